@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Calls are what a reactor has of a kernel: all its system calls, so that a test can make each fail,
-// the clock, and what the kernel's descriptors have in common. A reactor on the calls of
-// SimulatedCalls touches nothing else.
+// Calls are all system calls of a reactor, its clock, and the state that the reactors of one
+// kernel share. A test can replace each call to make it fail. A reactor on SimulatedCalls does
+// not access the host's kernel.
 type Calls struct {
 	transports.Calls
 	Poll PollCalls
 	Ring RingCalls
 
-	// Map returns fresh memory, untouched and outside of Go's heap, and Unmap gives it back.
+	// Map allocates zeroed memory outside of Go's heap, which is not backed by pages until it
+	// is used. Unmap frees it.
 	Map   func(size int) ([]byte, error)
 	Unmap func(memory []byte) error
 
@@ -24,15 +25,16 @@ type Calls struct {
 	WakeWrite func(poller, fd int, t uint64) syscall.Errno
 	WakeDrain func(fd int)
 
-	// Clock is CLOCK_MONOTONIC in ns. nil: the host's, see clock.go.
+	// Clock returns CLOCK_MONOTONIC in ns. nil: the host's clock, see clock.go.
 	Clock func() int64
-	// FreeMemory gives what Go's collector finds back to the host, and does not wait for that.
+	// FreeMemory starts returning unused memory of Go's heap to the host and does not wait for
+	// the end.
 	FreeMemory func()
 
-	closes *closeCounter // of those that can run out of the same descriptors
+	closes *closeCounter // shared by the reactors that use the same descriptor table
 }
 
-// SystemCalls returns the calls as the kernel has them.
+// SystemCalls returns the calls of the host's kernel.
 func SystemCalls() Calls {
 	return Calls{
 		Calls: transports.SystemCalls(),

@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clock reads CLOCK_MONOTONIC in ns, as C and Python's time.monotonic() do; with a function to
-// read, that of a kernel that is not the host's.
+// clock reads CLOCK_MONOTONIC in ns, as C and Python's time.monotonic() do. With a read
+// function it reads the clock of a simulated kernel instead.
 //
-// The documented way to read that clock through the vDSO is time.Since, which
-// tells the distance from an instant; so the clock remembers one instant in both
-// scales. The instant is taken a little after its absolute reading, so that the
-// clock can only lag, by a fraction of a microsecond: a timer is never early.
+// The documented way to read this clock through the vDSO is time.Since, which returns the
+// distance from an instant. So the clock stores one instant in both scales. The instant is
+// taken shortly after its absolute reading, so the clock can only be late, by a fraction of a
+// microsecond: timers are never early.
 type clock struct {
-	instant time.Time
-	at      int64
-	read    func() int64
+	instant   time.Time
+	instantNs int64
+	read      func() int64
 }
 
 func newClock(read func() int64) (clock, error) {
@@ -35,9 +35,9 @@ func newClock(read func() int64) (clock, error) {
 		if err != nil {
 			return clock{}, err
 		}
-		// The smallest gap is the try that was least disturbed.
+		// The attempt with the smallest gap was interrupted least.
 		if gap := after - before; bestGap < 0 || gap < bestGap {
-			best, bestGap = clock{instant: instant, at: before}, gap
+			best, bestGap = clock{instant: instant, instantNs: before}, gap
 		}
 	}
 	return best, nil
@@ -46,7 +46,7 @@ func newClock(read func() int64) (clock, error) {
 func monotonic() (int64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, callError("clock_gettime", err)
+		return 0, wrapError("clock_gettime", err)
 	}
 	return ts.Nano(), nil
 }
@@ -55,5 +55,5 @@ func (c *clock) now() int64 {
 	if c.read != nil {
 		return c.read()
 	}
-	return c.at + int64(time.Since(c.instant))
+	return c.instantNs + int64(time.Since(c.instant))
 }

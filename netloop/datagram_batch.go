@@ -6,41 +6,42 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Datagrams that wait on one socket are received together, by recvmmsg.
+// Several datagrams of one socket are received together, by recvmmsg.
 //
-// Each gets a place of packetPlace bytes in the arena, for a Packet and what fits into a
-// packet of Ethernet. No datagram may be cut off, so what a longer one has beyond that
-// goes to a tail: memory of its own, which is large, and untouched until then. Before the
-// tail is room for the place, so such a datagram ends up in one piece:
+// Each datagram gets a slot of packetSlotSize bytes in the arena, for a Packet and the payload
+// of an Ethernet frame. Datagrams must not be truncated, so the rest of a longer datagram is
+// written to a tail: separate memory, which is large and not backed by pages until it is used.
+// Each tail is preceded by room for the slot, so that a long datagram can be made contiguous:
 //
-//	arena:   | place 0 | place 1 | place 2 | ...
+//	arena:   | slot 0  | slot 1  | slot 2  | ...
 //	tails:   |  room   |  tail 0      |  room   |  tail 1      | ...
-//	              '--- place 0 is copied to here if tail 0 was needed
+//	              '--- slot 0 is copied to here if tail 0 was needed
 //
-// C reads them until the next turn, so once a tail is in use the rest of the turn goes
-// without a batch. A socket of long datagrams goes without for a while, see Datagram.
+// C reads the datagrams until the next turn, so after a tail was used the rest of the turn
+// receives without batches. A socket with long datagrams uses single receives for a while: see
+// Datagram.
 
 const (
-	packetPlace = 1664
-	packetShort = packetPlace - unsafe.Sizeof(Packet{})
-	packetTail  = PacketMax - packetShort
-	tailStride  = (packetPlace + packetTail + arenaAlign - 1) &^ (arenaAlign - 1)
+	packetSlotSize = 1664
+	packetHeadMax  = packetSlotSize - unsafe.Sizeof(Packet{})
+	packetTailSize = PacketMax - packetHeadMax
+	tailStride     = (packetSlotSize + packetTailSize + arenaAlign - 1) &^ (arenaAlign - 1)
 )
 
-// datagramBatch is made with the first batch.
+// datagramBatch has the buffers of a batch. They are allocated for the first batch.
 type datagramBatch struct {
-	many    *transports.RecvBatch
-	tails   []byte
-	refused bool   // by the system
-	tailed  uint64 // the last turn in which a tail was needed
+	buffers      *transports.RecvBatch
+	tails        []byte
+	refused      bool   // the system refuses the call
+	lastTailTurn uint64 // the last turn in which a tail was used
 }
 
-// ready tells whether a batch can be received in this turn.
-func (b *datagramBatch) ready(r *Reactor) bool {
-	if b.refused || b.tailed == r.shared.Metrics.Turns {
+// isAvailable reports whether a batch can be received in this turn.
+func (b *datagramBatch) isAvailable(r *Reactor) bool {
+	if b.refused || b.lastTailTurn == r.shared.Metrics.Turns {
 		return false
 	}
-	if b.many == nil {
+	if b.buffers == nil {
 		b.open(r)
 	}
 	return !b.refused
@@ -53,11 +54,11 @@ func (b *datagramBatch) open(r *Reactor) {
 		return
 	}
 	if b.tails, err = r.calls.Map(transports.RecvBatchMax * int(tailStride)); err == nil {
-		b.many, b.refused = new(transports.RecvBatch), false
+		b.buffers, b.refused = new(transports.RecvBatch), false
 	}
 }
 
-// close gives the memory back, which nobody reads any more.
+// close frees the memory. C must not read it any more.
 func (b *datagramBatch) close(r *Reactor) {
 	if b.tails != nil {
 		_ = r.calls.Unmap(b.tails)
@@ -65,48 +66,49 @@ func (b *datagramBatch) close(r *Reactor) {
 	}
 }
 
-// whole is where a datagram that needed its tail stands in one piece.
-func (b *datagramBatch) whole(i int) unsafe.Pointer {
+// wholePacket returns the memory in which a datagram that needed tail i is contiguous.
+func (b *datagramBatch) wholePacket(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
-// receiveDatagramBatch receives up to n datagrams by one call; there is room for them.
-// It returns how many came; fewer than n mean that no more are there, or an error was told.
+// receiveDatagramBatch receives up to n datagrams by one call; there must be room for them. It
+// returns their number. A result below n means that the socket has no more datagrams or that
+// the kernel reported an error.
 func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) int {
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {
-		p := uintptr(first) + uintptr(i)*packetPlace
-		b.many.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
-			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetShort},
-			transports.Vector{Base: uintptr(b.whole(i)) + packetPlace, Len: packetTail})
+		p := uintptr(first) + uintptr(i)*packetSlotSize
+		b.buffers.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
+			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetHeadMax},
+			transports.Vector{Base: uintptr(b.wholePacket(i)) + packetSlotSize, Len: packetTailSize})
 	}
 	r.shared.Recvs++
-	got, outcome, errno := d.ReceiveBatch(&r.calls.Calls, b.many, n)
+	got, outcome, errno := d.ReceiveBatch(&r.calls.Calls, b.buffers, n)
 	switch outcome {
 	case transports.OK:
 	case transports.Failed:
 		b.refused = true
 		return 0
 	case transports.Transient:
-		r.tellDatagramError(t, errno)
+		r.putDatagramError(t, errno)
 		return 0
 	default:
 		return 0
 	}
 	for i := range got {
-		length, addrLen := b.many.Result(i)
-		p := (*Packet)(unsafe.Add(first, i*packetPlace))
-		// The kernel tells the length it would have needed.
+		length, addrLen := b.buffers.Result(i)
+		p := (*Packet)(unsafe.Add(first, i*packetSlotSize))
+		// The kernel returns the untruncated length.
 		p.AddrLen = min(addrLen, SockaddrMax)
-		if uintptr(length) > packetShort {
-			whole := (*Packet)(b.whole(i))
-			*(*[packetPlace]byte)(unsafe.Pointer(whole)) = *(*[packetPlace]byte)(unsafe.Pointer(p))
+		if uintptr(length) > packetHeadMax {
+			whole := (*Packet)(b.wholePacket(i))
+			*(*[packetSlotSize]byte)(unsafe.Pointer(whole)) = *(*[packetSlotSize]byte)(unsafe.Pointer(p))
 			p = whole
-			b.tailed = r.shared.Metrics.Turns
+			b.lastTailTurn = r.shared.Metrics.Turns
 		}
 		r.putDatagram(t, p, length)
-		d.NoteReceived(uintptr(length) > packetShort)
+		d.NoteReceived(uintptr(length) > packetHeadMax)
 	}
-	r.out.use(uintptr(got) * packetPlace)
+	r.out.commitArena(uintptr(got) * packetSlotSize)
 	return got
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// numbered is a datagram of this length that no other equals.
-func numbered(i, size int) []byte {
+// numberedDatagram returns a datagram of this length that differs from all others.
+func numberedDatagram(i, size int) []byte {
 	return append(fmt.Appendf(nil, "%d:", i), bytes.Repeat([]byte{byte('a' + i%26)}, size)...)
 }
 
-// expectNumbered collects what numbered() has made with these sizes, in this order.
-func (l *loop) expectNumbered(e endpoint, sizes ...int) {
+// expectNumbered collects the datagrams of numberedDatagram with these sizes, in this order.
+func (l *loop) expectNumbered(e testEndpoint, sizes ...int) {
 	l.t.Helper()
-	for i, d := range l.collect(len(sizes)) {
-		if d.ID != e.id || !bytes.Equal(d.data, numbered(i, sizes[i])) {
+	for i, d := range l.collectDatagrams(len(sizes)) {
+		if d.ID != e.id || !bytes.Equal(d.data, numberedDatagram(i, sizes[i])) {
 			l.t.Errorf("%d: %d bytes, %.9q", i, len(d.data), d.data)
 		}
 	}
@@ -26,13 +26,13 @@ func (l *loop) expectNumbered(e endpoint, sizes ...int) {
 
 func TestManyDatagramsAreReceivedByFewCalls(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	e, port := l.udp(readable)
 	sizes := make([]int, transports.DatagramsPerTurn-1)
 	for round := range 2 {
 		for i := range sizes {
 			sizes[i] = i * 20
-			say(t, e.peer, numbered(i, sizes[i]))
+			writePeer(t, e.peer, numberedDatagram(i, sizes[i]))
 		}
 		before := f.count("recvmmsg")
 		all := l.turn(-1)
@@ -40,14 +40,14 @@ func TestManyDatagramsAreReceivedByFewCalls(t *testing.T) {
 			t.Errorf("a turn took %d", len(all))
 		}
 		for i, d := range all {
-			if !bytes.Equal(d.data, numbered(i, sizes[i])) {
+			if !bytes.Equal(d.data, numberedDatagram(i, sizes[i])) {
 				t.Errorf("%d: %d bytes", i, len(d.data))
 			}
 			if a := d.from; a.AddrLen != 16 || int(a.Addr[2])<<8|int(a.Addr[3]) != port || a.Addr[4] != 127 {
 				t.Errorf("%d: from %d %v", i, a.AddrLen, a.Addr[:16])
 			}
 		}
-		// The first turn doesn't know yet how many to expect.
+		// The first turn does not know yet how many to expect.
 		if calls := f.count("recvmmsg") - before; calls > 6-2*round {
 			t.Errorf("round %d: %d calls", round, calls)
 		}
@@ -55,65 +55,66 @@ func TestManyDatagramsAreReceivedByFewCalls(t *testing.T) {
 	if n := f.count("recvfrom"); n != 0 {
 		t.Errorf("%d calls of recvfrom", n)
 	}
-	// A lone one takes one call, which says also that no more is there.
-	l.quiet()
-	say(t, e.peer, []byte("x"))
+	// A single datagram takes one call, which also shows that there are no more.
+	l.expectIdle()
+	writePeer(t, e.peer, []byte("x"))
 	l.turn(-1)
 	before := f.count("recvmmsg")
-	say(t, e.peer, []byte("x"))
+	writePeer(t, e.peer, []byte("x"))
 	l.turn(-1)
 	if n := f.count("recvmmsg") - before; n != 1 {
 		t.Errorf("%d calls for one", n)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestLongDatagramsAmongShortOnesAreNotCutOff(t *testing.T) {
+func TestLongDatagramsInABatchAreNotTruncated(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	e, _ := l.udp(readable)
-	short := int(packetShort)
+	short := int(packetHeadMax)
 	sizes := []int{5, 60_000, 0, short - 3, short - 2, short - 1, 20_000, 7}
 	for range 3 {
 		for i, size := range sizes {
-			say(t, e.peer, numbered(i, size))
+			writePeer(t, e.peer, numberedDatagram(i, size))
 		}
 		l.expectNumbered(e, sizes...)
 	}
-	l.quiet()
-	// One by one from then on, for no tail is touched without need, until they are short again.
+	l.expectIdle()
+	// Single receives from now on, so that tails are not used needlessly, until the datagrams
+	// are short again.
 	before := f.count("recvmmsg")
 	for range 3 {
-		say(t, e.peer, []byte("x"))
+		writePeer(t, e.peer, []byte("x"))
 		l.turn(-1)
 	}
 	if n := f.count("recvmmsg"); n != before {
 		t.Errorf("%d calls for several after long ones", n-before)
 	}
 	for range 64 {
-		say(t, e.peer, []byte("x"))
+		writePeer(t, e.peer, []byte("x"))
 		l.turn(-1)
 	}
 	if n := f.count("recvmmsg"); n == before {
-		t.Error("no call for several any more")
+		t.Error("recvmmsg is not used any more")
 	}
 }
 
-// C reads what came when all sockets have been served: the tails hold one batch.
+// C reads the datagrams after all sockets were served, so the tails can be used by one batch.
 func TestLongDatagramsOfTwoSocketsInOneTurn(t *testing.T) {
-	l := usualLoop(t)
-	var ends [3]endpoint
+	l := defaultLoop(t)
+	var ends [3]testEndpoint
 	for i := range ends {
 		ends[i] = l.datagrams(readable)
 		for k := range 3 {
-			say(t, ends[i].peer, numbered(3*i+k, 9_000))
+			writePeer(t, ends[i].peer, numberedDatagram(3*i+k, 9_000))
 		}
 	}
 	seen := map[uint32]int{}
 	for _, d := range l.turn(-1) {
 		for i, e := range ends {
 			if e.id == d.ID {
-				if want := numbered(3*i+seen[d.ID], 9_000); !bytes.Equal(d.data, want) {
+				if want := numberedDatagram(3*i+seen[d.ID], 9_000); !bytes.Equal(d.data, want) {
 					t.Errorf("socket %d, %d: %d bytes, %.9q", i, seen[d.ID], len(d.data), d.data)
 				}
 			}
@@ -122,66 +123,66 @@ func TestLongDatagramsOfTwoSocketsInOneTurn(t *testing.T) {
 	}
 	for _, e := range ends {
 		if seen[e.id] != 3 {
-			t.Errorf("heard %v", seen)
+			t.Errorf("received %v", seen)
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestDatagramsWhereNoCallForSeveralIs(t *testing.T) {
+func TestDatagramsWithoutRecvmmsg(t *testing.T) {
 	for name, prepare := range map[string]func(f *faults){
-		"ENOSYS":    func(f *faults) { f.fail("recvmmsg", syscall.ENOSYS) },
-		"EPERM":     func(f *faults) { f.fail("recvmmsg", syscall.EPERM) },
-		"no memory": func(f *faults) { f.calls.Map = func(int) ([]byte, error) { return nil, syscall.ENOMEM } },
-		"no call":   func(f *faults) { f.calls.Recvmmsg = nil },
+		"ENOSYS":      func(f *faults) { f.fail("recvmmsg", syscall.ENOSYS) },
+		"EPERM":       func(f *faults) { f.fail("recvmmsg", syscall.EPERM) },
+		"no memory":   func(f *faults) { f.calls.Map = func(int) ([]byte, error) { return nil, syscall.ENOMEM } },
+		"no recvmmsg": func(f *faults) { f.calls.Recvmmsg = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaults()
 			prepare(f)
-			l := newLoop(t, usual, f.calls)
+			l := newLoop(t, defaultSizes, f.calls)
 			e, _ := l.udp(readable)
 			for range 2 {
 				for i := range 5 {
-					say(t, e.peer, numbered(i, 10))
+					writePeer(t, e.peer, numberedDatagram(i, 10))
 				}
 				l.expectNumbered(e, 10, 10, 10, 10, 10)
 			}
 			if n := f.count("recvmmsg"); n > 1 {
-				t.Errorf("refused, and asked %d times", n)
+				t.Errorf("refused, and called %d times", n)
 			}
-			l.quiet()
+			l.expectIdle()
 		})
 	}
 }
 
-func TestNoDatagramsInBatchesWhereTheyAreSwitchedOff(t *testing.T) {
+func TestDatagramBatchesAreNotUsedIfDisabled(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	l.sh.Flags = NoRing
 	e, _ := l.udp(readable)
-	say(t, e.peer, numbered(0, 10))
+	writePeer(t, e.peer, numberedDatagram(0, 10))
 	l.expectNumbered(e, 10)
 	if n := f.count("recvmmsg"); n != 0 {
-		t.Errorf("asked %d times", n)
+		t.Errorf("called %d times", n)
 	}
 }
 
-func TestATailsMemoryIsGivenBack(t *testing.T) {
+func TestTailMemoryIsFreed(t *testing.T) {
 	f := newFaults()
 	mapped := 0
 	open, shut := f.calls.Map, f.calls.Unmap
 	f.calls.Map = func(size int) ([]byte, error) { mapped++; return open(size) }
 	f.calls.Unmap = func(b []byte) error { mapped--; return shut(b) }
 	t.Run("loop", func(t *testing.T) {
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		e, _ := l.udp(readable)
-		say(t, e.peer, numbered(0, 10))
+		writePeer(t, e.peer, numberedDatagram(0, 10))
 		l.expectNumbered(e, 10)
 		if mapped != 1 {
 			t.Errorf("%d mappings", mapped)
 		}
 	})
 	if mapped != 0 {
-		t.Errorf("%d mappings are left", mapped)
+		t.Errorf("%d mappings were not freed", mapped)
 	}
 }

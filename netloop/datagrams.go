@@ -7,13 +7,12 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// DatagramOpen registers a non-blocking datagram socket; want are the directions
-// to hear of: readable receives, writable is told once in each turn that finds
-// room to send.
-// owner is of transports.Lease.
+// DatagramOpen registers a non-blocking datagram socket. want are the directions to report:
+// with readable the reactor receives datagrams, writable is reported once in each turn in which
+// there is room to send. owner is described at transports.Lease.
 func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
-		return 0, 0, failed("datagram_open", syscall.EBADF)
+		return 0, 0, errnoError("datagram_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindDatagram, fd)
 	if s.datagram == nil {
@@ -22,32 +21,32 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 	s.datagram.Open(transports.NewLease(fd, owner), 0)
 	if errno := r.setDatagram(id, s, want); errno != 0 {
 		r.registry.release(id, s)
-		return 0, 0, failed("epoll_ctl", errno)
+		return 0, 0, errnoError("epoll_ctl", errno)
 	}
 	return id, s.gen, nil
 }
 
-// DatagramSet replaces the directions. With none, the socket leaves the poller.
+// DatagramSet replaces the directions. If there are none, the socket is removed from the
+// poller.
 func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	s := r.registry.findKind(id, gen, kindDatagram)
 	if s == nil {
-		return failed("datagram_set", syscall.ENOENT)
+		return errnoError("datagram_set", syscall.ENOENT)
 	}
-	return failed("epoll_ctl", r.setDatagram(id, s, want))
+	return errnoError("epoll_ctl", r.setDatagram(id, s, want))
 }
 
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.SetInterest(transports.Interest(in))
-	if in = s.polled(in); in == s.held {
+	if in = s.pollInterest(in); in == s.registered {
 		return 0
 	}
-	return r.setHeld(id, s, in)
+	return r.setInterest(id, s, in)
 }
 
-// serveDatagram receives what is there, then tells of room to send: asyncio's
-// order. It returns false, and leaves the endpoint ready, where room ran out
-// before anything was done for it.
+// serveDatagram receives datagrams and then reports room to send, which is asyncio's order. It
+// returns false and leaves the endpoint ready if the room for completions ran out before.
 func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	d := s.datagram
 	in := s.ready & interest(d.Interest())
@@ -60,17 +59,17 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	return true
 }
 
-// receiveDatagrams returns false where there was no room for a single one. What
-// is left when it returns true the poller tells of, behind the others' events: a
-// flood must not come first in each turn.
+// receiveDatagrams returns false if there was no room for any datagram. If it returns true, the
+// poller reports remaining datagrams after the events of the other descriptors, so that a flood
+// of datagrams is not served first in each turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
 		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.room())
-		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetPlace && r.datagrams.ready(r) {
-			came := r.receiveDatagramBatch(t, d, n)
-			got += came
-			more = came == n || r.datagrams.refused
+		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetSlotSize && r.datagrams.isAvailable(r) {
+			received := r.receiveDatagramBatch(t, d, n)
+			got += received
+			more = received == n || r.datagrams.refused
 		} else if more = r.receiveDatagram(t, d); more {
 			got++
 		}
@@ -79,10 +78,11 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	return got > 0 || !more
 }
 
-// receiveDatagram receives one, for which there is room; false means that none is
-// there, or an error was told.
+// receiveDatagram receives one datagram; there must be room. It returns false if the socket was
+// empty or the kernel reported an error.
 func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
-	// The last one may reach into the slack, so none is ever cut off for want of room.
+	// The last packet may extend into the slack of the arena, so datagrams are never truncated
+	// for lack of room.
 	p := (*Packet)(r.out.arenaNext())
 	p.AddrLen = SockaddrMax
 	base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
@@ -91,31 +91,31 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 		uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
 	switch outcome {
 	case transports.OK:
-		// The kernel tells the length it would have needed.
+		// The kernel returns the untruncated length.
 		p.AddrLen = min(p.AddrLen, SockaddrMax)
 		r.putDatagram(t, p, n)
-		r.out.use(unsafe.Sizeof(Packet{}) + uintptr(n))
-		d.NoteReceived(uintptr(n) > packetShort)
+		r.out.commitArena(unsafe.Sizeof(Packet{}) + uintptr(n))
+		d.NoteReceived(uintptr(n) > packetHeadMax)
 		return true
 	case transports.Transient:
-		r.tellDatagramError(t, errno) // one that stays must not fill the queue
+		r.putDatagramError(t, errno) // only one per turn: a persistent error must not fill the queue
 	}
 	return false
 }
 
-// putDatagram reports one that was received.
+// putDatagram reports a received datagram.
 func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 	r.countReceived(length)
 	r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),
 		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
 }
 
-// tellDatagramError reports an error of receiving, which ends nothing. Where the number is not the socket's
-// any more it is the last one.
-func (r *Reactor) tellDatagramError(t token, errno syscall.Errno) {
+// putDatagramError reports an error of a receive, which does not end the endpoint. If the
+// number does not refer to the socket any more, the registration ends.
+func (r *Reactor) putDatagramError(t token, errno syscall.Errno) {
 	if errno == syscall.EBADF || errno == syscall.ENOTSOCK {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			r.endHeld(s)
+			r.endRegistration(s)
 		}
 	}
 	r.out.put(Completion{Kind: CmpDatagramError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})

@@ -1,84 +1,88 @@
 package netloop
 
-// When the reactor has to be awake: the timers, and the delays of listeners that back off.
+// Times at which the reactor must run: the deadlines of timers and the ends of listeners'
+// delays.
 
-// timeout bounds the wait by what is due and by what is left over.
-func (r *Reactor) timeout(asked, now int64) int64 {
-	if asked == 0 || r.leftovers() {
+// pollTimeout returns the timeout of the poll: the requested one, limited by the next deadline,
+// and 0 if there are leftovers.
+func (r *Reactor) pollTimeout(asked, now int64) int64 {
+	if asked == 0 || r.hasLeftovers() {
 		return 0
 	}
 	next := r.nextDeadline()
 	if next == DeadlineNone {
 		return asked
 	}
-	left := r.until(next, now)
+	left := r.timerWait(next, now)
 	if asked < 0 {
 		return left
 	}
 	return min(asked, left)
 }
 
-// Timers in a crowd share a turn: where the last one fired timerCrowd of them and the next
-// is due within timerSlack, or already while they ran, it is waited for that much longer, and
-// those behind it come along. The kernel has as much slack in its own wake-ups, so a lone
-// timer, or one that is farther away, is waited for as exactly as can be; and none is ever
-// early. A larger crowd waits longer in proportion, up to timerSlackMost behind the next
-// deadline, which is how late each timer of asyncio's and uvloop's may be: a turn costs 5 to
-// 20 µs of processor time, so only a loop with some eighty timers a millisecond has so few
-// of them. A loop that is behind by more has no time to wait. A timer that was due when it was
-// armed (call_later(0) is one) is not waited for.
+// Timers with close deadlines share a turn. If the last turn expired at least timerGroup
+// timers, and the next deadline is within timerSlack or was reached while their callbacks ran,
+// the poll waits a little longer, so that later timers expire in the same turn. The kernel's
+// wake-ups have the same slack. A single timer, or a timer that is farther away, is waited for
+// exactly. Timers are never early. For more timers the wait is extended in proportion, up to
+// timerSlackMax after the next deadline, which is the possible delay of every timer of asyncio
+// and uvloop. A turn costs 5 to 20 µs of processor time, so only a loop with about eighty
+// timers per millisecond has turns with few timers. A loop that is later than that does not
+// wait. Neither does a loop with a timer that was due when it was armed, such as call_later(0).
 const (
-	timerSlack     = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
-	timerSlackMost = 20 * timerSlack
-	timerCrowd     = 4
+	timerSlack    = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
+	timerSlackMax = 20 * timerSlack
+	timerGroup    = 4
 )
 
-// until is how long to wait for a timer.
-func (r *Reactor) until(deadline, now int64) int64 {
+// timerWait returns the time to wait for a timer.
+func (r *Reactor) timerWait(deadline, now int64) int64 {
 	left := deadline - now
-	if r.fired >= timerCrowd && left <= timerSlack && r.armed > now {
-		left += min(timerSlack/timerCrowd*int64(r.fired), timerSlackMost)
+	if r.timersFired >= timerGroup && left <= timerSlack && r.earliestArmed > now {
+		left += min(timerSlack/timerGroup*int64(r.timersFired), timerSlackMax)
 	}
 	return max(left, 0)
 }
 
-// nextDeadline is when the reactor has something to do by itself.
+// nextDeadline returns the next time at which the reactor must run without an event.
 func (r *Reactor) nextDeadline() int64 {
 	if len(r.backingOff) == 0 {
 		return r.wheel.Next()
 	}
-	return min(r.wheel.Next(), r.backOffEnds())
+	return min(r.wheel.Next(), r.nextBackOffEnd())
 }
 
-// timersWait tells whether timers that are due wait for descriptors that were ready before them.
+// deferTimers reports whether timers that are due must wait for descriptors that were ready
+// before them.
 //
-// asyncio hands out all that a poll has found, and then timers: after a long callback, data that
-// has arrived is received before the timeout that guards it. One turn may have no room for all,
-// and one poll may not find all (full). So timers wait until nothing is left, or until as many
-// registrations were served as there are: descriptors that are always ready don't hold them up.
-func (r *Reactor) timersWait(served int, full bool) bool {
+// asyncio processes all events of a poll before it runs timers: after a long callback,
+// data that has arrived is received before the timeout that guards it expires. One turn may not
+// have room for all events, and one poll may not return all events (full). So timers wait until
+// no event is left, or until as many registrations were served as exist. Thus descriptors that
+// are always ready do not delay timers indefinitely.
+func (r *Reactor) deferTimers(served int, full bool) bool {
 	if r.wheel.Next() > r.shared.Now {
-		r.ahead = 0
+		r.servesBeforeTimers = 0
 		return false
 	}
-	if r.ahead == 0 {
-		r.ahead = r.registry.live
+	if r.servesBeforeTimers == 0 {
+		r.servesBeforeTimers = r.registry.live
 	}
-	r.ahead = max(r.ahead-max(served, 1), 0)
+	r.servesBeforeTimers = max(r.servesBeforeTimers-max(served, 1), 0)
 	if r.ready.n == 0 && !full {
-		r.ahead = 0
+		r.servesBeforeTimers = 0
 	}
-	return r.ahead > 0
+	return r.servesBeforeTimers > 0
 }
 
-// expire reports the timers that are due.
-func (r *Reactor) expire() {
-	r.fired, r.armed = 0, DeadlineNone
+// expireTimers reports the timers that are due.
+func (r *Reactor) expireTimers() {
+	r.timersFired, r.earliestArmed = 0, DeadlineNone
 	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
-		n := r.wheel.Expire(r.shared.Now, r.due[:min(len(r.due), r.out.room())])
-		for _, id := range r.due[:n] {
+		n := r.wheel.Expire(r.shared.Now, r.expiredIDs[:min(len(r.expiredIDs), r.out.room())])
+		for _, id := range r.expiredIDs[:n] {
 			r.out.put(Completion{Kind: CmpTimer, ID: id})
 		}
-		r.fired += n
+		r.timersFired += n
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"syscall"
 )
 
-// CallError is a failed system call, or a refused argument under the name of
-// the function that refused it.
+// CallError is a failed system call, or an invalid argument of the function named in Call.
 type CallError struct {
 	Call  string
 	Errno syscall.Errno
@@ -17,7 +16,7 @@ func (e *CallError) Error() string { return e.Call + ": " + e.Errno.Error() }
 // Unwrap returns the errno.
 func (e *CallError) Unwrap() error { return e.Errno }
 
-// ErrnoOf returns the errno within err, EIO where there is none.
+// ErrnoOf returns the errno in err, or EIO if there is none.
 func ErrnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -26,16 +25,16 @@ func ErrnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// callError wraps err, if any, with the name of the call.
-func callError(call string, err error) error {
+// wrapError adds the name of the call to err. It returns nil if err is nil.
+func wrapError(call string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return &CallError{call, ErrnoOf(err)}
 }
 
-// failed makes the error of a call out of its errno, nil for 0.
-func failed(call string, errno syscall.Errno) error {
+// errnoError returns the error of a call that failed with errno, or nil if errno is 0.
+func errnoError(call string, errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
 	}

@@ -12,45 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poll puts the faults in front of the poller's calls.
-func (f *faults) poll(real *Calls) {
+// wrapPollCalls makes the poller's calls fail on demand.
+func (f *faults) wrapPollCalls(real *Calls) {
 	c := &f.calls.Poll
 	c.Create = func() (int, syscall.Errno) {
-		if e := f.take("create"); e != 0 {
+		if e := f.nextErrno("create"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Create()
 	}
 	c.Ctl = func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno {
 		name := map[int]string{unix.EPOLL_CTL_ADD: "add", unix.EPOLL_CTL_MOD: "mod", unix.EPOLL_CTL_DEL: "del"}[op]
-		if e := f.take("ctl"); e != 0 {
+		if e := f.nextErrno("ctl"); e != 0 {
 			return e
 		}
-		if e := f.take(name); e != 0 {
+		if e := f.nextErrno(name); e != 0 {
 			return e
 		}
 		return real.Poll.Ctl(epfd, op, fd, ev)
 	}
 	c.Poll = func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno) {
-		if e := f.take("poll"); e != 0 {
+		if e := f.nextErrno("poll"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Poll(epfd, evs)
 	}
 	c.WaitExact = func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno) {
-		if e := f.take("pwait2"); e != 0 {
+		if e := f.nextErrno("pwait2"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.WaitExact(epfd, evs, ts)
 	}
 	c.Wait = func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno) {
-		if e := f.take("wait"); e != 0 {
+		if e := f.nextErrno("wait"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Wait(epfd, evs, ms)
 	}
 	c.TimerCreate = func() (int, syscall.Errno) {
-		if e := f.take("timerfd"); e != 0 {
+		if e := f.nextErrno("timerfd"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.TimerCreate()
@@ -59,29 +59,29 @@ func (f *faults) poll(real *Calls) {
 
 func TestInterruptedWaitEndsEarly(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	f.fail("wait", syscall.EINTR)
 	expectKinds(t, l.turn(-1))
 	if l.r.poller.timerfd < 0 {
 		f.fail("pwait2", syscall.EINTR)
-	} else { // no epoll_pwait2 here
+	} else { // this kernel does not have epoll_pwait2
 		f.fail("wait", syscall.EINTR)
 	}
 	expectKinds(t, l.turn(3600_000_000_000))
 	f.fail("poll", syscall.EINTR)
 	expectKinds(t, l.turn(0))
-	// What does not come from the poller is delivered all the same.
+	// Completions that do not depend on the poller are delivered nevertheless.
 	s := l.stream(0)
-	l.write(s, inC(t, []byte("x")))
+	l.write(s, copyToC(t, []byte("x")))
 	f.fail("poll", syscall.EINTR)
 	expectKinds(t, l.turn(-1), CmpWrote)
 }
 
-func TestFailedWaitIsReportedAndLosesNothing(t *testing.T) {
+func TestFailedWaitIsReturnedAndLosesNothing(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	s := l.stream(0)
-	l.write(s, inC(t, []byte("x")))
+	l.write(s, copyToC(t, []byte("x")))
 	f.fail("poll", syscall.EBADF)
 	if n, err := l.r.Turn(-1); n != 0 || ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("Turn = %d, %v", n, err)
@@ -92,12 +92,11 @@ func TestFailedWaitIsReportedAndLosesNothing(t *testing.T) {
 	expectKinds(t, l.turn(-1), CmpWrote)
 }
 
-// A poller that takes no more registrations makes a stream deaf: both halves are
-// told.
+// If the poller refuses a registration, both halves of the stream get an error.
 func TestStreamThatCannotBePolledFails(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOMEM, syscall.ENOSPC} {
 		f := newFaults()
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		s := l.stream(openPaused)
 		f.fail("add", errno)
 		l.resume(s)
@@ -108,16 +107,16 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 		}
 		f.fail("add", errno)
 		f.fail("send", syscall.EAGAIN)
-		l.write(s, inC(t, []byte("x")))
+		l.write(s, copyToC(t, []byte("x")))
 		d = l.turn(-1)
 		expectKinds(t, d, CmpWriteError)
 		if syscall.Errno(d[0].Res) != errno {
 			t.Errorf("%+v", d[0])
 		}
-		l.quiet()
+		l.expectIdle()
 		a, b := pair(t)
 		f.fail("add", errno)
-		if _, _, err := l.r.StreamOpen(int32(a), reading(), 0); ErrnoOf(err) != errno {
+		if _, _, err := l.r.StreamOpen(int32(a), readingRecord(), 0); ErrnoOf(err) != errno {
 			t.Errorf("open: %v", err)
 		}
 		f.fail("add", errno)
@@ -129,14 +128,13 @@ func TestStreamThatCannotBePolledFails(t *testing.T) {
 	}
 }
 
-// A pipe that is full again and again is enlarged; where the kernel refuses, nothing is
-// lost by it.
+// A pipe that is often full is enlarged. If the kernel refuses, the stream still works.
 func TestBusyPipeIsEnlarged(t *testing.T) {
 	for name, errno := range map[string]syscall.Errno{"enlarged": 0, "refused": syscall.EPERM} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaults()
 			f.fail("setpipe", errno)
-			l := newLoop(t, usual, f.calls)
+			l := newLoop(t, defaultSizes, f.calls)
 			var ends [2]int
 			if err := sys.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 				t.Fatal(err)
@@ -145,14 +143,14 @@ func TestBusyPipeIsEnlarged(t *testing.T) {
 			before, _ := f.calls.PipeSize(ends[0])
 			w := l.open(ends[1], OpenWatchEnd)
 			const size = 4 << 20
-			l.write(w, memory(t, size))
-			heard := 0
-			for heard < size {
+			l.write(w, mapMemory(t, size))
+			received := 0
+			for received < size {
 				l.turn(0)
-				heard += len(hear(t, ends[0]))
+				received += len(readPeer(t, ends[0]))
 			}
-			if f.count("setpipe") != 1 || heard != size || w.pending() != 0 {
-				t.Errorf("set %d times, %d bytes heard", f.count("setpipe"), heard)
+			if f.count("setpipe") != 1 || received != size || w.pending() != 0 {
+				t.Errorf("set %d times, %d bytes received", f.count("setpipe"), received)
 			}
 			after, _ := f.calls.PipeSize(ends[0])
 			if (after == before) != (errno != 0) && unix.Geteuid() == 0 {
@@ -162,12 +160,12 @@ func TestBusyPipeIsEnlarged(t *testing.T) {
 	}
 }
 
-// What C has come back from by the time of the turn, the kernel never hears of.
-func TestPauseAndResumeBetweenTurnsCostNothing(t *testing.T) {
+// Changes that C has undone before the turn do not cause system calls.
+func TestPauseAndResumeBetweenTurnsCauseNoCalls(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	s := l.stream(0)
-	l.quiet()
+	l.expectIdle()
 	before, submissions := f.count("ctl"), l.sh.SubLen
 	for range 3 {
 		l.pause(s)
@@ -176,82 +174,82 @@ func TestPauseAndResumeBetweenTurnsCostNothing(t *testing.T) {
 	if n := l.sh.SubLen - submissions; n != 1 {
 		t.Errorf("%d submissions", n)
 	}
-	l.quiet()
+	l.expectIdle()
 	if n := f.count("ctl") - before; n != 0 {
 		t.Errorf("the poller was called %d times", n)
 	}
 	l.pause(s)
-	l.quiet()
+	l.expectIdle()
 	if n := f.count("ctl") - before; n != 1 {
 		t.Errorf("a pause made %d calls", n)
 	}
-	say(t, s.peer, []byte("unheard"))
-	l.quiet()
+	writePeer(t, s.peer, []byte("unheard"))
+	l.expectIdle()
 }
 
-// Pieces that come while a stream is blocked are sent behind the others without a word
-// of C's.
-func TestWhatIsAppendedToABlockedStreamGoesWithTheRest(t *testing.T) {
-	l := usualLoop(t)
+// Pieces that are queued while a stream is blocked are sent after the others without another
+// submission.
+func TestWritesToABlockedStreamAreSentWithTheRest(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(openPaused)
-	small(t, int(s.fd))
-	l.write(s, memory(t, 300_000))
+	shrinkBuffers(t, int(s.fd))
+	l.write(s, mapMemory(t, 300_000))
 	l.turn(0)
 	if s.io.State&transports.StateBlocked == 0 {
 		t.Fatal("the kernel took all: the test proves nothing")
 	}
-	s.push(inC(t, []byte("tail")))
-	var heard []byte
-	for len(heard) < 300_004 {
+	s.push(copyToC(t, []byte("tail")))
+	var received []byte
+	for len(received) < 300_004 {
 		l.turn(0)
-		heard = append(heard, hear(t, s.peer)...)
+		received = append(received, readPeer(t, s.peer)...)
 	}
-	if string(heard[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
-		t.Errorf("%d bytes heard, %d pending, state %d", len(heard), s.pending(), s.io.State)
+	if string(received[300_000:]) != "tail" || s.pending() != 0 || s.io.State != 0 {
+		t.Errorf("%d bytes received, %d pending, state %d", len(received), s.pending(), s.io.State)
 	}
 	l.turn(0)
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestListenerThatCannotBePolledAgain(t *testing.T) {
+func TestListenerThatCannotBePolledAfterBackOff(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listen(10)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
-	l.until(CmpAcceptError)
+	l.turnUntil(CmpAcceptError)
 	backOff := func() { l.r.registry.find(ln.id, ln.gen).listener.BackOff(l.sh.Now - 2_000_000_000) }
 	backOff()
-	f.fail("add", syscall.ENOMEM) // backs off again, and tells nobody
-	l.quiet()
+	f.fail("add", syscall.ENOMEM) // backs off again without a report
+	l.expectIdle()
 	if left := l.sh.NextDeadline - l.sh.Now; left <= 0 {
 		t.Errorf("the second delay ends in %d ns", left)
 	}
 	backOff()
 	f.fail("add", syscall.EBADF)
-	d, _ := l.until(CmpAcceptError)
+	d, _ := l.turnUntil(CmpAcceptError)
 	if syscall.Errno(d.Res) != syscall.EBADF || d.Arg != 0 {
 		t.Errorf("%+v", d)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
 // The fallback for kernels and sandboxes without epoll_pwait2.
-func TestTimerfdWaits(t *testing.T) {
+func TestTimerfdTimesWaits(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ENOSYS, syscall.EPERM} {
 		f := newFaults()
 		f.fail("pwait2", errno)
-		l := newLoop(t, usual, f.calls)
-		if got := l.r.Facts().Poller; got != "epoll, timerfd" {
+		l := newLoop(t, defaultSizes, f.calls)
+		if got := l.r.Stats().Poller; got != "epoll, timerfd" {
 			t.Fatalf("the poller is %q", got)
 		}
-		waitsAreExact(t, l)
-		// A wait that an event ended leaves the timer armed: it must neither end
-		// the next wait too soon for good nor be told of.
+		checkTimerAccuracy(t, l)
+		// After a wait that an event ended, the timer is still armed. It must neither end the
+		// next wait early nor be reported.
 		s := l.stream(0)
-		say(t, s.peer, []byte("x"))
+		writePeer(t, s.peer, []byte("x"))
 		l.turn(50_000_000)
-		say(t, s.peer, []byte("y"))
+		writePeer(t, s.peer, []byte("y"))
 		expectKinds(t, l.turn(-1), CmpData)
 		if l.r.poller.timerArmed || l.r.poller.spec.Value != (unix.Timespec{}) {
 			t.Error("the timer of the wait before is still armed")
@@ -263,13 +261,14 @@ func TestTimerfdWaits(t *testing.T) {
 	f := newFaults()
 	f.fail("pwait2", syscall.ENOSYS)
 	f.fail("timerfd", syscall.EMFILE)
-	block := *usualLoop(t).sh
+	block := *defaultLoop(t).sh
 	if _, err := NewWithCalls(&block, f.calls); ErrnoOf(err) != syscall.EMFILE {
 		t.Errorf("without a timerfd: %v", err)
 	}
 }
 
-// A sandbox may forbid the timerfd, too: waits are whole milliseconds then, as asyncio's.
+// A sandbox may forbid the timerfd, too. Then waits are rounded to milliseconds, as asyncio's
+// are.
 func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		f := newFaults()
@@ -283,10 +282,10 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 			f.fail("pwait2", syscall.EPERM)
 			f.fail("timerfd", syscall.EPERM)
 		}
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		if late {
 			if l.r.poller.timerfd >= 0 {
-				continue // no epoll_pwait2 here that could be forbidden
+				continue // this kernel does not have epoll_pwait2, so it cannot be forbidden
 			}
 			f.fail("pwait2", syscall.EPERM)
 			f.fail("timerfd", syscall.EPERM)
@@ -297,11 +296,11 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 		if !slices.Equal(waits, []int{1, 1, 2}) {
 			t.Errorf("the waits were %v ms", waits)
 		}
-		if got := l.r.Facts().Poller; got != "epoll, milliseconds" {
+		if got := l.r.Stats().Poller; got != "epoll, milliseconds" {
 			t.Errorf("the poller is %q", got)
 		}
 		s := l.stream(0)
-		say(t, s.peer, []byte("x"))
+		writePeer(t, s.peer, []byte("x"))
 		expectKinds(t, l.turn(math.MaxInt64), CmpData)
 		if last := waits[len(waits)-1]; last != math.MaxInt32 {
 			t.Errorf("the longest wait was %d ms", last)
@@ -309,9 +308,9 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 	}
 }
 
-func TestATimerfdThatCannotBePolledIsClosed(t *testing.T) {
+func TestTimerfdThatCannotBePolledIsClosed(t *testing.T) {
 	checkDescriptors(t)
-	block := *usualLoop(t).sh
+	block := *defaultLoop(t).sh
 	f := newFaults()
 	f.fail("pwait2", syscall.ENOSYS)
 	f.fail("ctl", syscall.ENOMEM)
@@ -320,25 +319,25 @@ func TestATimerfdThatCannotBePolledIsClosed(t *testing.T) {
 	}
 }
 
-func TestAddAndModifyStandInForEachOther(t *testing.T) {
+func TestSetInterestFallsBackBetweenAddAndModify(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	a, b := watchedPair(t)
 	w := l.watch(a, readable, 0)
-	// The reactor comes to believe that the kernel has no registration, and is
-	// told otherwise.
+	// The call fails, so the reactor assumes that the registration is gone, but the kernel
+	// has it.
 	f.fail("mod", syscall.EBADF)
 	if err := l.r.WatchSet(w.id, w.gen, uint32(writable), 0); ErrnoOf(err) != syscall.EBADF {
 		t.Errorf("watch_set: %v", err)
 	}
-	l.set(w, readable, 0)
-	say(t, b, []byte("x"))
-	l.ready(w, readable)
-	// And the other way round.
+	l.setWatch(w, readable, 0)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, readable)
+	// The opposite case.
 	if err := sys.EpollCtl(l.r.poller.epfd, unix.EPOLL_CTL_DEL, a, nil); err != nil {
 		t.Fatal(err)
 	}
-	l.ready(w, 0)
-	l.set(w, readable, 0)
-	l.ready(w, readable)
+	l.expectReady(w, 0)
+	l.setWatch(w, readable, 0)
+	l.expectReady(w, readable)
 }

@@ -4,11 +4,11 @@ package netloop
 
 import "golang.org/x/sys/unix"
 
-// poll puts the faults in front of the poller's calls.
-func (f *faults) poll(real *Calls) {
+// wrapPollCalls makes the poller's calls fail on demand.
+func (f *faults) wrapPollCalls(real *Calls) {
 	c := &f.calls.Poll
 	c.Create = func() (int, error) {
-		if e := f.take("create"); e != 0 {
+		if e := f.nextErrno("create"); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Create()
@@ -18,7 +18,7 @@ func (f *faults) poll(real *Calls) {
 		if len(changes) > 0 {
 			name = "ctl"
 		}
-		if e := f.take(name); e != 0 {
+		if e := f.nextErrno(name); e != 0 {
 			return -1, e
 		}
 		return real.Poll.Kevent(kq, changes, events, ts)

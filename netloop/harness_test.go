@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is what C is to a reactor: it owns the shared memory, which is mapped and
-// not Go's, submits, turns, and reads the completions.
+// loop does the part of C for a reactor: it owns the shared memory, which is mapped and not on
+// Go's heap, submits, makes turns and reads the completions.
 type loop struct {
 	t    testing.TB
 	r    *Reactor
@@ -22,8 +22,8 @@ type loop struct {
 	large [LargeMax][]byte
 }
 
-// done is a completion with what its memory held.
-type done struct {
+// completion is a copy of a completion and of the memory that it refers to.
+type completion struct {
 	Completion
 	data []byte
 	ends Endpoints
@@ -35,10 +35,10 @@ type sizes struct {
 	arena       uint64
 }
 
-var usual = sizes{256, 1 << 20}
+var defaultSizes = sizes{256, 1 << 20}
 
-// memory maps n bytes that are not on Go's heap.
-func memory(t testing.TB, n int) []byte {
+// mapMemory maps n bytes outside of Go's heap.
+func mapMemory(t testing.TB, n int) []byte {
 	t.Helper()
 	m, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -56,10 +56,10 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	t.Helper()
 	checkDescriptors(t)
 	l := &loop{t: t}
-	block := memory(t, int(unsafe.Sizeof(Shared{})))
-	subs := memory(t, testSubmissions*int(unsafe.Sizeof(Submission{})))
-	cmps := memory(t, int(size.completions)*int(unsafe.Sizeof(Completion{})))
-	arena := memory(t, int(size.arena)+ArenaSlack)
+	block := mapMemory(t, int(unsafe.Sizeof(Shared{})))
+	subs := mapMemory(t, testSubmissions*int(unsafe.Sizeof(Submission{})))
+	cmps := mapMemory(t, int(size.completions)*int(unsafe.Sizeof(Completion{})))
+	arena := mapMemory(t, int(size.arena)+ArenaSlack)
 	l.sh = (*Shared)(unsafe.Pointer(unsafe.SliceData(block)))
 	l.sh.Sub = (*Submission)(unsafe.Pointer(unsafe.SliceData(subs)))
 	l.sh.Cmp = (*Completion)(unsafe.Pointer(unsafe.SliceData(cmps)))
@@ -71,26 +71,26 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		t.Fatal(err)
 	}
 	l.r = r
-	l.r.accepting.cost = 1 // the turn's time is enough for all
+	l.r.acceptBudget.costPerAccept = 1 // so that the turn's time does not limit accepting
 	t.Cleanup(func() {
 		l.r.Close()
 		if n := l.r.registry.live; n != 0 && !t.Failed() {
-			t.Errorf("%d registrations are left", n)
+			t.Errorf("%d registrations were not ended", n)
 		}
 	})
 	return l
 }
 
-func usualLoop(t testing.TB) *loop { return newLoop(t, usual, kernelCalls()) }
+func defaultLoop(t testing.TB) *loop { return newLoop(t, defaultSizes, kernelCalls()) }
 
 // checkDescriptors fails a test that leaves descriptors open.
 func checkDescriptors(t testing.TB) {
-	if closesLate {
+	if closesDelayed {
 		return
 	}
-	before := on.descriptors()
+	before := testKernel.descriptors()
 	t.Cleanup(func() {
-		if after := on.descriptors(); after != before && !t.Failed() {
+		if after := testKernel.descriptors(); after != before && !t.Failed() {
 			t.Errorf("%d descriptors were open before the test, %d are after it", before, after)
 		}
 	})
@@ -105,8 +105,9 @@ func (l *loop) submit(op SubmissionOp, id, gen uint32, arg int64) {
 	l.sh.SubLen++
 }
 
-// list has the reactor look at a stream's record, as C does: once until it has.
-func (l *loop) list(s stream) {
+// submitStream submits that a stream's record has changed, once until the reactor has
+// processed it, as C does.
+func (l *loop) submitStream(s testStream) {
 	l.t.Helper()
 	if s.io.Listed == 0 {
 		l.submit(SubStream, s.id, s.gen, 0)
@@ -114,34 +115,34 @@ func (l *loop) list(s stream) {
 	}
 }
 
-// want sets and clears bits of what is wanted of a stream.
-func (l *loop) want(s stream, set, clear uint32) {
+// setWants sets and clears bits of a stream's wants.
+func (l *loop) setWants(s testStream, set, clear uint32) {
 	l.t.Helper()
 	s.io.Want = s.io.Want&^clear | set
-	l.list(s)
+	l.submitStream(s)
 }
 
-func (l *loop) pause(s stream)  { l.t.Helper(); l.want(s, 0, transports.WantRead) }
-func (l *loop) resume(s stream) { l.t.Helper(); l.want(s, transports.WantRead, 0) }
-func (l *loop) shut(s stream)   { l.t.Helper(); l.want(s, transports.WantShut, 0) }
+func (l *loop) pause(s testStream)  { l.t.Helper(); l.setWants(s, 0, transports.WantRead) }
+func (l *loop) resume(s testStream) { l.t.Helper(); l.setWants(s, transports.WantRead, 0) }
+func (l *loop) shut(s testStream)   { l.t.Helper(); l.setWants(s, transports.WantShut, 0) }
 
-// write queues b, and waits for the report; writeQuietly does not wait.
-func (l *loop) write(s stream, b []byte) {
+// write queues b and requests a report without delay; writeUnreported does not request it.
+func (l *loop) write(s testStream, b []byte) {
 	l.t.Helper()
 	s.push(b)
-	l.want(s, transports.WantReport, 0)
+	l.setWants(s, transports.WantReport, 0)
 }
 
-func (l *loop) writeQuietly(s stream, b []byte) {
+func (l *loop) writeUnreported(s testStream, b []byte) {
 	l.t.Helper()
 	s.push(b)
-	l.want(s, 0, transports.WantReport)
+	l.setWants(s, 0, transports.WantReport)
 }
 
-// push appends a piece to the record.
-func (s stream) push(b []byte) { s.pushAt(address(b), uintptr(len(b))) }
+// push appends a piece to the record's queue.
+func (s testStream) push(b []byte) { s.pushAt(address(b), uintptr(len(b))) }
 
-func (s stream) pushAt(base, size uintptr) {
+func (s testStream) pushAt(base, size uintptr) {
 	io := s.io
 	if io.Head == io.Tail {
 		io.Head, io.Tail = 0, 0
@@ -156,11 +157,11 @@ func (s stream) pushAt(base, size uintptr) {
 	io.Appended += uint64(size)
 }
 
-// pending is what a stream has queued, in bytes.
-func (s stream) pending() int64 { return int64(s.io.Appended - s.io.Sent) }
+// pending returns the number of bytes in the stream's queue.
+func (s testStream) pending() int64 { return int64(s.io.Appended - s.io.Sent) }
 
-// turn does one turn and returns copies of what it completed.
-func (l *loop) turn(timeout int64) []done {
+// turn makes one turn and returns copies of its completions.
+func (l *loop) turn(timeout int64) []completion {
 	l.t.Helper()
 	n, err := l.r.Turn(timeout)
 	if err != nil {
@@ -170,16 +171,16 @@ func (l *loop) turn(timeout int64) []done {
 		l.t.Fatalf("Turn returned %d, CmpLen is %d", n, l.sh.CmpLen)
 	}
 	if l.sh.SubLen != 0 {
-		l.t.Fatal("submissions were left")
+		l.t.Fatal("submissions were not processed")
 	}
-	return l.completed(n)
+	return l.completions(n)
 }
 
-// completed are copies of the last turn's completions.
-func (l *loop) completed(n int) []done {
-	var all []done
+// completions returns copies of the last turn's completions.
+func (l *loop) completions(n int) []completion {
+	var all []completion
 	for _, c := range unsafe.Slice(l.sh.Cmp, l.sh.CmpCap)[:n] {
-		d := done{Completion: c}
+		d := completion{Completion: c}
 		base := address(unsafe.Slice(l.sh.Arena, 1))
 		switch c.Kind {
 		case CmpData:
@@ -189,7 +190,7 @@ func (l *loop) completed(n int) []done {
 			}
 			d.data = bytes.Clone(unsafe.Slice(l.sh.Arena, l.sh.ArenaCap)[c.Ptr-base:][:c.Arg])
 		case CmpDatagram:
-			p := *(**Packet)(unsafe.Pointer(&c.Ptr)) // in the arena, or a tail
+			p := *(**Packet)(unsafe.Pointer(&c.Ptr)) // in the arena or in a tail
 			d.from = *p
 			d.data = bytes.Clone(unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(p), unsafe.Sizeof(*p))), c.Arg))
 		case CmpAccept:
@@ -200,20 +201,20 @@ func (l *loop) completed(n int) []done {
 	return all
 }
 
-// lend fills the slots for large receives with buffers of n bytes.
-func (l *loop) lend(n int) {
+// lendLargeBuffers sets the large receive buffers to buffers of n bytes.
+func (l *loop) lendLargeBuffers(n int) {
 	l.sh.LargeSize = uint64(n)
 	for i := range l.large {
-		l.large[i] = memory(l.t, n)
+		l.large[i] = mapMemory(l.t, n)
 		l.sh.Large[i] = address(l.large[i])
 	}
 }
 
-// until turns until a completion of this kind is among the completed, which it
-// returns together with all that came before and beside it.
-func (l *loop) until(kind CompletionKind) (done, []done) {
+// turnUntil makes turns until a completion has this kind. It returns this completion, and all
+// completions of these turns.
+func (l *loop) turnUntil(kind CompletionKind) (completion, []completion) {
 	l.t.Helper()
-	var all []done
+	var all []completion
 	for range 10_000 {
 		batch := l.turn(-1)
 		all = append(all, batch...)
@@ -223,25 +224,25 @@ func (l *loop) until(kind CompletionKind) (done, []done) {
 			}
 		}
 	}
-	l.t.Fatalf("completion %d never came", kind)
-	return done{}, nil
+	l.t.Fatalf("completion %d did not arrive", kind)
+	return completion{}, nil
 }
 
-// stream is an open stream and the peer's descriptor.
-type stream struct {
+// testStream is an open stream and the peer's descriptor.
+type testStream struct {
 	id, gen uint32
 	fd      int32
 	peer    int
 	io      *StreamIO
 }
 
-// reading is the record of a stream that reads.
-func reading() *StreamIO { return &StreamIO{Want: transports.WantRead} }
+// readingRecord returns the record of a stream that receives.
+func readingRecord() *StreamIO { return &StreamIO{Want: transports.WantRead} }
 
-// openPaused, beside the flags of StreamOpen, leaves WantRead out.
+// openPaused is a flag of open in addition to those of StreamOpen: WantRead is not set.
 const openPaused = 1 << 31
 
-// pair makes connected sockets; both are non-blocking.
+// pair returns two connected, non-blocking sockets.
 func pair(t testing.TB) (a, b int) {
 	t.Helper()
 	ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -257,8 +258,8 @@ func pair(t testing.TB) (a, b int) {
 	return ends[0], ends[1]
 }
 
-// stream opens a stream over one end of a pair, which is closed with the test.
-func (l *loop) stream(flags uint32) stream {
+// stream opens a stream on one end of a pair. Both are closed at the end of the test.
+func (l *loop) stream(flags uint32) testStream {
 	l.t.Helper()
 	a, b := pair(l.t)
 	s := l.open(a, flags)
@@ -267,9 +268,9 @@ func (l *loop) stream(flags uint32) stream {
 	return s
 }
 
-func (l *loop) open(fd int, flags uint32) stream {
+func (l *loop) open(fd int, flags uint32) testStream {
 	l.t.Helper()
-	io := reading()
+	io := readingRecord()
 	if flags&openPaused != 0 {
 		io.Want = 0
 	}
@@ -279,47 +280,47 @@ func (l *loop) open(fd int, flags uint32) stream {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.end(id, gen); err != nil {
+			if err := l.deregister(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
 	})
-	return stream{id: id, gen: gen, fd: int32(fd), peer: -1, io: io}
+	return testStream{id: id, gen: gen, fd: int32(fd), peer: -1, io: io}
 }
 
-// end ends a registration, and then closes its descriptor, as an owner does.
-func (l *loop) end(id, gen uint32) error {
+// deregister ends a registration and then closes its descriptor, as an owner does.
+func (l *loop) deregister(id, gen uint32) error {
 	fd := -1
 	if s := l.r.registry.find(id, gen); s != nil {
 		fd = int(s.fd)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		return err
 	}
-	// EINTR: the descriptor is closed all the same.
+	// EINTR: the descriptor is closed nevertheless.
 	if errno := l.r.calls.Close(fd); errno != 0 && errno != syscall.EINTR {
-		return failed("close", errno)
+		return errnoError("close", errno)
 	}
 	return nil
 }
 
-func (l *loop) close(s stream) {
+func (l *loop) close(s testStream) {
 	l.t.Helper()
-	if err := l.end(s.id, s.gen); err != nil {
+	if err := l.deregister(s.id, s.gen); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// say writes to the peer's descriptor all of b.
-func say(t testing.TB, fd int, b []byte) {
+// writePeer writes all of b to the peer's descriptor.
+func writePeer(t testing.TB, fd int, b []byte) {
 	t.Helper()
 	if n, err := sys.Write(fd, b); n != len(b) || err != nil {
 		t.Fatalf("write to the peer: %d, %v", n, err)
 	}
 }
 
-// hear reads what is there from the peer's descriptor.
-func hear(t testing.TB, fd int) []byte {
+// readPeer reads the available bytes from the peer's descriptor.
+func readPeer(t testing.TB, fd int) []byte {
 	t.Helper()
 	var all []byte
 	buf := make([]byte, 1<<16)
@@ -335,14 +336,14 @@ func hear(t testing.TB, fd int) []byte {
 	}
 }
 
-// inC copies b to memory that is not Go's.
-func inC(t testing.TB, b []byte) []byte {
-	m := memory(t, len(b))
+// copyToC copies b to memory outside of Go's heap.
+func copyToC(t testing.TB, b []byte) []byte {
+	m := mapMemory(t, len(b))
 	copy(m, b)
 	return m
 }
 
-func expectKinds(t testing.TB, got []done, want ...CompletionKind) {
+func expectKinds(t testing.TB, got []completion, want ...CompletionKind) {
 	t.Helper()
 	var kinds []CompletionKind
 	for _, d := range got {
@@ -353,19 +354,19 @@ func expectKinds(t testing.TB, got []done, want ...CompletionKind) {
 	}
 }
 
-// quiet expects that nothing happens: a turn that does not wait completes
-// nothing, and leaves nothing for a further one.
-func (l *loop) quiet() {
+// expectIdle verifies that a turn without waiting returns no completions and leaves nothing for
+// the next turn.
+func (l *loop) expectIdle() {
 	l.t.Helper()
 	expectKinds(l.t, l.turn(0))
 	if l.sh.More != 0 {
-		l.t.Fatal("More is set though nothing is left")
+		l.t.Fatal("More is set without leftovers")
 	}
 }
 
-// events returns how many events the poller has at this moment: a registration
-// that should be silent and is not would make a loop spin.
-func (l *loop) events() int {
+// pendingEvents returns the number of events that the poller has now. An unexpected event would
+// make a loop spin.
+func (l *loop) pendingEvents() int {
 	l.t.Helper()
 	n, errno := l.r.poller.wait(0)
 	if errno != 0 {
@@ -374,8 +375,8 @@ func (l *loop) events() int {
 	return n
 }
 
-// small makes the buffers of a socket as small as the kernel allows.
-func small(t testing.TB, fd int) {
+// shrinkBuffers makes the buffers of a socket as small as the kernel permits.
+func shrinkBuffers(t testing.TB, fd int) {
 	t.Helper()
 	for _, option := range []int{unix.SO_SNDBUF, unix.SO_RCVBUF} {
 		if err := sys.SetsockoptInt(fd, unix.SOL_SOCKET, option, 1); err != nil {

@@ -2,7 +2,7 @@ package netloop
 
 import "math/bits"
 
-// add notes a value; one below 0, which a clock cannot yield, counts as 0.
+// add counts a value. A negative value, which a clock cannot return, counts as 0.
 func (h *Histogram) add(value int64) {
 	if !countMetrics {
 		return
@@ -11,10 +11,10 @@ func (h *Histogram) add(value int64) {
 	h.Count++
 	h.Sum += v
 	h.Most = max(h.Most, v)
-	h.Bucket[bucketOf(v)]++
+	h.Bucket[bucketIndex(v)]++
 }
 
-func bucketOf(v uint64) int {
+func bucketIndex(v uint64) int {
 	if v < 8 {
 		return int(v)
 	}

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kqueue backend on Linux, by way of libkqueue, for tests alone: `make check CHECKS=kqueue`.
-// No build of the product has this tag.
+// The kqueue backend on Linux, implemented by libkqueue, only for tests: `make check
+// CHECKS=kqueue`. Builds of the product do not have this tag.
 
-// kevent has the layout of C's struct kevent, and the names of unix.Kevent_t on darwin.
+// kevent has the layout of C's struct kevent, and the field names of unix.Kevent_t on darwin.
 type kevent struct {
 	Ident  uint64
 	Filter int16
@@ -57,7 +57,8 @@ func createLibkqueue() (int, error) {
 	return int(kq), err
 }
 
-// callLibkqueue copies: C may not look at memory in which there are pointers of Go's.
+// callLibkqueue copies the arguments, because C must not access memory that contains Go
+// pointers.
 func callLibkqueue(kq int, changes, events []kevent, ts *unix.Timespec) (int, error) {
 	given, got := slices.Clone(changes), make([]kevent, len(events))
 	n, err := C.kevent(C.int(kq), array(given), C.int(len(given)), array(got), C.int(len(got)),

@@ -9,35 +9,35 @@ import (
 	"testing"
 )
 
-// libkqueue closes the descriptors of a queue when the next one is made.
-const closesLate = true
+// libkqueue closes the descriptors of a queue when the next queue is opened.
+const closesDelayed = true
 
-// libkqueueDiffers names the tests of what libkqueue does otherwise than kqueue(2).
+// libkqueueDiffers lists the tests of behaviour in which libkqueue differs from kqueue(2).
 var libkqueueDiffers = [][]string{
-	{ // A registration outlives its descriptor, and is then another one's.
-		"TestAWatchOfANumberThatWasUsedAgain",
-		"TestAListenerAndADatagramSocketWhoseOwnersHaveGone",
-		"TestAStreamWhoseOwnerHasGoneLeavesTheNextOneOfItsNumberRegistered",
-		"TestAWatchThatOutlivesItsDescriptorLeavesTheRingAlone",
+	{ // A registration outlives its descriptor and then belongs to the next file of the number.
+		"TestWatchOnTheFDOfAClosedStream",
+		"TestListenerAndDatagramSocketWithoutLease",
+		"TestStreamWithoutLeaseLeavesTheNextStreamOfItsFDRegistered",
+		"TestWatchOnAReusedFDLeavesTheRingAlone",
 		"TestCancelledOnceIsNotReported",
-		"TestWatchSetRegistersANumberAfresh",
-		"TestForgottenWatchLeavesItsSuccessorAlone",
+		"TestWatchSetRegistersAReusedFD",
+		"TestDeregisteredWatchLeavesTheNextStreamOfItsFDRegistered",
 	},
-	{ // EV_ADD of what is registered with EV_CLEAR does not tell what is ready already.
-		"TestNobodyWaitsOnTrustWhileTheReactorBlocks",
-		"TestNobodyWaitsOnTrustForManyTurns",
-		"TestAWaitThatCannotBeToldIsReported",
+	{ // EV_ADD of a filter that is registered with EV_CLEAR does not report present readiness.
+		"TestAssumedWatchesAreArmedBeforeTheReactorBlocks",
+		"TestAssumedWatchesAreArmedAfterManyTurns",
+		"TestWatchThatCannotBeArmedIsReportedAsReady",
 	},
-	{ // Regular files and closed sockets are taken.
-		"TestOpenRefusesWhatCannotBePolled",
-		"TestWatchRefusesWhatCannotBePolled",
-		"TestDatagramOpenReportsWhatFailed",
+	{ // Regular files and closed sockets are accepted.
+		"TestStreamOpenRefusesFilesThatCannotBePolled",
+		"TestWatchOpenRefusesFilesThatCannotBePolled",
+		"TestDatagramOpenReturnsErrors",
 	},
-	{ // An error that a socket has is no event.
-		"TestDatagramToNobody",
+	{ // A pending error of a socket does not cause an event.
+		"TestDatagramToAClosedPortReportsAnError",
 		"TestEndsAndErrorsInABatch",
 	},
-	{ // The calls by way of cgo allocate.
+	{ // Calls through cgo allocate.
 		"TestSteadyDatagramsDoNotAllocate",
 		"TestBatchesDoNotAllocate",
 		"TestSteadyTurnsDoNotAllocate",

@@ -8,34 +8,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// owned makes a stream whose descriptor has an owner, and returns where that keeps
-// its number.
-func (l *loop) owned() (stream, *int32) {
+// ownedStream returns a stream whose descriptor has an owner, and the address of the owner's
+// number.
+func (l *loop) ownedStream() (testStream, *int32) {
 	l.t.Helper()
 	a, b := pair(l.t)
-	word := (*int32)(unsafe.Pointer(&memory(l.t, 4)[0]))
+	word := (*int32)(unsafe.Pointer(&mapMemory(l.t, 4)[0]))
 	*word = int32(a)
-	io := reading()
+	io := readingRecord()
 	io.Owner = word
 	id, gen, err := l.r.StreamOpen(int32(a), io, 0)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
-		_ = l.r.Forget(id, gen)
+		_ = l.r.Deregister(id, gen)
 		_ = sys.Close(a)
 		_ = sys.Close(b)
 	})
-	return stream{id: id, gen: gen, fd: int32(a), peer: b, io: io}, word
+	return testStream{id: id, gen: gen, fd: int32(a), peer: b, io: io}, word
 }
 
-func TestNothingIsSentOnceTheOwnerHasGone(t *testing.T) {
-	for _, streams := range []int{1, ringLeast + 2} { // alone, and in a batch
-		l := usualLoop(t)
-		var all []stream
+func TestStreamDoesNotSendWithoutLease(t *testing.T) {
+	for _, streams := range []int{1, minBatch + 2} { // separately, and in a batch
+		l := defaultLoop(t)
+		var all []testStream
 		for range streams {
-			s, word := l.owned()
-			l.write(s, inC(t, []byte("secret")))
+			s, word := l.ownedStream()
+			l.write(s, copyToC(t, []byte("secret")))
 			*word = -1
 			all = append(all, s)
 		}
@@ -48,46 +48,46 @@ func TestNothingIsSentOnceTheOwnerHasGone(t *testing.T) {
 			}
 		}
 		if failed != streams {
-			t.Errorf("%d of %d streams were told EBADF", failed, streams)
+			t.Errorf("%d of %d streams got EBADF", failed, streams)
 		}
 		for _, s := range all {
-			if heard := hear(t, s.peer); len(heard) > 0 {
-				t.Errorf("a peer heard %q", heard)
+			if received := readPeer(t, s.peer); len(received) > 0 {
+				t.Errorf("a peer received %q", received)
 			}
 		}
 	}
 }
 
-func TestNothingIsReceivedOnceTheOwnerHasGone(t *testing.T) {
-	l := usualLoop(t)
-	s, word := l.owned()
-	say(t, s.peer, []byte("the new owner's"))
+func TestStreamDoesNotReceiveWithoutLease(t *testing.T) {
+	l := defaultLoop(t)
+	s, word := l.ownedStream()
+	writePeer(t, s.peer, []byte("the new owner's"))
 	*word = -1
 	got := l.turn(0)
 	expectKinds(t, got, CmpReadError)
 	if syscall.Errno(got[0].Res) != syscall.EBADF {
-		t.Errorf("told %v", syscall.Errno(got[0].Res))
+		t.Errorf("got %v", syscall.Errno(got[0].Res))
 	}
-	if left := hear(t, int(s.fd)); string(left) != "the new owner's" {
-		t.Errorf("left to read: %q", left)
+	if left := readPeer(t, int(s.fd)); string(left) != "the new owner's" {
+		t.Errorf("unread bytes: %q", left)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestAnOwnerThatComesLater(t *testing.T) {
-	l := usualLoop(t)
-	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0])) // outlives the stream
+func TestStreamGetsAnOwnerAfterItWasOpened(t *testing.T) {
+	l := defaultLoop(t)
+	word := (*int32)(unsafe.Pointer(&mapMemory(t, 4)[0])) // outlives the stream
 	s := l.stream(0)
 	*word = -1
 	s.io.Owner = word
-	say(t, s.peer, []byte("x"))
+	writePeer(t, s.peer, []byte("x"))
 	expectKinds(t, l.turn(0), CmpReadError)
 }
 
-// A number whose owner has gone is anybody's: a watch may have it.
-func TestAWatchOfANumberWhoseOwnerHasGone(t *testing.T) {
-	l := usualLoop(t)
-	s, word := l.owned()
+// After the owner has closed a number, a watch may use it.
+func TestWatchOnTheFDOfAStreamWithoutLease(t *testing.T) {
+	l := defaultLoop(t)
+	s, word := l.ownedStream()
 	if _, _, err := l.r.WatchOpen(s.fd, uint32(readable), 0); ErrnoOf(err) != syscall.EEXIST {
 		t.Fatalf("a transport's number was given to a watch: %v", err)
 	}
@@ -96,20 +96,21 @@ func TestAWatchOfANumberWhoseOwnerHasGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	say(t, s.peer, []byte("x"))
+	writePeer(t, s.peer, []byte("x"))
 	got := l.turn(0)
 	expectKinds(t, got, CmpReady)
 	if got[0].ID != id {
 		t.Errorf("ready: %d, not the watch %d", got[0].ID, id)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 }
 
-// So is one whose descriptor was closed without a word, as the kernel tells.
-func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
-	l := usualLoop(t)
+// A number whose descriptor was closed without notice can be watched, too: the kernel
+// reports that the registration is gone.
+func TestWatchOnTheFDOfAClosedStream(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	s := l.open(a, 0)
 	_ = sys.Close(a)
@@ -121,12 +122,12 @@ func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	say(t, d, []byte("x"))
+	writePeer(t, d, []byte("x"))
 	expectKinds(t, l.turn(0), CmpReady)
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
-	if err := l.r.Forget(s.id, s.gen); err != nil {
+	if err := l.r.Deregister(s.id, s.gen); err != nil {
 		t.Error(err)
 	}
 	for _, fd := range []int{b, c, d} {
@@ -134,9 +135,9 @@ func TestAWatchOfANumberThatWasUsedAgain(t *testing.T) {
 	}
 }
 
-func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
-	l := usualLoop(t)
-	word := (*int32)(unsafe.Pointer(&memory(t, 4)[0]))
+func TestListenerAndDatagramSocketWithoutLease(t *testing.T) {
+	l := defaultLoop(t)
+	word := (*int32)(unsafe.Pointer(&mapMemory(t, 4)[0]))
 	a, b, err := func() (int, int, error) {
 		ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
 		return ends[0], ends[1], err
@@ -149,14 +150,14 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	say(t, b, []byte("the new owner's"))
+	writePeer(t, b, []byte("the new owner's"))
 	*word = -1
 	expectKinds(t, l.turn(0), CmpDatagramError)
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
-	if left := hear(t, a); string(left) != "the new owner's" {
-		t.Errorf("left to read: %q", left)
+	if left := readPeer(t, a); string(left) != "the new owner's" {
+		t.Errorf("unread bytes: %q", left)
 	}
 	_ = sys.Close(a)
 	_ = sys.Close(b)
@@ -185,13 +186,13 @@ func TestAListenerAndADatagramSocketWhoseOwnersHaveGone(t *testing.T) {
 	if err := sys.Connect(client, address); err != nil {
 		t.Fatal(err)
 	}
-	expectKinds(t, l.turn(0), CmpAcceptError) // and nothing was accepted
+	expectKinds(t, l.turn(0), CmpAcceptError) // and no connection was accepted
 	if fd, _, err := sys.Accept(listening); err != nil {
 		t.Errorf("the connection is not the new owner's: %v", err)
 	} else {
 		_ = sys.Close(fd)
 	}
-	if err := l.r.Forget(id, gen); err != nil {
+	if err := l.r.Deregister(id, gen); err != nil {
 		t.Error(err)
 	}
 	_ = sys.Close(client)

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type listening struct {
+type testListener struct {
 	id, gen uint32
 	fd      int
 	addr    unix.Sockaddr
 }
 
-func (l *loop) listen(backlog int32) listening { return l.listenWith(backlog, 0) }
+func (l *loop) listen(backlog int32) testListener { return l.listenWith(backlog, 0) }
 
-func (l *loop) listenWith(backlog int32, flags uint32) listening {
+func (l *loop) listenWith(backlog int32, flags uint32) testListener {
 	l.t.Helper()
 	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -41,16 +41,16 @@ func (l *loop) listenWith(backlog int32, flags uint32) listening {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.end(id, gen); err != nil {
+			if err := l.deregister(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
 	})
-	return listening{id, gen, fd, addr}
+	return testListener{id, gen, fd, addr}
 }
 
-// dial connects n clients, which are closed with the test.
-func (ln listening) dial(t testing.TB, n int) {
+// dial connects n clients. They are closed at the end of the test.
+func (ln testListener) dial(t testing.TB, n int) {
 	t.Helper()
 	for range n {
 		fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -64,8 +64,8 @@ func (ln listening) dial(t testing.TB, n int) {
 	}
 }
 
-// accepted closes the descriptors among the completions, and counts them.
-func accepted(t testing.TB, all []done) int {
+// accepted closes the descriptors of the completions and returns their number.
+func accepted(t testing.TB, all []completion) int {
 	t.Helper()
 	n := 0
 	for _, d := range all {
@@ -79,11 +79,11 @@ func accepted(t testing.TB, all []done) int {
 	return n
 }
 
-func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
-	l := usualLoop(t)
+func TestAcceptReportsDescriptorAndAddresses(t *testing.T) {
+	l := defaultLoop(t)
 	ln := l.listen(100)
 	ln.dial(t, 1)
-	d, _ := l.until(CmpAccept)
+	d, _ := l.turnUntil(CmpAccept)
 	fd := int(d.Res)
 	defer sys.Close(fd)
 	if d.ID != ln.id || d.Gen != ln.gen {
@@ -104,13 +104,13 @@ func TestAcceptGivesDescriptorAndAddresses(t *testing.T) {
 	}
 }
 
-// Only a listener that was opened with the flag sets TCP_NODELAY.
+// TCP_NODELAY is set only for a listener that was opened with the flag.
 func TestAcceptedConnectionsGetNoDelay(t *testing.T) {
 	for flags, want := range []int{0, ListenNoDelay: 1} {
-		l := usualLoop(t)
+		l := defaultLoop(t)
 		ln := l.listenWith(100, uint32(flags))
 		ln.dial(t, 1)
-		d, all := l.until(CmpAccept)
+		d, all := l.turnUntil(CmpAccept)
 		got, err := sys.GetsockoptInt(int(d.Res), unix.IPPROTO_TCP, unix.TCP_NODELAY)
 		if err != nil || got != want || d.Arg != 0 {
 			t.Errorf("flags %d: TCP_NODELAY is %d, %v; reported %+v", flags, got, err, d)
@@ -119,10 +119,10 @@ func TestAcceptedConnectionsGetNoDelay(t *testing.T) {
 	}
 }
 
-// C gets the connection and the errno, and drops it as asyncio does.
-func TestNoDelayThatFailsIsReportedWithTheConnection(t *testing.T) {
+// C gets the connection and the errno, and drops the connection as asyncio does.
+func TestNoDelayErrorIsReportedWithTheAcceptedConnection(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listenWith(100, ListenNoDelay)
 	ln.dial(t, 2)
 	f.fail("nodelay", syscall.ENOBUFS)
@@ -139,8 +139,8 @@ func TestNoDelayThatFailsIsReportedWithTheConnection(t *testing.T) {
 	}
 }
 
-func TestAcceptsAreBoundedPerTurn(t *testing.T) {
-	l := usualLoop(t)
+func TestAcceptsAreLimitedPerTurn(t *testing.T) {
+	l := defaultLoop(t)
 	ln := l.listen(3)
 	ln.dial(t, 8)
 	var counts []int
@@ -154,45 +154,46 @@ func TestAcceptsAreBoundedPerTurn(t *testing.T) {
 			t.Errorf("counts are %v", counts)
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// The numbers are of one turn after another: what C says, and how many may be accepted.
+// The rows are consecutive turns: the time that C reports, and the number of connections that
+// may be accepted.
 func TestAcceptsHaveAShareOfTime(t *testing.T) {
 	const ms = 1_000_000
 	sh := &Shared{}
-	a := accepting{cost: acceptFirst}
+	a := acceptBudget{costPerAccept: acceptInitialCost}
 	for i, c := range []struct {
-		elapsed, took int64 // since the last poll, in all and for accepting
+		elapsed, took int64 // since the last poll: in total, and for accepting
 		accepted      uint64
 		left          int64
 	}{
-		{0, 0, 0, 2},                 // the least, at what one takes first
-		{1 * ms, ms / 2, 2, 2},       // it takes that
+		{0, 0, 0, 2},                 // the minimum time at the initial cost
+		{1 * ms, ms / 2, 2, 2},       // the measured cost
 		{40 * ms, 0, 0, 40},          // a quarter of 40 ms
-		{50 * ms, 10 * ms, 40, 40},   // accepting itself is no time of the others'
-		{41 * ms, 1 * ms, 40, 72},    // 25 µs; the half of what it was, and of that
-		{0, 0, 0, 3},                 // nothing else was done
-		{1000 * ms, 1000 * ms, 1, 0}, // one took a second: none for a while, but one
+		{50 * ms, 10 * ms, 40, 40},   // the time of accepting itself does not count
+		{41 * ms, 1 * ms, 40, 72},    // 25 µs; the average of the old cost and the new one
+		{0, 0, 0, 3},                 // no other work was done
+		{1000 * ms, 1000 * ms, 1, 0}, // one took a second: only one per listener for a while
 		{100 * ms, ms / 10, 1, 0},
 	} {
 		sh.Metrics.ConnectionsAccepted += c.accepted
 		sh.Accepting += c.took
-		a.begin(sh, c.elapsed)
-		if a.left != c.left {
-			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.left, a.cost, c.left)
+		a.beginTurn(sh, c.elapsed)
+		if a.acceptsLeft != c.left {
+			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.acceptsLeft, a.costPerAccept, c.left)
 		}
 	}
 }
 
-func TestEachListenerAcceptsOneInAnyCase(t *testing.T) {
-	l := usualLoop(t)
-	all := []listening{l.listen(100), l.listen(100), l.listen(100)}
+func TestEachListenerAcceptsAtLeastOne(t *testing.T) {
+	l := defaultLoop(t)
+	all := []testListener{l.listen(100), l.listen(100), l.listen(100)}
 	for _, ln := range all {
 		ln.dial(t, 3)
 	}
 	for range 3 {
-		l.r.accepting.cost = 1 << 60
+		l.r.acceptBudget.costPerAccept = 1 << 60
 		got := l.turn(0)
 		from := map[uint32]int{}
 		for _, d := range got {
@@ -202,53 +203,53 @@ func TestEachListenerAcceptsOneInAnyCase(t *testing.T) {
 			t.Errorf("accepted by %v", from)
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestListenersShareTheTimeOfATurn(t *testing.T) {
-	l := usualLoop(t)
+func TestListenersShareTheAcceptTimeOfATurn(t *testing.T) {
+	l := defaultLoop(t)
 	for range 2 {
 		l.listen(100).dial(t, 8)
 	}
-	l.r.accepting.cost = acceptLeast / 5
-	l.sh.Now = l.r.clock.now() // a share of the time since then would be more, after a pause
+	l.r.acceptBudget.costPerAccept = acceptMinTime / 5
+	l.sh.Now = l.r.clock.now() // otherwise a pause of the test would increase the share
 	n := accepted(t, l.turn(0))
-	if n != 6 { // five, and the other listener's one
+	if n != 6 { // five, and one of the other listener
 		t.Errorf("%d were accepted", n)
 	}
 	for n < 16 {
 		n += accepted(t, l.turn(0))
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestAcceptsBeyondTheRoomAreKept(t *testing.T) {
+func TestAcceptsBeyondTheRoomAreMadeLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	ln := l.listen(100)
 	ln.dial(t, 60)
 	for total := 0; total < 60; {
 		total += accepted(t, l.turn(-1))
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// Out of descriptors, a listener backs off: one report, no event, no accept, and a
+// A listener without descriptors backs off: one error report, no events, no accept calls, and a
 // wait of the poller that ends with the delay.
-func TestListenerBacksOffAndGoesOn(t *testing.T) {
+func TestListenerBacksOffAndResumes(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			f := newFaults()
-			l := newLoop(t, usual, f.calls)
+			l := newLoop(t, defaultSizes, f.calls)
 			ln := l.listen(100)
 			ln.dial(t, 2)
 			f.fail("accept", errno)
-			d, _ := l.until(CmpAcceptError)
+			d, _ := l.turnUntil(CmpAcceptError)
 			if d.ID != ln.id || syscall.Errno(d.Res) != errno || d.Arg != 1 {
 				t.Errorf("reported %+v", d)
 			}
 			accepts := f.count("accept")
-			l.quiet()
-			if n := l.events(); n != 0 {
+			l.expectIdle()
+			if n := l.pendingEvents(); n != 0 {
 				t.Errorf("%d events of a listener that backs off", n)
 			}
 			if f.count("accept") != accepts {
@@ -257,35 +258,35 @@ func TestListenerBacksOffAndGoesOn(t *testing.T) {
 			if left := l.sh.NextDeadline - l.sh.Now; left > 10_000_000 {
 				t.Errorf("the delay ends in %d ns", left)
 			}
-			// Let the delay pass.
+			// The delay ends.
 			l.r.registry.find(ln.id, ln.gen).listener.RetrySoon(0)
 			total := 0
 			for total < 2 {
 				total += accepted(t, l.turn(-1))
 			}
 			if l.sh.NextDeadline != DeadlineNone {
-				t.Error("a deadline is left")
+				t.Error("a deadline remains")
 			}
 		})
 	}
 }
 
-func TestListenerThatBacksOffEndsTheWaitItself(t *testing.T) {
+func TestBackOffDelayEndsTheWait(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
-	l.until(CmpAcceptError)
-	// Nothing but the end of the delay can end this.
+	l.turnUntil(CmpAcceptError)
+	// Only the end of the delay can end this wait.
 	total := 0
 	for total < 1 {
 		total += accepted(t, l.turn(-1))
 	}
 }
 
-// longDelay makes the listener back off for a second, and keeps the reactor from trying early.
-func longDelay(l *loop, ln listening) {
+// backOffLong makes the listener back off for a second and prevents early retries.
+func backOffLong(l *loop, ln testListener) {
 	machine := l.r.registry.find(ln.id, ln.gen).listener
 	for range 7 {
 		until, _ := machine.BackingOff()
@@ -294,21 +295,22 @@ func longDelay(l *loop, ln listening) {
 	}
 }
 
-// A registration that ends lets the listener go on at once, a second before its time.
-func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
+// The end of a registration makes the listener retry immediately, a second before its delay
+// ends.
+func TestBackOffDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 	for _, others := range []bool{false, true} {
 		f := newFaults()
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		closer := l
 		if others {
-			closer = usualLoop(t)
+			closer = defaultLoop(t)
 		}
 		ln := l.listen(100)
 		near := closer.stream(0)
 		ln.dial(t, 1)
 		f.fail("accept", syscall.EMFILE)
-		l.until(CmpAcceptError)
-		longDelay(l, ln)
+		l.turnUntil(CmpAcceptError)
+		backOffLong(l, ln)
 		until := l.sh.NextDeadline
 		_ = l.turn(0)
 		closer.close(near)
@@ -318,23 +320,23 @@ func TestDelayEndsWhenADescriptorIsClosed(t *testing.T) {
 		if l.sh.Now >= until+900_000_000 {
 			t.Error("the delay was slept through")
 		}
-		if l.sh.NextDeadline != DeadlineNone || l.r.calls.closes.waiting.Load() != 0 {
+		if l.sh.NextDeadline != DeadlineNone || l.r.calls.closes.waiters.Load() != 0 {
 			t.Error("the reactor still waits for descriptors")
 		}
 	}
 }
 
-func TestFailingEarlyDoesNotSpin(t *testing.T) {
+func TestFailedEarlyRetryDoesNotSpin(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	near := l.stream(0)
 	for range 1000 {
 		f.fail("accept", syscall.EMFILE)
 	}
-	l.until(CmpAcceptError)
-	longDelay(l, ln)
+	l.turnUntil(CmpAcceptError)
+	backOffLong(l, ln)
 	accepts := f.count("accept")
 	l.close(near)
 	for range 20 {
@@ -342,35 +344,35 @@ func TestFailingEarlyDoesNotSpin(t *testing.T) {
 			t.Fatalf("completed %+v", d)
 		}
 	}
-	if tries := f.count("accept") - accepts; tries < 1 || tries > earlyTries+3 {
+	if tries := f.count("accept") - accepts; tries < 1 || tries > earlyRetryTurns+3 {
 		t.Errorf("%d tries", tries)
 	}
 }
 
-func TestClosingAListenerThatBacksOff(t *testing.T) {
+func TestDeregisterAListenerThatBacksOff(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EMFILE)
-	l.until(CmpAcceptError)
-	if err := l.end(ln.id, ln.gen); err != nil {
+	l.turnUntil(CmpAcceptError)
+	if err := l.deregister(ln.id, ln.gen); err != nil {
 		t.Fatal(err)
 	}
-	l.quiet()
+	l.expectIdle()
 	if l.sh.NextDeadline != DeadlineNone {
 		t.Error("a closed listener has a deadline")
 	}
 }
 
-func TestConnectionThatIsGoneIsPassedOver(t *testing.T) {
+func TestAcceptSkipsAConnectionThatIsGone(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.ECONNABORTED, syscall.EPROTO, syscall.EPERM, syscall.ENETDOWN} {
 		f := newFaults()
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		ln := l.listen(100)
 		ln.dial(t, 1)
 		f.fail("accept", errno)
-		_, all := l.until(CmpAccept)
+		_, all := l.turnUntil(CmpAccept)
 		if accepted(t, all) != 1 || len(all) != 1 {
 			t.Errorf("%v: completed %+v", errno, all)
 		}
@@ -379,29 +381,29 @@ func TestConnectionThatIsGoneIsPassedOver(t *testing.T) {
 
 func TestBrokenListenerStops(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	ln := l.listen(100)
 	ln.dial(t, 1)
 	f.fail("accept", syscall.EINVAL)
-	d, _ := l.until(CmpAcceptError)
+	d, _ := l.turnUntil(CmpAcceptError)
 	if syscall.Errno(d.Res) != syscall.EINVAL || d.Arg != 0 {
 		t.Errorf("reported %+v", d)
 	}
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a stopped listener", n)
 	}
 }
 
-func TestClosedListenerAcceptsNothing(t *testing.T) {
-	l := usualLoop(t)
+func TestDeregisteredListenerDoesNotAccept(t *testing.T) {
+	l := defaultLoop(t)
 	ln := l.listen(100)
 	ln.dial(t, 1)
-	if err := l.end(ln.id, ln.gen); err != nil {
+	if err := l.deregister(ln.id, ln.gen); err != nil {
 		t.Fatal(err)
 	}
-	l.quiet()
-	if err := l.end(ln.id, ln.gen); ErrnoOf(err) != syscall.ENOENT {
+	l.expectIdle()
+	if err := l.deregister(ln.id, ln.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 }

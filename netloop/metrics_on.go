@@ -2,5 +2,5 @@
 
 package netloop
 
-// countMetrics is false in a library that shows what the metrics cost.
+// countMetrics is false in a library for measuring the cost of the metrics.
 const countMetrics = true

@@ -2,12 +2,12 @@ package netloop
 
 import "unsafe"
 
-// output fills the completion queue and the arena of one turn. Both belong to C
-// and are of fixed size; whoever fills asks for room first.
+// output fills the completion queue and the arena of one turn. Both belong to C and have a
+// fixed size. Callers must check for room before they add to them.
 type output struct {
 	cmp   []Completion
 	n     int
-	limit int // completions allowed in the present step of the turn
+	limit int // maximum of n in the current step of the turn
 
 	large     *[LargeMax]uintptr
 	largeSize uintptr
@@ -19,28 +19,26 @@ type output struct {
 }
 
 const (
-	// minCompletions and minArena are the least that a reactor works with: a
-	// stream may yield stepRoom completions at once, and half of the queue is
-	// open to reports alone.
+	// minCompletions and minArena are the minimum sizes: serving one registration may add
+	// maxPerStep completions, and reports may use only half of the queue.
 	minCompletions = 16
 	minArena       = 4096
-	stepRoom       = 4
+	maxPerStep     = 4
 
-	// maxReceive is asked of one recv at most, and leastReceive is how much
-	// room must be left for one (a quarter of a small arena).
-	maxReceive   = 256 << 10
-	leastReceive = 64 << 10
+	// maxReceive is the maximum size of one recv. minReceive is the room that must be left for
+	// a recv (or a quarter of a small arena).
+	maxReceive = 256 << 10
+	minReceive = 64 << 10
 
-	// A stream that received largeReceive bytes at once gets a buffer of its own
-	// for the next.
+	// largeReceive is the number of received bytes from which a stream's next receive gets a
+	// large buffer.
 	largeReceive = 32 << 10
 
-	// arenaAlign keeps the pieces of the arena apart by a cache line, and
-	// Endpoints aligned.
+	// arenaAlign separates the blocks of the arena by cache lines and aligns Endpoints.
 	arenaAlign = 64
 )
 
-// begin empties the queues for a turn.
+// begin empties the queues for a new turn.
 func (o *output) begin(sh *Shared) {
 	o.cmp = unsafe.Slice(sh.Cmp, sh.CmpCap)
 	o.n = 0
@@ -53,7 +51,7 @@ func (o *output) begin(sh *Shared) {
 	o.largeNext = 0
 }
 
-// largeBuffer is the next buffer for a large receive, or 0 where there is none.
+// largeBuffer returns the next buffer for a large receive, or 0 if there is none.
 func (o *output) largeBuffer() uintptr {
 	if o.largeNext == LargeMax {
 		return 0
@@ -61,7 +59,7 @@ func (o *output) largeBuffer() uintptr {
 	return o.large[o.largeNext]
 }
 
-// room is how many completions may still be put.
+// room returns the number of completions that may still be added.
 func (o *output) room() int { return o.limit - o.n }
 
 // put appends a completion; there must be room.
@@ -70,22 +68,22 @@ func (o *output) put(c Completion) {
 	o.n++
 }
 
-// arenaRoom is how many bytes of the arena are left.
+// arenaRoom returns the number of unused bytes of the arena.
 func (o *output) arenaRoom() uintptr { return o.arenaSize - o.arenaUsed }
 
-// receiveRoom is how much one recv may ask for, or 0 if too little is left.
+// receiveRoom returns the maximum size of one recv, or 0 if the arena is too full.
 func (o *output) receiveRoom() uintptr {
 	room := o.arenaRoom()
-	if room < min(leastReceive, o.arenaSize/4) {
+	if room < min(minReceive, o.arenaSize/4) {
 		return 0
 	}
 	return min(room, maxReceive)
 }
 
-// arenaNext is the next free place of the arena.
+// arenaNext returns the address of the unused part of the arena.
 func (o *output) arenaNext() unsafe.Pointer { return unsafe.Add(o.arena, o.arenaUsed) }
 
-// use takes n bytes of the arena.
-func (o *output) use(n uintptr) {
+// commitArena marks n bytes of the arena as used.
+func (o *output) commitArena(n uintptr) {
 	o.arenaUsed = min((o.arenaUsed+n+arenaAlign-1)&^(arenaAlign-1), o.arenaSize)
 }

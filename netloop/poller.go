@@ -2,220 +2,226 @@ package netloop
 
 import "syscall"
 
-// The contract of a poller. A backend is one file (poller_epoll.go,
-// poller_kqueue.go) that defines a type `poller` with the methods below, a type
-// PollCalls with its system calls, and systemPollCalls. It holds no logic of the
-// reactor: it does not know what a token names.
+// The contract of a poller backend. A backend is one file (poller_epoll.go,
+// poller_kqueue.go) that defines a type `poller` with the methods below, a type PollCalls
+// with its system calls, and systemPollCalls. It does not contain logic of the reactor and does
+// not interpret tokens.
 //
 //	open(c *PollCalls) error
-//	    makes the kernel's object, close-on-exec.
+//	    opens the kernel's object, close-on-exec.
 //	close()
-//	    gives it back.
-//	number() int
-//	    is the number of the kernel's object.
-//	isOurs() bool
-//	    tells whether its number still names it; the wakeup has been added.
-//	knowsItself() bool
-//	    tells whether the numbers of it and of the wakeup still name them, in a time
-//	    that doesn't depend on how much is polled. It may undo a wake.
-//	isSeenHere() bool
-//	    tells the same of the table of descriptors that the calling thread has, which
-//	    need not be that of the loop's thread (unshare with CLONE_FILES). It undoes
-//	    no wake.
-//	hold(fd int) bool
-//	    notes a descriptor of the reactor's own, besides the wakeup, without polling it.
-//	holds(fd int) bool
-//	    tells whether the number still names what was given to hold or addWakeup. To ask
-//	    of the wakeup may undo a wake.
-//	mend() error
-//	    opens anew what else the backend has, where its number names it no more.
+//	    closes it.
+//	descriptor() int
+//	    returns the number of the kernel's object.
+//	isValid() bool
+//	    reports whether this number still refers to the object. Must be called after addWakeup.
+//	isValidQuick() bool
+//	    reports whether the numbers of the object and of the wakeup still refer to them, in
+//	    a time that does not depend on the number of registrations. It may undo a wake.
+//	isValidInThread() bool
+//	    reports the same for the descriptor table of the calling thread, which may differ
+//	    from the loop thread's table (unshare with CLONE_FILES). It does not undo a wake.
+//	track(fd int) bool
+//	    records another descriptor of the reactor's own without polling it.
+//	tracks(fd int) bool
+//	    reports whether the number still refers to the file that was passed to track or
+//	    addWakeup. For the wakeup, the call may undo a wake.
+//	repair() error
+//	    reopens other descriptors of the backend that were closed.
 //	add(fd int32, t token, in interest) syscall.Errno
-//	    registers a descriptor that is not registered; EEXIST where it is, EPERM
-//	    where it cannot be polled. Level-triggered; with oneShot the registration
-//	    stays but is silent after one event, until modify; with edge it tells what is
-//	    ready now, and then of what becomes ready anew.
-//	modify(fd int32, t token, held, in interest) syscall.Errno
-//	    replaces a registration, and wakes up a silent one; ENOENT where the kernel
-//	    has none (the descriptor was closed meanwhile).
-//	remove(fd int32, held interest) syscall.Errno
-//	    ends a registration. Always before close(2): another process may hold a
-//	    copy of the descriptor, and then its events would go on for ever.
-//	knows(fd int32) bool
-//	    tells whether the kernel has a registration of this descriptor: none where the
-//	    number has been used again. True where that can't be found out.
+//	    registers a descriptor that is not registered; EEXIST if it is registered, EPERM if
+//	    the file cannot be polled. Level-triggered. With oneShot the registration stays but
+//	    does not report after one event, until modify. With edge it reports the current
+//	    readiness and then each change to ready.
+//	modify(fd int32, t token, registered, in interest) syscall.Errno
+//	    replaces a registration and re-enables a oneShot; ENOENT if the kernel does not have
+//	    the registration (the descriptor was closed in the meantime).
+//	remove(fd int32, registered interest) syscall.Errno
+//	    removes a registration. It must precede close(2): another process may have a
+//	    duplicate of the descriptor, and then its events would continue forever.
+//	isRegistered(fd int32) bool
+//	    reports whether the kernel has a registration of this descriptor; false if the
+//	    number was reused. True if this is unknown.
 //	renew(register func(isKnown func(fd int32, t token, in interest) bool)) syscall.Errno
-//	    ends every registration whose descriptor can't be named any more, because its
-//	    number was closed while a duplicate lives. register adds the others once more,
-//	    and may ask whether a number still names what was registered under it.
+//	    removes every registration that cannot be removed by its number any more, because
+//	    the number was closed while a duplicate is open. register adds the other
+//	    registrations again. It may ask isKnown whether a number still refers to the
+//	    registered file.
 //	addWakeup(fd int, t token) error
-//	    registers the descriptor of the wakeup, for reading. The backend may do
-//	    this edge-triggered.
+//	    registers the descriptor of the wakeup for reading, possibly edge-triggered.
 //	wait(timeout int64) (int, syscall.Errno)
-//	    waits for events up to timeout ns: 0 doesn't wait and must be cheap, < 0
-//	    is for ever. The wait is exact to the kernel's timer slack, never rounded
-//	    to milliseconds and never short. While it blocks, Go's scheduler must know
-//	    (syscall.Syscall, not RawSyscall), for a stop-the-world waits for
-//	    threads that it believes to be running Go code.
+//	    waits for events for up to timeout ns: 0 does not wait and must be cheap, < 0 waits
+//	    without limit. The wait is exact to the kernel's timer slack, never rounded to
+//	    milliseconds and never short. Go's scheduler must know of a blocking wait
+//	    (syscall.Syscall, not RawSyscall), because a stop-the-world waits for threads
+//	    that it believes to be running Go code.
 //	event(i int) (token, interest)
-//	    the i-th event of the last wait. An error or hang-up counts as both
-//	    directions: the call that is made next brings it to light. An error
-//	    without anything else is errorAlone, too.
+//	    returns event i of the last wait. An error or hang-up counts as both directions, so
+//	    that the next call returns the error. An error without another event is
+//	    errorOnly, too.
 //	describe() string
-//	    the kernel's mechanism and the clock of its waits, in a few words.
+//	    returns the kernel's mechanism and the clock of its waits, in a few words.
 //
-// Somebody may close the reactor's own descriptors (os.closerange in a program that
-// makes itself a daemon), and the numbers then name what is opened next. So they are
-// looked at before they are closed, and when the loop begins to run (look): somebody
-// else's is left alone. Where that can't be told the descriptor is taken for ours.
+// Code outside the reactor may close the reactor's own descriptors (os.closerange in a
+// program that becomes a daemon), and then the numbers refer to files that are opened later.
+// Therefore the numbers are checked before they are closed and when the loop starts to run
+// (checkOwnFDs). A number that refers to another file is not touched. If this is unknown, the
+// descriptor is assumed to be the reactor's.
 //
-// add, modify and remove are made through setHeld, which is the portable half.
+// The portable code calls add, modify and remove through setInterest.
 
-// setHeld brings the poller's registration of a slot to want, at once. It is no
-// error for a registration that ends that the kernel has already forgotten it.
-// Once the slot's lease is over the number may be another's: EBADF, where anything
-// was wanted. The registration ends all the same, for its descriptor may live on, and
-// its events would come for ever. It is found by number and file, so that of another
-// file is safe; and one that this reactor has made under the same number has set held to 0.
-func (r *Reactor) setHeld(id uint32, s *slot, want interest) syscall.Errno {
+// setInterest changes the poller's registration of a slot to want, immediately. The end of a
+// registration that the kernel does not know any more is not an error.
+//
+// After the slot's lease has ended, the number may refer to another file: EBADF, unless want is
+// 0. The registration is removed nevertheless, because its descriptor may have a duplicate, and
+// then its events would continue forever. epoll finds a registration by number and file, so
+// another file's registration is safe. If this reactor has registered another file under the
+// same number, registered was set to 0.
+func (r *Reactor) setInterest(id uint32, s *slot, want interest) syscall.Errno {
 	t := makeToken(id, s.gen)
 	var errno syscall.Errno
 	switch {
 	case want == 0:
-		r.endHeld(s)
+		r.endRegistration(s)
 		return 0
-	case !s.hasNumber():
+	case !s.leaseValid():
 		errno = syscall.EBADF
-	case s.held == 0:
+	case s.registered == 0:
 		errno = r.poller.add(s.fd, t, want)
 		if errno == syscall.EEXIST {
 			errno = r.poller.modify(s.fd, t, directions, want)
 		}
 	default:
-		errno = r.poller.modify(s.fd, t, s.held, want)
+		errno = r.poller.modify(s.fd, t, s.registered, want)
 		if errno == syscall.ENOENT {
 			errno = r.poller.add(s.fd, t, want)
 		}
 	}
 	if errno != 0 {
-		r.endHeld(s)
+		r.endRegistration(s)
 		return errno
 	}
-	s.held, s.spent = want, false
+	s.registered, s.oneShotFired = want, false
 	r.registry.setOwner(id, s.fd)
 	return 0
 }
 
-// endHeld ends the poller's registration of a slot.
-func (r *Reactor) endHeld(s *slot) {
-	if s.held != 0 {
-		_ = r.poller.remove(s.fd, s.held)
-		r.registry.dropOwner(s.fd)
-		s.held = 0
+// endRegistration removes the poller's registration of a slot.
+func (r *Reactor) endRegistration(s *slot) {
+	if s.registered != 0 {
+		_ = r.poller.remove(s.fd, s.registered)
+		r.registry.clearOwner(s.fd)
+		s.registered = 0
 	}
 }
 
-// A registration whose number was closed while a duplicate of its descriptor lives, in a child perhaps, can't be
-// named any more, and its events come in each poll. Where one comes the poller is renewed. Then a slot whose
-// number is its own no more is ready for the last time: a transport finds that by its next call, and a watch is
-// reported as lost.
+// renewPoller replaces the poller if requestRenewal was called.
+//
+// A registration cannot be removed if its number was closed while a duplicate of its descriptor
+// is open, in a child process for example. Its events are reported in each poll. The first such
+// event requests a renewal. After the renewal, a slot with a reused number is reported as ready
+// once more: a transport gets the error by its next call, and a watch is reported as lost.
 func (r *Reactor) renewPoller() {
 	turns := r.shared.Metrics.Turns
-	if !r.stuck || turns < r.renewAt {
+	if !r.renewalNeeded || turns < r.nextRenewalTurn {
 		return
 	}
 	errno := r.poller.renew(func(isKnown func(int32, token, interest) bool) {
-		for id := range r.registry.opened {
-			if s := r.registry.slot(id); s.held != 0 {
-				r.registerAgain(id, s, isKnown)
+		for id := range r.registry.slotsUsed {
+			if s := r.registry.slot(id); s.registered != 0 {
+				r.reregister(id, s, isKnown)
 			}
 		}
 		if r.batch.state == ringOpen {
-			r.batch.held = r.poller.hold(r.ring.number())
+			r.batch.fdTracked = r.poller.track(r.ring.descriptor())
 		}
 	})
-	r.stuck = errno != 0
+	r.renewalNeeded = errno != 0
 	if errno != 0 {
-		r.renewAt = turns + renewEvery // there is no free descriptor
+		r.nextRenewalTurn = turns + renewalRetryTurns // no descriptor was available
 	}
 }
 
-// renewEvery is in how many turns a renewal that failed is tried once.
-const renewEvery = 64
+// renewalRetryTurns is the number of turns between attempts to renew the poller.
+const renewalRetryTurns = 64
 
-func (r *Reactor) registerAgain(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
-	t, held := makeToken(id, s.gen), s.held
-	if s.spent || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {
-		held = 0 // it is silent, and the next wait registers it
-	} else if s.hasNumber() && isKnown(s.fd, t, held) && r.poller.add(s.fd, t, held) == 0 {
+func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
+	t, registered := makeToken(id, s.gen), s.registered
+	if s.oneShotFired || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {
+		registered = 0 // the poller does not report it, and the next wait registers it
+	} else if s.leaseValid() && isKnown(s.fd, t, registered) && r.poller.add(s.fd, t, registered) == 0 {
 		return
 	}
-	r.registry.dropOwner(s.fd)
-	s.held, s.spent = 0, false
-	if held == 0 {
+	r.registry.clearOwner(s.fd)
+	s.registered, s.oneShotFired = 0, false
+	if registered == 0 {
 		return
 	}
-	s.lost = s.kind == kindWatch
-	s.ready |= held & directions
-	if !s.queued {
-		s.queued = true
+	s.fdLost = s.kind == kindWatch
+	s.ready |= registered & directions
+	if !s.inReady {
+		s.inReady = true
 		r.ready.push(t)
 	}
 }
 
-// aloneMost is how many events in a row may be errorAlone until the poller is asked for new events only.
-const aloneMost = 16
+// maxErrorOnlyEvents is the number of consecutive errorOnly events after which a transport is
+// registered edge-triggered.
+const maxErrorOnlyEvents = 16
 
-// settle is called when a transport's event was served. An error that no call brings to light would come in each
-// poll: such a transport is registered for edges, and once more after each event of another kind, so that
-// it is reported as before while there is data or room.
-func (r *Reactor) settle(t token, s *slot) {
-	if s.ready&errorAlone == 0 {
-		s.alone = 0
-		if s.quiet && s.held != 0 {
-			_ = r.setHeld(t.id(), s, s.held)
+// updateEdgeMode is called after a transport's event was served. An error that calls do not
+// return would be reported in each poll. Such a transport is registered with edge. It is
+// registered again after each event of another kind, so that data and room are reported as
+// if it were level-triggered.
+func (r *Reactor) updateEdgeMode(t token, s *slot) {
+	if s.ready&errorOnly == 0 {
+		s.errorOnlyEvents = 0
+		if s.edgeTriggered && s.registered != 0 {
+			_ = r.setInterest(t.id(), s, s.registered)
 		}
 		return
 	}
-	if s.alone++; s.alone >= aloneMost && !s.quiet {
-		s.quiet = true
-		if s.held != 0 {
-			_ = r.setHeld(t.id(), s, s.held|edge)
+	if s.errorOnlyEvents++; s.errorOnlyEvents >= maxErrorOnlyEvents && !s.edgeTriggered {
+		s.edgeTriggered = true
+		if s.registered != 0 {
+			_ = r.setInterest(t.id(), s, s.registered|edge)
 		}
 	}
 }
 
-// polled is what the poller is asked for where a transport has this interest.
-func (s *slot) polled(in interest) interest {
-	if s.quiet && in != 0 {
+// pollInterest returns the poller's interest mask for a transport with this interest.
+func (s *slot) pollInterest(in interest) interest {
+	if s.edgeTriggered && in != 0 {
 		in |= edge
 	}
 	return in
 }
 
-// poll waits for events. Before it blocks, and after trustedMost turns, the poller is told anew of
-// each watch that is trusted (watches.go).
+// poll waits for events. Before it blocks, and after maxAssumedArmedTurns turns, it arms each
+// watch of assumedArmed (watches.go).
 func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
-	if len(r.trusted) == 0 {
+	if len(r.assumedArmed) == 0 {
 		return r.poller.wait(timeout)
 	}
-	if r.trustedTurns++; r.trustedTurns < trustedMost {
+	if r.assumedArmedTurns++; r.assumedArmedTurns < maxAssumedArmedTurns {
 		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
 			return events, errno
 		}
 	}
-	for _, t := range r.trusted {
+	for _, t := range r.assumedArmed {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			continue
 		}
-		s.trusted = false
+		s.assumedArmed = false
 		if s.watch.once != 0 {
-			r.hold(t, s)
+			r.arm(t, s)
 		}
 	}
-	r.trusted, r.trustedTurns = r.trusted[:0], 0
+	r.assumedArmed, r.assumedArmedTurns = r.assumedArmed[:0], 0
 	if r.ready.n > 0 {
-		timeout = 0 // the registration of one has failed
+		timeout = 0 // the registration of a watch has failed
 	}
 	return r.poller.wait(timeout)
 }

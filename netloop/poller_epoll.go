@@ -18,8 +18,8 @@ import (
 type PollCalls struct {
 	Create func() (int, syscall.Errno)
 	Ctl    func(epfd, op int, fd int32, ev *unix.EpollEvent) syscall.Errno
-	// Poll is a wait of no length, WaitExact one with a timeout in ns
-	// (epoll_pwait2), Wait one in ms, or without a timeout (-1).
+	// Poll does not wait. WaitExact waits with a timeout in ns (epoll_pwait2), Wait with a
+	// timeout in ms or without a timeout (-1).
 	Poll      func(epfd int, evs []unix.EpollEvent) (int, syscall.Errno)
 	WaitExact func(epfd int, evs []unix.EpollEvent, ts *unix.Timespec) (int, syscall.Errno)
 	Wait      func(epfd int, evs []unix.EpollEvent, ms int) (int, syscall.Errno)
@@ -27,10 +27,10 @@ type PollCalls struct {
 	TimerCreate func() (int, syscall.Errno)
 	TimerSet    func(fd int, spec *unix.ItimerSpec) syscall.Errno
 	Close       func(fd int) syscall.Errno
-	// Replace has a number name what another one names: dup3.
+	// Replace makes the number `to` refer to the file of `from`: dup3(2).
 	Replace func(from, to int) syscall.Errno
-	// Facts is what the kernel tells of a descriptor, in /proc.
-	Facts func(fd int) ([]byte, syscall.Errno)
+	// FDInfo returns the kernel's description of a descriptor, from /proc.
+	FDInfo func(fd int) ([]byte, syscall.Errno)
 }
 
 func systemPollCalls() PollCalls {
@@ -77,13 +77,13 @@ func systemPollCalls() PollCalls {
 			_, _, e := unix.RawSyscall(unix.SYS_DUP3, uintptr(from), uintptr(to), unix.O_CLOEXEC)
 			return e
 		},
-		Facts: readFacts,
+		FDInfo: readFDInfo,
 	}
 }
 
-// readFacts reads what the calling thread's table of descriptors has under a number. That of the main
-// thread, /proc/self, is another one after unshare(CLONE_FILES).
-func readFacts(fd int) ([]byte, syscall.Errno) {
+// readFDInfo reads the description of a number in the descriptor table of the calling thread.
+// The main thread's table, /proc/self, is a different one after unshare(CLONE_FILES).
+func readFDInfo(fd int) ([]byte, syscall.Errno) {
 	file, err := unix.Open("/proc/thread-self/fdinfo/"+strconv.Itoa(fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, ErrnoOf(err)
@@ -103,17 +103,17 @@ func readFacts(fd int) ([]byte, syscall.Errno) {
 	}
 }
 
-// maxEvents is the most events of one wait; epoll lets those that did not fit
-// go first in the next.
+// maxEvents is the maximum number of events of one wait. epoll returns the remaining events
+// first in the next wait.
 const maxEvents = 512
 
-// timerToken names the timerfd, whose events mean no more than that the wait is
-// over. No generation is 0, so no registration has this token.
+// timerToken is the token of the timerfd. Its event only means that the wait is over.
+// Generations are never 0, so no registration has this token.
 const timerToken token = 1
 
-// poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or where that is
-// missing or forbidden (a sandbox may answer EPERM, and may come late) by a timerfd. Where
-// both are, a wait lasts whole milliseconds, rounded up: never too short.
+// poller polls with epoll. Waits are timed by epoll_pwait2 (Linux 5.11), or by a timerfd if the
+// call is missing or forbidden (a sandbox may return EPERM, and may be installed later). If
+// both are missing, the timeout is rounded up to milliseconds, so a wait is never too short.
 type poller struct {
 	calls *PollCalls
 	epfd  int
@@ -121,23 +121,23 @@ type poller struct {
 	wakeFD int
 	wakeup token
 
-	// Arguments and results of the calls live here: as locals they would be
-	// allocated at each call, since they are passed to function variables.
+	// Arguments and results of the calls are stored here. As local variables they would be
+	// allocated in each call, because they are passed to function variables.
 	events [maxEvents]unix.EpollEvent
 	ev     unix.EpollEvent
 	ts     unix.Timespec
 	spec   unix.ItimerSpec
 
-	timerfd    int // -1: epoll_pwait2 is there, or neither is (coarse)
+	timerfd    int // -1: epoll_pwait2 is used, or both are missing (coarse)
 	timerArmed bool
-	coarse     bool // for good, once set
+	coarse     bool // timeouts in milliseconds; permanent
 }
 
 func (p *poller) open(c *PollCalls) error {
 	p.calls, p.timerfd = c, -1
 	epfd, errno := c.Create()
 	if errno != 0 {
-		return failed("epoll_create1", errno)
+		return errnoError("epoll_create1", errno)
 	}
 	p.epfd = epfd
 	switch _, errno = c.WaitExact(epfd, p.events[:], &p.ts); errno {
@@ -151,80 +151,83 @@ func (p *poller) open(c *PollCalls) error {
 	return nil
 }
 
-func isForbidden(errno syscall.Errno) bool {
+// isUnavailable reports whether errno means that a system call is missing or forbidden.
+func isUnavailable(errno syscall.Errno) bool {
 	return errno == syscall.ENOSYS || errno == syscall.EPERM
 }
 
-// openTimer sees to it that waits are timed without epoll_pwait2.
+// openTimer prepares waits that are timed without epoll_pwait2.
 func (p *poller) openTimer() error {
 	timerfd, errno := p.calls.TimerCreate()
-	if isForbidden(errno) {
+	if isUnavailable(errno) {
 		p.coarse = true
 		return nil
 	}
 	if errno != 0 {
-		return failed("timerfd_create", errno)
+		return errnoError("timerfd_create", errno)
 	}
-	// Edge-triggered: each expiry is told once, and nobody need read it away.
+	// Edge-triggered: each expiry is reported once and the timerfd need not be read.
 	if errno := p.ctl(unix.EPOLL_CTL_ADD, int32(timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET); errno != 0 {
-		_ = p.calls.Close(timerfd) // which close would not know again
-		return failed("epoll_ctl", errno)
+		_ = p.calls.Close(timerfd) // close() would not recognise it
+		return errnoError("epoll_ctl", errno)
 	}
 	p.timerfd, p.timerArmed = timerfd, false
 	return nil
 }
 
-// mend looks at the timerfd, and makes another where somebody has closed it.
-func (p *poller) mend() error {
+// repair reopens the timerfd if it was closed.
+func (p *poller) repair() error {
 	if p.timerfd < 0 || p.ctl(unix.EPOLL_CTL_MOD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET) == 0 {
 		return nil
 	}
 	return p.openTimer()
 }
 
-func (p *poller) number() int { return p.epfd }
+func (p *poller) descriptor() int { return p.epfd }
 
 func (p *poller) close() {
-	if p.timerfd >= 0 && p.holds(p.timerfd) {
+	if p.timerfd >= 0 && p.tracks(p.timerfd) {
 		_ = p.calls.Close(p.timerfd)
 	}
 	_ = p.calls.Close(p.epfd)
 }
 
-// isOurs tells whether the number of the epoll still names ours: the kernel lists the wakeup in it with
-// the token that only this reactor has. A kernel whose /proc lacks this line (gVisor), or where /proc is
-// missing or forbidden, gives no answer: then it is at least an epoll in which the wakeup's number and
-// file are registered.
-func (p *poller) isOurs() bool {
-	list, errno := p.calls.Facts(p.epfd)
+// isValid reports whether the epoll's number still refers to the epoll. The kernel lists the
+// wakeup in the epoll's description together with its token, which is unique to this reactor.
+// If the kernel's /proc does not have this line (gVisor), or /proc is missing or forbidden,
+// isValid only checks that the number refers to an epoll that has registered the wakeup's
+// number and file.
+func (p *poller) isValid() bool {
+	info, errno := p.calls.FDInfo(p.epfd)
 	if errno == 0 {
-		if data, found := registeredData(list, p.wakeFD); found {
+		if data, found := registeredData(info, p.wakeFD); found {
 			return data == uint64(p.wakeup)
 		}
 	}
-	return p.holds(p.wakeFD)
+	return p.tracks(p.wakeFD)
 }
 
-// knowsItself is isOurs for a running loop, whose poller may list thousands: the eventfd is
-// ours by its count, and an epoll that knows ours is ours. The list is read only where the kernel
-// doesn't tell the count. It may take back what a wake did.
-func (p *poller) knowsItself() bool {
-	facts, errno := p.calls.Facts(p.wakeFD)
+// isValidQuick is isValid for a running loop, because the description of a poller lists all of
+// possibly thousands of registrations. The eventfd is identified by its count, and an
+// epoll that has registered our eventfd is our epoll. The description is only read if the
+// kernel does not report the count. The call may undo a wake.
+func (p *poller) isValidQuick() bool {
+	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
-		count, found := eventfdCount(facts)
-		if found && count != uint64(uint32(p.wakeup)) || !found && !p.isOurs() {
+		count, found := eventfdCount(info)
+		if found && count != uint64(uint32(p.wakeup)) || !found && !p.isValid() {
 			return false
 		}
 	}
-	return p.holds(p.wakeFD)
+	return p.tracks(p.wakeFD)
 }
 
-// isSeenHere asks by the count as well. Where the kernel doesn't tell it, the wakeup's number names at least
-// something that is registered in what the poller's number names.
-func (p *poller) isSeenHere() bool {
-	facts, errno := p.calls.Facts(p.wakeFD)
+// isValidInThread checks the eventfd's count, too. If the kernel does not report it, the
+// function checks that the wakeup's number refers to a file that is registered in the poller.
+func (p *poller) isValidInThread() bool {
+	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
-		if count, found := eventfdCount(facts); found {
+		if count, found := eventfdCount(info); found {
 			return count == uint64(uint32(p.wakeup))
 		}
 	}
@@ -235,10 +238,11 @@ func (p *poller) isSeenHere() bool {
 	return errno == syscall.EEXIST
 }
 
-// eventfdCount finds the count of an eventfd in its facts: "eventfd-count: 2f", in hexadecimal.
-func eventfdCount(facts []byte) (uint64, bool) {
-	for line := range bytes.Lines(facts) {
-		words := wholeLine(line)
+// eventfdCount finds the count in the description of an eventfd: "eventfd-count: 2f", in
+// hexadecimal.
+func eventfdCount(info []byte) (uint64, bool) {
+	for line := range bytes.Lines(info) {
+		words := fieldsOfCompleteLine(line)
 		if len(words) < 2 || string(words[0]) != "eventfd-count:" {
 			continue
 		}
@@ -248,19 +252,20 @@ func eventfdCount(facts []byte) (uint64, bool) {
 	return 0, false
 }
 
-// wholeLine splits a line into words; a line that was cut off, and perhaps a number with it, has none.
-func wholeLine(line []byte) [][]byte {
+// fieldsOfCompleteLine splits a line into words. For a truncated line, which may have a
+// truncated number, it returns nil.
+func fieldsOfCompleteLine(line []byte) [][]byte {
 	if !bytes.HasSuffix(line, []byte("\n")) {
 		return nil
 	}
 	return bytes.Fields(line)
 }
 
-// registeredData finds the data with which a descriptor is registered in the facts of an epoll:
-// "tfd: 5 events: 19 data: 2f pos:0 ino:1 sdev:f", of which data is hexadecimal.
-func registeredData(facts []byte, fd int) (uint64, bool) {
-	for line := range bytes.Lines(facts) {
-		words := wholeLine(line)
+// registeredData finds a descriptor's data in the description of an epoll: "tfd: 5 events: 19
+// data: 2f pos:0 ino:1 sdev:f", with data in hexadecimal.
+func registeredData(info []byte, fd int) (uint64, bool) {
+	for line := range bytes.Lines(info) {
+		words := fieldsOfCompleteLine(line)
 		if len(words) < 6 || string(words[0]) != "tfd:" || string(words[1]) != strconv.Itoa(fd) {
 			continue
 		}
@@ -270,15 +275,15 @@ func registeredData(facts []byte, fd int) (uint64, bool) {
 	return 0, false
 }
 
-// hold adds a descriptor for no event but an error, which it does not have.
-func (p *poller) hold(fd int) bool {
+// track registers the descriptor for errors only, which it does not have.
+func (p *poller) track(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
-// holds relies on epoll knowing a descriptor by its number and by what it names: to
-// replace the registration of another than was added fails. Of the wakeup, this may take
-// back what a wake has done.
-func (p *poller) holds(fd int) bool {
+// tracks relies on epoll, which finds a registration by number and file: EPOLL_CTL_MOD fails if
+// the number refers to another file than the registered one. For the wakeup, the call may undo
+// a wake.
+func (p *poller) tracks(fd int) bool {
 	if fd == p.wakeFD {
 		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLET) == 0
 	}
@@ -321,16 +326,17 @@ func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
 }
 
-func (p *poller) knows(fd int32) bool {
-	// Silent: no event is asked for but errors, and those once.
+func (p *poller) isRegistered(fd int32) bool {
+	// The registration is silent: it reports errors only, and only once.
 	if p.ctl(unix.EPOLL_CTL_ADD, fd, timerToken, unix.EPOLLONESHOT) != 0 {
 		return true
 	}
 	return p.remove(fd, 0) != 0
 }
 
-// renew makes another epoll, which takes the place of the old one under its number: other threads wake the
-// reactor by that number. What still names nothing that it could be removed by ends with the old one.
+// renew opens another epoll and moves it to the number of the old one, because other threads
+// wake the reactor by this number. Registrations that cannot be removed by number end with the
+// old epoll.
 func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest) bool)) syscall.Errno {
 	fresh, errno := p.calls.Create()
 	if errno != 0 {
@@ -357,9 +363,10 @@ func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest
 }
 
 func (p *poller) addWakeup(fd int, t token) error {
-	// It is always readable, and silent until a wake asks for that (writeWakeup).
+	// The eventfd is always readable and does not report this until a wake requests it
+	// (writeWakeup).
 	p.wakeFD, p.wakeup = fd, t
-	return failed("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
+	return errnoError("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
 }
 
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
@@ -379,14 +386,14 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	default:
 		p.ts = unix.NsecToTimespec(timeout)
 		n, errno := p.calls.WaitExact(p.epfd, p.events[:], &p.ts)
-		if isForbidden(errno) && p.openTimer() == nil {
-			return p.wait(timeout) // a sandbox that came later than the loop
+		if isUnavailable(errno) && p.openTimer() == nil {
+			return p.wait(timeout) // a sandbox was installed after the loop was created
 		}
 		return n, errno
 	}
 }
 
-// setTimer makes the timerfd end the coming wait after timeout ns, or never.
+// setTimer sets the timerfd to expire after timeout ns, or never.
 func (p *poller) setTimer(timeout int64) syscall.Errno {
 	if timeout < 0 && !p.timerArmed {
 		return 0
@@ -409,7 +416,7 @@ func (p *poller) event(i int) (token, interest) {
 		in |= broken
 	}
 	if ev.Events == unix.EPOLLERR {
-		in |= errorAlone
+		in |= errorOnly
 	}
 	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
 }

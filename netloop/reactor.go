@@ -8,12 +8,13 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Reactor serves one event loop. It is used by one thread at a time; Wake may be
-// called by any.
+// Reactor does the input and output of one event loop. It is used by one thread at a time. Only
+// Wake may be called by any thread.
 type Reactor struct {
-	// Slow is called for each iteration that took Shared.SlowLimit or longer, at its end; or nil.
-	// It gets the limit, because another thread may set a new one at any time.
-	Slow func(began, length, limit int64)
+	// OnSlowIteration is called at the end of each iteration that took Shared.SlowLimit or
+	// longer; it may be nil. The limit is an argument because another thread may change it at
+	// any time.
+	OnSlowIteration func(began, length, limit int64)
 
 	shared   *Shared
 	calls    Calls
@@ -25,52 +26,52 @@ type Reactor struct {
 	out      output
 	scratch  transports.Scratch
 	ring     ring
-	batch    batch
-	few      bool // no batch is made of what is ready now
+	batch    ringBatchState
+	fewReady bool // few streams are ready, so the turn does not receive in batches
 
 	datagrams datagramBatch
 
-	dirty   []token // streams to flush or adjust
-	reports tokens  // streams with something to report
-	urgent  int     // of them, those that somebody waits for
-	ready   tokens  // what the poller told of and was not served yet
+	dirty          []token    // streams to flush, or with an interest to update
+	pendingReports tokenQueue // streams with bytes sent or errors to report
+	urgentReports  int        // number of pending reports that must not be delayed
+	ready          tokenQueue // registrations with events that are not served yet
 
-	accepting accepting
+	acceptBudget acceptBudget
 
-	backingOff     []token // listeners
-	closesSeen     uint64  // of calls.closes.count, while a listener backs off
-	closedAt       uint64  // the turn before which a registration last ended
-	earlyTries     int     // turns in which they are tried before their time
-	listenerErrors []token // listeners that could not go on
+	backingOff       []token // listeners that back off
+	seenCloseCount   uint64  // value of calls.closes.count at the last retry of listeners
+	lastCloseTurn    uint64  // turn of the last deregistration
+	earlyRetriesLeft int     // turns left in which backed-off listeners are retried before their delay ends
+	failedListeners  []token // listeners that could not be registered again
 
-	trusted      []token // watches whose registration was not looked at; watches.go
-	trustedTurns int     // since one of them came on the list
-	crowded      bool    // the last poll brought many events
+	assumedArmed      []token // watches that are assumed to be armed in the poller; see watches.go
+	assumedArmedTurns int     // turns since assumedArmed became non-empty
+	busy              bool    // the last poll returned many events
 
-	due   [256]uint32 // timers on their way into the completions
-	fired int         // of the last turn
-	armed int64       // the earliest deadline that was armed since
-	ahead int         // registrations that may be served before the timers that are due; 0: none waits
+	expiredIDs         [256]uint32 // buffer for the ids of expired timers
+	timersFired        int         // number of timers that expired in the last turn
+	earliestArmed      int64       // earliest deadline that was armed since the last expiry
+	servesBeforeTimers int         // registrations to serve before timers that are due; 0: no limit is active
 
-	readyMost, timersMost recent
+	readyMax, timersMax windowedMax
 
-	ignored uint64 // submissions that made no sense
-	stale   uint64 // events of registrations that are gone
+	ignoredSubmissions uint64 // submissions with an unknown operation or a stale generation
+	staleEvents        uint64 // events of ended registrations
 
-	stuck   bool   // one of these will come again: see renewPoller
-	renewAt uint64 // the turn before which it isn't tried again
+	renewalNeeded   bool   // the poller has a stale registration; see renewPoller
+	nextRenewalTurn uint64 // first turn in which the renewal is tried again
 }
 
-// New makes a reactor over the shared block of a loop, and sets its WakeFD.
+// New returns a reactor for the shared block of a loop and sets its WakeFD.
 func New(shared *Shared) (*Reactor, error) {
 	return NewWithCalls(shared, SystemCalls())
 }
 
-// NewWithCalls is New with other system calls than the kernel's.
+// NewWithCalls is New with the given system calls.
 func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	if shared == nil || shared.Cmp == nil || shared.Arena == nil ||
 		shared.CmpCap < minCompletions || shared.ArenaCap < minArena {
-		return nil, failed("reactor_new", syscall.EINVAL)
+		return nil, errnoError("reactor_new", syscall.EINVAL)
 	}
 	r := &Reactor{shared: shared, calls: calls}
 	var err error
@@ -84,43 +85,42 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	var errno syscall.Errno
 	if r.wakeup.readFD, r.wakeup.writeFD, errno = r.calls.WakeOpen(uint64(r.wakeup.token)); errno != 0 {
 		r.poller.close()
-		return nil, failed("eventfd", errno)
+		return nil, errnoError("eventfd", errno)
 	}
 	if err = r.poller.addWakeup(r.wakeup.readFD, r.wakeup.token); err != nil {
 		r.poller.close()
 		r.closeWakeup()
 		return nil, err
 	}
-	r.accepting.cost = acceptFirst
+	r.acceptBudget.costPerAccept = acceptInitialCost
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
-	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.number())
+	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.descriptor())
 	shared.NextDeadline = DeadlineNone
 	shared.Now = r.clock.now()
-	r.closedAt = shared.Metrics.Turns - earlyTries
+	r.lastCloseTurn = shared.Metrics.Turns - earlyRetryTurns
 	return r, nil
 }
 
-// Close gives the reactor's own descriptors back. Those that were registered are
-// left alone.
+// Close closes the reactor's own descriptors. Registered descriptors stay open.
 func (r *Reactor) Close() {
-	r.calls.closes.leave(r)
-	r.wakeup.shut()
+	r.calls.closes.removeWaiter(r)
+	r.wakeup.close()
 	r.shared.WakeFD, r.shared.PollFD = -1, -1
 	r.closeFDs()
 	r.datagrams.close(r)
 }
 
 func (r *Reactor) closeFDs() {
-	if !r.poller.isOurs() {
-		return // what the other numbers name now can't be told
+	if !r.poller.isValid() {
+		return // the numbers of the other descriptors cannot be verified
 	}
 	if r.batch.state == ringOpen {
 		r.closeRing()
 	}
-	wakeup := r.poller.holds(r.wakeup.readFD)
+	ownsWakeup := r.poller.tracks(r.wakeup.readFD)
 	r.poller.close()
-	if wakeup {
+	if ownsWakeup {
 		r.closeWakeup()
 	}
 }
@@ -132,33 +132,35 @@ func (r *Reactor) closeWakeup() {
 	}
 }
 
-// look tells whether the reactor's own descriptors are still its own. Without the poller
-// and the wakeup, which know each other, nothing is left to go on with: EBADF.
-func (r *Reactor) look() error {
+// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to
+// them. It returns EBADF if the poller or the wakeup was closed, because the reactor cannot
+// continue without them.
+func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= Look
-	if !r.poller.knowsItself() {
-		return failed("look", syscall.EBADF)
+	if !r.poller.isValidQuick() {
+		return errnoError("look", syscall.EBADF)
 	}
 	r.renewPoller()
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 {
-		_ = r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token))
+		_ = r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token))
 	}
-	if r.batch.state == ringOpen && r.batch.held && !r.poller.holds(r.ring.number()) {
+	if r.batch.state == ringOpen && r.batch.fdTracked && !r.poller.tracks(r.ring.descriptor()) {
 		r.ring.close(false)
 		r.batch.state = ringUnknown
 	}
-	return r.poller.mend()
+	return r.poller.repair()
 }
 
-// isStuck notes that the poller has a registration that can't be ended; the next turn renews it.
-func (r *Reactor) isStuck() {
-	r.stuck = true
+// requestRenewal notes that the poller has a registration that cannot be removed. The next turn
+// renews the poller.
+func (r *Reactor) requestRenewal() {
+	r.renewalNeeded = true
 	r.shared.Flags |= Look
 }
 
-// Turn does one turn, see the package's head. It waits for at most timeout ns (< 0:
-// until something happens) and returns the number of completions. An error is
-// the poller's, and loses nothing.
+// Turn makes one turn as described in the package comment. It waits for events for at most
+// timeout ns (< 0: without limit) and returns the number of completions. An error is an error
+// of the poller; completions and submissions are not lost.
 func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh := r.shared
 	sh.Metrics.Turns++
@@ -166,7 +168,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.out.begin(sh)
 
 	if sh.Flags&Look != 0 {
-		if err := r.look(); err != nil {
+		if err := r.checkOwnFDs(); err != nil {
 			sh.NextDeadline = r.nextDeadline()
 			return 0, err
 		}
@@ -175,57 +177,57 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.flushDirty()
 
 	if len(r.backingOff) > 0 {
-		r.tryEarly()
+		r.retryBackedOff()
 	}
 
 	sh.Polls++
 	before := r.clock.now()
-	r.accepting.begin(sh, before-sh.Now)
+	r.acceptBudget.beginTurn(sh, before-sh.Now)
 	sh.Busy += before
 	sh.Metrics.IterationTime.add(before - sh.Now)
-	sh.Metrics.ReadyMax = r.readyMost.most(before, sh.ReadyMost)
-	sh.Metrics.TimersMax = r.timersMost.most(before, sh.TimersMost)
+	sh.Metrics.ReadyMax = r.readyMax.observe(before, sh.ReadyMost)
+	sh.Metrics.TimersMax = r.timersMax.observe(before, sh.TimersMost)
 	sh.ReadyMost, sh.TimersMost = 0, uint64(r.wheel.Len())
-	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.Slow != nil {
-		r.Slow(sh.Now, before-sh.Now, limit)
+	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.OnSlowIteration != nil {
+		r.OnSlowIteration(sh.Now, before-sh.Now, limit)
 	}
-	events, errno := r.poll(r.timeout(timeout, before))
+	events, errno := r.poll(r.pollTimeout(timeout, before))
 	sh.Now = r.clock.now()
 	sh.Busy -= sh.Now
 	sh.Metrics.PollTime.add(sh.Now - before)
 	if errno != 0 && errno != syscall.EINTR {
 		sh.NextDeadline = r.nextDeadline()
 		if errno == syscall.EINVAL {
-			errno = syscall.EBADF // its number names something else
+			errno = syscall.EBADF // the number refers to another file
 		}
-		return 0, failed("wait of the poller", errno)
+		return 0, errnoError("wait of the poller", errno)
 	}
 	if errno == 0 {
-		r.note(events)
-		r.crowded = events >= trustedCrowd
+		r.queueEvents(events)
+		r.busy = events >= busyEvents
 	}
 
 	whole := len(r.out.cmp)
 	r.out.limit = whole / 2
-	r.reportAll()
+	r.reportPending()
 	r.out.limit = whole
 	if r.wheel.Next() <= sh.Now {
-		// However busy the descriptors are, timers get a quarter of the queue.
+		// Timers get a quarter of the queue, even if the descriptors are busy.
 		r.out.limit -= whole / 4
 	}
 	ready := r.ready.n
 	r.serve()
 	served := ready - r.ready.n
 	if len(r.backingOff) > 0 {
-		r.resume(sh.Now, false)
+		r.resumeListeners(sh.Now, false)
 	}
-	if len(r.listenerErrors) > 0 {
-		r.reportListeners()
+	if len(r.failedListeners) > 0 {
+		r.reportFailedListeners()
 	}
 	sh.Events = uint32(r.out.n)
 	r.out.limit = whole
-	if !r.timersWait(served, errno == 0 && events == maxEvents) {
-		r.expire()
+	if !r.deferTimers(served, errno == 0 && events == maxEvents) {
+		r.expireTimers()
 	}
 	if r.wheel.ShouldReleaseMemory() {
 		r.calls.FreeMemory()
@@ -233,7 +235,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 
 	sh.NextDeadline = r.nextDeadline()
 	sh.More = 0
-	if r.leftovers() || sh.NextDeadline <= sh.Now {
+	if r.hasLeftovers() || sh.NextDeadline <= sh.Now {
 		sh.More = 1
 	}
 	sh.CmpLen = uint32(r.out.n)
@@ -244,46 +246,46 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 // Now returns the time of the last turn's poll.
 func (r *Reactor) Now() int64 { return r.shared.Now }
 
-// leftovers tells whether there is work that needs no event.
-func (r *Reactor) leftovers() bool {
-	return r.ready.n > 0 || r.urgent > 0 || len(r.listenerErrors) > 0
+// hasLeftovers reports whether there is work that does not wait for an event.
+func (r *Reactor) hasLeftovers() bool {
+	return r.ready.n > 0 || r.urgentReports > 0 || len(r.failedListeners) > 0
 }
 
-// note enters the poller's events into the list of what is ready.
-func (r *Reactor) note(events int) {
+// queueEvents adds the registrations of the poller's events to the ready list.
+func (r *Reactor) queueEvents(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
 		if t == r.wakeup.token {
-			r.seenWakeup()
+			r.clearWakeup()
 			continue
 		}
 		s := r.registry.find(t.id(), t.gen())
-		if s == nil || s.held == 0 {
-			// It may be another poller that has the number.
-			r.stale++
-			r.isStuck()
+		if s == nil || s.registered == 0 {
+			// The registration may be in another poller under this number.
+			r.staleEvents++
+			r.requestRenewal()
 			continue
 		}
-		if s.held&oneShot != 0 {
-			s.spent = true
+		if s.registered&oneShot != 0 {
+			s.oneShotFired = true
 		}
-		if s.ready != 0 && (s.ready&in)&errorAlone == 0 {
-			s.ready, in = s.ready&^errorAlone, in&^errorAlone
+		if s.ready != 0 && (s.ready&in)&errorOnly == 0 {
+			s.ready, in = s.ready&^errorOnly, in&^errorOnly
 		}
 		s.ready |= in
-		if !s.queued {
-			s.queued = true
+		if !s.inReady {
+			s.inReady = true
 			r.ready.push(t)
 		}
 	}
 }
 
-// serve does the work of what is ready, each once, until room runs out. Whoever is
-// left out stays first in the list.
+// serve serves each ready registration once, until the room for completions runs out. The rest
+// stays at the front of the list.
 func (r *Reactor) serve() {
-	r.few = r.ready.n < ringLeast
-	for n := r.ready.n; n > 0 && r.out.room() >= stepRoom; n-- {
-		if n >= ringLeast {
+	r.fewReady = r.ready.n < minBatch
+	for n := r.ready.n; n > 0 && r.out.room() >= maxPerStep; n-- {
+		if n >= minBatch {
 			if k := r.receiveBatch(n); k > 0 {
 				n -= k - 1
 				continue
@@ -306,16 +308,16 @@ func (r *Reactor) serve() {
 				return
 			}
 			if s.kind == kindStream || s.kind == kindDatagram {
-				r.settle(t, s)
+				r.updateEdgeMode(t, s)
 			}
-			s.queued, s.ready = false, 0
+			s.inReady, s.ready = false, 0
 		}
 		r.ready.pop()
 	}
 }
 
-// Facts are a reactor's figures, for diagnostics.
-type Facts struct {
+// Stats are the counters of a reactor, for diagnostics.
+type Stats struct {
 	Poller        string
 	Registrations int
 	Timers        int
@@ -329,15 +331,15 @@ type Facts struct {
 	Fences        uint32
 }
 
-// Facts tells the figures. It is called by the thread that uses the reactor.
-func (r *Reactor) Facts() Facts {
+// Stats returns the counters. It must be called by the thread that uses the reactor.
+func (r *Reactor) Stats() Stats {
 	poller := r.poller.describe()
 	if r.batch.state == ringOpen {
 		poller += ", io_uring"
 	}
 	sh := r.shared
-	return Facts{
-		poller, r.registry.live, r.wheel.Len(), r.ignored, r.stale, r.batch.runs,
+	return Stats{
+		poller, r.registry.live, r.wheel.Len(), r.ignoredSubmissions, r.staleEvents, r.batch.runs,
 		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.Fenced),
 	}
 }

@@ -2,7 +2,7 @@ package netloop
 
 import "github.com/goloop/goloop/transports"
 
-// kind tells what a slot holds.
+// kind is the kind of a registration.
 type kind uint8
 
 const (
@@ -13,8 +13,8 @@ const (
 	kindDatagram
 )
 
-// interest is what the poller holds for a descriptor: directions, and whether it
-// falls silent after one event, or tells of new events only.
+// interest is the interest mask of a registration in the poller: the directions, and the
+// trigger mode.
 type interest uint8
 
 const (
@@ -22,58 +22,60 @@ const (
 	writable interest = interest(transports.Writable) // GL_WRITABLE
 	oneShot  interest = 4
 	edge     interest = 8
-	// broken is of events alone: the peer is gone, or the socket has an error.
+	// broken is a flag of events only: the peer is gone, or the socket has an error.
 	broken interest = 16
-	// errorAlone is of an event: the poller reports an error and neither data, room nor an end. An
-	// error queue that is not read (IP_RECVERR, SO_TIMESTAMPING) reports it in each poll.
-	errorAlone interest = 32
+	// errorOnly is a flag of events only: the poller reports an error without data, room or an
+	// end. An error queue that is not read (IP_RECVERR, SO_TIMESTAMPING) causes this in each
+	// poll.
+	errorOnly interest = 32
 
 	directions = readable | writable
 )
 
-// slot is one registration, in a life that begins with open and ends with release.
+// slot is one registration, from open to release.
 type slot struct {
 	gen  uint32
 	fd   int32
 	kind kind
 
-	// held is what the poller has been told; 0: it does not know the descriptor.
-	held interest
-	// spent: held is a oneShot that has fired, so the poller is silent.
-	spent bool
+	// registered is the interest mask in the poller; 0: the descriptor is not registered.
+	registered interest
+	// oneShotFired: registered has oneShot and the event was reported, so the poller does not
+	// report any more.
+	oneShotFired bool
 
-	// Membership of the reactor's lists, so that nothing is listed twice.
-	queued    bool // in ready, with these directions
-	ready     interest
-	dirty     bool // in dirty: to be flushed, or its interest adjusted
-	reporting bool // in reports: progress, or one of the errors below
-	urgent    bool // and somebody waits for that report
-	large     bool // a stream that lately received much at once
-	trusted   bool // in trusted: a wait that relies on what the poller was told before
+	// Membership in the reactor's lists, so that a slot is in each list at most once.
+	inReady       bool // in Reactor.ready, with the directions in ready
+	ready         interest
+	inDirty       bool // in Reactor.dirty: the stream must be flushed, or its interest updated
+	inReports     bool // in Reactor.pendingReports: bytes sent, or one of the errors below
+	urgentReport  bool // counted in Reactor.urgentReports
+	receivesLarge bool // the last receive of the stream returned many bytes
+	assumedArmed  bool // in Reactor.assumedArmed
 
-	// quiet: a transport that the poller reports new events of only, because of errorAlone.
-	quiet bool
+	// edgeTriggered: the transport is registered with edge because of errorOnly events.
+	edgeTriggered bool
 
-	// alone counts the events in a row that were errorAlone.
-	alone uint8
+	// errorOnlyEvents counts consecutive errorOnly events.
+	errorOnlyEvents uint8
 
-	// lost: a watch whose number names another file, or none.
-	lost bool
+	// fdLost: the number of the watch refers to another file or is closed.
+	fdLost bool
 
-	// reports counts a watch's reports, up to the next look at its number.
-	reports uint8
+	// reportCount counts a watch's reports; at an overflow its number is checked.
+	reportCount uint8
 
-	// ignored counts a watch's events since the last that somebody waited for.
-	ignored uint8
+	// ignoredEvents counts a watch's events since the last event that was reported.
+	ignoredEvents uint8
 
-	// watch is a watch's, the machines are those of the other kinds. An endpoint's is
-	// kept for the slot's next one.
+	// watch is used by kindWatch; the machines below are used by the other kinds. The Datagram
+	// is kept and reused by the next registration of the slot.
 	watch watch
 
-	// lately is what a stream's last receive brought, in bytes.
-	lately uint32
+	// lastReceived is the number of bytes of the stream's last receive.
+	lastReceived uint32
 
-	// Errors of a stream on their way to C.
+	// Errors of a stream that were not reported to C yet.
 	writeError, readError errno32
 
 	stream   transports.Stream
@@ -81,12 +83,12 @@ type slot struct {
 	listener *transports.Listener
 }
 
-// errno32 is a syscall.Errno in half its size: there is a slot for each connection.
+// errno32 is a syscall.Errno of half the size, to make slots smaller: each connection has one.
 type errno32 uint32
 
-// hasNumber tells whether the descriptor is still that of the slot's lease. A watch
-// has none: its number means whatever it names.
-func (s *slot) hasNumber() bool {
+// leaseValid reports whether the descriptor still belongs to the slot's lease. A watch does not
+// have a lease: its number may refer to any file.
+func (s *slot) leaseValid() bool {
 	switch s.kind {
 	case kindStream:
 		return s.stream.LeaseValid()
@@ -99,67 +101,67 @@ func (s *slot) hasNumber() bool {
 	}
 }
 
-// registry holds the slots by id, and which of them the poller knows by fd.
+// registry stores the registrations by id and finds them by descriptor.
 type registry struct {
-	// The slots, in blocks that never move: a slice that grew would leave its former
-	// self to the collector, which with many connections is most of the heap. Nor are
-	// blocks given back: a slot's generation outlives its registrations, because a late
-	// event or submission may still have an earlier one. So the blocks have the size of the
-	// most registrations that there were at once, 88 bytes for each, and are used again.
-	blocks []*[slotsBlock]slot
-	opened uint32 // slots that were ever used
-	free   []uint32
-	live   int
+	// Slots are in blocks that never move. A slice that grew would leave its old memory to the
+	// garbage collector, and with many connections this is most of the heap. Blocks are not
+	// freed either: a slot's generation must outlive its registrations, because a late event or
+	// submission may have an earlier generation. So the blocks have the size of the maximum
+	// number of simultaneous registrations, 88 bytes each, and are reused.
+	blocks    []*[slotsPerBlock]slot
+	slotsUsed uint32 // number of slots that were ever used
+	free      []uint32
+	live      int
 
-	// owners tells which slot the poller's registration of a descriptor's number
-	// belongs to (id+1, 0: none): the one whose held is not 0. Numbers are used
-	// again: a watch whose descriptor was closed by its owner must not take the
-	// registration of its successor out of the poller.
+	// owners maps a descriptor's number to the slot that registered it in the poller (id+1, 0:
+	// none), which is the slot with registered != 0. Numbers are reused: a watch on a
+	// descriptor that its owner has closed must not remove the registration of the next file
+	// with this number.
 	owners owners
 }
 
-const slotsBlock = 256
+const slotsPerBlock = 256
 
-// slot is the slot of an id below opened.
-func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsBlock][id%slotsBlock] }
+// slot returns the slot of an id below slotsUsed.
+func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsPerBlock][id%slotsPerBlock] }
 
-// owners maps numbers of descriptors to slots. It is cut into blocks, so that it
-// grows by what is open and not by the highest number.
-type owners struct{ blocks []*[ownersBlock]uint32 }
+// owners maps descriptors' numbers to slots. It consists of blocks, so that its size depends on
+// the number of open descriptors and not on the highest number.
+type owners struct{ blocks []*[ownersPerBlock]uint32 }
 
-const ownersBlock = 1024
+const ownersPerBlock = 1024
 
 func (o *owners) get(fd int32) uint32 {
-	b := int(fd) / ownersBlock
+	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) || o.blocks[b] == nil {
 		return 0
 	}
-	return o.blocks[b][int(fd)%ownersBlock]
+	return o.blocks[b][int(fd)%ownersPerBlock]
 }
 
 func (o *owners) set(fd int32, owner uint32) {
-	b := int(fd) / ownersBlock
+	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) {
-		o.blocks = append(o.blocks, make([]*[ownersBlock]uint32, b+1-len(o.blocks))...)
+		o.blocks = append(o.blocks, make([]*[ownersPerBlock]uint32, b+1-len(o.blocks))...)
 	}
 	if o.blocks[b] == nil {
-		o.blocks[b] = new([ownersBlock]uint32)
+		o.blocks[b] = new([ownersPerBlock]uint32)
 	}
-	o.blocks[b][int(fd)%ownersBlock] = owner
+	o.blocks[b][int(fd)%ownersPerBlock] = owner
 }
 
-// open takes a free slot.
+// open allocates a slot for a registration.
 func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 	var id uint32
 	if n := len(g.free); n > 0 {
 		id = g.free[n-1]
 		g.free = g.free[:n-1]
 	} else {
-		if id = g.opened; id%slotsBlock == 0 {
-			g.blocks = append(g.blocks, new([slotsBlock]slot))
+		if id = g.slotsUsed; id%slotsPerBlock == 0 {
+			g.blocks = append(g.blocks, new([slotsPerBlock]slot))
 		}
 		g.slot(id).gen = 1
-		g.opened++
+		g.slotsUsed++
 	}
 	s := g.slot(id)
 	*s = slot{gen: s.gen, fd: fd, kind: k, datagram: s.datagram}
@@ -167,7 +169,7 @@ func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 	return id, s
 }
 
-// release frees a slot; its generation ends here.
+// release frees a slot and starts its next generation.
 func (g *registry) release(id uint32, s *slot) {
 	s.kind = kindFree
 	s.listener = nil
@@ -179,9 +181,9 @@ func (g *registry) release(id uint32, s *slot) {
 	g.live--
 }
 
-// find returns the live registration of a name, or nil.
+// find returns the registration with this id and generation, or nil.
 func (g *registry) find(id, gen uint32) *slot {
-	if id >= g.opened {
+	if id >= g.slotsUsed {
 		return nil
 	}
 	s := g.slot(id)
@@ -191,7 +193,7 @@ func (g *registry) find(id, gen uint32) *slot {
 	return s
 }
 
-// findKind is find for one kind.
+// findKind is find for registrations of one kind.
 func (g *registry) findKind(id, gen uint32, k kind) *slot {
 	if s := g.find(id, gen); s != nil && s.kind == k {
 		return s
@@ -199,30 +201,30 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 	return nil
 }
 
-// setOwner makes the slot the owner of its fd; an owner before it has lost its
-// registration to this one.
+// setOwner makes the slot the owner of its fd. The poller's registration of a previous owner
+// was replaced.
 func (g *registry) setOwner(id uint32, fd int32) {
 	if before := g.owners.get(fd); before != 0 && before != id+1 {
 		s := g.slot(before - 1)
-		s.held, s.ready = 0, 0
+		s.registered, s.ready = 0, 0
 	}
 	g.owners.set(fd, id+1)
 }
 
-// taken tells whether a transport or listener holds the poller's registration of fd,
-// and the descriptor is still its owner's.
-func (g *registry) taken(fd int32) bool {
+// hasTransport reports whether a transport or listener has registered fd in the poller and its
+// lease is still valid.
+func (g *registry) hasTransport(fd int32) bool {
 	id := g.owners.get(fd)
-	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).hasNumber()
+	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).leaseValid()
 }
 
-// forget is called when a descriptor of the reactor's own has come by this number:
-// whoever had it before has it no more.
-func (g *registry) forget(fd int32) {
+// disownFD is called when the reactor itself has opened a descriptor with this number: an
+// earlier registration of the number has ended.
+func (g *registry) disownFD(fd int32) {
 	if id := g.owners.get(fd); id != 0 {
-		g.slot(id - 1).held = 0
-		g.dropOwner(fd)
+		g.slot(id - 1).registered = 0
+		g.clearOwner(fd)
 	}
 }
 
-func (g *registry) dropOwner(fd int32) { g.owners.set(fd, 0) }
+func (g *registry) clearOwner(fd int32) { g.owners.set(fd, 0) }

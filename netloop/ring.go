@@ -7,35 +7,34 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// Where many streams send or receive in one turn, the calls are made together, by one
-// system call, on a ring (io_uring). It spares each of them the entry into the kernel,
-// the look-up of the descriptor, which costs two atomic operations in a process with
-// threads, and Go's wrapper. docs/performance.md has the figures.
+// If many streams send or receive in one turn, their calls are made together on a ring
+// (io_uring), by one system call. This saves for each call the entry into the kernel, the
+// lookup of the descriptor (two atomic operations in a process with threads), and Go's wrapper.
+// Measurements are in docs/performance.md.
 //
-// The contract of a ring. A backend is one file (ring_linux.go, ring_other.go) that
-// defines a type `ring`, which embeds ringBatch, and RingCalls with its system calls:
+// The contract of a ring backend. A backend is one file (ring_linux.go, ring_other.go) that
+// defines a type `ring`, which embeds ringResults, and RingCalls with its system calls:
 //
 //	open(c *RingCalls) ringState
-//	    makes the kernel's object, close-on-exec.
+//	    opens the kernel's object, close-on-exec.
 //	close(fd bool)
-//	    gives it back, but for its descriptor where fd is false.
-//	number() int
-//	    is its descriptor.
+//	    frees it. Its descriptor is closed only if fd is true.
+//	descriptor() int
+//	    returns its number.
 //	send(fd int32, base, size uintptr), receive(...)
-//	    add a call to the batch, of at most ringSize, as Calls.Send and Calls.Recv
-//	    would make it.
+//	    add a call to the batch of at most maxBatch calls, with the semantics of Calls.Send
+//	    and Calls.Recv.
 //	run() bool
-//	    makes the calls in this order, and empties the batch. Each result stands in
-//	    results: what the call returned, or -errno. False: the ring is broken, some
-//	    calls may not have been made (ringLost), and it has to be closed.
+//	    makes the calls in this order and empties the batch. Each result is in results: the
+//	    return value of the call, or -errno. False: the ring is broken and must be closed,
+//	    and some calls may not have been made (ringNotRun).
 //
-// A ring is made when a reactor wants it first. Where it is refused (a kernel before
-// 5.12, a sandbox, GOLOOP_IO_URING=0) each stream makes its own calls, as one does in a
-// turn with few others.
+// A ring is opened for the first batch. If it is refused (a kernel before 5.12, a sandbox,
+// GOLOOP_IO_URING=0), each stream makes its own calls, as in a turn with few ready streams.
 //
 //	unknown --the first batch--> open ---run fails---> refused
 //	   |  ^                       |
-//	   |  '-- no descriptor free  '--- the reactor's end
+//	   |  '-- out of descriptors  '--- the reactor's end
 //	   '----- the kernel refuses -----> refused
 type ringState uint8
 
@@ -46,59 +45,58 @@ const (
 )
 
 const (
-	// ringSize is the most calls of a batch; ringLeast are as many as are worth one.
-	ringSize  = 128
-	ringLeast = 5
+	// maxBatch is the maximum number of calls of a batch, minBatch the number from which a
+	// batch is faster.
+	maxBatch = 128
+	minBatch = 5
 
-	// Large pieces go alone: the call is little of their cost, and a batch must not hold
-	// up Go's scheduler. A receive in a batch has its room before it is known what comes,
-	// so it is for streams that lately received little.
-	ringSendMax    = 32 << 10
-	ringReceiveMax = 2 << 10
+	// batchSendMax and batchReceiveMax are the largest sends and receives in a batch; see
+	// chooseSendPath and canReceiveInBatch.
+	batchSendMax    = 32 << 10
+	batchReceiveMax = 2 << 10
 
-	// A few small pieces (an HTTP response's head and its body) are copied together for
-	// one plain send: that costs less than a system call of their own.
-	ringPieces     = 8
-	ringGatherMax  = 4 << 10
-	ringGatherRoom = 64 << 10
+	// Limits of the pieces that sendGathered copies together, and the size of the buffer.
+	gatherMaxVectors = 8
+	gatherMaxBytes   = 4 << 10
+	gatherBufferSize = 64 << 10
 
-	// ringLost is the result of a call that was perhaps not made.
-	ringLost = -int32(syscall.ECANCELED)
+	// ringNotRun is the result of a call that may not have been made.
+	ringNotRun = -int32(syscall.ECANCELED)
 )
 
-// ringBatch is what a ring has collected, and what came of it.
-type ringBatch struct {
+// ringResults has the number of calls in the current batch and the results of the last batch.
+type ringResults struct {
 	n       int
-	results [ringSize]int32
+	results [maxBatch]int32
 }
 
-// result is what a system call would have returned.
-func (b *ringBatch) result(i int) (int, syscall.Errno) {
+// result returns result i in the form of a system call's results.
+func (b *ringResults) result(i int) (int, syscall.Errno) {
 	if b.results[i] < 0 {
 		return 0, syscall.Errno(-b.results[i])
 	}
 	return int(b.results[i]), 0
 }
 
-// batch remembers whose calls are in the ring, and where a receive puts what comes.
-type batch struct {
-	state ringState
-	held  bool // the poller knows the ring's descriptor
-	runs  uint64
-	token [ringSize]token
-	base  [ringSize]uintptr
-	// room is where pieces are copied together; made when there are some first.
-	room []byte
+// ringBatchState has the state of the ring, the streams of the current batch and their buffers.
+type ringBatchState struct {
+	state     ringState
+	fdTracked bool // the poller tracks the ring's descriptor
+	runs      uint64
+	streams   [maxBatch]token
+	buffers   [maxBatch]uintptr
+	// gatherBuffer has the copies of sendGathered. It is allocated on first use.
+	gatherBuffer []byte
 }
 
-// batches tells whether there is a ring, and makes it when asked first. What the
-// kernel refuses once it is not asked for again.
-func (r *Reactor) batches() bool {
+// ringAvailable reports whether there is a ring. The first call opens it. After a refusal it
+// does not try again.
+func (r *Reactor) ringAvailable() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
 		if r.batch.state == ringOpen {
-			r.registry.forget(int32(r.ring.number()))
-			r.batch.held = r.poller.hold(r.ring.number())
+			r.registry.disownFD(int32(r.ring.descriptor()))
+			r.batch.fdTracked = r.poller.track(r.ring.descriptor())
 		}
 	}
 	return r.batch.state == ringOpen
@@ -113,41 +111,47 @@ func (r *Reactor) runBatch() {
 	}
 }
 
-// closeRing gives the ring back. Its descriptor may have become somebody else's.
+// closeRing closes the ring. It does not close a number that refers to another file by now.
 func (r *Reactor) closeRing() {
-	r.ring.close(!r.batch.held || r.poller.holds(r.ring.number()))
+	r.ring.close(!r.batch.fdTracked || r.poller.tracks(r.ring.descriptor()))
 }
 
-// sendBatches makes the first send of those dirty streams for which one plain send
-// does it. What they lack then, flushDirty does.
+// sendBatches makes the first send of dirty streams that send in batches. Remaining bytes and
+// other streams are left to flushDirty.
 func (r *Reactor) sendBatches() {
 	for next := 0; next < len(r.dirty); {
-		n, left := 0, uintptr(ringGatherRoom)
-		for ; next < len(r.dirty) && n < ringSize; next++ {
+		n, left := 0, uintptr(gatherBufferSize)
+		for ; next < len(r.dirty) && n < maxBatch; next++ {
 			t := r.dirty[next]
-			if s := r.registry.find(t.id(), t.gen()); s != nil && s.sendsLittle(&left) {
-				r.batch.token[n] = t
+			s := r.registry.find(t.id(), t.gen())
+			if s == nil {
+				continue
+			}
+			path, gathered := s.chooseSendPath(whenManyQueued, left)
+			if path == sendInBatch || path == sendGathered {
+				left -= gathered
+				r.batch.streams[n] = t
 				n++
 			}
 		}
-		if n < ringLeast || !r.batches() {
+		if n < minBatch || !r.ringAvailable() {
 			return
 		}
-		r.sendBatch(r.batch.token[:n])
+		r.sendBatch(r.batch.streams[:n])
 	}
 }
 
 // sendBatch makes the next send of each of these streams.
 func (r *Reactor) sendBatch(streams []token) {
-	r.batch.room = r.batch.room[:0]
+	r.batch.gatherBuffer = r.batch.gatherBuffer[:0]
 	for _, t := range streams {
 		s := r.registry.find(t.id(), t.gen())
-		v := r.together(s.stream.BatchSend())
+		v := r.gather(s.stream.BatchSend())
 		r.ring.send(s.fd, v.Base, v.Len)
 	}
 	r.runBatch()
 	for i, t := range streams {
-		if r.ring.results[i] == ringLost {
+		if r.ring.results[i] == ringNotRun {
 			continue
 		}
 		r.shared.Sends++
@@ -162,92 +166,65 @@ func (r *Reactor) sendBatch(streams []token) {
 	}
 }
 
-// receiveBatch serves at most n streams, those at the front of the ready list that only
-// have a little to receive, and returns how many it were.
+// receiveBatch serves the streams at the front of the ready list that receive in batches, at
+// most n, and returns their number.
 func (r *Reactor) receiveBatch(n int) int {
-	n = min(n, ringSize, r.out.room()/stepRoom)
+	n = min(n, maxBatch, r.out.room()/maxPerStep)
 	k, left := 0, r.out.arenaRoom()
 	for ; k < n; k++ {
 		t := r.ready.at(k)
 		s := r.registry.find(t.id(), t.gen())
-		if s == nil || s.kind != kindStream || s.ready != readable || s.quiet || !s.receivesLittle() ||
-			left < s.batchRoom() {
+		if s == nil || s.kind != kindStream || r.chooseReceivePath(s, whenManyReady) != receiveInBatch ||
+			left < s.batchReceiveSize() {
 			break
 		}
-		left -= s.batchRoom()
+		left -= s.batchReceiveSize()
 	}
-	if k < ringLeast || !r.batches() {
+	if k < minBatch || !r.ringAvailable() {
 		return 0
 	}
 	for i := range k {
 		t := r.ready.at(i)
 		s := r.registry.find(t.id(), t.gen())
-		r.batch.base[i] = uintptr(r.out.arenaNext())
-		r.out.use(s.batchRoom())
-		r.ring.receive(s.fd, r.batch.base[i], s.batchRoom())
+		r.batch.buffers[i] = uintptr(r.out.arenaNext())
+		r.out.commitArena(s.batchReceiveSize())
+		r.ring.receive(s.fd, r.batch.buffers[i], s.batchReceiveSize())
 	}
 	r.runBatch()
 	for i := range k {
 		t := r.ready.pop()
 		s := r.registry.find(t.id(), t.gen())
-		s.queued, s.ready = false, 0
-		r.report(t, s)
-		if r.ring.results[i] == ringLost {
-			continue // the poller tells of it again
+		s.inReady, s.ready = false, 0
+		r.reportStream(t, s)
+		if r.ring.results[i] == ringNotRun {
+			continue // the poller reports it again
 		}
 		r.shared.Recvs++
 		n, errno := r.ring.result(i)
 		n, outcome, errno := s.stream.CompleteReceive(n, errno)
-		r.tell(t, s, r.batch.base[i], 0, n, outcome, errno)
+		r.putReceived(t, s, r.batch.buffers[i], 0, n, outcome, errno)
 	}
 	return k
 }
 
-// together returns one piece of the same bytes.
-func (r *Reactor) together(v []transports.Vector) transports.Vector {
+// gather returns one vector with the bytes of v.
+func (r *Reactor) gather(v []transports.Vector) transports.Vector {
 	if len(v) == 1 {
 		return v[0]
 	}
-	if r.batch.room == nil {
-		r.batch.room = make([]byte, 0, ringGatherRoom) // never grows: sendsLittle sees to it
+	if r.batch.gatherBuffer == nil {
+		r.batch.gatherBuffer = make([]byte, 0, gatherBufferSize) // never grows: chooseSendPath checks the room
 	}
-	start := len(r.batch.room)
+	start := len(r.batch.gatherBuffer)
 	for i := range v {
-		r.batch.room = append(r.batch.room, v[i].Bytes()...)
+		r.batch.gatherBuffer = append(r.batch.gatherBuffer, v[i].Bytes()...)
 	}
-	whole := r.batch.room[start:]
+	whole := r.batch.gatherBuffer[start:]
 	return transports.Vector{Base: uintptr(unsafe.Pointer(unsafe.SliceData(whole))), Len: uintptr(len(whole))}
 }
 
-// sendsLittle tells whether one plain send of a small piece, or of small pieces together,
-// is what the stream needs. Of the room for the latter, left is what others left.
-func (s *slot) sendsLittle(left *uintptr) bool {
-	v := s.stream.BatchSend()
-	if len(v) == 1 {
-		return v[0].Len <= ringSendMax
-	}
-	if len(v) == 0 || len(v) > ringPieces {
-		return false
-	}
-	size := uintptr(0)
-	for _, piece := range v {
-		size += piece.Len
-	}
-	if size > min(ringGatherMax, *left) {
-		return false
-	}
-	*left -= size
-	return true
-}
-
-// batchRoom is how much a receive in a batch may bring: twice what came lately. Where
-// that is filled, the poller tells of the rest.
-func (s *slot) batchRoom() uintptr {
-	return (max(uintptr(2*s.lately), ringReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
-}
-
-// receivesLittle tells whether a plain recv of a few bytes is what the stream needs.
-func (s *slot) receivesLittle() bool {
-	return s.lately > 0 && s.lately <= ringReceiveMax && !s.large && !s.stream.ReceivesInC() &&
-		s.stream.CanBatchReceive()
+// batchReceiveSize returns the buffer size of a receive in a batch: twice the size of the last
+// receive. If it is filled, the poller reports the rest.
+func (s *slot) batchReceiveSize() uintptr {
+	return (max(uintptr(2*s.lastReceived), batchReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// answer makes the ring complete all that is submitted with an errno, without a word
-// to the kernel. The ring is of no use afterwards.
-func answer(l *loop, errno syscall.Errno) {
+// completeRingWith makes the ring complete all submissions with an errno, without a system
+// call. The ring cannot be used afterwards.
+func completeRingWith(l *loop, errno syscall.Errno) {
 	g := &l.r.ring
 	l.r.calls.Ring.Enter = func(_ int, submit, _, _ uint32) (int, syscall.Errno) {
 		tail := atomic.LoadUint32(g.cqTail)
 		for i := range submit {
-			request := g.requests[(*g.sqTail-submit+i)&g.sqMask]
-			g.answers[(tail+i)&g.cqMask] = ringAnswer{userData: request.userData, result: -int32(errno)}
+			request := g.sqes[(*g.sqTail-submit+i)&g.sqMask]
+			g.cqes[(tail+i)&g.cqMask] = ringCQE{userData: request.userData, result: -int32(errno)}
 		}
 		atomic.StoreUint32(g.cqTail, tail+submit)
 		return int(submit), 0
@@ -26,25 +26,25 @@ var (
 	lasting = []syscall.Errno{syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNRESET, syscall.EPIPE, syscall.EBADF}
 )
 
-// batched makes a loop whose streams have a ring, and whose next turn uses it.
-func batched(t *testing.T) (*loop, []stream) {
+// batchedStreams returns a loop with streams and a ring, which the next turn uses.
+func batchedStreams(t *testing.T) (*loop, []testStream) {
 	t.Helper()
 	needsRing(t)
-	l := usualLoop(t)
-	streams := manyStreams(l, ringLeast+4)
+	l := defaultLoop(t)
+	streams := manyStreams(l, minBatch+4)
 	exchange(t, l, streams, func(int) int { return 5 })
 	if l.r.batch.state != ringOpen {
-		t.Fatal("there is no ring")
+		t.Fatal("the ring is not open")
 	}
 	return l, streams
 }
 
-func TestSendsOfABatchFail(t *testing.T) {
+func TestFailedSendsOfABatchAreReported(t *testing.T) {
 	for _, errno := range lasting {
-		l, streams := batched(t)
-		answer(l, errno)
+		l, streams := batchedStreams(t)
+		completeRingWith(l, errno)
 		for _, s := range streams {
-			l.write(s, inC(t, []byte("lost")))
+			l.write(s, copyToC(t, []byte("lost")))
 		}
 		failed := map[uint32]syscall.Errno{}
 		for range 2 {
@@ -56,64 +56,64 @@ func TestSendsOfABatchFail(t *testing.T) {
 		}
 		for _, s := range streams {
 			if failed[s.id] != errno {
-				t.Errorf("%v: a stream was told %v", errno, failed[s.id])
+				t.Errorf("%v: a stream got %v", errno, failed[s.id])
 			}
-			if heard := hear(t, s.peer); len(heard) > 0 {
-				t.Errorf("%v: a peer heard %q", errno, heard)
+			if received := readPeer(t, s.peer); len(received) > 0 {
+				t.Errorf("%v: a peer received %q", errno, received)
 			}
 		}
 	}
 }
 
-func TestSendsOfABatchAreTriedAgain(t *testing.T) {
+func TestInterruptedSendsOfABatchAreTriedAgain(t *testing.T) {
 	for _, errno := range passing {
-		l, streams := batched(t)
-		answer(l, errno)
+		l, streams := batchedStreams(t)
+		completeRingWith(l, errno)
 		for _, s := range streams {
-			l.write(s, inC(t, []byte("later")))
+			l.write(s, copyToC(t, []byte("later")))
 		}
 		for range 3 {
 			l.turn(0)
 		}
 		for _, s := range streams {
-			if heard := hear(t, s.peer); string(heard) != "later" {
-				t.Errorf("%v: a peer heard %q", errno, heard)
+			if received := readPeer(t, s.peer); string(received) != "later" {
+				t.Errorf("%v: a peer received %q", errno, received)
 			}
 		}
 	}
 }
 
-func TestReceivesOfABatchFail(t *testing.T) {
+func TestFailedReceivesOfABatchAreReported(t *testing.T) {
 	for _, errno := range lasting {
-		l, streams := batched(t)
-		answer(l, errno)
+		l, streams := batchedStreams(t)
+		completeRingWith(l, errno)
 		for _, s := range streams {
-			say(t, s.peer, []byte("data"))
+			writePeer(t, s.peer, []byte("data"))
 		}
-		told := map[uint32]syscall.Errno{}
+		reported := map[uint32]syscall.Errno{}
 		for _, d := range l.turn(0) {
 			if d.Kind == CmpReadError {
-				told[d.ID] = syscall.Errno(d.Res)
+				reported[d.ID] = syscall.Errno(d.Res)
 			}
 		}
 		for _, s := range streams {
-			if told[s.id] != errno {
-				t.Errorf("%v: a stream was told %v", errno, told[s.id])
+			if reported[s.id] != errno {
+				t.Errorf("%v: a stream got %v", errno, reported[s.id])
 			}
 		}
-		l.quiet() // the streams are deaf, and the poller does not spin
+		l.expectIdle() // the streams are not polled, so the poller does not spin
 	}
 }
 
-func TestReceivesOfABatchAreTriedAgain(t *testing.T) {
+func TestInterruptedReceivesOfABatchAreTriedAgain(t *testing.T) {
 	for _, errno := range passing {
-		l, streams := batched(t)
-		answer(l, errno)
+		l, streams := batchedStreams(t)
+		completeRingWith(l, errno)
 		for _, s := range streams {
-			say(t, s.peer, []byte("data"))
+			writePeer(t, s.peer, []byte("data"))
 		}
 		expectKinds(t, l.turn(0))
-		l.r.batch.state = ringRefused // the next turn makes its calls one by one
+		l.r.batch.state = ringRefused // the next turn makes separate calls
 		got := map[uint32]string{}
 		for _, d := range l.turn(0) {
 			got[d.ID] += string(d.data)
@@ -127,19 +127,19 @@ func TestReceivesOfABatchAreTriedAgain(t *testing.T) {
 	}
 }
 
-func TestARingThatDoesNothingIsGivenUp(t *testing.T) {
+func TestRingWithoutProgressIsClosed(t *testing.T) {
 	for _, errno := range []syscall.Errno{0, syscall.EINTR, syscall.EAGAIN, syscall.EBUSY, syscall.EPERM, syscall.ENOSYS} {
-		l, streams := batched(t)
-		asked := 0
+		l, streams := batchedStreams(t)
+		calls := 0
 		l.r.calls.Ring.Enter = func(int, uint32, uint32, uint32) (int, syscall.Errno) {
-			if asked++; asked > 10*ringTries {
-				panic("the kernel is asked for ever")
+			if calls++; calls > 10*maxIdleEnters {
+				panic("the kernel is called forever")
 			}
 			return 0, errno
 		}
 		exchange(t, l, streams, func(int) int { return 5 })
-		if asked == 0 || l.r.batch.state != ringRefused {
-			t.Errorf("%v: asked %d times, and the ring is in state %d", errno, asked, l.r.batch.state)
+		if calls == 0 || l.r.batch.state != ringRefused {
+			t.Errorf("%v: called %d times, and the ring is in state %d", errno, calls, l.r.batch.state)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func systemRingCalls() RingCalls {
 			return int(n), e
 		},
 		Enter: func(fd int, submit, complete, flags uint32) (int, syscall.Errno) {
-			// Raw: it does not block, see ring.run.
+			// Raw, because the call does not block: see ring.run.
 			n, _, e := unix.RawSyscall6(unix.SYS_IO_URING_ENTER, uintptr(fd), uintptr(submit),
 				uintptr(complete), uintptr(flags), 0, 0)
 			return int(n), e
@@ -58,10 +58,10 @@ type RingParams struct {
 	}
 }
 
-// ringRequest is struct io_uring_sqe as sends and receives use it, and ringAnswer is
-// struct io_uring_cqe.
+// ringSQE is struct io_uring_sqe with the fields of sends and receives; ringCQE is struct
+// io_uring_cqe.
 type (
-	ringRequest struct {
+	ringSQE struct {
 		opcode, flags   uint8
 		priority        uint16
 		fd              int32
@@ -70,14 +70,14 @@ type (
 		userData        uint64
 		_               [3]uint64
 	}
-	ringAnswer struct {
+	ringCQE struct {
 		userData uint64
 		result   int32
 		flags    uint32
 	}
 )
 
-// From linux/io_uring.h.
+// Constants of linux/io_uring.h.
 const (
 	ringOpSend     = 26 // IORING_OP_SEND
 	ringOpReceive  = 27 // IORING_OP_RECV
@@ -88,13 +88,13 @@ const (
 	ringNativeWork = 1 << 9 // IORING_FEAT_NATIVE_WORKERS: Linux 5.12
 )
 
-// ringTries is how often a kernel is asked again that does nothing: it is short of memory, or a sandbox
-// answers for it, always with EINTR perhaps.
-const ringTries = 100
+// maxIdleEnters is the number of attempts without progress after which the ring is closed. The
+// kernel may be short of memory, or a sandbox may answer each call with EINTR.
+const maxIdleEnters = 100
 
-// ring is an io_uring, see ring.go.
+// ring is an io_uring; see ring.go.
 type ring struct {
-	ringBatch
+	ringResults
 	calls *RingCalls
 	fd    int
 
@@ -104,8 +104,8 @@ type ring struct {
 	cqTail        *uint32
 	sqMask        uint32
 	cqMask        uint32
-	requests      []ringRequest
-	answers       []ringAnswer
+	sqes          []ringSQE
+	cqes          []ringCQE
 }
 
 func (g *ring) open(c *RingCalls) ringState {
@@ -113,11 +113,11 @@ func (g *ring) open(c *RingCalls) ringState {
 		return ringRefused
 	}
 	p := new(RingParams)
-	fd, errno := c.Setup(ringSize, p)
+	fd, errno := c.Setup(maxBatch, p)
 	switch errno {
 	case 0:
 	case syscall.EMFILE, syscall.ENFILE:
-		return ringUnknown // there may be room the next time
+		return ringUnknown // a descriptor may be available the next time
 	default:
 		return ringRefused // ENOSYS, EPERM, ENOMEM
 	}
@@ -133,11 +133,11 @@ func (g *ring) open(c *RingCalls) ringState {
 func (g *ring) mapQueues(p *RingParams) bool {
 	var err error
 	size := max(int(p.SQ.Array)+4*int(p.SQEntries),
-		int(p.CQ.CQEs)+int(unsafe.Sizeof(ringAnswer{}))*int(p.CQEntries))
+		int(p.CQ.CQEs)+int(unsafe.Sizeof(ringCQE{}))*int(p.CQEntries))
 	if g.queues, err = g.calls.Map(g.fd, ringOffQueues, size); err != nil {
 		return false
 	}
-	size = int(unsafe.Sizeof(ringRequest{})) * int(p.SQEntries)
+	size = int(unsafe.Sizeof(ringSQE{})) * int(p.SQEntries)
 	if g.table, err = g.calls.Map(g.fd, ringOffSQEs, size); err != nil {
 		return false
 	}
@@ -145,16 +145,16 @@ func (g *ring) mapQueues(p *RingParams) bool {
 	g.sqTail, g.sqMask = (*uint32)(at(p.SQ.Tail)), *(*uint32)(at(p.SQ.RingMask))
 	g.cqHead, g.cqTail = (*uint32)(at(p.CQ.Head)), (*uint32)(at(p.CQ.Tail))
 	g.cqMask = *(*uint32)(at(p.CQ.RingMask))
-	g.requests = unsafe.Slice((*ringRequest)(unsafe.Pointer(&g.table[0])), p.SQEntries)
-	g.answers = unsafe.Slice((*ringAnswer)(at(p.CQ.CQEs)), p.CQEntries)
-	// The submission queue names the requests by number; here the i-th is always i.
+	g.sqes = unsafe.Slice((*ringSQE)(unsafe.Pointer(&g.table[0])), p.SQEntries)
+	g.cqes = unsafe.Slice((*ringCQE)(at(p.CQ.CQEs)), p.CQEntries)
+	// The submission queue refers to the entries by index; here position i always has entry i.
 	for i, order := 0, unsafe.Slice((*uint32)(at(p.SQ.Array)), p.SQEntries); i < len(order); i++ {
 		order[i] = uint32(i)
 	}
 	return true
 }
 
-func (g *ring) number() int { return g.fd }
+func (g *ring) descriptor() int { return g.fd }
 
 func (g *ring) close(fd bool) {
 	for _, m := range [][]byte{g.table, g.queues} {
@@ -165,7 +165,7 @@ func (g *ring) close(fd bool) {
 	if fd {
 		_ = g.calls.Close(g.fd)
 	}
-	*g = ring{ringBatch: g.ringBatch} // the results are still to be read
+	*g = ring{ringResults: g.ringResults} // the results are read later
 }
 
 func (g *ring) send(fd int32, base, size uintptr) {
@@ -177,33 +177,33 @@ func (g *ring) receive(fd int32, base, size uintptr) {
 }
 
 func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
-	tail := *g.sqTail // nobody but this side writes it
-	g.requests[tail&g.sqMask] = ringRequest{
+	tail := *g.sqTail // only this side writes it
+	g.sqes[tail&g.sqMask] = ringSQE{
 		opcode: op, fd: fd, addr: uint64(base), size: uint32(size), callFlags: flags,
 		userData: uint64(g.n),
 	}
 	atomic.StoreUint32(g.sqTail, tail+1)
-	g.results[g.n] = ringLost
+	g.results[g.n] = ringNotRun
 	g.n++
 }
 
-// run has the kernel make the calls, and waits for all of them: by MSG_DONTWAIT each is
-// answered where it is submitted, so nothing blocks and nothing outlives the call.
+// run makes the kernel execute the calls and waits for all of them. With MSG_DONTWAIT each call
+// is completed while it is submitted, so run does not block and no call continues afterwards.
 func (g *ring) run() bool {
-	submit, missing := uint32(g.n), g.n
+	submit, outstanding := uint32(g.n), g.n
 	g.n = 0
-	for tries := 0; missing > 0; {
-		n, errno := g.calls.Enter(g.fd, submit, uint32(missing), ringGetEvents)
+	for idleEnters := 0; outstanding > 0; {
+		n, errno := g.calls.Enter(g.fd, submit, uint32(outstanding), ringGetEvents)
 		if errno != 0 {
 			n = 0
 		}
 		submit -= uint32(n)
-		before := missing
+		before := outstanding
 		head, tail := *g.cqHead, atomic.LoadUint32(g.cqTail)
 		for ; head != tail; head++ {
-			c := &g.answers[head&g.cqMask]
+			c := &g.cqes[head&g.cqMask]
 			g.results[c.userData] = c.result
-			missing--
+			outstanding--
 		}
 		atomic.StoreUint32(g.cqHead, head)
 		switch errno {
@@ -211,9 +211,9 @@ func (g *ring) run() bool {
 		default:
 			return false
 		}
-		if n > 0 || missing < before {
-			tries = 0
-		} else if tries++; tries > ringTries {
+		if n > 0 || outstanding < before {
+			idleEnters = 0
+		} else if idleEnters++; idleEnters > maxIdleEnters {
 			return false
 		}
 	}

@@ -2,19 +2,19 @@
 
 package netloop
 
-// RingCalls are the system calls of the ring: there is none here.
+// RingCalls are the system calls of the ring. This system does not have any.
 type RingCalls struct{}
 
 func systemRingCalls() RingCalls { return RingCalls{} }
 
-// ring is never open here, see ring.go.
-type ring struct{ ringBatch }
+// ring is never open on this system; see ring.go.
+type ring struct{ ringResults }
 
 func (g *ring) open(*RingCalls) ringState { return ringRefused }
 
 func (g *ring) close(bool) {}
 
-func (g *ring) number() int { return -1 }
+func (g *ring) descriptor() int { return -1 }
 
 func (g *ring) send(int32, uintptr, uintptr) {}
 

@@ -2,12 +2,12 @@ package netloop
 
 import "github.com/goloop/goloop/transports"
 
-// The mirror of pybridge/abi.h is generated (abi.go); pybridge/golib refuses to compile where it
-// differs from C's.
+// The Go mirror of pybridge/abi.h is generated (abi.go). pybridge/golib does not compile if the
+// mirror differs from C's structs.
 //
-// Addresses in completions are numbers, not pointers: they name
-// memory of C, which the garbage collector neither moves nor frees, and a store
-// of a pointer type into memory that C did not clear could mislead it.
+// Addresses in completions are numbers instead of pointers. They refer to C memory, which the
+// garbage collector neither moves nor frees. Storing a pointer type into memory that C did not
+// clear could mislead the garbage collector.
 
-// StreamIO is gl_stream_io, see there.
+// StreamIO mirrors gl_stream_io.
 type StreamIO = transports.StreamIO

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SimulatedCalls are the calls of a reactor on a simulated kernel. There is no io_uring. Memory that
-// C lends is read and written as the host's kernel would. All reactors on a kernel have the same Calls:
-// they share its descriptors.
+// SimulatedCalls returns the calls of a reactor on a simulated kernel. The simulated kernel
+// does not have io_uring. It reads and writes C's memory as the host's kernel would. All
+// reactors on a simulated kernel must have the same Calls, because they share its descriptors.
 func SimulatedCalls(k *simulated.Kernel) Calls {
 	calls := SystemCalls()
 	calls.Calls = simulatedTransports(k)
@@ -52,7 +52,7 @@ func simulatedPoll(k *simulated.Kernel) PollCalls {
 		},
 		Close:   k.Close,
 		Replace: func(from, to int) syscall.Errno { return k.Dup3(from, to, true) },
-		Facts:   k.Facts,
+		FDInfo:  k.Facts,
 	}
 }
 
@@ -60,31 +60,31 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	return transports.Calls{
 		Recv: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			return k.Recv(fd, lent(base, size), unix.MSG_DONTWAIT)
+			return k.Recv(fd, cMemory(base, size), unix.MSG_DONTWAIT)
 		},
-		Read: func(fd int, base, size uintptr) (int, syscall.Errno) { return k.Read(fd, lent(base, size)) },
+		Read: func(fd int, base, size uintptr) (int, syscall.Errno) { return k.Read(fd, cMemory(base, size)) },
 		RecvFrom: func(fd int, base, size, addr, addrLen uintptr) (int, syscall.Errno) {
-			n, from, errno := k.RecvFrom(fd, lent(base, size), unix.MSG_DONTWAIT)
+			n, from, errno := k.RecvFrom(fd, cMemory(base, size), unix.MSG_DONTWAIT)
 			if errno == 0 {
-				giveName(addr, addrLen, from)
+				storeAddress(addr, addrLen, from)
 			}
 			return n, errno
 		},
 		Recvmmsg: func(fd int, headers unsafe.Pointer, n int) (int, syscall.Errno) {
-			return receiveMany(k, fd, (*transports.RecvBatch)(headers), n)
+			return recvmmsg(k, fd, (*transports.RecvBatch)(headers), n)
 		},
 		Send: func(fd int, base, size uintptr) (int, syscall.Errno) {
-			return k.Send(fd, lent(base, size), sendFlags)
+			return k.Send(fd, cMemory(base, size), sendFlags)
 		},
 		SendVectors: func(fd int, v []transports.Vector, _ *transports.Scratch) (int, syscall.Errno) {
-			return k.SendVectors(fd, gathered(v), sendFlags)
+			return k.SendVectors(fd, gatherBytes(v), sendFlags)
 		},
-		Writev:   func(fd int, v []transports.Vector) (int, syscall.Errno) { return k.Writev(fd, gathered(v)) },
+		Writev:   func(fd int, v []transports.Vector) (int, syscall.Errno) { return k.Writev(fd, gatherBytes(v)) },
 		Shutdown: func(fd int) syscall.Errno { return k.Shutdown(fd, unix.SHUT_WR) },
 		Accept: func(fd int, addr, addrLen uintptr) (int, syscall.Errno) {
 			n, name, errno := k.Accept(fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if errno == 0 {
-				giveName(addr, addrLen, name)
+				storeAddress(addr, addrLen, name)
 			}
 			return n, errno
 		},
@@ -92,7 +92,7 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 		Sockname: func(fd int, addr, addrLen uintptr) syscall.Errno {
 			name, errno := k.Getsockname(fd)
 			if errno == 0 {
-				giveName(addr, addrLen, name)
+				storeAddress(addr, addrLen, name)
 			}
 			return errno
 		},
@@ -105,13 +105,14 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	}
 }
 
-// lent is memory of C that a call reads or writes.
-func lent(base, size uintptr) []byte {
+// cMemory returns C memory that a call reads or writes.
+func cMemory(base, size uintptr) []byte {
 	v := transports.Vector{Base: base, Len: size}
 	return v.Bytes()
 }
 
-func gathered(v []transports.Vector) []byte {
+// gatherBytes returns a copy of the bytes of v in one slice.
+func gatherBytes(v []transports.Vector) []byte {
 	var all []byte
 	for i := range v {
 		all = append(all, v[i].Bytes()...)
@@ -119,21 +120,21 @@ func gathered(v []transports.Vector) []byte {
 	return all
 }
 
-// giveName writes a socket's name and its length as the kernel does: as much as there is room for,
-// and how long it is.
-func giveName(addr, addrLen uintptr, name []byte) {
+// storeAddress writes a socket address as the kernel does: as much as fits, and its full
+// length.
+func storeAddress(addr, addrLen uintptr, name []byte) {
 	if addr == 0 || addrLen == 0 {
 		return
 	}
-	size := lent(addrLen, unsafe.Sizeof(uint32(0)))
+	size := cMemory(addrLen, unsafe.Sizeof(uint32(0)))
 	length := (*uint32)(unsafe.Pointer(unsafe.SliceData(size)))
-	copy(lent(addr, uintptr(*length)), name)
+	copy(cMemory(addr, uintptr(*length)), name)
 	*length = uint32(len(name))
 }
 
-// receiveMany is recvmmsg(2).
-func receiveMany(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int) (int, syscall.Errno) {
-	room := func(i int) []byte {
+// recvmmsg is recvmmsg(2) on the simulated kernel.
+func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, max int) (int, syscall.Errno) {
+	newBuffer := func(i int) []byte {
 		n := 0
 		for _, v := range m.Buffer(i) {
 			n += int(v.Len)
@@ -141,8 +142,8 @@ func receiveMany(k *simulated.Kernel, fd int, m *transports.RecvBatch, most int)
 		return make([]byte, n)
 	}
 	var buf []byte
-	return k.RecvMany(fd, most,
-		func(i int) []byte { buf = room(i); return buf },
+	return k.RecvMany(fd, max,
+		func(i int) []byte { buf = newBuffer(i); return buf },
 		func(i, n int, from []byte) {
 			rest := buf[:n]
 			for _, v := range m.Buffer(i) {

@@ -16,33 +16,34 @@ import (
 	"github.com/goloop/goloop/netloop/simulated"
 )
 
-// All tests of the reactor run twice, with the same assertions: on the host's kernel, and on a
-// simulated one.
+// All tests of the reactor run twice with the same assertions: on the host's kernel and on a
+// simulated kernel.
 
-// linuxOnly are the tests for which the simulated kernel does not have what they need. The list is
-// strict: one that passes there is an error (TestWhatIsLeftOutOnTheSimulatedKernelFailsThere).
+// linuxOnly has the tests that need features which the simulated kernel does not have. The list
+// is strict: a test in it that passes on the simulated kernel is an error
+// (TestLinuxOnlyTestsFailOnTheSimulatedKernel).
 var linuxOnly = map[string]string{
 	"TestSteadyTurnsDoNotAllocate":     "the simulated kernel allocates each packet",
 	"TestSteadyDatagramsDoNotAllocate": "the simulated kernel allocates each packet",
 
-	"TestBatchesCarryWhatCallsWould":    noRing,
-	"TestPiecesLeaveTogether":           noRing,
-	"TestProgressIsToldBeforeAnEnd":     noRing,
-	"TestBatchOfShortSends":             noRing,
-	"TestEndsAndErrorsInABatch":         noRing,
-	"TestEndsInABatch":                  noRing,
-	"TestWhereARingIsRefused":           noRing,
-	"TestBatchesDoNotAllocate":          noRing,
-	"TestSendsOfABatchFail":             noRing,
-	"TestSendsOfABatchAreTriedAgain":    noRing,
-	"TestReceivesOfABatchFail":          noRing,
-	"TestReceivesOfABatchAreTriedAgain": noRing,
-	"TestARingThatDoesNothingIsGivenUp": noRing,
+	"TestBatchesTransferTheSameBytesAsCalls":       noRing,
+	"TestSmallPiecesAreGatheredInABatch":           noRing,
+	"TestSentBytesOfABatchAreReportedBeforeAnEnd":  noRing,
+	"TestBatchWithPartialSends":                    noRing,
+	"TestEndsAndErrorsInABatch":                    noRing,
+	"TestHalfClosesInABatch":                       noRing,
+	"TestRefusedRingIsReplacedByCalls":             noRing,
+	"TestBatchesDoNotAllocate":                     noRing,
+	"TestFailedSendsOfABatchAreReported":           noRing,
+	"TestInterruptedSendsOfABatchAreTriedAgain":    noRing,
+	"TestFailedReceivesOfABatchAreReported":        noRing,
+	"TestInterruptedReceivesOfABatchAreTriedAgain": noRing,
+	"TestRingWithoutProgressIsClosed":              noRing,
 }
 
-const noRing = "there is no io_uring"
+const noRing = "needs io_uring"
 
-var onlyKernel = flag.String("kernel", "", "run the tests on this kernel alone: linux, simulated, or all-simulated with those of linuxOnly")
+var onlyKernel = flag.String("kernel", "", "run the tests only on this kernel: linux, simulated, or all-simulated, which includes linuxOnly")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -52,17 +53,17 @@ func TestMain(m *testing.M) {
 	}
 	if code == 0 && *onlyKernel != "linux" {
 		if *onlyKernel != "all-simulated" {
-			leaveOut()
+			skipLinuxOnly()
 		}
-		onSimulated()
+		useSimulatedKernel()
 		code = m.Run()
 	}
 	os.Exit(code)
 }
 
-func TestWhatIsLeftOutOnTheSimulatedKernelFailsThere(t *testing.T) {
-	if on.name != hostKernel.name {
-		t.Skip("once is enough")
+func TestLinuxOnlyTestsFailOnTheSimulatedKernel(t *testing.T) {
+	if testKernel.name != hostKernel.name {
+		t.Skip("the host's kernel runs this test")
 	}
 	for name := range linuxOnly {
 		t.Run(name, func(t *testing.T) {
@@ -70,16 +71,16 @@ func TestWhatIsLeftOutOnTheSimulatedKernelFailsThere(t *testing.T) {
 			out, err := exec.Command(os.Args[0], "-test.failfast", "-test.run", "^"+name+"$", "-kernel", "all-simulated").CombinedOutput()
 			switch {
 			case bytes.Contains(out, []byte("no tests to run")):
-				t.Error("there is no such test")
+				t.Error("the test does not exist")
 			case err == nil:
-				t.Error("it passes")
+				t.Error("the test passes")
 			}
 		})
 	}
 }
 
-// leaveOut has the tests of linuxOnly skipped from now on.
-func leaveOut() {
+// skipLinuxOnly makes the following run skip the tests of linuxOnly.
+func skipLinuxOnly() {
 	names := slices.Sorted(maps.Keys(linuxOnly))
 	skip := flag.Lookup("test.skip").Value.String()
 	if len(names) > 0 {
@@ -91,16 +92,16 @@ func leaveOut() {
 	_ = flag.Set("test.skip", skip)
 }
 
-// onSimulated has the tests run on a simulated kernel from now on.
-func onSimulated() {
+// useSimulatedKernel makes the following tests run on a simulated kernel.
+func useSimulatedKernel() {
 	k := simulated.New(simulated.Options{Descriptors: 1 << 16})
 	calls := SimulatedCalls(k)
-	on = kernel{
+	testKernel = kernel{
 		name: "a simulated kernel", sys: simulated.Program{Kernel: k},
 		calls:       func() Calls { return calls },
 		now:         func() (int64, error) { return k.Now(), nil },
 		descriptors: k.Descriptors,
 	}
-	sys = on.sys
+	sys = testKernel.sys
 	fmt.Println("on a simulated kernel:")
 }

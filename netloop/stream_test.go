@@ -13,70 +13,70 @@ import (
 )
 
 func TestStreamReceivesAndSends(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	s := l.stream(0)
-	say(t, s.peer, []byte("hello"))
-	d, _ := l.until(CmpData)
+	writePeer(t, s.peer, []byte("hello"))
+	d, _ := l.turnUntil(CmpData)
 	if d.ID != s.id || d.Gen != s.gen || string(d.data) != "hello" {
 		t.Errorf("received %+v", d)
 	}
-	b := inC(t, []byte("answer"))
+	b := copyToC(t, []byte("answer"))
 	l.write(s, b)
-	d, _ = l.until(CmpWrote)
+	d, _ = l.turnUntil(CmpWrote)
 	if d.ID != s.id || d.Arg != 6 || d.Gen != s.gen {
 		t.Errorf("reported %+v", d)
 	}
-	if got := hear(t, s.peer); string(got) != "answer" {
-		t.Errorf("the peer heard %q", got)
+	if got := readPeer(t, s.peer); string(got) != "answer" {
+		t.Errorf("the peer received %q", got)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// A stream that received much at once is received into a lent buffer, as long as
-// there is one, and into the arena again once it receives little.
-func TestLargeReceivesUseLentBuffers(t *testing.T) {
-	l := usualLoop(t)
+// A stream that received much at once receives into a large buffer while there is one, and into
+// the arena again after a small receive.
+func TestLargeReceivesUseLargeBuffers(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
 	first := bytes.Repeat([]byte("a"), largeReceive)
-	say(t, s.peer, first)
-	d, _ := l.until(CmpData)
+	writePeer(t, s.peer, first)
+	d, _ := l.turnUntil(CmpData)
 	if d.Res != 0 || !bytes.Equal(d.data, first) {
-		t.Fatalf("the first receive came in buffer %d, %d bytes", d.Res, len(d.data))
+		t.Fatalf("the first receive used buffer %d, %d bytes", d.Res, len(d.data))
 	}
-	say(t, s.peer, first)
-	if d, _ = l.until(CmpData); d.Res != 0 || !bytes.Equal(d.data, first) {
+	writePeer(t, s.peer, first)
+	if d, _ = l.turnUntil(CmpData); d.Res != 0 || !bytes.Equal(d.data, first) {
 		t.Fatalf("without lent buffers: buffer %d, %d bytes", d.Res, len(d.data))
 	}
-	l.lend(largeReceive + 10)
+	l.lendLargeBuffers(largeReceive + 10)
 	second := bytes.Repeat([]byte("b"), largeReceive+10)
-	say(t, s.peer, append(bytes.Clone(second), "tail"...))
-	if d, _ = l.until(CmpData); d.Res != 1 || !bytes.Equal(d.data, second) {
-		t.Fatalf("a large receive came in buffer %d, %d bytes", d.Res, len(d.data))
+	writePeer(t, s.peer, append(bytes.Clone(second), "tail"...))
+	if d, _ = l.turnUntil(CmpData); d.Res != 1 || !bytes.Equal(d.data, second) {
+		t.Fatalf("a large receive used buffer %d, %d bytes", d.Res, len(d.data))
 	}
-	if d, _ = l.until(CmpData); string(d.data) != "tail" {
+	if d, _ = l.turnUntil(CmpData); string(d.data) != "tail" {
 		t.Fatalf("the rest was %q", d.data)
 	}
-	say(t, s.peer, []byte("small"))
-	if d, _ = l.until(CmpData); d.Res != 0 || string(d.data) != "small" {
-		t.Fatalf("a small receive came in buffer %d: %q", d.Res, d.data)
+	writePeer(t, s.peer, []byte("small"))
+	if d, _ = l.turnUntil(CmpData); d.Res != 0 || string(d.data) != "small" {
+		t.Fatalf("a small receive used buffer %d: %q", d.Res, d.data)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// Streams that find no buffer left wait for the next turn, in which nothing blocks.
-func TestMoreLargeStreamsThanBuffers(t *testing.T) {
-	l := usualLoop(t)
-	var all []stream
+// Streams that find no large buffer wait for the next turn, which does not block.
+func TestLargeReceivesWaitForAFreeBuffer(t *testing.T) {
+	l := defaultLoop(t)
+	var all []testStream
 	message := bytes.Repeat([]byte("c"), largeReceive)
 	for range LargeMax + 2 {
 		s := l.stream(0)
 		all = append(all, s)
-		say(t, s.peer, message)
-		l.until(CmpData)
+		writePeer(t, s.peer, message)
+		l.turnUntil(CmpData)
 	}
-	l.lend(largeReceive)
+	l.lendLargeBuffers(largeReceive)
 	for _, s := range all {
-		say(t, s.peer, message)
+		writePeer(t, s.peer, message)
 	}
 	got := 0
 	for turns := 0; got < len(all); turns++ {
@@ -87,63 +87,63 @@ func TestMoreLargeStreamsThanBuffers(t *testing.T) {
 			got++
 		}
 		if got < len(all) && l.sh.More == 0 {
-			t.Fatal("streams are left over, and the next turn may block")
+			t.Fatal("streams were not served, and the next turn may block")
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestWritesOfOneTurnGoInOneCall(t *testing.T) {
+func TestWritesOfOneTurnAreSentByOneCall(t *testing.T) {
 	calls := kernelCalls()
-	l := newLoop(t, usual, calls)
+	l := newLoop(t, defaultSizes, calls)
 	s := l.stream(0)
 	var want []byte
 	for i := range 700 {
-		b := inC(t, bytes.Repeat([]byte{byte(i)}, 1+i%5))
+		b := copyToC(t, bytes.Repeat([]byte{byte(i)}, 1+i%5))
 		want = append(want, b...)
 		l.write(s, b)
 	}
-	d, _ := l.until(CmpWrote)
+	d, _ := l.turnUntil(CmpWrote)
 	if d.Arg != int64(len(want)) || l.sh.Sends != 1 {
 		t.Errorf("%d bytes were reported after %d calls", d.Arg, l.sh.Sends)
 	}
-	if got := hear(t, s.peer); !bytes.Equal(got, want) {
-		t.Error("the peer heard something else")
+	if got := readPeer(t, s.peer); !bytes.Equal(got, want) {
+		t.Error("the peer received other bytes")
 	}
 }
 
-func TestMorePiecesThanOneCallTakes(t *testing.T) {
-	l := usualLoop(t)
+func TestQueueWithMoreVectorsThanOneCallSends(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
 	var want []byte
 	for i := range 3000 {
 		b := []byte{byte(i), byte(i >> 8)}
 		want = append(want, b...)
-		l.write(s, inC(t, b))
+		l.write(s, copyToC(t, b))
 	}
 	var got []byte
 	for wrote := int64(0); wrote < int64(len(want)); {
 		for _, d := range l.turn(-1) {
 			wrote += d.Arg
 		}
-		got = append(got, hear(t, s.peer)...)
+		got = append(got, readPeer(t, s.peer)...)
 	}
-	if !bytes.Equal(append(got, hear(t, s.peer)...), want) {
-		t.Error("the peer heard something else")
+	if !bytes.Equal(append(got, readPeer(t, s.peer)...), want) {
+		t.Error("the peer received other bytes")
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// A transfer through buffers of the least size, with a reader that stops and goes,
-// arrives whole, and every byte is reported once.
+// A transfer through the smallest possible buffers, with a reader that pauses, arrives
+// completely, and each byte is reported once.
 func TestLongTransferThroughSmallBuffers(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	a, b := pair(t)
-	small(t, a)
-	small(t, b)
+	shrinkBuffers(t, a)
+	shrinkBuffers(t, b)
 	from, to := l.open(a, 0), l.open(b, 0)
 	rng := rand.New(rand.NewPCG(3, 4))
-	data := memory(t, 4<<20)
+	data := mapMemory(t, 4<<20)
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
@@ -183,54 +183,54 @@ func TestLongTransferThroughSmallBuffers(t *testing.T) {
 		}
 	}
 	for wrote < len(data) {
-		d, _ := l.until(CmpWrote)
+		d, _ := l.turnUntil(CmpWrote)
 		wrote += int(d.Arg)
 	}
 	if wrote != len(data) || [32]byte(hash.Sum(nil)) != want {
 		t.Errorf("%d of %d bytes reported, or they differ", wrote, len(data))
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestEndOfStreamAndHalfClose(t *testing.T) {
-	l := usualLoop(t)
+func TestStreamSendsAfterThePeersHalfClose(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
 	if err := sys.Shutdown(s.peer, unix.SHUT_WR); err != nil {
 		t.Fatal(err)
 	}
-	d, _ := l.until(CmpEOF)
+	d, _ := l.turnUntil(CmpEOF)
 	if d.ID != s.id {
 		t.Errorf("%+v", d)
 	}
-	l.quiet() // the end is told once
-	if n := l.events(); n != 0 {
+	l.expectIdle() // the end is reported once
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events at the end of a stream", n)
 	}
-	// Our half still works, is drained, and then shut.
-	l.write(s, inC(t, []byte("last words")))
+	// Our half still works. It is flushed and then shut down.
+	l.write(s, copyToC(t, []byte("last words")))
 	l.shut(s)
-	l.until(CmpWrote)
-	if got := hear(t, s.peer); string(got) != "last words" {
-		t.Errorf("the peer heard %q", got)
+	l.turnUntil(CmpWrote)
+	if got := readPeer(t, s.peer); string(got) != "last words" {
+		t.Errorf("the peer received %q", got)
 	}
 	if n, err := sys.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("the peer reads %d, %v instead of the end", n, err)
 	}
-	// Both directions are shut: the kernel reports a hang-up that can't be masked.
-	l.quiet()
-	if n := l.events(); n != 0 {
+	// Both directions are shut down: the kernel reports a hang-up that cannot be masked.
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a stream that is over", n)
 	}
 }
 
-func TestShutdownWaitsForTheQueue(t *testing.T) {
-	l := usualLoop(t)
+func TestShutdownWaitsForPendingWrites(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	small(t, int(s.fd))
-	data := memory(t, 300_000)
+	shrinkBuffers(t, int(s.fd))
+	data := mapMemory(t, 300_000)
 	l.write(s, data)
 	l.shut(s)
-	wrote, heard := int64(0), 0
+	wrote, received := int64(0), 0
 	for wrote < int64(len(data)) {
 		for _, d := range l.turn(0) {
 			if d.Kind != CmpWrote {
@@ -238,70 +238,70 @@ func TestShutdownWaitsForTheQueue(t *testing.T) {
 			}
 			wrote += d.Arg
 		}
-		heard += len(hear(t, s.peer))
+		received += len(readPeer(t, s.peer))
 	}
-	heard += len(hear(t, s.peer))
+	received += len(readPeer(t, s.peer))
 	if n, err := sys.Read(s.peer, make([]byte, 1)); n != 0 || err != nil {
 		t.Errorf("the peer reads %d, %v instead of the end", n, err)
 	}
-	if heard != len(data) {
-		t.Errorf("the peer heard %d bytes", heard)
+	if received != len(data) {
+		t.Errorf("the peer received %d bytes", received)
 	}
 }
 
-func TestPausedStreamIsSilentEvenWhenThePeerIsGone(t *testing.T) {
-	l := usualLoop(t)
+func TestPausedStreamIsNotPolledAfterAHangUp(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
 	if _, err := sys.Write(b, []byte("early")); err != nil {
 		t.Fatal(err)
 	}
-	l.quiet()
+	l.expectIdle()
 	_ = sys.Close(b)
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a paused stream", n)
 	}
 	l.resume(s)
-	if d, _ := l.until(CmpData); string(d.data) != "early" {
+	if d, _ := l.turnUntil(CmpData); string(d.data) != "early" {
 		t.Errorf("received %q", d.data)
 	}
-	l.until(CmpEOF)
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.turnUntil(CmpEOF)
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events after the end", n)
 	}
 }
 
-func TestPauseInTheMiddle(t *testing.T) {
-	l := usualLoop(t)
+func TestPauseAndResumeBetweenReceives(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	say(t, s.peer, []byte("one"))
-	l.until(CmpData)
+	writePeer(t, s.peer, []byte("one"))
+	l.turnUntil(CmpData)
 	l.pause(s)
-	say(t, s.peer, []byte("two"))
-	l.quiet()
-	// Stop and start within one turn cost nothing and lose nothing.
+	writePeer(t, s.peer, []byte("two"))
+	l.expectIdle()
+	// Pausing and resuming within one turn has no cost and loses no data.
 	l.resume(s)
 	l.pause(s)
 	l.resume(s)
-	if d, _ := l.until(CmpData); string(d.data) != "two" {
+	if d, _ := l.turnUntil(CmpData); string(d.data) != "two" {
 		t.Errorf("received %q", d.data)
 	}
 }
 
-// What left before a connection broke is reported before the break.
-// A send would take the socket's error along, and what the peer has sent comes first.
-func TestReceivesBeforeTheSendThatFails(t *testing.T) {
+// Bytes that were sent before a connection broke are reported before the error. Bytes from the
+// peer are received before a send, because the send would take the socket's error with it.
+func TestBrokenStreamReceivesBeforeItSends(t *testing.T) {
 	for _, few := range []uint32{0, transports.WantFew} {
-		l := usualLoop(t)
+		l := defaultLoop(t)
 		a, b := pair(t)
-		small(t, a)
+		shrinkBuffers(t, a)
 		s := l.open(a, 0)
-		l.want(s, few, 0)
-		l.writeQuietly(s, memory(t, 500_000))
+		l.setWants(s, few, 0)
+		l.writeUnreported(s, mapMemory(t, 500_000))
 		l.r.Flush()
-		say(t, b, []byte("answer"))
+		writePeer(t, b, []byte("answer"))
 		_ = sys.Close(b)
 		var kinds []CompletionKind
 		for len(kinds) == 0 || kinds[len(kinds)-1] != CmpWriteError {
@@ -315,11 +315,11 @@ func TestReceivesBeforeTheSendThatFails(t *testing.T) {
 	}
 }
 
-func TestProgressBeforeEnd(t *testing.T) {
-	l := usualLoop(t)
+func TestSentBytesAreReportedBeforeTheEnd(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	s := l.open(a, 0)
-	l.writeQuietly(s, inC(t, []byte("xyz")))
+	l.writeUnreported(s, copyToC(t, []byte("xyz")))
 	l.r.Flush()
 	_ = sys.Close(b)
 	var kinds []CompletionKind
@@ -333,126 +333,126 @@ func TestProgressBeforeEnd(t *testing.T) {
 	}
 }
 
-func TestWriteErrorDropsTheQueue(t *testing.T) {
-	l := usualLoop(t)
+func TestWriteErrorDiscardsPendingWrites(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
 	_ = sys.Close(b)
-	l.write(s, inC(t, []byte("abc")))
-	d, _ := l.until(CmpWriteError)
+	l.write(s, copyToC(t, []byte("abc")))
+	d, _ := l.turnUntil(CmpWriteError)
 	if d.ID != s.id || syscall.Errno(d.Res) != syscall.EPIPE || d.Arg != 0 {
 		t.Errorf("reported %+v", d)
 	}
-	l.write(s, inC(t, []byte("more")))
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.write(s, copyToC(t, []byte("more")))
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a dead stream", n)
 	}
 }
 
-func TestPartBeforeWriteErrorIsReportedWithIt(t *testing.T) {
-	l := usualLoop(t)
+func TestWriteErrorReportsTheBytesSentBefore(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
-	small(t, a)
+	shrinkBuffers(t, a)
 	s := l.open(a, openPaused)
-	l.writeQuietly(s, memory(t, 500_000))
+	l.writeUnreported(s, mapMemory(t, 500_000))
 	l.r.Flush()
 	sent := l.r.registry.find(s.id, s.gen).stream.Unreported()
 	_ = sys.Close(b)
-	_, all := l.until(CmpWriteError)
+	_, all := l.turnUntil(CmpWriteError)
 	total := int64(0)
 	for _, d := range all {
 		total += d.Arg
 	}
 	if sent == 0 || total != sent {
-		t.Errorf("%d bytes had left, %d were reported", sent, total)
+		t.Errorf("%d bytes were sent, %d were reported", sent, total)
 	}
 }
 
-func TestFlushStreamReportsByTheRecord(t *testing.T) {
-	l := usualLoop(t)
+func TestFlushStreamReportsInTheRecord(t *testing.T) {
+	l := defaultLoop(t)
 	s, other := l.stream(0), l.stream(0)
-	l.write(s, inC(t, []byte("12345")))
-	l.write(other, inC(t, []byte("678")))
+	l.write(s, copyToC(t, []byte("12345")))
+	l.write(other, copyToC(t, []byte("678")))
 	err := l.r.FlushStream(s.id, s.gen)
 	if s.io.Sent != 5 || s.pending() != 0 || err != nil {
 		t.Fatalf("FlushStream sent %d: %v", s.io.Sent, err)
 	}
-	if got := hear(t, s.peer); string(got) != "12345" {
-		t.Errorf("the peer heard %q", got)
+	if got := readPeer(t, s.peer); string(got) != "12345" {
+		t.Errorf("the peer received %q", got)
 	}
-	// What was written to others before may not come later.
-	if got := hear(t, other.peer); string(got) != "678" {
-		t.Errorf("the other peer heard %q", got)
+	// Bytes that were written to other streams earlier must not be sent later.
+	if got := readPeer(t, other.peer); string(got) != "678" {
+		t.Errorf("the other peer received %q", got)
 	}
-	d, all := l.until(CmpWrote)
+	d, all := l.turnUntil(CmpWrote)
 	if len(all) != 1 || d.ID != other.id || d.Arg != 3 {
 		t.Errorf("reported %+v", all)
 	}
 	if err = l.r.FlushStream(s.id, s.gen+1); ErrnoOf(err) != syscall.ENOENT {
-		t.Errorf("FlushStream of another generation: %v", err)
+		t.Errorf("FlushStream with a stale generation returned %v", err)
 	}
 }
 
-// Whoever is told and lets the stream live is told again.
+// An error that FlushStream returned is also reported by the turn, unless C ends the stream.
 func TestFlushStreamReturnsTheErrorAndTheTurnReportsIt(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	a, b := pair(t)
 	s := l.open(a, openPaused)
 	_ = sys.Close(b)
-	l.write(s, inC(t, []byte("12345")))
+	l.write(s, copyToC(t, []byte("12345")))
 	if err := l.r.FlushStream(s.id, s.gen); s.io.Sent != 0 || ErrnoOf(err) != syscall.EPIPE {
 		t.Errorf("FlushStream sent %d: %v", s.io.Sent, err)
 	}
 	expectKinds(t, l.turn(-1), CmpWriteError) // and does not block
 }
 
-func TestFlushOfAll(t *testing.T) {
-	l := usualLoop(t)
+func TestFlushSendsPendingWritesOfAllStreams(t *testing.T) {
+	l := defaultLoop(t)
 	one, two := l.stream(0), l.stream(0)
-	l.write(one, inC(t, []byte("a")))
-	l.write(two, inC(t, []byte("bc")))
+	l.write(one, copyToC(t, []byte("a")))
+	l.write(two, copyToC(t, []byte("bc")))
 	l.r.Flush()
-	if a, b := hear(t, one.peer), hear(t, two.peer); string(a) != "a" || string(b) != "bc" {
-		t.Errorf("the peers heard %q and %q", a, b)
+	if a, b := readPeer(t, one.peer), readPeer(t, two.peer); string(a) != "a" || string(b) != "bc" {
+		t.Errorf("the peers received %q and %q", a, b)
 	}
 	expectKinds(t, l.turn(-1), CmpWrote, CmpWrote)
 }
 
-// A quiet write's report does not keep a turn from waiting, and comes with what
-// ends the wait.
-func TestQuietWrite(t *testing.T) {
-	l := usualLoop(t)
+// The report of a write without WantReport does not end a wait. It comes with the completions
+// of the event that ends the wait.
+func TestWriteWithoutReportDoesNotEndAWait(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	b := inC(t, []byte("ping"))
-	l.writeQuietly(s, b)
+	b := copyToC(t, []byte("ping"))
+	l.writeUnreported(s, b)
 	l.r.Flush()
-	if l.r.leftovers() {
+	if l.r.hasLeftovers() {
 		t.Error("a quiet report would keep the turn from waiting")
 	}
-	say(t, s.peer, []byte("pong"))
+	writePeer(t, s.peer, []byte("pong"))
 	expectKinds(t, l.turn(-1), CmpWrote, CmpData)
-	// Somebody who waits has the report of all at once.
-	l.writeQuietly(s, b)
+	// With WantReport, all sent bytes are reported without delay.
+	l.writeUnreported(s, b)
 	l.write(s, b)
 	if d := l.turn(-1); len(d) != 1 || d[0].Kind != CmpWrote || d[0].Arg != 8 {
 		t.Errorf("%+v", d)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// What the kernel did not take at first is reported as it leaves, quiet or not, and
-// before an end that is seen in the same turn.
-func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
-	l := usualLoop(t)
+// Bytes that the kernel did not accept at first are reported when they are sent, with or
+// without WantReport, and before an end that is found in the same turn.
+func TestBlockedStreamReportsSentBytesWithoutDelay(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	small(t, int(s.fd))
+	shrinkBuffers(t, int(s.fd))
 	const n = 300_000
-	l.writeQuietly(s, memory(t, n))
+	l.writeUnreported(s, mapMemory(t, n))
 	l.r.Flush()
 	total := int64(0)
 	for total < n {
-		hear(t, s.peer)
+		readPeer(t, s.peer)
 		if total > n/2 {
 			_ = sys.Shutdown(s.peer, unix.SHUT_WR)
 		}
@@ -467,13 +467,13 @@ func TestProgressOfABlockedStreamIsReportedAtOnce(t *testing.T) {
 			}
 		}
 	}
-	hear(t, s.peer)
+	readPeer(t, s.peer)
 }
 
-// A write end whose pipe is full and whose reader goes away gets an error and no
-// readiness from the poller.
-func TestFullPipeWithoutReader(t *testing.T) {
-	l := usualLoop(t)
+// A write end of a full pipe whose reader closes gets an error, and the poller does not
+// report it any more.
+func TestFullPipeWithoutReaderGetsAnError(t *testing.T) {
+	l := defaultLoop(t)
 	var ends [2]int
 	if err := sys.Pipe(ends[:]); err != nil {
 		t.Fatal(err)
@@ -482,40 +482,40 @@ func TestFullPipeWithoutReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := l.open(ends[1], openPaused)
-	l.write(w, memory(t, 1<<20))
-	l.until(CmpWrote)
-	l.quiet()
+	l.write(w, mapMemory(t, 1<<20))
+	l.turnUntil(CmpWrote)
+	l.expectIdle()
 	_ = sys.Close(ends[0])
-	if d, _ := l.until(CmpWriteError); syscall.Errno(d.Res) != syscall.EPIPE {
+	if d, _ := l.turnUntil(CmpWriteError); syscall.Errno(d.Res) != syscall.EPIPE {
 		t.Errorf("%+v", d)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// A stream that is closed before its report was made takes the report with it, and
-// the next turn may wait.
-func TestClosedStreamLeavesNoReport(t *testing.T) {
-	l := usualLoop(t)
+// A stream that is closed before its report was made has no report afterwards, and the next
+// turn may wait.
+func TestDeregisteredStreamIsNotReported(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	l.write(s, inC(t, []byte("x")))
+	l.write(s, copyToC(t, []byte("x")))
 	l.r.Flush()
-	if !l.r.leftovers() {
+	if !l.r.hasLeftovers() {
 		t.Fatal("no report is due")
 	}
 	l.close(s)
-	if l.r.leftovers() {
+	if l.r.hasLeftovers() {
 		t.Error("the report of a closed stream is due")
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestNothingOfAClosedStreamIsDelivered(t *testing.T) {
+func TestEventsOfADeregisteredStreamAreDropped(t *testing.T) {
 	calls := kernelCalls()
 	l := newLoop(t, sizes{minCompletions, minArena}, calls)
-	var streams []stream
+	var streams []testStream
 	for range 40 {
 		s := l.stream(0)
-		say(t, s.peer, make([]byte, 3000))
+		writePeer(t, s.peer, make([]byte, 3000))
 		streams = append(streams, s)
 	}
 	closed := map[token]bool{}
@@ -525,22 +525,22 @@ func TestNothingOfAClosedStreamIsDelivered(t *testing.T) {
 				t.Fatalf("%+v is of a closed stream", d)
 			}
 		}
-		// The last one was told of by the poller, still waits for its turn, and has
-		// a write queued as well when it is closed.
+		// The poller has reported the last stream, the stream is not served yet, and it has a
+		// pending write when it is closed.
 		s := streams[len(streams)-1]
 		streams = streams[:len(streams)-1]
-		l.write(s, inC(t, []byte("x")))
+		l.write(s, copyToC(t, []byte("x")))
 		l.close(s)
 		closed[makeToken(s.id, s.gen)] = true
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
-	l := usualLoop(t)
+func TestReusedFDAndIDGetANewGeneration(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	old := l.open(a, 0)
-	l.write(old, inC(t, []byte("for nobody")))
+	l.write(old, copyToC(t, []byte("stale data")))
 	l.close(old)
 	_ = sys.Close(b)
 	s := l.stream(0)
@@ -549,22 +549,22 @@ func TestNumberAndIDAreUsedAgainUnderANewGeneration(t *testing.T) {
 	}
 	old.io.Listed = 0
 	l.shut(old)
-	l.quiet()
-	if got := hear(t, s.peer); len(got) != 0 {
-		t.Errorf("the stream that has the number now heard %q", got)
+	l.expectIdle()
+	if got := readPeer(t, s.peer); len(got) != 0 {
+		t.Errorf("the stream that now has the number received %q", got)
 	}
-	say(t, s.peer, []byte("hi"))
-	l.until(CmpData)
-	if err := l.end(old.id, old.gen); ErrnoOf(err) != syscall.ENOENT {
+	writePeer(t, s.peer, []byte("hi"))
+	l.turnUntil(CmpData)
+	if err := l.deregister(old.id, old.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
-	if l.r.Facts().Ignored != 2 {
-		t.Errorf("%d submissions were ignored", l.r.Facts().Ignored)
+	if l.r.Stats().Ignored != 2 {
+		t.Errorf("%d submissions were ignored", l.r.Stats().Ignored)
 	}
 }
 
-func TestPipesAreStreamsToo(t *testing.T) {
-	l := usualLoop(t)
+func TestPipesAreStreams(t *testing.T) {
+	l := defaultLoop(t)
 	var ends [2]int
 	if err := sys.Pipe(ends[:]); err != nil {
 		t.Fatal(err)
@@ -575,36 +575,36 @@ func TestPipesAreStreamsToo(t *testing.T) {
 		}
 	}
 	r, w := l.open(ends[0], 0), l.open(ends[1], openPaused)
-	l.write(w, inC(t, []byte("through ")))
-	l.write(w, inC(t, []byte("a pipe")))
-	d, all := l.until(CmpData)
+	l.write(w, copyToC(t, []byte("through ")))
+	l.write(w, copyToC(t, []byte("a pipe")))
+	d, all := l.turnUntil(CmpData)
 	if string(d.data) != "through a pipe" || d.ID != r.id {
 		t.Errorf("%+v", all)
 	}
 	l.close(w)
-	l.until(CmpEOF)
+	l.turnUntil(CmpEOF)
 }
 
-func TestOpenRefusesWhatCannotBePolled(t *testing.T) {
-	l := usualLoop(t)
+func TestStreamOpenRefusesFilesThatCannotBePolled(t *testing.T) {
+	l := defaultLoop(t)
 	fd, err := sys.Open("stream_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sys.Close(fd)
-	if _, _, err := l.r.StreamOpen(int32(fd), reading(), 0); ErrnoOf(err) != syscall.EPERM {
+	if _, _, err := l.r.StreamOpen(int32(fd), readingRecord(), 0); ErrnoOf(err) != syscall.EPERM {
 		t.Errorf("a regular file: %v", err)
 	}
 	for _, bad := range []int32{-1, 1 << 30} {
-		if _, _, err := l.r.StreamOpen(bad, reading(), 0); ErrnoOf(err) != syscall.EBADF {
+		if _, _, err := l.r.StreamOpen(bad, readingRecord(), 0); ErrnoOf(err) != syscall.EBADF {
 			t.Errorf("descriptor %d: %v", bad, err)
 		}
 	}
 }
 
-// The writing end of a pipe hears of the end before it fails to write.
-func TestWatchedEnd(t *testing.T) {
-	l := usualLoop(t)
+// The writing end of a pipe reports the end before a write fails.
+func TestStreamWithWatchEndReportsTheEnd(t *testing.T) {
+	l := defaultLoop(t)
 	ends := make([]int, 2)
 	if err := sys.Pipe(ends); err != nil {
 		t.Fatal(err)
@@ -613,7 +613,7 @@ func TestWatchedEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := l.open(ends[1], OpenWatchEnd)
-	full := inC(t, make([]byte, 1<<20))
+	full := copyToC(t, make([]byte, 1<<20))
 	l.write(w, full)
 	_ = l.turn(0)
 	_ = sys.Close(ends[0])
@@ -628,23 +628,23 @@ func TestWatchedEnd(t *testing.T) {
 	}
 }
 
-// What a peer says to a stream that watches for the end is its end, and is left unread.
-func TestWatchedEndReadsNothing(t *testing.T) {
-	l := usualLoop(t)
+// Data from the peer of a stream with OpenWatchEnd counts as the end and is not read.
+func TestStreamWithWatchEndDoesNotReceive(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(openPaused | OpenWatchEnd)
-	say(t, s.peer, []byte("unasked"))
-	l.quiet()
+	writePeer(t, s.peer, []byte("unasked"))
+	l.expectIdle()
 	l.resume(s)
 	expectKinds(t, l.turn(-1), CmpEOF)
-	l.quiet()
-	if got := hear(t, int(s.fd)); string(got) != "unasked" {
-		t.Errorf("%q was left unread", got)
+	l.expectIdle()
+	if got := readPeer(t, int(s.fd)); string(got) != "unasked" {
+		t.Errorf("unread bytes: %q", got)
 	}
 }
 
-// A busy pipe is read more than once in a turn, as long as there are buffers.
-func TestBusyPipeIsReadTwice(t *testing.T) {
-	l := usualLoop(t)
+// A busy pipe is read more than once in a turn while there are buffers.
+func TestBusyPipeIsReadTwicePerTurn(t *testing.T) {
+	l := defaultLoop(t)
 	ends := make([]int, 2)
 	if err := sys.Pipe(ends); err != nil {
 		t.Fatal(err)
@@ -657,28 +657,28 @@ func TestBusyPipeIsReadTwice(t *testing.T) {
 	t.Cleanup(func() { _ = sys.Close(ends[1]) })
 	s := l.open(ends[0], 0)
 	full := make([]byte, largeReceive)
-	say(t, ends[1], full)
-	expectKinds(t, l.turn(-1), CmpData) // into the arena: that it is busy is not known yet
-	l.lend(largeReceive)
-	say(t, ends[1], full)
-	say(t, ends[1], full[:10])
+	writePeer(t, ends[1], full)
+	expectKinds(t, l.turn(-1), CmpData) // into the arena: the pipe is not known to be busy yet
+	l.lendLargeBuffers(largeReceive)
+	writePeer(t, ends[1], full)
+	writePeer(t, ends[1], full[:10])
 	d := l.turn(-1)
 	expectKinds(t, d, CmpData, CmpData)
 	if d[0].Arg != largeReceive || d[1].Arg != 10 || d[0].Res != 1 || d[1].Res != 2 {
 		t.Errorf("%+v", d)
 	}
-	say(t, ends[1], full)
-	l.lend(largeReceive)
+	writePeer(t, ends[1], full)
+	l.lendLargeBuffers(largeReceive)
 	expectKinds(t, l.turn(-1), CmpData)
 	l.close(s)
 }
 
-// C receives by itself for a stream that it reads directly, and is told until it does.
-func TestDirectReading(t *testing.T) {
-	l := usualLoop(t)
+// For a stream with WantDirect, C receives, and READY is reported until it does.
+func TestReadyIsReportedWhileCReceives(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	l.want(s, transports.WantDirect, 0)
-	say(t, s.peer, []byte("for C"))
+	l.setWants(s, transports.WantDirect, 0)
+	writePeer(t, s.peer, []byte("for C"))
 	for range 2 {
 		got := l.turn(-1)
 		expectKinds(t, got, CmpReady)
@@ -687,8 +687,8 @@ func TestDirectReading(t *testing.T) {
 		}
 	}
 	l.pause(s)
-	l.quiet()
-	l.want(s, 0, transports.WantDirect)
+	l.expectIdle()
+	l.setWants(s, 0, transports.WantDirect)
 	l.resume(s)
 	got := l.turn(-1)
 	expectKinds(t, got, CmpData)

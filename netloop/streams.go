@@ -6,40 +6,41 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// StreamOpen registers a connected, non-blocking descriptor under the record that C
-// has for it, which is shared until Forget. With OpenWatchEnd nothing is ever
-// received: the first readiness to read is reported as the end.
+// StreamOpen registers a connected, non-blocking descriptor with C's record, which both sides
+// share until Deregister. With OpenWatchEnd the stream never receives: the first readability is
+// reported as the end of the stream.
 func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
-		return 0, 0, failed("stream_open", syscall.EBADF)
+		return 0, 0, errnoError("stream_open", syscall.EBADF)
 	}
 	id, s := r.registry.open(kindStream, fd)
 	s.stream.Open(fd, io)
 	if flags&OpenWatchEnd != 0 {
 		s.stream.WatchEnd()
 	}
-	// What is queued already comes with C's first submission.
+	// Pending writes are flushed after C's first submission.
 	var want interest
 	if s.stream.Reading() {
 		want = readable
 	}
-	if errno := r.setHeld(id, s, want); errno != 0 {
+	if errno := r.setInterest(id, s, want); errno != 0 {
 		s.stream.Discard()
 		r.registry.release(id, s)
-		return 0, 0, failed("epoll_ctl", errno)
+		return 0, 0, errnoError("epoll_ctl", errno)
 	}
 	return id, s.gen, nil
 }
 
-// Forget ends a registration of any kind: it leaves the poller, and nothing of it is reported any more.
-// Its descriptor, which may be closed already, is its owner's, and a stream's record is C's alone.
-func (r *Reactor) Forget(id, gen uint32) error {
+// Deregister ends a registration of any kind: it removes the descriptor from the poller and
+// drops all unreported events. The owner closes the descriptor, or has already closed it.
+// Afterwards only C uses a stream's record.
+func (r *Reactor) Deregister(id, gen uint32) error {
 	s := r.registry.find(id, gen)
 	switch {
 	case s == nil:
-		return failed("forget", syscall.ENOENT)
+		return errnoError("forget", syscall.ENOENT)
 	case s.kind == kindStream:
-		defer s.stream.Discard() // not before: the poller is left by the lease
+		defer s.stream.Discard() // deferred, because closeSlot needs the lease
 	case s.kind == kindDatagram:
 		defer s.datagram.Discard()
 	}
@@ -47,75 +48,75 @@ func (r *Reactor) Forget(id, gen uint32) error {
 	return nil
 }
 
-// closeSlot takes a registration out of the poller and frees it.
+// closeSlot removes a registration from the poller and frees its slot.
 func (r *Reactor) closeSlot(id uint32, s *slot) {
-	r.setHeld(id, s, 0)
-	r.unlist(s)
+	r.setInterest(id, s, 0)
+	r.clearUrgent(s)
 	r.registry.release(id, s)
-	r.closedAt = r.shared.Metrics.Turns
-	r.calls.closes.note(r)
+	r.lastCloseTurn = r.shared.Metrics.Turns
+	r.calls.closes.countClose(r)
 }
 
-// FlushStream decodes all submissions and sends what every stream has queued, in the order
-// in which they were written to: no peer gets a message before those that were written
-// earlier to others. What has left this stream's queue is reported hereby. An error is
-// returned; the next turn reports it, too, to whoever has not ended the stream for it.
+// FlushStream decodes all submissions and sends the pending writes of all streams in the order
+// in which the streams were written to: a peer must not get a message before messages that were
+// written earlier to other peers. The sent bytes of this stream count as reported. FlushStream
+// returns an error of this stream; the next turn reports the error, too, unless C has ended the
+// stream.
 func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
-		return failed("flush_stream", syscall.ENOENT)
+		return errnoError("flush_stream", syscall.ENOENT)
 	}
-	tried := s.dirty && !s.stream.Blocked()
+	tried := s.inDirty && !s.stream.Blocked()
 	r.flushDirty()
 	if !tried {
-		r.flushSlot(id, s, true)
+		r.flushSlot(id, s, whenWritable)
 	}
 	s.stream.TakeUnreported()
 	if s.writeError != 0 {
-		return failed("flush_stream", syscall.Errno(s.writeError))
+		return errnoError("flush_stream", syscall.Errno(s.writeError))
 	}
 	if s.readError == 0 {
-		r.unlist(s)
+		r.clearUrgent(s)
 	}
 	return nil
 }
 
-// Flush decodes all submissions and sends what every stream has queued.
+// Flush decodes all submissions and sends the pending writes of all streams.
 func (r *Reactor) Flush() {
 	r.decode()
 	r.flushDirty()
 }
 
-// FlushLate is Flush for another thread than the loop's. Where that thread has a table of descriptors of
-// its own, the same numbers may name other files there: nothing is sent, and the loop's next turn does it.
-func (r *Reactor) FlushLate() {
-	if r.poller.isSeenHere() {
+// FlushFromMonitor is Flush for a thread other than the loop's thread. If the calling thread
+// has a descriptor table of its own, the numbers may refer to other files there. Then it does
+// not send, and the loop's next turn does.
+func (r *Reactor) FlushFromMonitor() {
+	if r.poller.isValidInThread() {
 		r.Flush()
 	}
 }
 
-// flushDirty sends what was queued since the last flush, and adjusts what the
-// poller is asked for.
+// flushDirty sends the writes that were queued since the last flush and updates the streams'
+// interests.
 func (r *Reactor) flushDirty() {
-	if len(r.dirty) >= ringLeast {
+	if len(r.dirty) >= minBatch {
 		r.sendBatches()
 	}
 	for _, t := range r.dirty {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			s.dirty = false
-			// A blocked stream waits for the poller: to try again is a call wasted.
-			r.flushSlot(t.id(), s, false)
+			s.inDirty = false
+			r.flushSlot(t.id(), s, whenQueued)
 		}
 	}
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends what a stream has queued, unless it is blocked and not forced, and
-// brings the poller in step with what C wants.
-func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
+// flushSlot sends a stream's pending writes and updates its interest.
+func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 	st := &s.stream
-	if force || !st.Blocked() {
+	if path, _ := s.chooseSendPath(when, 0); path != sendWhenWritable {
 		before := st.IO().Sent
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
 		r.countSent(st.IO().Sent - before)
@@ -124,24 +125,24 @@ func (r *Reactor) flushSlot(id uint32, s *slot, force bool) {
 		}
 	}
 	if s.writeError != 0 || st.Unreported() > 0 {
-		r.list(id, s)
+		r.queueReport(id, s)
 	}
-	r.adjust(id, s)
+	r.updateInterest(id, s)
 }
 
-// adjust asks the poller for what the stream is interested in. A stream that
-// neither reads nor waits to write leaves the poller altogether: a hang-up would
-// be told again and again, and cannot be masked.
-func (r *Reactor) adjust(id uint32, s *slot) {
-	want := s.polled(interest(s.stream.Interest()))
-	if want == s.held {
+// updateInterest updates the poller's registration of a stream. A stream that neither receives
+// nor waits for room is removed from the poller, because a hang-up cannot be masked and would
+// be reported in each poll.
+func (r *Reactor) updateInterest(id uint32, s *slot) {
+	want := s.pollInterest(interest(s.stream.Interest()))
+	if want == s.registered {
 		return
 	}
-	errno := r.setHeld(id, s, want)
+	errno := r.setInterest(id, s, want)
 	if errno == 0 {
 		return
 	}
-	// The stream is deaf now; whoever waits for it must hear of that.
+	// The poller will not report the stream any more, so C must get an error.
 	if want&readable != 0 {
 		s.stream.FinishReading()
 		s.readError = errno32(errno)
@@ -150,44 +151,44 @@ func (r *Reactor) adjust(id uint32, s *slot) {
 		s.stream.FailWriting()
 		s.writeError = errno32(errno)
 	}
-	r.list(id, s)
+	r.queueReport(id, s)
 }
 
-// list puts a stream on the list of reports to be made. A report that somebody
-// waits for is urgent: no turn blocks before it was made.
-func (r *Reactor) list(id uint32, s *slot) {
-	if !s.reporting {
-		s.reporting = true
-		r.reports.push(makeToken(id, s.gen))
+// queueReport adds a stream to the list of pending reports. A report that C needs without delay
+// is urgent: turns do not block before it is made.
+func (r *Reactor) queueReport(id uint32, s *slot) {
+	if !s.inReports {
+		s.inReports = true
+		r.pendingReports.push(makeToken(id, s.gen))
 	}
-	if !s.urgent && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
-		s.urgent = true
-		r.urgent++
-	}
-}
-
-// unlist makes a stream's place on that list void.
-func (r *Reactor) unlist(s *slot) {
-	if s.urgent {
-		s.urgent = false
-		r.urgent--
+	if !s.urgentReport && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
+		s.urgentReport = true
+		r.urgentReports++
 	}
 }
 
-// reportAll makes the reports that are listed, up to half of the queue's room.
-func (r *Reactor) reportAll() {
-	for n := r.reports.n; n > 0 && r.out.room() >= 2; n-- {
-		t := r.reports.pop()
+// clearUrgent makes a stream's pending report not urgent.
+func (r *Reactor) clearUrgent(s *slot) {
+	if s.urgentReport {
+		s.urgentReport = false
+		r.urgentReports--
+	}
+}
+
+// reportPending makes the pending reports, at most as many as half of the queue has room for.
+func (r *Reactor) reportPending() {
+	for n := r.pendingReports.n; n > 0 && r.out.room() >= 2; n-- {
+		t := r.pendingReports.pop()
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
-			s.reporting = false
-			r.report(t, s)
+			s.inReports = false
+			r.reportStream(t, s)
 		}
 	}
 }
 
-// report tells what a stream has to tell: at most two completions.
-func (r *Reactor) report(t token, s *slot) {
-	r.unlist(s)
+// reportStream reports sent bytes and errors of a stream, with at most two completions.
+func (r *Reactor) reportStream(t token, s *slot) {
+	r.clearUrgent(s)
 	n := s.stream.TakeUnreported()
 	switch {
 	case s.writeError != 0:
@@ -204,103 +205,100 @@ func (r *Reactor) report(t token, s *slot) {
 	}
 }
 
-// serveStream sends and receives once for a stream that is ready. It returns
-// false, and leaves the stream ready, where the arena is too full to receive.
+// serveStream sends and receives once for a ready stream. It returns false and leaves the
+// stream ready if the arena is too full to receive.
 func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := &s.stream
 	reads := s.ready&readable != 0 && st.Reading()
-	// An end that is watched goes before an attempt to write past it.
+	// The end of a stream with WatchEnd is reported before another send is tried.
 	if s.ready&writable != 0 && st.HasPending() && !(reads && st.WatchesEnd()) {
 		if reads && s.ready&broken != 0 {
 			return r.serveBroken(t, s)
 		}
-		r.flushSlot(t.id(), s, true)
+		r.flushSlot(t.id(), s, whenWritable)
 		s.ready &^= writable
 	}
-	// Progress goes before what is received, an end or an error above all: C then
-	// knows which bytes had left when the stream broke.
-	r.report(t, s)
-	if s.ready&readable == 0 || !st.Reading() {
+	// Sent bytes are reported before received bytes, and above all before the end or an error,
+	// so that C knows which bytes were sent when the stream broke.
+	r.reportStream(t, s)
+	path := r.chooseReceivePath(s, whenReady)
+	switch path {
+	case receiveNone:
 		return true
-	}
-	if st.ReceivesInC() || r.few && st.ReceivesInCIfFew() {
+	case receiveInC:
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(readable)})
 		return true
 	}
-	large := s.large
-	n, done := r.receive(t, s)
-	// A pipe holds little, and its writer wakes up as soon as it is read: what comes
-	// meanwhile is taken too, which spares both sides a sleep. One time, and if there is a
-	// buffer that needs no copy: of many the first would have left the processor's cache
-	// when Python looks at it.
-	if large && st.IsPipe() && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= stepRoom {
-		r.receive(t, s)
-		s.large = true
+	n, done := r.receive(t, s, path)
+	// A pipe has a small buffer, and its writer wakes up as soon as it is read. Bytes that the
+	// writer has written in the meantime are received too, which saves both sides a sleep. This
+	// is done only once, because the first of many buffers would be out of the processor's
+	// cache when Python reads it.
+	if path == receiveLargePipe && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= maxPerStep {
+		r.receive(t, s, receiveLarge)
+		s.receivesLarge = true
 	}
 	return done
 }
 
-// serveBroken serves a stream whose peer is gone, or whose socket has an error, while bytes
-// are queued. It receives first, itself, as asyncio does: the send fails, and takes the
-// socket's error with it. Of what one receive leaves, C takes the rest before it ends the stream.
+// serveBroken serves a stream with pending writes after its peer is gone or its socket has an
+// error. It receives first, in Go, as asyncio does, because the send fails and takes the
+// socket's error with it. C receives the rest before it ends the stream.
 func (r *Reactor) serveBroken(t token, s *slot) bool {
-	if _, done := r.receive(t, s); !done {
+	if _, done := r.receive(t, s, r.chooseReceivePath(s, beforeDeadSend)); !done {
 		return false
 	}
-	r.flushSlot(t.id(), s, true)
+	r.flushSlot(t.id(), s, whenWritable)
 	s.ready &^= writable
-	r.report(t, s)
+	r.reportStream(t, s)
 	return true
 }
 
-// receive receives once for a stream. It returns how many bytes came, and false where
-// the arena is too full to receive.
-func (r *Reactor) receive(t token, s *slot) (int, bool) {
-	st := &s.stream
+// receive receives once for a stream. It returns the number of bytes, and false if the bytes
+// must wait for a buffer of the next turn.
+func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 	var base, room uintptr
-	var large int32 // of the completion: which buffer, 0 for the arena
-	if s.large {
+	var large int32 // number of the large buffer, 0 for the arena
+	switch path {
+	case receiveNextTurn:
+		return 0, false
+	case receiveLarge, receiveLargePipe:
 		base, room = r.out.largeBuffer(), r.out.largeSize
-	}
-	if base != 0 {
 		large = int32(r.out.largeNext) + 1
-	} else {
-		if s.large && r.out.largeNext > 0 {
-			return 0, false // its turn comes with the next buffers: soon, and without a copy
-		}
+	default:
 		if room = r.out.receiveRoom(); room == 0 {
 			return 0, false
 		}
 		base = uintptr(r.out.arenaNext())
 	}
 	r.shared.Recvs++
-	n, outcome, errno := st.Receive(&r.calls.Calls, base, room)
+	n, outcome, errno := s.stream.Receive(&r.calls.Calls, base, room)
 	if outcome == transports.OK {
 		if large != 0 {
 			r.out.largeNext++
 		} else {
-			r.out.use(uintptr(n))
+			r.out.commitArena(uintptr(n))
 		}
 	}
-	r.tell(t, s, base, large, n, outcome, errno)
+	r.putReceived(t, s, base, large, n, outcome, errno)
 	return n, true
 }
 
-// tell makes the completion of a receive. The bytes are at base: in the large buffer
-// of that number, or for 0 in the arena.
-func (r *Reactor) tell(t token, s *slot, base uintptr, large int32, n int,
+// putReceived reports the result of a receive. The bytes are at base: in the large buffer
+// with this number, or in the arena if large is 0.
+func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {
 	case transports.OK:
 		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
-		s.large = n >= largeReceive
-		s.lately = uint32(n)
+		s.receivesLarge = n >= largeReceive
+		s.lastReceived = uint32(n)
 	case transports.EOF:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
-		r.adjust(t.id(), s)
+		r.updateInterest(t.id(), s)
 	case transports.Failed:
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
-		r.adjust(t.id(), s)
+		r.updateInterest(t.id(), s)
 	}
 }

@@ -2,9 +2,8 @@ package netloop
 
 import "unsafe"
 
-// decode takes the submissions over, in order. Nothing is sent here. What makes
-// no sense (an unknown operation, the name of something gone) is counted and passed
-// over: most of it is C being late, not wrong.
+// decode processes the submissions in order. It does not send. Submissions with an unknown
+// operation or a stale generation are counted and skipped: most of them were late, not wrong.
 func (r *Reactor) decode() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0
@@ -19,30 +18,30 @@ func (r *Reactor) decode() {
 		case SubNop:
 		case SubTimerArm:
 			if !r.wheel.Arm(sub.ID, sub.Arg) {
-				r.ignored++
+				r.ignoredSubmissions++
 			}
-			r.armed = min(r.armed, sub.Arg)
+			r.earliestArmed = min(r.earliestArmed, sub.Arg)
 		case SubTimerCancel:
 			r.wheel.Cancel(sub.ID)
 		case SubStream:
 			s := r.registry.findKind(sub.ID, sub.Gen, kindStream)
 			if s == nil {
-				r.ignored++
+				r.ignoredSubmissions++
 				continue
 			}
 			s.stream.IO().Listed = 0
-			if !s.dirty {
-				s.dirty = true
+			if !s.inDirty {
+				s.inDirty = true
 				r.dirty = append(r.dirty, makeToken(sub.ID, sub.Gen))
 			}
 		case SubWatchWait:
 			if s := r.registry.findKind(sub.ID, sub.Gen, kindWatch); s != nil {
-				r.await(makeToken(sub.ID, sub.Gen), s, interest(sub.Arg)&directions)
+				r.rearmAfterEAGAIN(makeToken(sub.ID, sub.Gen), s, interest(sub.Arg)&directions)
 			} else {
-				r.ignored++
+				r.ignoredSubmissions++
 			}
 		default:
-			r.ignored++
+			r.ignoredSubmissions++
 		}
 	}
 }

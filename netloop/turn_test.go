@@ -13,93 +13,94 @@ import (
 
 func (l *loop) arm(id uint32, deadline int64) { l.submit(SubTimerArm, id, 0, deadline) }
 
-// waitsAreExact waits for timers a fraction of a millisecond away. Each turn that
-// waits must be ended by the timer and deliver it, and never early. That it
-// isn't late by a millisecond cannot be asserted on a busy machine.
-func waitsAreExact(t *testing.T, l *loop) {
+// checkTimerAccuracy waits for timers a fraction of a millisecond away. Each waiting turn must
+// end at the timer's deadline, deliver the timer, and never be early. A busy machine does not
+// permit an assertion about the delay.
+func checkTimerAccuracy(t *testing.T, l *loop) {
 	t.Helper()
 	for i := range 20 {
 		deadline := l.r.clock.now() + int64(50_000+i*20_000)
 		l.arm(uint32(i), deadline)
 		d := l.turn(-1)
-		// Unlike the library's, this runtime preempts by a signal, which ends a wait.
+		// Unlike the library's Go runtime, this one preempts by signals, which end waits.
 		for tries := 0; len(d) == 0 && tries < 3; tries++ {
 			d = l.turn(-1)
 		}
 		expectKinds(t, d, CmpTimer)
-		after, err := on.now()
+		after, err := testKernel.now()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d[0].ID != uint32(i) || l.sh.Now < deadline || after < deadline {
-			t.Fatalf("timer %d of %d came at %d", d[0].ID, deadline, l.sh.Now)
+			t.Fatalf("timer %d of %d expired at %d", d[0].ID, deadline, l.sh.Now)
 		}
 	}
 }
 
-func TestTimersAreExact(t *testing.T) { waitsAreExact(t, usualLoop(t)) }
+func TestTimersAreExact(t *testing.T) { checkTimerAccuracy(t, defaultLoop(t)) }
 
-// A crowd of timers shares turns; a lone timer, and one that is not near, does not wait longer.
-func TestTimersInACrowdShareATurn(t *testing.T) {
+// Several timers share a turn. A single timer, or a distant one, is not delayed.
+func TestTimersWithCloseDeadlinesShareATurn(t *testing.T) {
 	for _, c := range []struct {
 		due  int
 		next int64
 		wait int64
 	}{
-		{timerCrowd, timerSlack, 2 * timerSlack},
-		{3 * timerCrowd, timerSlack, 4 * timerSlack},
-		{32 * timerCrowd, timerSlack, timerSlack + timerSlackMost},
-		{timerCrowd - 1, timerSlack, timerSlack},
-		{timerCrowd, 100 * timerSlack, 100 * timerSlack},
-		// The next was due while these ran.
-		{3 * timerCrowd, -timerSlack, 2 * timerSlack},
-		{3 * timerCrowd, -4 * timerSlack, 0},
-		{32 * timerCrowd, -timerSlackMost, 0},
-		{timerCrowd - 1, -timerSlack, 0},
+		{timerGroup, timerSlack, 2 * timerSlack},
+		{3 * timerGroup, timerSlack, 4 * timerSlack},
+		{32 * timerGroup, timerSlack, timerSlack + timerSlackMax},
+		{timerGroup - 1, timerSlack, timerSlack},
+		{timerGroup, 100 * timerSlack, 100 * timerSlack},
+		// the next deadline was reached while these ran
+		{3 * timerGroup, -timerSlack, 2 * timerSlack},
+		{3 * timerGroup, -4 * timerSlack, 0},
+		{32 * timerGroup, -timerSlackMax, 0},
+		{timerGroup - 1, -timerSlack, 0},
 	} {
-		l := usualLoop(t)
+		l := defaultLoop(t)
 		now := l.r.clock.now()
 		for id := range c.due {
 			l.arm(uint32(id), now-1)
 		}
 		if d := l.turn(0); len(d) != c.due {
-			t.Fatalf("%d timers of %d came", len(d), c.due)
+			t.Fatalf("%d of %d timers expired", len(d), c.due)
 		}
-		if left := l.r.until(now+c.next, now); left != c.wait {
+		if left := l.r.timerWait(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns", c, left)
 		}
-		// One that is armed for later changes nothing, one that is due is not waited for.
+		// A timer that is armed for later does not change the wait; a timer that is due
+		// prevents it.
 		l.arm(1000, now+timerSlack)
 		l.r.decode()
-		if left := l.r.until(now+c.next, now); left != c.wait {
+		if left := l.r.timerWait(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns beside a timer for later", c, left)
 		}
 		l.arm(1001, now)
 		l.r.decode()
-		if left := l.r.until(now, now); left != 0 {
+		if left := l.r.timerWait(now, now); left != 0 {
 			t.Errorf("%+v: waits for %d ns though a timer was armed for now", c, left)
 		}
 	}
 }
 
-func TestASlowIterationIsRecordedWithTheLimitThatItReached(t *testing.T) {
-	l := usualLoop(t)
-	l.r.Slow = func(began, length, limit int64) {
+func TestOnSlowIterationGetsTheLimitThatWasReached(t *testing.T) {
+	l := defaultLoop(t)
+	l.r.OnSlowIteration = func(began, length, limit int64) {
 		if limit != 1 || length < limit {
 			t.Errorf("%d ns, with a limit of %d", length, limit)
 		}
 		l.sh.SlowLimit = 0
 	}
 	l.sh.SlowLimit = 1
-	l.sh.Now -= 10 // a simulated clock stands still
+	l.sh.Now -= 10 // the clock of a simulated kernel does not advance
 	l.turn(0)
 	if l.sh.SlowLimit != 0 {
 		t.Error("not recorded")
 	}
 }
 
-func TestTimersComeInOrder(t *testing.T) {
-	l := usualLoop(t)
+func TestTimersExpireInOrder(t *testing.T) {
+	l := defaultLoop(t)
 	now := l.r.clock.now()
 	l.arm(3, now-10)
 	l.arm(1, now-10)
@@ -120,17 +121,17 @@ func TestTimersComeInOrder(t *testing.T) {
 		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
 	}
 	l.submit(SubTimerCancel, 5, 0, 0)
-	l.quiet()
+	l.expectIdle()
 	if l.sh.NextDeadline != DeadlineNone {
 		t.Errorf("the next deadline is %d", l.sh.NextDeadline)
 	}
 }
 
 func TestTimeoutEndsTheWait(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	l.arm(0, l.r.clock.now()+3600_000_000_000)
-	// A signal by which Go preempts a goroutine of the test ends a wait early (EINTR),
-	// but not each of them.
+	// A signal by which Go preempts the test's goroutine ends some waits early (EINTR), but not
+	// all of them.
 	var waits []int64
 	for range 20 {
 		before := l.r.clock.now()
@@ -144,29 +145,29 @@ func TestTimeoutEndsTheWait(t *testing.T) {
 	t.Errorf("the waits took %d ns", waits)
 }
 
-func TestClockIsTheKernelsAndNeverAhead(t *testing.T) {
+func TestClockFollowsTheKernelsAndIsNeverAhead(t *testing.T) {
 	c, err := newClock(kernelCalls().Clock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		before, err := on.now()
+		before, err := testKernel.now()
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := c.now()
-		after, err := on.now()
+		after, err := testKernel.now()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got > after || got < before-1_000_000 {
-			t.Fatalf("the clock says %d between %d and %d", got, before, after)
+			t.Fatalf("the clock returned %d between %d and %d", got, before, after)
 		}
 	}
 }
 
-// More timers than completions: none is lost, and the turn says that more is left.
-func TestTimersBeyondTheRoomAreKept(t *testing.T) {
+// Timers beyond the room for completions are not lost, and the turn reports leftovers.
+func TestTimersBeyondTheRoomStayArmed(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	now := l.r.clock.now()
 	for i := range uint32(100) {
@@ -186,12 +187,12 @@ func TestTimersBeyondTheRoomAreKept(t *testing.T) {
 	}
 }
 
-// A program that armed many timers gets their memory back, once, outside of the turn.
+// The memory of many timers is returned to the system once, outside of the turn.
 func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
 	calls := kernelCalls()
 	freed := make(chan struct{}, 2)
 	calls.FreeMemory = func() { freed <- struct{}{} }
-	l := newLoop(t, usual, calls)
+	l := newLoop(t, defaultSizes, calls)
 	const timers = 80_000
 	far := l.r.clock.now() + 1e15
 	for _, op := range []SubmissionOp{SubTimerArm, SubTimerCancel} {
@@ -212,12 +213,12 @@ func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
 	}
 }
 
-func TestReportsBeyondTheRoomAreKept(t *testing.T) {
+func TestReportsBeyondTheRoomAreMadeLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left := map[uint32]bool{}
 	for range 50 {
 		s := l.stream(0)
-		l.write(s, inC(t, []byte("x")))
+		l.write(s, copyToC(t, []byte("x")))
 		left[s.id] = true
 	}
 	for len(left) > 0 {
@@ -228,22 +229,22 @@ func TestReportsBeyondTheRoomAreKept(t *testing.T) {
 			delete(left, d.ID)
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-// With streams that always have data, in an arena for few of them, each is served
-// as often as any other, give or take one; and timers come through when each was served.
-func TestNobodyStarves(t *testing.T) {
+// Streams that always have data, with an arena for a few of them, are served equally often,
+// plus or minus one. Timers expire after each stream was served.
+func TestReadyStreamsAreServedEqually(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	const n = 60
 	served := map[uint32]int{}
 	peers := map[uint32]int{}
-	var all []stream
+	var all []testStream
 	for range n {
 		s := l.stream(0)
 		all = append(all, s)
 		peers[s.id] = s.peer
-		say(t, s.peer, make([]byte, 8192))
+		writePeer(t, s.peer, make([]byte, 8192))
 	}
 	_ = all
 	waited := 0
@@ -254,7 +255,7 @@ func TestNobodyStarves(t *testing.T) {
 			switch d.Kind {
 			case CmpData:
 				served[d.ID]++
-				say(t, peers[d.ID], d.data)
+				writePeer(t, peers[d.ID], d.data)
 			case CmpTimer:
 				waited = 0
 			default:
@@ -274,8 +275,8 @@ func TestNobodyStarves(t *testing.T) {
 	}
 }
 
-// The same with more ready streams than one wait of the poller tells of.
-func TestNobodyStarvesBeyondOneWait(t *testing.T) {
+// The same with more ready streams than one wait of the poller returns.
+func TestReadyStreamsAreServedEquallyBeyondOneWait(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -284,8 +285,8 @@ func TestNobodyStarvesBeyondOneWait(t *testing.T) {
 	if limit.Cur < 2*n+100 {
 		t.Skipf("%d descriptors are allowed, %d are needed", limit.Cur, 2*n+100)
 	}
-	l := usualLoop(t)
-	var all []watched
+	l := defaultLoop(t)
+	var all []testWatch
 	for range n {
 		a, _ := watchedPair(t)
 		all = append(all, l.watch(a, writable, 0))
@@ -305,8 +306,8 @@ func TestNobodyStarvesBeyondOneWait(t *testing.T) {
 	}
 }
 
-// Descriptors that are always ready hold timers up until each was served once.
-func TestTimersComeThroughABusyQueue(t *testing.T) {
+// Descriptors that are always ready delay timers until each descriptor was served once.
+func TestTimersExpireWhileDescriptorsAreAlwaysReady(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	const watches, due = 3 * minCompletions, minCompletions / 4
 	for range watches {
@@ -328,18 +329,19 @@ func TestTimersComeThroughABusyQueue(t *testing.T) {
 			}
 		}
 		if fired < due {
-			t.Fatalf("%d of %d timers came beside %d completions", fired, due, served)
+			t.Fatalf("%d of %d timers expired with %d other completions", fired, due, served)
 		}
 	}
 }
 
-// What has arrived before a timer is due is handed out before it, in however many turns and polls.
-func TestTimersComeAfterAllThatHasArrived(t *testing.T) {
+// Data that arrived before a timer's deadline is delivered before the timer, even if this takes
+// several turns and polls.
+func TestTimersExpireAfterEarlierDataWasDelivered(t *testing.T) {
 	for _, n := range []int{3 * minCompletions, maxEvents + 10} {
 		l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 		for range n {
 			s := l.stream(0)
-			say(t, s.peer, []byte("x"))
+			writePeer(t, s.peer, []byte("x"))
 		}
 		l.arm(1, l.r.clock.now())
 		received := 0
@@ -354,19 +356,19 @@ func TestTimersComeAfterAllThatHasArrived(t *testing.T) {
 			}
 		}
 		if received != n {
-			t.Errorf("the timer came after %d of %d streams", received, n)
+			t.Errorf("the timer expired after %d of %d streams", received, n)
 		}
 	}
 }
 
-// And reports leave room for what is received.
-func TestReceivesComeThroughManyReports(t *testing.T) {
+// Reports leave room for receives.
+func TestReportsLeaveRoomForReceives(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 * minCompletions {
-		l.write(l.stream(0), inC(t, []byte("x")))
+		l.write(l.stream(0), copyToC(t, []byte("x")))
 	}
 	s := l.stream(0)
-	say(t, s.peer, []byte("x"))
+	writePeer(t, s.peer, []byte("x"))
 	all := l.turn(-1)
 	if len(all) == 0 || all[len(all)-1].Kind != CmpData {
 		t.Fatalf("nothing was received beside %d reports", len(all))
@@ -376,13 +378,12 @@ func TestReceivesComeThroughManyReports(t *testing.T) {
 	}
 }
 
-// A receive that would have to be content with the last bytes of the arena waits
-// for a turn of its own.
-func TestNoReceiveIntoTheRestOfTheArena(t *testing.T) {
+// A receive that would get only the last bytes of the arena waits for the next turn.
+func TestReceiveWaitsIfTheArenaIsNearlyFull(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 {
 		s := l.stream(0)
-		say(t, s.peer, make([]byte, minArena-600))
+		writePeer(t, s.peer, make([]byte, minArena-600))
 	}
 	for range 3 {
 		d := l.turn(-1)
@@ -391,22 +392,22 @@ func TestNoReceiveIntoTheRestOfTheArena(t *testing.T) {
 			t.Errorf("%d bytes were received", len(d[0].data))
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestOneReceivePerTurn(t *testing.T) {
-	l := usualLoop(t)
+func TestStreamReceivesOncePerTurn(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
-	say(t, s.peer, make([]byte, 1000))
+	writePeer(t, s.peer, make([]byte, 1000))
 	l.turn(-1)
 	if l.sh.Recvs != 1 {
 		t.Errorf("%d receives for one event", l.sh.Recvs)
 	}
 }
 
-func TestWakesAreCollapsed(t *testing.T) {
+func TestManyWakesCauseOneEvent(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	for range 1000 {
 		if err := l.r.Wake(); err != nil {
 			t.Fatal(err)
@@ -419,8 +420,8 @@ func TestWakesAreCollapsed(t *testing.T) {
 	if l.sh.Wakeups != 1 || l.sh.WakePending != 0 {
 		t.Errorf("%d wakeups seen, pending %d", l.sh.Wakeups, l.sh.WakePending)
 	}
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events after the wakeup was seen", n)
 	}
 	if err := l.r.Wake(); err != nil || f.count("wake") != 2 {
@@ -428,9 +429,9 @@ func TestWakesAreCollapsed(t *testing.T) {
 	}
 }
 
-func TestWakeSurvivesErrors(t *testing.T) {
+func TestWakeWorksAfterAnError(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	f.fail("wake", unix.EINTR, unix.EINTR)
 	if err := l.r.Wake(); err != nil {
 		t.Error(err)
@@ -440,16 +441,16 @@ func TestWakeSurvivesErrors(t *testing.T) {
 	if err := l.r.Wake(); ErrnoOf(err) != unix.EIO {
 		t.Error(err)
 	}
-	// The failure must not stop later wakes.
+	// The failure must not affect later wakes.
 	if err := l.r.Wake(); err != nil {
 		t.Error(err)
 	}
 	expectKinds(t, l.turn(-1))
 }
 
-// Work that is left before a wake is found after the turn that the wake ended.
-func TestNoWakeIsLost(t *testing.T) {
-	l := usualLoop(t)
+// Work that is queued before a wake is found after the turn that the wake ended.
+func TestWakesAreNotLost(t *testing.T) {
+	l := defaultLoop(t)
 	var mailbox atomic.Int64
 	const wakers, rounds = 3, 300
 	var group sync.WaitGroup
@@ -466,15 +467,15 @@ func TestNoWakeIsLost(t *testing.T) {
 		}()
 	}
 	for got := int64(0); got < wakers*rounds; {
-		l.turn(-1) // would block for ever if a wake were lost
+		l.turn(-1) // would block forever if a wake were lost
 		got = mailbox.Load()
 	}
 	group.Wait()
 }
 
-func TestWakeAndCloseMayMeet(t *testing.T) {
+func TestWakeDuringClose(t *testing.T) {
 	for range 50 {
-		l := usualLoop(t)
+		l := defaultLoop(t)
 		var group sync.WaitGroup
 		for range 2 {
 			group.Add(1)
@@ -486,7 +487,7 @@ func TestWakeAndCloseMayMeet(t *testing.T) {
 			}()
 		}
 		l.turn(0)
-		l.r.wakeup.shut()
+		l.r.wakeup.close()
 		group.Wait()
 		if err := l.r.Wake(); ErrnoOf(err) != unix.EBADF {
 			t.Fatalf("a wake after the close: %v", err)
@@ -494,9 +495,9 @@ func TestWakeAndCloseMayMeet(t *testing.T) {
 	}
 }
 
-// A turn that waits does not hold up a collection, which stops the world.
-func TestWaitingTurnLetsTheWorldStop(t *testing.T) {
-	l := usualLoop(t)
+// A waiting turn does not delay a garbage collection, which stops the world.
+func TestWaitingTurnDoesNotDelayGarbageCollection(t *testing.T) {
+	l := defaultLoop(t)
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
@@ -511,11 +512,11 @@ func TestWaitingTurnLetsTheWorldStop(t *testing.T) {
 	<-finished
 }
 
-func TestManyReactorsSideBySide(t *testing.T) {
+func TestManyReactorsRunConcurrently(t *testing.T) {
 	var loops []*loop
-	var streams []stream
+	var streams []testStream
 	for range 4 {
-		l := usualLoop(t)
+		l := defaultLoop(t)
 		loops = append(loops, l)
 		streams = append(streams, l.stream(0))
 	}
@@ -527,8 +528,8 @@ func TestManyReactorsSideBySide(t *testing.T) {
 			s := streams[i]
 			text := []byte(fmt.Sprintf("reactor %d", i))
 			for range 200 {
-				say(t, s.peer, text)
-				d, _ := l.until(CmpData)
+				writePeer(t, s.peer, text)
+				d, _ := l.turnUntil(CmpData)
 				if string(d.data) != string(text) {
 					t.Errorf("received %q", d.data)
 				}
@@ -538,8 +539,8 @@ func TestManyReactorsSideBySide(t *testing.T) {
 	group.Wait()
 }
 
-func TestNewRefusesAPoorBlock(t *testing.T) {
-	good := usualLoop(t).sh
+func TestNewRefusesAnInvalidSharedBlock(t *testing.T) {
+	good := defaultLoop(t).sh
 	for name, spoil := range map[string]func(*Shared){
 		"no completions":  func(s *Shared) { s.Cmp = nil },
 		"no arena":        func(s *Shared) { s.Arena = nil },
@@ -557,8 +558,8 @@ func TestNewRefusesAPoorBlock(t *testing.T) {
 	}
 }
 
-// FuzzDecode feeds the decoder with anything, and the record of a stream with what C
-// might leave there: pieces of any length within mapped memory, none among them.
+// FuzzDecode passes random submissions to the decoder, and random records of a stream as C
+// might leave them: vectors of any length within mapped memory, and empty ones.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 1, 2, 0, 0, 0, 3, 0, 1, 200, 4, 0, 1, 0, 5, 0, 1, 0, 6, 0, 1, 0})
 	f.Add([]byte("\x03\x00\x01\xff\x03\x00\x01\x00\x03\x09\x01\x05\xf0\x00\x01\x05\x04\x00\x01\x05\x03\x00\x01\x05"))
@@ -566,7 +567,7 @@ func FuzzDecode(f *testing.F) {
 		l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 		s := l.stream(0)
 		w := l.watch(int(s.peer), readable, 0)
-		data := memory(t, 1<<16)
+		data := mapMemory(t, 1<<16)
 		ids := []uint32{s.id, w.id, 2, 1 << 20, 1<<26 - 1, 1 << 26, ^uint32(0)}
 		args := []int64{0, 1, 100, 1 << 16, -1, -1 << 63, 1<<63 - 1, 1 << 41, l.r.clock.now()}
 		for len(program) >= 4 {
@@ -588,32 +589,32 @@ func FuzzDecode(f *testing.F) {
 			l.sh.SubLen++
 		}
 		l.turn(0)
-		hear(t, s.peer)
+		readPeer(t, s.peer)
 		l.turn(0)
 	})
 }
 
-func TestDecoderIgnoresAndCounts(t *testing.T) {
-	l := usualLoop(t)
+func TestDecodeCountsInvalidSubmissions(t *testing.T) {
+	l := defaultLoop(t)
 	s := l.stream(0)
 	l.submit(SubNop, 0, 0, 0)
 	l.submit(99, 0, 0, 0)
 	l.submit(SubStream, s.id+1000, s.gen, 0)
 	l.submit(SubStream, s.id, s.gen+1, 0)
 	l.submit(SubTimerArm, 1<<32-1, 0, 1)
-	l.submit(SubStream, s.id, s.gen, 0) // nothing to do is no mistake
-	l.quiet()
-	if got := l.r.Facts().Ignored; got != 4 {
+	l.submit(SubStream, s.id, s.gen, 0) // a submission without changes is not an error
+	l.expectIdle()
+	if got := l.r.Stats().Ignored; got != 4 {
 		t.Errorf("%d submissions were ignored, want 4", got)
 	}
-	// A length beyond the capacity is C's bug, and not followed.
+	// A length above the capacity is a bug in C and must not be used.
 	l.sh.SubLen = 1 << 31
 	l.sh.SubCap = 1
 	l.turn(0)
 }
 
 // echoStep is one turn of an echo of 1 KiB, as C drives it.
-func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
+func echoStep(tb testing.TB, l *loop, s testStream, message, back []byte) {
 	if n, err := sys.Write(s.peer, message); n != len(message) || err != nil {
 		tb.Fatal(n, err)
 	}
@@ -624,7 +625,7 @@ func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
 	for _, c := range unsafe.Slice(l.sh.Cmp, n) {
 		if c.Kind == CmpData {
 			s.pushAt(c.Ptr, uintptr(c.Arg))
-			l.list(s)
+			l.submitStream(s)
 		}
 	}
 	l.r.Flush()
@@ -634,7 +635,7 @@ func echoStep(tb testing.TB, l *loop, s stream, message, back []byte) {
 }
 
 func BenchmarkEcho1KiB(b *testing.B) {
-	l := usualLoop(b)
+	l := defaultLoop(b)
 	s := l.stream(0)
 	message, back := make([]byte, 1024), make([]byte, 1024)
 	b.ReportAllocs()
@@ -654,7 +655,7 @@ func timerStep(tb testing.TB, l *loop, i int) {
 }
 
 func BenchmarkTimerTurn(b *testing.B) {
-	l := usualLoop(b)
+	l := defaultLoop(b)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		timerStep(b, l, i)
@@ -662,7 +663,7 @@ func BenchmarkTimerTurn(b *testing.B) {
 }
 
 func BenchmarkIdleTurn(b *testing.B) {
-	l := usualLoop(b)
+	l := defaultLoop(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := l.r.Turn(0); err != nil {
@@ -672,7 +673,7 @@ func BenchmarkIdleTurn(b *testing.B) {
 }
 
 func TestSteadyTurnsDoNotAllocate(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	s := l.stream(0)
 	message, back := make([]byte, 1024), make([]byte, 1024)
 	i := 0

@@ -6,77 +6,74 @@ import (
 	"syscall"
 )
 
-// The wakeup ends a wait of the poller from any thread. Shared.WakePending is
-// 1 from the first wake until the turn that saw it, so that a thousand wakes cost
-// one write. C wakes by the same rule (gl_wake), without a call of Go:
+// The wakeup ends a wait of the poller from any thread. Shared.WakePending is 1 from the first
+// wake until the turn that processes the event, so that a thousand wakes cost one write. C
+// uses the same protocol (gl_wake) without calling Go:
 //
-//	compare-and-swap wake_pending from 0 to 1; if that was done, gl_wake_up (abi.h).
+//	compare-and-swap wake_pending from 0 to 1; on success call gl_wake_up (abi.h).
 //
-// A waker first leaves its work where the loop will look, then wakes. The turn
-// clears WakePending when it has seen the event, and the loop looks for work after
-// the turn: work left before the clearing is seen then, work left after it wakes
-// again.
+// A waking thread first queues its work, then wakes. The turn clears WakePending after it has
+// seen the event, and the loop checks for queued work after the turn. Therefore work that was
+// queued before the clearing is found then, and work that is queued later wakes again.
 //
-// The descriptor is an eventfd, or a pipe where there is none; each system's
-// file (wakeup_linux.go, wakeup_darwin.go) defines openWakeup, drainWakeup and
-// writeWakeup.
+// The descriptor is an eventfd, or a pipe on systems without eventfd. The files of the systems
+// (wakeup_eventfd.go, wakeup_pipe.go) define openWakeup, drainWakeup and writeWakeup.
 
 // wakeTokens counts the reactors of the process.
 var wakeTokens atomic.Uint32
 
-// newWakeToken makes the token that names a reactor's wakeup in its poller, and by which
-// its poller is known. No generation is 0, so no registration has it; nor has another
-// reactor, and hardly anybody else.
+// newWakeToken returns the token of a reactor's wakeup in its poller, which also identifies the
+// poller. Generations are never 0, so no registration has this token. Another reactor has a
+// different token, and other users of epoll hardly ever have the same data.
 func newWakeToken(now int64) token {
 	const odd = 0x9e3779b1 // spreads the bits
 	return makeToken((uint32(now)*odd)<<12|wakeTokens.Add(1)&0xfff|0x80000000, 0)
 }
 
-// wakeup also keeps the close of a reactor apart from wakes that are under way
-// in other threads: neither the descriptor nor the shared block may be touched
-// after Close.
+// wakeup has the descriptors of the wakeup. It also makes Close wait for wakes in other
+// threads, because neither the descriptors nor the shared block may be used after Close.
 type wakeup struct {
 	token           token
 	readFD, writeFD int
-	users           atomic.Int32
+	wakesInProgress atomic.Int32
 	closed          atomic.Bool
 }
 
-// Wake makes the current or next turn return early. Any thread may call it; after
-// Close it returns EBADF.
+// Wake makes the current or next turn return early. Any thread may call it. After Close it
+// returns EBADF.
 func (r *Reactor) Wake() error {
-	r.wakeup.users.Add(1)
-	defer r.wakeup.users.Add(-1)
+	r.wakeup.wakesInProgress.Add(1)
+	defer r.wakeup.wakesInProgress.Add(-1)
 	if r.wakeup.closed.Load() {
-		return failed("wake", syscall.EBADF)
+		return errnoError("wake", syscall.EBADF)
 	}
 	if !atomic.CompareAndSwapUint32(&r.shared.WakePending, 0, 1) {
 		return nil
 	}
 	for {
-		switch errno := r.calls.WakeWrite(r.poller.number(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
+		switch errno := r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
 		case syscall.EINTR:
 		case 0, syscall.EAGAIN:
-			// EAGAIN: so many wakes are unread that the poller can't miss them.
+			// EAGAIN: the pipe is full of unread wakes, so the poller reports it.
 			return nil
 		default:
 			atomic.StoreUint32(&r.shared.WakePending, 0)
-			return failed("wakeup", errno)
+			return errnoError("wakeup", errno)
 		}
 	}
 }
 
-// seenWakeup is called by the turn for the wakeup's event.
-func (r *Reactor) seenWakeup() {
+// clearWakeup processes the wakeup's event.
+func (r *Reactor) clearWakeup() {
 	r.calls.WakeDrain(r.wakeup.readFD)
 	atomic.StoreUint32(&r.shared.WakePending, 0)
 	r.shared.Wakeups++
 }
 
-// shut refuses further wakes and waits for those under way, which are short.
-func (w *wakeup) shut() {
+// close refuses further wakes and waits for wakes in progress, which are short.
+func (w *wakeup) close() {
 	w.closed.Store(true)
-	for w.users.Load() > 0 {
+	for w.wakesInProgress.Load() > 0 {
 		runtime.Gosched()
 	}
 }

@@ -9,15 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openWakeup makes an eventfd, which is both ends. It is always readable: its count, which
-// nobody changes, is the token, by which it is known.
+// openWakeup opens an eventfd, which is both ends. It is always readable. Its count never
+// changes: it is the token, which identifies the eventfd.
 func openWakeup(t uint64) (readFD, writeFD int, errno syscall.Errno) {
 	n, _, e := unix.RawSyscall(unix.SYS_EVENTFD2, uintptr(uint32(t)), unix.EFD_CLOEXEC|unix.EFD_NONBLOCK, 0)
 	return int(n), int(n), e
 }
 
-// writeWakeup registers the eventfd anew, edge-triggered: that is an event. epoll knows it
-// by its number and by the file, so this does nothing to what has either number by now.
+// writeWakeup registers the eventfd again, edge-triggered, which causes an event. epoll finds
+// the registration by number and file, so the call has no effect if one of the numbers refers
+// to another file now.
 func writeWakeup(poller, fd int, t uint64) syscall.Errno {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(t), Pad: int32(t >> 32)}
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(poller), unix.EPOLL_CTL_MOD, uintptr(fd),
@@ -25,5 +26,5 @@ func writeWakeup(poller, fd int, t uint64) syscall.Errno {
 	return e
 }
 
-// drainWakeup has nothing to do: nobody reads or writes the eventfd.
+// drainWakeup is empty, because the eventfd is neither read nor written.
 func drainWakeup(int) {}

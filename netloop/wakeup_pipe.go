@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openWakeup makes a pipe.
+// openWakeup opens a pipe.
 func openWakeup(uint64) (readFD, writeFD int, errno syscall.Errno) {
 	var ends [2]int
 	if err := unix.Pipe(ends[:]); err != nil {
@@ -25,10 +25,11 @@ func openWakeup(uint64) (readFD, writeFD int, errno syscall.Errno) {
 	return ends[0], ends[1], 0
 }
 
-var oneWake = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+var wakeBytes = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
+// writeWakeup writes to the pipe.
 func writeWakeup(_, fd int, _ uint64) syscall.Errno {
-	if _, err := unix.Write(fd, oneWake); err != nil {
+	if _, err := unix.Write(fd, wakeBytes); err != nil {
 		return ErrnoOf(err)
 	}
 	return 0

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-type watched struct {
+type testWatch struct {
 	id, gen uint32
 }
 
-func (l *loop) watch(fd int, want, once interest) watched {
+func (l *loop) watch(fd int, want, once interest) testWatch {
 	l.t.Helper()
 	id, gen, err := l.r.WatchOpen(int32(fd), uint32(want), uint32(once))
 	if err != nil {
@@ -19,24 +19,24 @@ func (l *loop) watch(fd int, want, once interest) watched {
 	}
 	l.t.Cleanup(func() {
 		if l.r.registry.find(id, gen) != nil {
-			if err := l.r.Forget(id, gen); err != nil {
+			if err := l.r.Deregister(id, gen); err != nil {
 				l.t.Error(err)
 			}
 		}
 	})
-	return watched{id, gen}
+	return testWatch{id, gen}
 }
 
-func (l *loop) set(w watched, want, once interest) {
+func (l *loop) setWatch(w testWatch, want, once interest) {
 	l.t.Helper()
 	if err := l.r.WatchSet(w.id, w.gen, uint32(want), uint32(once)); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// ready expects one turn that reports these directions of the watch, 0 for a
-// turn that reports nothing.
-func (l *loop) ready(w watched, want interest) {
+// expectReady verifies that one turn reports these directions of the watch, or nothing if want
+// is 0.
+func (l *loop) expectReady(w testWatch, want interest) {
 	l.t.Helper()
 	got := l.turn(0)
 	if want == 0 {
@@ -59,122 +59,122 @@ func watchedPair(t *testing.T) (a, b int) {
 }
 
 func TestWantIsReportedInEachTurn(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	a, b := watchedPair(t)
 	w := l.watch(a, readable, 0)
-	l.ready(w, 0)
-	say(t, b, []byte("x"))
-	l.ready(w, readable)
-	l.ready(w, readable)
-	hear(t, a)
-	l.ready(w, 0)
-	l.set(w, directions, 0)
-	l.ready(w, writable)
-	say(t, b, []byte("x"))
-	l.ready(w, directions)
-	l.set(w, 0, 0)
-	l.ready(w, 0)
-	if n := l.events(); n != 0 {
-		t.Errorf("%d events of a silent watch", n)
+	l.expectReady(w, 0)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, readable)
+	l.expectReady(w, readable)
+	readPeer(t, a)
+	l.expectReady(w, 0)
+	l.setWatch(w, directions, 0)
+	l.expectReady(w, writable)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, directions)
+	l.setWatch(w, 0, 0)
+	l.expectReady(w, 0)
+	if n := l.pendingEvents(); n != 0 {
+		t.Errorf("%d events of an idle watch", n)
 	}
 }
 
 func TestOnceIsReportedOnce(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	a, b := watchedPair(t)
 	w := l.watch(a, 0, readable)
-	say(t, b, []byte("x"))
-	l.ready(w, readable)
-	l.ready(w, 0)
-	if n := l.events(); n != 0 {
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, readable)
+	l.expectReady(w, 0)
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a watch that has fired", n)
 	}
-	l.set(w, 0, readable)
-	l.ready(w, readable)
-	l.ready(w, 0)
-	// Both directions, one of which is ready: the other is still awaited.
-	hear(t, a)
-	l.set(w, 0, directions)
-	l.ready(w, writable)
-	l.ready(w, 0)
-	say(t, b, []byte("x"))
-	l.ready(w, readable)
-	l.ready(w, 0)
+	l.setWatch(w, 0, readable)
+	l.expectReady(w, readable)
+	l.expectReady(w, 0)
+	// Both directions, one of them ready: the other stays armed.
+	readPeer(t, a)
+	l.setWatch(w, 0, directions)
+	l.expectReady(w, writable)
+	l.expectReady(w, 0)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, readable)
+	l.expectReady(w, 0)
 }
 
-func TestWantAndOnceTogether(t *testing.T) {
-	l := usualLoop(t)
+func TestWantAndOnceOfOneWatch(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := watchedPair(t)
 	w := l.watch(a, readable, writable)
-	l.ready(w, writable)
-	l.ready(w, 0)
-	say(t, b, []byte("x"))
-	l.ready(w, readable)
-	l.ready(w, readable)
-	l.set(w, readable, writable)
-	l.ready(w, directions)
-	l.ready(w, readable)
-	l.set(w, writable, readable)
-	l.ready(w, directions)
-	l.ready(w, writable)
+	l.expectReady(w, writable)
+	l.expectReady(w, 0)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, readable)
+	l.expectReady(w, readable)
+	l.setWatch(w, readable, writable)
+	l.expectReady(w, directions)
+	l.expectReady(w, readable)
+	l.setWatch(w, writable, readable)
+	l.expectReady(w, directions)
+	l.expectReady(w, writable)
 }
 
 func TestCancelledOnceIsNotReported(t *testing.T) {
-	l := usualLoop(t)
+	l := defaultLoop(t)
 	a, b := watchedPair(t)
 	w := l.watch(a, 0, readable)
-	l.set(w, 0, 0)
-	say(t, b, []byte("x"))
-	l.ready(w, 0)
-	l.ready(w, 0)
-	if n := l.events(); n != 0 {
-		t.Errorf("%d events of a silent watch", n)
+	l.setWatch(w, 0, 0)
+	writePeer(t, b, []byte("x"))
+	l.expectReady(w, 0)
+	l.expectReady(w, 0)
+	if n := l.pendingEvents(); n != 0 {
+		t.Errorf("%d events of an idle watch", n)
 	}
-	l.set(w, readable, 0)
-	l.ready(w, readable)
-	l.ready(w, readable)
+	l.setWatch(w, readable, 0)
+	l.expectReady(w, readable)
+	l.expectReady(w, readable)
 }
 
-func TestHangUpIsBothDirections(t *testing.T) {
-	l := usualLoop(t)
+func TestHangUpIsReportedForBothDirections(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	defer sys.Close(a)
 	w := l.watch(a, readable, 0)
 	_ = sys.Close(b)
-	l.ready(w, readable) // only what was asked for
-	l.set(w, writable, 0)
-	l.ready(w, writable)
-	l.set(w, 0, directions)
-	l.ready(w, directions)
-	l.ready(w, 0)
+	l.expectReady(w, readable) // only the requested direction
+	l.setWatch(w, writable, 0)
+	l.expectReady(w, writable)
+	l.setWatch(w, 0, directions)
+	l.expectReady(w, directions)
+	l.expectReady(w, 0)
 }
 
-func TestDescriptorClosedByItsOwner(t *testing.T) {
-	l := usualLoop(t)
+func TestWatchOnADescriptorClosedByItsOwner(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := watchedPair(t)
 	fd, err := sys.Dup(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The kernel's registration lives on with the copy a, under a number that
-	// can no longer be named; a watch that fires once ends it all the same.
+	// The kernel's registration stays with the duplicate a, under a number that no longer
+	// refers to it. A watch that reports once ends it nevertheless.
 	w := l.watch(fd, 0, readable)
 	_ = sys.Close(fd)
-	say(t, b, []byte("x"))
+	writePeer(t, b, []byte("x"))
 	l.turn(0)
-	if n := l.events(); n != 0 {
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events of a descriptor that is closed", n)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
-	if err := l.r.Forget(w.id, w.gen); ErrnoOf(err) != syscall.ENOENT {
+	if err := l.r.Deregister(w.id, w.gen); ErrnoOf(err) != syscall.ENOENT {
 		t.Errorf("closing twice: %v", err)
 	}
 }
 
-func TestWatchSetRegistersANumberAfresh(t *testing.T) {
-	l := usualLoop(t)
+func TestWatchSetRegistersAReusedFD(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	w := l.watch(a, readable, 0)
 	_ = sys.Close(a)
@@ -183,19 +183,19 @@ func TestWatchSetRegistersANumberAfresh(t *testing.T) {
 	if c != a {
 		t.Fatalf("the number %d was not used again", a)
 	}
-	say(t, d, []byte("x"))
-	l.ready(w, 0)
-	l.set(w, readable, 0)
-	l.ready(w, readable)
-	_ = sys.Dup2(d, c) // another file under the number again
-	l.set(w, 0, writable)
-	l.ready(w, writable)
+	writePeer(t, d, []byte("x"))
+	l.expectReady(w, 0)
+	l.setWatch(w, readable, 0)
+	l.expectReady(w, readable)
+	_ = sys.Dup2(d, c) // the number refers to another file again
+	l.setWatch(w, 0, writable)
+	l.expectReady(w, writable)
 }
 
-// A watch whose descriptor was closed by its owner, and whose number belongs to a
-// stream now, neither takes the stream's registration away nor over.
-func TestForgottenWatchLeavesItsSuccessorAlone(t *testing.T) {
-	l := usualLoop(t)
+// Deregistering a watch whose number now belongs to a stream neither removes the stream's
+// registration nor replaces it.
+func TestDeregisteredWatchLeavesTheNextStreamOfItsFDRegistered(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	w := l.watch(a, readable, 0)
 	_ = sys.Close(a)
@@ -207,34 +207,34 @@ func TestForgottenWatchLeavesItsSuccessorAlone(t *testing.T) {
 	if err := l.r.WatchSet(w.id, w.gen, uint32(writable), 0); ErrnoOf(err) != syscall.EEXIST {
 		t.Errorf("watch_set of a stream's number: %v", err)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
-	say(t, s.peer, []byte("still heard"))
-	l.until(CmpData)
+	writePeer(t, s.peer, []byte("still heard"))
+	l.turnUntil(CmpData)
 }
 
-// A watch may be left behind on a descriptor that becomes a stream.
-func TestStreamTakesOverAWatchedDescriptor(t *testing.T) {
-	l := usualLoop(t)
+// A watch may be left on a descriptor that becomes a stream.
+func TestStreamReplacesTheRegistrationOfAWatch(t *testing.T) {
+	l := defaultLoop(t)
 	a, b := pair(t)
 	defer sys.Close(b)
 	w := l.watch(a, directions, 0)
-	say(t, b, []byte("x"))
+	writePeer(t, b, []byte("x"))
 	s := l.open(a, 0)
-	d, all := l.until(CmpData)
+	d, all := l.turnUntil(CmpData)
 	if len(all) != 1 || d.ID != s.id {
 		t.Errorf("%+v", all)
 	}
-	if err := l.r.Forget(w.id, w.gen); err != nil {
+	if err := l.r.Deregister(w.id, w.gen); err != nil {
 		t.Error(err)
 	}
-	say(t, b, []byte("y"))
-	l.until(CmpData)
+	writePeer(t, b, []byte("y"))
+	l.turnUntil(CmpData)
 }
 
-func TestWatchRefusesWhatCannotBePolled(t *testing.T) {
-	l := usualLoop(t)
+func TestWatchOpenRefusesFilesThatCannotBePolled(t *testing.T) {
+	l := defaultLoop(t)
 	fd, err := sys.Open("watch_test.go", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -248,31 +248,30 @@ func TestWatchRefusesWhatCannotBePolled(t *testing.T) {
 	}
 }
 
-// What asyncio's sock_* methods do for each wait costs one call of the kernel, and
-// a wait that is cancelled costs none.
+// Each wait of asyncio's sock_* methods costs one system call, and a cancelled wait costs none.
 func TestOnceCostsOneCall(t *testing.T) {
 	f := newFaults()
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	a, b := watchedPair(t)
-	say(t, b, []byte("x"))
+	writePeer(t, b, []byte("x"))
 	before := f.count("ctl")
 	w := l.watch(a, 0, readable)
-	l.ready(w, readable)
+	l.expectReady(w, readable)
 	for range 9 {
-		l.set(w, 0, readable)
-		l.set(w, 0, 0)
-		l.set(w, 0, readable)
-		l.ready(w, readable)
+		l.setWatch(w, 0, readable)
+		l.setWatch(w, 0, 0)
+		l.setWatch(w, 0, readable)
+		l.expectReady(w, readable)
 	}
 	if n := f.count("ctl") - before; n != 19 {
 		t.Errorf("%d calls for 19 waits", n)
 	}
 }
 
-// manyReady opens more once-watches that are ready than one turn has room for,
-// and returns those that were left out of the first, and their descriptors.
-func manyReady(t *testing.T, l *loop) (left map[uint32]watched, fds map[uint32]int) {
-	left, fds = map[uint32]watched{}, map[uint32]int{}
+// overflowWatches opens more ready once-watches than one turn has room for. It returns the
+// watches that the first turn did not report, and the descriptors.
+func overflowWatches(t *testing.T, l *loop) (left map[uint32]testWatch, fds map[uint32]int) {
+	left, fds = map[uint32]testWatch{}, map[uint32]int{}
 	for range 2 * minCompletions {
 		a, _ := watchedPair(t)
 		w := l.watch(a, 0, writable)
@@ -282,42 +281,41 @@ func manyReady(t *testing.T, l *loop) (left map[uint32]watched, fds map[uint32]i
 		delete(left, d.ID)
 	}
 	if len(left) == 0 || l.sh.More == 0 {
-		t.Fatal("nothing was left out")
+		t.Fatal("all watches were reported")
 	}
 	return left, fds
 }
 
-// The kernel tells of a once-watch one time only: those that were left out must
-// come by themselves.
-func TestWatchesBeyondTheRoomAreKept(t *testing.T) {
+// The kernel reports a once-watch only once, so unreported watches must stay in the ready list.
+func TestWatchesBeyondTheRoomAreReportedLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
-	left, _ := manyReady(t, l)
+	left, _ := overflowWatches(t, l)
 	for len(left) > 0 {
 		for _, d := range l.turn(-1) {
 			delete(left, d.ID)
 		}
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestWatchSetForgetsReadinessThatWasNotReported(t *testing.T) {
+func TestWatchSetDropsUnreportedReadiness(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
-	left, fds := manyReady(t, l)
+	left, fds := overflowWatches(t, l)
 	for id, w := range left {
-		// Full: no longer writable when it is asked for again.
+		// Fill the socket, so that it is not writable when it is polled again.
 		for {
 			if _, err := sys.Write(fds[id], make([]byte, 1<<16)); err != nil {
 				break
 			}
 		}
-		l.set(w, 0, writable)
+		l.setWatch(w, 0, writable)
 	}
-	l.quiet()
+	l.expectIdle()
 }
 
-func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
+func TestReadinessOfAReusedFDIsDropped(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
-	left, fds := manyReady(t, l)
+	left, fds := overflowWatches(t, l)
 	for id := range left {
 		a, b := pair(t)
 		if err := sys.Dup2(a, fds[id]); err != nil {
@@ -325,7 +323,7 @@ func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
 		}
 		_ = sys.Close(a)
 		s := l.open(fds[id], 0)
-		say(t, b, []byte("heard"))
+		writePeer(t, b, []byte("heard"))
 		_ = sys.Close(b)
 		for range 2 * minCompletions {
 			for _, d := range l.turn(0) {
@@ -334,7 +332,7 @@ func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
 				}
 				if d.ID == s.id && d.Kind == CmpData {
 					l.close(s)
-					// The cleanup of watchedPair closes the number again.
+					// The cleanup of watchedPair closes the number.
 					if err := sys.Dup2(0, fds[id]); err != nil {
 						t.Fatal(err)
 					}
@@ -342,6 +340,6 @@ func TestReadinessOfANumberThatIsAnothersNow(t *testing.T) {
 				}
 			}
 		}
-		t.Fatal("the stream has gone deaf")
+		t.Fatal("the stream was not reported")
 	}
 }

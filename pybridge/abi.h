@@ -133,7 +133,7 @@ typedef struct gl_vector {
  * "C" is whatever thread has the GIL, while no turn is on; "Go" is the thread that
  * is in a call of the table.  The two never overlap, so nothing here is atomic.  But
  * another thread may have the GIL during a turn: it reads `sent` and `state`, whose
- * values may be a moment old, and writes nothing before the turn is over (state/shared_lock.c).
+ * values may be a moment old, and writes nothing before the turn is over (threads/shared_lock.c).
  */
 typedef struct gl_stream_io {
     gl_vector *iov;       /* C, which moves and grows it.  The bytes of a piece stay alive
@@ -469,7 +469,7 @@ typedef struct gl_shared {
  * on (a seccomp filter, a restored process): the monitor sends nothing, sets fenced to 1, and
  * goes on once C, which has then seen it with the GIL, has made a 2 of it.  A turn holds from its
  * beginning to its end; holds nest; C never runs Python and never gives up the GIL under one,
- * but for the turn, whose end other threads wait for (state/shared_lock.c).
+ * but for the turn, whose end other threads wait for (threads/shared_lock.c).
  *
  * `awake` and `parked` are kept by the same rule: the monitor sets parked, has a membarrier,
  * and looks whether somebody is awake; a loop sets awake, and looks whether it is parked.

@@ -31,6 +31,7 @@ ROOMS = (
     "runtime",
     "support",
     "state",
+    "threads",
     "fds",
     "observe",
     "queue",

@@ -29,13 +29,14 @@
 #include "support/endpoints.c"
 
 #include "state/loop_state.c"
-#include "state/lock.c"
-#include "state/guard.c"
-#include "state/native.c"
-#include "state/shared_lock.c"
-#include "state/submissions.c"
+#include "state/native_rule.c"
 #include "state/loops.c"
-#include "state/foreign_threads.c"
+
+#include "threads/lock.c"
+#include "threads/guard.c"
+#include "threads/shared_lock.c"
+#include "threads/submissions.c"
+#include "threads/foreign_threads.c"
 
 #include "fds/calls.c"
 #include "fds/lease.c"
@@ -145,7 +146,7 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
     {"_shut_door", gl_foreign_thread_close, METH_NOARGS,
-     PyDoc_STR("For atexit: shuts state/foreign_threads.c.")},
+     PyDoc_STR("For atexit: shuts threads/foreign_threads.c.")},
 #if GL_HAS_SET_WAKEUP_FD
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},

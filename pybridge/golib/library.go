@@ -79,7 +79,7 @@ func find(number C.int32_t) *loop {
 // enter gives a reactor a number, or -EMFILE where all places are taken.
 func enter(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t {
 	l := &loop{Reactor: r, shared: shared, simulated: simulated}
-	r.Slow = l.slow
+	r.OnSlowIteration = l.slow
 	placesMu.Lock()
 	defer placesMu.Unlock()
 	var all []place
@@ -189,7 +189,7 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
 	if r := find(reactor); r != nil && !r.simulated {
-		r.FlushLate()
+		r.FlushFromMonitor()
 	}
 }
 
@@ -231,7 +231,7 @@ func goloop_forget(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 		return badReactor
 	}
 	defer r.hold().letGo()
-	return result(r.Forget(uint32(id), uint32(gen)))
+	return result(r.Deregister(uint32(id), uint32(gen)))
 }
 
 //export goloop_datagram_open

@@ -1,6 +1,6 @@
 """What a method of a native type is to Python: the same with and without the GIL.
 
-Without it goloop gives the descriptors another type, which takes the loop's lock (state/guard.c).
+Without it goloop gives the descriptors another type, which takes the loop's lock (threads/guard.c).
 """
 
 from __future__ import annotations

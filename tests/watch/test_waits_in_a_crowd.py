@@ -1,7 +1,7 @@
 """Waits of sock_recv and sock_sendall when many sockets are busy.
 
 goloop then tells the kernel nothing of a wait that follows another one on the same descriptor
-(netloop/watches.go, "trusted"). So these are about numbers that name another file meanwhile, and
+(netloop/watches.go, assumedArmed). So these are about numbers that name another file meanwhile, and
 about sockets that nobody waits for any more.
 """
 

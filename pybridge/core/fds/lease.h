@@ -25,7 +25,7 @@
  */
 #pragma once
 
-#include "state/state.h"
+#include "threads/threads.h"
 
 #include <sys/socket.h>
 

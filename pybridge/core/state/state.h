@@ -1,19 +1,15 @@
 /*
- * state.h: the state of a loop, and which threads may touch it.
+ * state.h: the record of a loop, and the rule by which C may stand in for Python methods.
  *
- *   loop_state.c   may the loop be used here and now?
- *   lock.c         the lock of a loop, where there is no GIL; lock.h has its fields
- *   guard.c        and every method takes it
- *   shared_lock.c         the lock that it shares with the monitor
- *   submissions.c  the queue of what Go is asked for
- *   native.c       the one rule: may C stand in for an object's methods?
- *   loops.c        all loops of the process
- *   foreign_threads.c         how threads that Python does not know come to it
+ *   inbox.h        fields of a loop that other threads write, in a build without the GIL
+ *   loop_state.c   whether the loop can be used in this process
+ *   native_rule.c  whether C may stand in for an object's methods
+ *   loops.c        the list of all loops of the process
  */
 #pragma once
 
 #include "support/support.h"
-#include "state/lock.h"
+#include "state/inbox.h"
 
 /* ---- tables -----------------------------------------------------------------
  *
@@ -82,17 +78,17 @@ struct gl_loop {
     unsigned long running;   /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
     char guest_mode;              /* GL_HOSTED_..., or 0 [GIL] */
-    char in_turn;            /* Go is at work in a turn [written by loop: set with the GIL, cleared
-                              * without; atomic] */
-    char sleeping;           /* ... and may block: a push must wake it [written by loop] */
-    char dirty;              /* the next iteration polls: writes wait, or somebody new does [GIL] */
-    char eager_sends_left;   /* so many more writes of this turn may leave at once [loop] */
-    char put_off;            /* writes of this turn wait for the next, untried: what leaves before
-                              * sends them first (gl_send_put_off) [GIL] */
-    char ended;              /* so many polls are due: the peer of what was closed or shut down may
-                              * be in this loop, and has its last bytes before its end [GIL] */
-    char releasing;          /* loop_release() is on a stack [GIL] */
-    uint8_t replaced;        /* methods that somebody has set on the instance (native.c) [GIL] */
+    char in_turn;          /* Go is at work in a turn [written by loop: set with the GIL, cleared
+                            * without; atomic] */
+    char sleeping;         /* ... and may block: a push must wake it [written by loop] */
+    char dirty;            /* the next iteration polls: writes wait, or somebody new does [GIL] */
+    char eager_sends_left; /* so many more writes of this turn may leave at once [loop] */
+    char put_off;          /* writes of this turn wait for the next, untried: what leaves before
+                            * sends them first (gl_send_put_off) [GIL] */
+    char ended;            /* so many polls are due: the peer of what was closed or shut down may
+                            * be in this loop, and has its last bytes before its end [GIL] */
+    char releasing;        /* loop_release() is on a stack [GIL] */
+    uint8_t replaced;      /* methods that somebody has set on the instance (native_rule.c) [GIL] */
     char current_task_stale; /* current_task.c: an entry without a task is left [loop] */
     PyObject *task_factory;  /* or NULL, or None [GIL] */
     gl_ready ready;
@@ -160,71 +156,7 @@ gl_loop_runs_here(const gl_loop *loop)
     return GL_READ(loop->running) == PyThread_get_thread_ident();
 }
 
-/* ---- shared_lock.c ------------------------------------------------------------------ */
-
-/* Has the kernel prepare what the monitor wants of it; at import. */
-GL_PRIVATE int gl_shared_lock_init(PyObject *module);
-/* The reactor, the submissions and the records of streams are the caller's from here to
- * gl_shared_unlock(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
- * Python runs in between.  Nothing for a closed loop, or NULL.  Waits while another thread is in
- * a turn. */
-GL_PRIVATE_INLINE void gl_shared_lock(gl_loop *loop);
-GL_PRIVATE_INLINE void gl_shared_unlock(gl_loop *loop);
-/* Go's functions, for a call of one at once, which holds by itself; NULL once closed. */
-GL_PRIVATE_INLINE const gl_table *gl_reactor_api(gl_loop *loop);
-/* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
-GL_PRIVATE_INLINE void gl_monitor_resume(gl_loop *loop);
-GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
-
-#ifdef GL_FREE_THREADED
-/* ---- lock.c ------------------------------------------------------------------ */
-
-GL_PRIVATE int gl_lock_init(gl_loop *loop);
-/* Between iterations, and before a poll: lets waiting threads in. */
-GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
-static inline void
-gl_lock_offer(gl_loop *loop)
-{
-    if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) != 0)
-        gl_lock_let_in(loop);
-}
-/* In a forked child: another thread may have had the mutex. */
-GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
-
-/* ---- guard.c ----------------------------------------------------------------- */
-
-#define GL_OWNER_LOOP_ITSELF (-1) /* the object is the loop */
-#define GL_OWNER_LOOP_FUTURE (-2) /* it is a Future: `loop` is a field of asyncio's */
-#define GL_OWNER_LOOP_NONE (-3)   /* it has none: its own lock is taken */
-enum gl_guard_how {
-    GL_GUARD_CALLS = 0,
-    GL_GUARD_ENDS = 1, /* how its objects end, too */
-};
-/* Guards a fresh type; `home` is the offset of gl_owner_loop, or one of these.  `free_names`
- * (ends with NULL, or is NULL) take the lock themselves, or need none. */
-GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
-                             enum gl_guard_how how);
-/* Gives `type` guarded methods and attributes in place of those that it inherits from `base`. */
-GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home);
-#define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                                   \
-    gl_guard_type(type, offsetof(struct_name, field), free_names, how)
-#else
-#define GL_GUARD_TYPE(type, struct_name, field, free_names, how) 0
-#endif
-
-/* ---- submissions.c ----------------------------------------------------------- */
-
-/* Appends a submission, under a hold; amortised O(1). */
-GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg);
-/* A write waits for the next turn: no later one of this turn may leave at once. */
-GL_PRIVATE void gl_put_off(gl_loop *loop);
-/* Before what does not wait: sends what waits.  Runs no Python; an error of a stream is reported by
- * the next turn. */
-GL_PRIVATE void gl_send_put_off(gl_loop *loop);
-/* After a turn: the room of a burst is given back. */
-GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
-
-/* ---- native.c ---------------------------------------------------------------- */
+/* ---- native_rule.c ---------------------------------------------------------------- */
 
 /* A rule can be asked from here on, about this class. */
 GL_PRIVATE int gl_native_init(PyObject *module);
@@ -260,15 +192,6 @@ GL_PRIVATE_INLINE bool gl_handles_hooked(void);
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
 /* An attribute of the instance is set, or with NULL deleted. */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
-
-/* ---- foreign_threads.c -------------------------------------------------------------------- */
-
-/* Lets a thread that Python does not know look at its memory, or call it: then `gil` is not NULL.
- * What it does may neither block nor import.  False: Python has ended, and it may do nothing. */
-GL_PRIVATE bool gl_foreign_thread_attach(PyGILState_STATE *gil);
-GL_PRIVATE void gl_foreign_thread_detach(const PyGILState_STATE *gil);
-/* Python ends: nobody comes in any more; returns when all have left. */
-GL_PRIVATE PyObject *gl_foreign_thread_close(PyObject *module, PyObject *ignored);
 
 /* ---- loops.c ----------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
  * before.  C alone moves the arrays; a connection that has nothing to send has none.
  *
  * The record is only written under a hold, which keeps the monitor away, and a turn of another
- * thread's (state/shared_lock.c).  The static functions here expect it.
+ * thread's (threads/shared_lock.c).  The static functions here expect it.
  */
 #include "streams/stream.h"
 

@@ -6,7 +6,7 @@
  * has in one system call.
  *
  * Where waiting would be seen, it leaves sooner, behind what other streams have put off
- * (state/submissions.c).  The first piece of a queue, within write(), by C
+ * (threads/submissions.c).  The first piece of a queue, within write(), by C
  * (stream_may_send_now); else by Go (stream_flush_now), where
  *   - no loop runs, so that no turn will come;
  *   - the queue crosses the high-water mark: only what the kernel refuses counts

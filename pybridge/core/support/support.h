@@ -6,7 +6,7 @@
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
  *   endpoints.c  raw socket addresses as Python values, and back
- *   threads.h    what stands for the GIL where there is none
+ *   free_threading.h  what stands for the GIL where there is none
  *   compat.h     the differences between versions of CPython
  *
  * Every function of the extension needs the GIL unless it says otherwise.  Functions that
@@ -25,7 +25,7 @@
 #include "linkage.h"
 #include "runtime/runtime.h"
 #include "support/compat.h"
-#include "support/threads.h"
+#include "support/free_threading.h"
 
 typedef struct gl_loop gl_loop;
 
@@ -72,7 +72,7 @@ enum gl_reg_kind {
     GL_REG_KINDS,
 };
 
-/* Whose methods C stands in for (state/native.c). */
+/* Whose methods C stands in for (state/native_rule.c). */
 enum gl_rule {
     GL_RULE_LOOP,
     GL_RULE_HANDLE,
@@ -99,7 +99,7 @@ typedef struct gl_task_node {
 } gl_task_node;
 
 #ifdef GL_FREE_THREADED
-/* What state/guard.c has changed, at import. */
+/* What threads/guard.c has changed, at import. */
 #define GL_GUARD_TYPES 16
 typedef struct gl_guarded_type {
     PyTypeObject *type;
@@ -179,7 +179,7 @@ struct gl_globals {
         PyObject *method[GL_RULE_METHODS];
         uint64_t seen;         /* a class's version tag, and 16 bits: its methods that are others
                                 * [atomic] */
-    } rule[GL_RULES];          /* state/native.c */
+    } rule[GL_RULES];          /* state/native_rule.c */
     PyTypeObject *stream_type; /* the native one, which the next derives from */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;

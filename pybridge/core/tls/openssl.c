@@ -9,7 +9,7 @@
  *     _ssl.MemoryBIO    head, BIO *, eof_written
  *
  * and that is checked for each connection, on objects of exactly these classes behind an
- * ssl.SSLObject with its own methods (state/native.c), for which C stands in: the word
+ * ssl.SSLObject with its own methods (state/native_rule.c), for which C stands in: the word
  * behind the SSL * must be the context that made the socket, and the BIO that the SSL
  * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
  * module's own file (and thereby in what it was linked to); where the whole process finds

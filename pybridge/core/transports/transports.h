@@ -36,7 +36,7 @@
  * them.  A later close() or abort() ends that.
  *
  * Everything here runs with the GIL.  asyncio's transports are not thread-safe, and neither
- * are these; still, a call from another thread breaks nothing (state/shared_lock.c).
+ * are these; still, a call from another thread breaks nothing (threads/shared_lock.c).
  */
 #pragma once
 

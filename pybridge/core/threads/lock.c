@@ -19,7 +19,7 @@
  * wait until that one ends.  So a method begins a section of its own unless the loop's is the
  * innermost already; CPython copes with both, and the second is a comparison.
  */
-#include "state/state.h"
+#include "threads/threads.h"
 
 #ifdef GL_FREE_THREADED
 

@@ -17,7 +17,7 @@
  * A type and its descriptors live as long as the process and are made immortal: several threads
  * that count references to one object would wait for its cache line.
  */
-#include "state/state.h"
+#include "threads/threads.h"
 
 #ifdef GL_FREE_THREADED
 

@@ -16,7 +16,7 @@
  *
  * Both words lie in the page that a forked child gets empty: a thread inside stayed behind.
  */
-#include "state/state.h"
+#include "threads/threads.h"
 
 #include <time.h>
 

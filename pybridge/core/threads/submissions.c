@@ -10,7 +10,7 @@
  *
  * The queue lies in the block that Go uses too, so a caller holds the loop (shared_lock.c).
  */
-#include "state/state.h"
+#include "threads/threads.h"
 
 #define GL_SUB_INITIAL 256u
 #define GL_SUB_KEEP 65536u /* room that is kept after a burst */

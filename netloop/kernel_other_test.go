@@ -4,14 +4,14 @@ package netloop
 
 import "golang.org/x/sys/unix"
 
-// sys makes the calls of the tests themselves; simulated_kernel_test.go has more to choose from.
+// sys makes the system calls of the tests themselves; see also kernel_linux_test.go.
 var sys host
 
-// on is the kernel that the tests run on.
-var on = struct {
+// testKernel is the kernel on which the tests run.
+var testKernel = struct {
 	now         func() (int64, error)
 	descriptors func() int
-}{monotonic, func() int { return -1 }} // which cannot be told here
+}{monotonic, func() int { return -1 }} // unknown on this system
 
 func kernelCalls() Calls { return SystemCalls() }
 

@@ -1,8 +1,8 @@
 package netloop
 
-// tokens is a FIFO of registrations. It grows as needed and allocates nothing once it
-// has found its size.
-type tokens struct {
+// tokenQueue is a FIFO of registrations. It grows as needed and does not allocate once it has
+// reached its maximum size.
+type tokenQueue struct {
 	buf  []token
 	head int
 	n    int
@@ -16,9 +16,9 @@ func makeToken(id, gen uint32) token { return token(gen)<<32 | token(id) }
 func (t token) id() uint32  { return uint32(t) }
 func (t token) gen() uint32 { return uint32(t >> 32) }
 
-func (q *tokens) push(t token) {
+func (q *tokenQueue) push(t token) {
 	if q.n == len(q.buf) {
-		buf := make([]token, max(64, 2*len(q.buf))) // a power of two
+		buf := make([]token, max(64, 2*len(q.buf))) // always a power of two
 		for i := range q.n {
 			buf[i] = q.buf[(q.head+i)&(len(q.buf)-1)]
 		}
@@ -28,12 +28,12 @@ func (q *tokens) push(t token) {
 	q.n++
 }
 
-func (q *tokens) first() token { return q.buf[q.head] }
+func (q *tokenQueue) first() token { return q.buf[q.head] }
 
-// at is the i-th from the front.
-func (q *tokens) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
+// at returns entry i, counted from the front.
+func (q *tokenQueue) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
 
-func (q *tokens) pop() token {
+func (q *tokenQueue) pop() token {
 	t := q.buf[q.head]
 	q.head = (q.head + 1) & (len(q.buf) - 1)
 	q.n--

@@ -1,5 +1,5 @@
 /*
- * native.c: the one rule for "native": may C stand in for an object's methods?
+ * native_rule.c: the one rule for "native": may C stand in for an object's methods?
  *
  * A program can give its objects other methods: by a subclass, by putting a function or a property
  * into the class or the instance, or by a wrapper.  asyncio would call them, so C stands in for

@@ -6,26 +6,27 @@ import (
 	"github.com/goloop/goloop/netloop/simulated"
 )
 
-// kernel is what a test runs on: the host's, and where the poller is epoll a simulated one as well
-// (simulated_kernel_test.go).
+// kernel is a kernel on which the tests run: the host's kernel, or a simulated one if the
+// poller is epoll (simulated_kernel_test.go).
 type kernel struct {
 	name  string
 	sys   simulated.System
 	calls func() Calls
 	now   func() (int64, error)
-	// descriptors counts those that are open; -1 where that cannot be told.
+	// descriptors returns the number of open descriptors, or -1 if it is unknown.
 	descriptors func() int
 }
 
 var hostKernel = kernel{"Linux", simulated.Linux{}, SystemCalls, monotonic, hostDescriptors}
 
-// sys makes the calls of the tests themselves, and on is the kernel that they run on.
+// testKernel is the kernel on which the tests run; sys makes the system calls of the tests
+// themselves.
 var (
-	on  = hostKernel
-	sys = hostKernel.sys
+	testKernel = hostKernel
+	sys        = hostKernel.sys
 )
 
-func kernelCalls() Calls { return on.calls() }
+func kernelCalls() Calls { return testKernel.calls() }
 
 func hostDescriptors() int {
 	entries, err := os.ReadDir("/proc/self/fd")

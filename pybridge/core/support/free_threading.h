@@ -1,13 +1,13 @@
 /*
- * threads.h: what takes the GIL's place in a free-threaded build of CPython.
+ * free_threading.h: what takes the GIL's place in a free-threaded build of CPython.
  *
  * Where there is a GIL all of this is nothing: GL_GUARD is empty and GL_OWNER_LOOP has no field.
- * Without one, each loop has a lock (state/lock.c), and whatever belongs to a loop is only
+ * Without one, each loop has a lock (threads/lock.c), and whatever belongs to a loop is only
  * touched by the thread that has it, as elsewhere by the one that has the GIL:
  *
  *   - the thread that runs the loop has its lock, and gives it up while it polls or waits
  *   - a method or an attribute of a loop's object takes it first, whoever calls, and so does
- *     the end of such an object (state/guard.c wraps them all; GL_GUARD stands in the other slots)
+ *     the end of such an object (threads/guard.c wraps them all; GL_GUARD stands in the other slots)
  *
  * An object knows its loop by GL_OWNER_LOOP, from when it is made to its end.
  */

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lose closes a number, as other code of the process may, and lets it name something else.
-func lose(t *testing.T, fd int) {
+// replaceFD makes a number refer to another file, as other code of the process may do.
+func replaceFD(t *testing.T, fd int) {
 	t.Helper()
 	other, err := sys.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -23,13 +23,13 @@ func lose(t *testing.T, fd int) {
 	_ = sys.Close(other)
 	t.Cleanup(func() {
 		if err := sys.Close(fd); err != nil {
-			t.Errorf("descriptor %d was closed though somebody else's", fd)
+			t.Errorf("descriptor %d of another owner was closed", fd)
 		}
 	})
 }
 
-// reactorAlone makes a reactor that no test harness closes.
-func reactorAlone(t *testing.T, l *loop) *Reactor {
+// newBareReactor returns a reactor that the test harness does not close.
+func newBareReactor(t *testing.T, l *loop) *Reactor {
 	t.Helper()
 	r, err := NewWithCalls(l.sh, kernelCalls())
 	if err != nil {
@@ -38,9 +38,9 @@ func reactorAlone(t *testing.T, l *loop) *Reactor {
 	return r
 }
 
-// left closes what a reactor left open because it could not tell whose it is; the timerfd
-// is there where the kernel has no epoll_pwait2.
-func left(r *Reactor, fds ...int) {
+// closeLeftOpen closes descriptors that a reactor did not close because their owner was
+// unknown, and the timerfd of a kernel without epoll_pwait2.
+func closeLeftOpen(r *Reactor, fds ...int) {
 	if r.poller.timerfd >= 0 {
 		fds = append(fds, r.poller.timerfd)
 	}
@@ -49,39 +49,39 @@ func left(r *Reactor, fds ...int) {
 	}
 }
 
-func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
+func TestCloseLeavesOtherFilesOpen(t *testing.T) {
 	for name, number := range map[string]func(*Reactor) int{
 		"wakeup": func(r *Reactor) int { return r.wakeup.readFD },
-		"ring":   func(r *Reactor) int { return r.ring.number() },
+		"ring":   func(r *Reactor) int { return r.ring.descriptor() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := reactorAlone(t, usualLoop(t))
-			if name == "ring" && !r.batches() {
+			r := newBareReactor(t, defaultLoop(t))
+			if name == "ring" && !r.ringAvailable() {
 				r.Close()
-				t.Skip("no ring to be had")
+				t.Skip("io_uring is not available")
 			}
-			lose(t, number(r))
+			replaceFD(t, number(r))
 			epoll := r.poller.epfd
 			r.Close()
 			if name == "wakeup" {
-				left(r, epoll) // known by its wakeup only
+				closeLeftOpen(r, epoll) // the poller is only identified by its wakeup
 			}
 		})
 	}
 	t.Run("poller", func(t *testing.T) {
-		r := reactorAlone(t, usualLoop(t))
-		lose(t, r.poller.epfd)
+		r := newBareReactor(t, defaultLoop(t))
+		replaceFD(t, r.poller.epfd)
 		if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-			t.Errorf("a turn on a descriptor that is no poller: %v", err)
+			t.Errorf("Turn with a descriptor that is not a poller returned %v", err)
 		}
 		wakeup := r.wakeup.readFD
 		r.Close()
-		left(r, wakeup)
+		closeLeftOpen(r, wakeup)
 	})
-	t.Run("another reactor's", func(t *testing.T) {
-		l, second := usualLoop(t), usualLoop(t)
-		r, other := reactorAlone(t, l), reactorAlone(t, second)
-		// The numbers of the first name what the other has.
+	t.Run("descriptors of another reactor", func(t *testing.T) {
+		l, second := defaultLoop(t), defaultLoop(t)
+		r, other := newBareReactor(t, l), newBareReactor(t, second)
+		// The numbers of the first reactor refer to the files of the other.
 		for from, to := range map[int]int{
 			other.poller.epfd: r.poller.epfd, other.wakeup.readFD: r.wakeup.readFD,
 		} {
@@ -93,16 +93,17 @@ func TestCloseLeavesDescriptorsOfOthersAlone(t *testing.T) {
 		r.Close()
 		for _, fd := range ours {
 			if err := sys.Close(fd); err != nil {
-				t.Errorf("descriptor %d was closed though another reactor's", fd)
+				t.Errorf("descriptor %d of another reactor was closed", fd)
 			}
 		}
-		left(r)
+		closeLeftOpen(r)
 		other.Close()
 	})
 }
 
-// stranger puts another eventfd under a number; said tells what was written to it.
-func stranger(t *testing.T, fd int) (said func() uint64) {
+// replaceWithEventfd makes a number refer to another eventfd. The function that it returns
+// reports the number of writes to it.
+func replaceWithEventfd(t *testing.T, fd int) (written func() uint64) {
 	t.Helper()
 	other, err := sys.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -121,45 +122,45 @@ func stranger(t *testing.T, fd int) (said func() uint64) {
 	}
 }
 
-func TestAWakeWritesNothingIntoWhatHasTheNumberNow(t *testing.T) {
+func TestWakeDoesNotWriteToTheNextFileOfTheFD(t *testing.T) {
 	for name, number := range map[string]func(*Reactor) int{
 		"wakeup": func(r *Reactor) int { return r.wakeup.writeFD },
 		"poller": func(r *Reactor) int { return r.poller.epfd },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := reactorAlone(t, usualLoop(t))
+			r := newBareReactor(t, defaultLoop(t))
 			kept := []int{r.wakeup.writeFD, r.poller.epfd}
-			said := stranger(t, number(r))
+			written := replaceWithEventfd(t, number(r))
 			if err := r.Wake(); err == nil {
-				t.Error("nobody was told")
+				t.Error("Wake returned no error")
 			}
 			r.shared.Flags |= Look
 			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-				t.Errorf("the turn said %v", err)
+				t.Errorf("Turn returned %v", err)
 			}
-			if said() != 0 {
+			if written() != 0 {
 				t.Error("something was written")
 			}
 			r.Close()
 			for _, fd := range kept {
 				if fd != number(r) {
-					left(r, fd)
+					closeLeftOpen(r, fd)
 				}
 			}
 		})
 	}
 }
 
-// A poller of somebody else under the number: its events are not ours.
-func TestAnotherPollerUnderTheNumberIsNoticed(t *testing.T) {
+// An event of another poller under the same number is not an event of this reactor.
+func TestAnotherPollerUnderTheFDIsDetected(t *testing.T) {
 	for _, begins := range []bool{true, false} {
-		r := reactorAlone(t, usualLoop(t))
+		r := newBareReactor(t, defaultLoop(t))
 		other, err := sys.EpollCreate1(unix.EPOLL_CLOEXEC)
 		if err != nil {
 			t.Fatal(err)
 		}
 		a, b := pair(t)
-		say(t, b, []byte("x"))
+		writePeer(t, b, []byte("x"))
 		event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: 77, Pad: 77}
 		if err := sys.EpollCtl(other, unix.EPOLL_CTL_ADD, a, &event); err != nil {
 			t.Fatal(err)
@@ -171,46 +172,46 @@ func TestAnotherPollerUnderTheNumberIsNoticed(t *testing.T) {
 		if begins {
 			r.shared.Flags |= Look
 		} else if _, err := r.Turn(0); err != nil {
-			t.Error(err) // its event is of no registration: the next turn looks
+			t.Error(err) // the event is stale, so the next turn checks the descriptors
 		}
 		if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-			t.Errorf("the turn said %v", err)
+			t.Errorf("Turn returned %v", err)
 		}
 		r.Close()
 		if err := sys.EpollCtl(other, unix.EPOLL_CTL_MOD, a, &event); err != nil {
 			t.Errorf("the registration is gone: %v", err)
 		}
-		left(r, ours, wakeup, other)
+		closeLeftOpen(r, ours, wakeup, other)
 		_, _ = sys.Close(a), sys.Close(b)
 	}
 }
 
-func TestToLookLosesNoWake(t *testing.T) {
-	l := usualLoop(t)
+func TestCheckOfOwnFDsLosesNoWake(t *testing.T) {
+	l := defaultLoop(t)
 	for range 3 {
 		if err := l.r.Wake(); err != nil {
 			t.Fatal(err)
 		}
 		l.sh.Flags |= Look
 		before := l.sh.Wakeups
-		expectKinds(t, l.turn(-1)) // which nothing else would end
+		expectKinds(t, l.turn(-1)) // only the wake ends this wait
 		if l.sh.Wakeups != before+1 {
 			t.Error("the wake was lost")
 		}
 	}
 	l.sh.Flags |= Look
-	l.quiet()
-	if n := l.events(); n != 0 {
+	l.expectIdle()
+	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events without a wake", n)
 	}
 }
 
-func TestARingThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
-	l := usualLoop(t)
-	if !l.r.batches() {
-		t.Skip("no ring to be had")
+func TestClosedRingIsReopened(t *testing.T) {
+	l := defaultLoop(t)
+	if !l.r.ringAvailable() {
+		t.Skip("io_uring is not available")
 	}
-	lose(t, l.r.ring.number())
+	replaceFD(t, l.r.ring.descriptor())
 	l.sh.Flags |= Look
 	expectKinds(t, l.turn(0))
 	if l.r.batch.state != ringUnknown {
@@ -218,36 +219,36 @@ func TestARingThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
 	}
 }
 
-func TestATimerfdThatSomebodyHasClosedIsMadeAnew(t *testing.T) {
+func TestClosedTimerfdIsReopened(t *testing.T) {
 	f := newFaults()
 	f.fail("pwait2", unix.ENOSYS)
-	l := newLoop(t, usual, f.calls)
+	l := newLoop(t, defaultSizes, f.calls)
 	before := l.r.poller.timerfd
-	said := stranger(t, before)
+	written := replaceWithEventfd(t, before)
 	l.sh.Flags |= Look
 	if l.r.Turn(0); l.r.poller.timerfd == before {
-		t.Error("there is no other one")
+		t.Error("the timerfd was not reopened")
 	}
 	l.r.shared.NextDeadline = DeadlineNone
-	if _, err := l.r.Turn(1000); err != nil || said() != 0 {
+	if _, err := l.r.Turn(1000); err != nil || written() != 0 {
 		t.Error(err)
 	}
 }
 
-// A program may forbid calls to itself when its loop runs already.
-func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
+// A program may install a sandbox that forbids system calls while its loop runs.
+func TestTimerfdReplacesForbiddenWait(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EPERM, unix.ENOSYS} {
 		f := newFaults()
-		l := newLoop(t, usual, f.calls)
+		l := newLoop(t, defaultSizes, f.calls)
 		if l.r.poller.timerfd >= 0 {
-			t.Skip("this kernel has no epoll_pwait2")
+			t.Skip("this kernel does not have epoll_pwait2")
 		}
 		f.fail("pwait2", errno)
 		if _, err := l.r.Turn(1000); err != nil {
 			t.Error(err)
 		}
 		if l.r.poller.timerfd < 0 {
-			t.Error("the next wait will ask again")
+			t.Error("the next wait will make the forbidden call again")
 		}
 		if _, err := l.r.Turn(1000); err != nil {
 			t.Error(err)
@@ -262,20 +263,20 @@ func TestAWaitThatIsForbiddenLaterIsTimedOtherwise(t *testing.T) {
 	}
 }
 
-// The numbers of a loop that has lost its descriptors are those of the next one, both of them.
-func TestALoopIsNotMistakenForTheNextOneWithItsNumbers(t *testing.T) {
-	l, second := usualLoop(t), usualLoop(t)
-	r := reactorAlone(t, l)
-	left(r, r.poller.epfd, r.wakeup.readFD)
-	other := reactorAlone(t, second)
+// A loop that has lost its descriptors has the same numbers as the next loop.
+func TestReactorDoesNotUseTheNextReactorWithItsFDs(t *testing.T) {
+	l, second := defaultLoop(t), defaultLoop(t)
+	r := newBareReactor(t, l)
+	closeLeftOpen(r, r.poller.epfd, r.wakeup.readFD)
+	other := newBareReactor(t, second)
 	if other.poller.epfd != r.poller.epfd || other.wakeup.readFD != r.wakeup.readFD {
-		t.Fatal("it has other numbers")
+		t.Fatal("the reactor has other numbers")
 	}
 	r.shared.Flags |= Look
 	if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-		t.Errorf("the turn said %v", err)
+		t.Errorf("Turn returned %v", err)
 	}
-	_ = r.Wake() // of which the other one may hear, and no more
+	_ = r.Wake() // the other reactor may be woken by this, but must not change otherwise
 	if _, err := other.Turn(0); err != nil {
 		t.Error(err)
 	}
@@ -292,8 +293,8 @@ func TestALoopIsNotMistakenForTheNextOneWithItsNumbers(t *testing.T) {
 	other.Close()
 }
 
-// incompleteFacts are what the kernel may tell of a descriptor where it tells less than Linux's.
-var incompleteFacts = map[string]func(text []byte) ([]byte, syscall.Errno){
+// incompleteFDInfo are descriptions of a descriptor with less information than Linux returns.
+var incompleteFDInfo = map[string]func(text []byte) ([]byte, syscall.Errno){
 	"missing":      func([]byte) ([]byte, syscall.Errno) { return nil, syscall.ENOENT },
 	"forbidden":    func([]byte) ([]byte, syscall.Errno) { return nil, syscall.EACCES },
 	"not made":     func([]byte) ([]byte, syscall.Errno) { return nil, syscall.ENOSYS },
@@ -305,19 +306,19 @@ var incompleteFacts = map[string]func(text []byte) ([]byte, syscall.Errno){
 	"other words":  func([]byte) ([]byte, syscall.Errno) { return []byte("eventfd-count: ?\ntfd: x y z a b c\n"), 0 },
 }
 
-func TestAReactorRunsAndClosesWhereTheKernelTellsLessOfADescriptor(t *testing.T) {
-	for name, cut := range incompleteFacts {
+func TestReactorRunsWithIncompleteFDInfo(t *testing.T) {
+	for name, cut := range incompleteFDInfo {
 		t.Run(name, func(t *testing.T) {
 			calls := kernelCalls()
-			facts := calls.Poll.Facts
-			calls.Poll.Facts = func(fd int) ([]byte, syscall.Errno) {
+			facts := calls.Poll.FDInfo
+			calls.Poll.FDInfo = func(fd int) ([]byte, syscall.Errno) {
 				text, errno := facts(fd)
 				if errno != 0 {
 					return nil, errno
 				}
 				return cut(text)
 			}
-			r, err := NewWithCalls(usualLoop(t).sh, calls)
+			r, err := NewWithCalls(defaultLoop(t).sh, calls)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -325,32 +326,32 @@ func TestAReactorRunsAndClosesWhereTheKernelTellsLessOfADescriptor(t *testing.T)
 			for range 2 {
 				r.shared.Flags |= Look
 				if _, err := r.Turn(0); err != nil {
-					t.Errorf("the turn said %v", err)
+					t.Errorf("Turn returned %v", err)
 				}
 			}
-			lose(t, r.wakeup.readFD)
+			replaceFD(t, r.wakeup.readFD)
 			r.shared.Flags |= Look
 			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-				t.Errorf("without its wakeup the turn said %v", err)
+				t.Errorf("without its wakeup Turn returned %v", err)
 			}
-			left(r, ours[0])
-			r.wakeup.shut()
+			closeLeftOpen(r, ours[0])
+			r.wakeup.close()
 
-			if r, err = NewWithCalls(usualLoop(t).sh, calls); err != nil {
+			if r, err = NewWithCalls(defaultLoop(t).sh, calls); err != nil {
 				t.Fatal(err)
 			}
-			open := on.descriptors()
+			open := testKernel.descriptors()
 			r.Close()
-			if now := on.descriptors(); open >= 0 && now > open-2 {
+			if now := testKernel.descriptors(); open >= 0 && now > open-2 {
 				t.Errorf("%d descriptors were open before the close, %d after it", open, now)
 			}
 		})
 	}
 }
 
-// onThreadThatEnds calls f on a thread that ends with it. That is never the process's first, which stays, and
-// whose descriptors /proc/self shows.
-func onThreadThatEnds(f func()) {
+// onShortLivedThread calls f on a thread that ends afterwards. This is never the main thread,
+// which does not end, and whose descriptors /proc/self shows.
+func onShortLivedThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -359,46 +360,47 @@ func onThreadThatEnds(f func()) {
 			f()
 			return
 		}
-		onThreadThatEnds(f)
+		onShortLivedThread(f)
 		runtime.UnlockOSThread()
 	}()
 	<-done
 }
 
-// A thread may have a table of descriptors of its own: the monitor then sees other files under the numbers.
-func TestAThreadWithOtherDescriptorsSendsNothing(t *testing.T) {
-	if on.name != hostKernel.name {
-		t.Skip("a simulated kernel has one table for all threads")
+// A thread may have its own descriptor table. If the monitor has one, the numbers refer to
+// other files there.
+func TestFlushFromThreadWithOtherFDTableDoesNotSend(t *testing.T) {
+	if testKernel.name != hostKernel.name {
+		t.Skip("a simulated kernel has one descriptor table for all threads")
 	}
 	for name, withFacts := range map[string]bool{"with /proc": true, "without /proc": false} {
 		t.Run(name, func(t *testing.T) {
 			calls := kernelCalls()
 			if !withFacts {
-				calls.Poll.Facts = func(int) ([]byte, syscall.Errno) { return nil, syscall.ENOENT }
+				calls.Poll.FDInfo = func(int) ([]byte, syscall.Errno) { return nil, syscall.ENOENT }
 			}
-			l := newLoop(t, usual, calls)
+			l := newLoop(t, defaultSizes, calls)
 			s := l.stream(0)
 			numbers := []int{l.r.poller.epfd, l.r.wakeup.readFD, int(s.fd)}
-			l.write(s, inC(t, []byte("mine")))
+			l.write(s, copyToC(t, []byte("mine")))
 			var refused error
-			onThreadThatEnds(func() {
+			onShortLivedThread(func() {
 				if refused = unix.Unshare(unix.CLONE_FILES); refused != nil {
 					return
 				}
 				for _, fd := range numbers[1:] {
 					_ = unix.Dup3(numbers[0], fd, unix.O_CLOEXEC)
 				}
-				l.r.FlushLate()
+				l.r.FlushFromMonitor()
 			})
 			if refused != nil {
 				t.Skip(refused)
 			}
-			if heard := hear(t, s.peer); len(heard) > 0 || s.io.Sent != 0 {
-				t.Errorf("the peer heard %q, and %d bytes count as sent", heard, s.io.Sent)
+			if received := readPeer(t, s.peer); len(received) > 0 || s.io.Sent != 0 {
+				t.Errorf("the peer received %q, and %d bytes count as sent", received, s.io.Sent)
 			}
-			l.r.FlushLate()
-			if heard := hear(t, s.peer); string(heard) != "mine" {
-				t.Errorf("then the peer heard %q", heard)
+			l.r.FlushFromMonitor()
+			if received := readPeer(t, s.peer); string(received) != "mine" {
+				t.Errorf("afterwards the peer received %q", received)
 			}
 		})
 	}

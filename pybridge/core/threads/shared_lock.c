@@ -8,7 +8,7 @@
  * A turn holds the lock too, without the GIL.  A call of another thread, which asyncio forbids,
  * then waits here: all that C writes for Go, and each other call of Go's, follows gl_shared_lock or gl_reactor_api.
  */
-#include "state/state.h"
+#include "threads/threads.h"
 
 #include <sys/syscall.h>
 #include <time.h>

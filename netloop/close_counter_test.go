@@ -1,0 +1,5 @@
+//go:build !libkqueue
+
+package netloop
+
+const closesDelayed = false // see kqueue_library_test.go

@@ -1,0 +1,150 @@
+package netloop
+
+// This file chooses how Go receives for streams and how it sends their pending writes. C
+// chooses its own paths: it receives from streams that Go reports as READY, and sends in
+// write().
+
+// receivePath is one of the ways in which received bytes reach a protocol.
+type receivePath uint8
+
+const (
+	receiveNone receivePath = iota
+	receiveInC
+	receiveInBatch
+	receiveLarge
+	receiveLargePipe
+	receiveNextTurn
+	receiveToArena
+)
+
+// receiveOccasion is the reason for which chooseReceivePath is called.
+type receiveOccasion uint8
+
+const (
+	whenReady      receiveOccasion = iota // the stream is served on its own
+	whenManyReady                         // at least minBatch registrations remain to be served
+	beforeDeadSend                        // the peer is gone, and the pending writes will fail
+)
+
+// chooseReceivePath chooses the path of a ready stream. The first row that applies is used:
+//
+//	path              used if                                     bytes are received by
+//	receiveNone       the stream is not readable, is paused, or   -
+//	                  has ended
+//	receiveInC        C requested this: WantDirect, for streams   C, after a READY completion, just
+//	                  that received much; WantFew, if fewer than  before it calls the protocol
+//	                  minBatch registrations are ready. Not
+//	                  beforeDeadSend
+//	receiveInBatch    whenManyReady, and the last receive was     one io_uring_enter for all such
+//	                  small; not for pipes                        streams, into the arena
+//	receiveLarge      the last receive was large, and a large     recv into a large buffer, which
+//	                  buffer is free                              Python gets without a copy
+//	receiveLargePipe  the same for a pipe                         read like receiveLarge, and then
+//	                                                              a second time if much arrived
+//	receiveNextTurn   the last receive was large, and this turn   receiveLarge of the next turn: soon
+//	                  has used all large buffers                  enough, and without a copy
+//	receiveToArena    otherwise                                   recv or read into the arena, from
+//	                                                              which C copies
+//
+// A stream with WatchEnd uses receiveToArena, but Receive reports EOF and leaves bytes unread.
+//
+// Before a send that will fail, Go receives, because the send would take the socket's error
+// with it. asyncio receives first, too.
+//
+// If the ring is not available or fewer than minBatch streams use receiveInBatch, each of these
+// streams is served on its own.
+func (r *Reactor) chooseReceivePath(s *slot, when receiveOccasion) receivePath {
+	st := &s.stream
+	switch {
+	case s.ready&readable == 0 || !st.Reading():
+		return receiveNone
+	case when != beforeDeadSend && (st.ReceivesInC() || r.fewReady && st.ReceivesInCIfFew()):
+		return receiveInC
+	case when == whenManyReady && s.canReceiveInBatch():
+		return receiveInBatch
+	case !s.receivesLarge:
+		return receiveToArena
+	case r.out.largeBuffer() == 0:
+		if r.out.largeNext > 0 {
+			return receiveNextTurn
+		}
+		return receiveToArena
+	case st.IsPipe():
+		return receiveLargePipe
+	default:
+		return receiveLarge
+	}
+}
+
+// canReceiveInBatch reports whether one small recv serves the stream: it is readable and
+// nothing else, and its last receive was small. A receive in a batch has its buffer before the
+// number of bytes is known, so it is only for streams that recently received little.
+func (s *slot) canReceiveInBatch() bool {
+	return s.ready == readable && !s.edgeTriggered && !s.receivesLarge &&
+		s.lastReceived > 0 && s.lastReceived <= batchReceiveMax && s.stream.CanBatchReceive()
+}
+
+// sendPath is one of the ways in which a stream's pending writes reach the kernel.
+type sendPath uint8
+
+const (
+	sendWhenWritable sendPath = iota
+	sendInBatch
+	sendGathered
+	sendAlone
+)
+
+// sendOccasion is the reason for which chooseSendPath is called.
+type sendOccasion uint8
+
+const (
+	whenQueued     sendOccasion = iota // C has appended to the queue
+	whenManyQueued                     // C has appended to the queues of many streams
+	whenWritable                       // the poller reports room, or C requires an attempt
+)
+
+// chooseSendPath chooses the path of a stream's pending writes. The first row that applies is
+// used:
+//
+//	path              used if                                     bytes are sent by
+//	sendWhenWritable  the kernel accepted only a part before,     a later turn, when the poller
+//	                  and not whenWritable                        reports room
+//	sendInBatch       whenManyQueued, and the queue is one        one io_uring_enter for all such
+//	                  piece of at most batchSendMax; not for      streams
+//	                  pipes
+//	sendGathered      the same with at most gatherMaxVectors      the same, after the pieces were
+//	                  pieces, gatherMaxBytes in total, and room   copied together
+//	                  in the gather buffer
+//	sendAlone         otherwise                                   Stream.Flush: send for one piece,
+//	                                                              sendmsg for several, writev for a
+//	                                                              pipe; then shutdown if requested
+//
+// Large pieces are sent alone: the system call is a small part of their cost, and a batch must
+// not block Go's scheduler. A few small pieces (the head and the body of an HTTP response) are
+// copied together, because this costs less than a system call of their own. If the ring is not
+// available or fewer than minBatch streams use it, each stream sends alone.
+//
+// gatherRoom is the unused room of the gather buffer; gathered is the part that sendGathered
+// uses.
+func (s *slot) chooseSendPath(when sendOccasion, gatherRoom uintptr) (path sendPath, gathered uintptr) {
+	switch {
+	case when != whenWritable && s.stream.Blocked():
+		return sendWhenWritable, 0
+	case when != whenManyQueued:
+		return sendAlone, 0
+	}
+	v := s.stream.BatchSend()
+	switch {
+	case len(v) == 1 && v[0].Len <= batchSendMax:
+		return sendInBatch, 0
+	case len(v) < 2 || len(v) > gatherMaxVectors:
+		return sendAlone, 0
+	}
+	for _, piece := range v {
+		gathered += piece.Len
+	}
+	if gathered > min(gatherMaxBytes, gatherRoom) {
+		return sendAlone, 0
+	}
+	return sendGathered, gathered
+}
