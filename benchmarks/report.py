@@ -53,30 +53,29 @@ BUSY = 0.9
 # Above this share of disturbed windows the page warns of its own rates.
 TOLERATED = 0.1
 DISTURBED = """\
-> **Provisional.** Other programs, or the host of a virtual machine, had a part of the two
-> cores in many of the network windows. The rates below say little then; the CPU time for
-> one message says more. Take them anew on an idle machine."""
+> **Provisional.** Other programs, or the host of a virtual machine, used the two cores in many
+> network windows. Compare the CPU time per message instead of the rates, or measure again on an
+> idle machine."""
 
 COSTS = """\
-Microseconds of the server's CPU for one message (of a pipe: for one MiB), where it is known
-in parentheses as user + system:"""
+Microseconds of the server's CPU for one message (of a pipe: for one MiB), if known with
+user + system in parentheses:"""
 LATENCY = f"""\
 Microseconds from when a request was due to the end of its answer, median / 99th percentile,
-at a constant rate: a share of what {BASE} reached at its peak in the same round. A request
-that could not be sent in time because an answer was late counts from when it was due."""
+at a constant rate: a share of the peak of {BASE} in the same round. A request that was delayed by
+a late answer counts from its due time."""
 STORMS = """\
 Microseconds by which a timer of 1 ms came late, 99th percentile, while 200 clients at a time
-shake hands by TLS. A tick that a late one delayed counts from when it was due."""
+make TLS handshakes. A delayed tick counts from its due time."""
 OPERATIONS = f"""\
-Nanoseconds of CPU each; what one process measured is the median of its repeats. {PYTHON} is
-what its own code takes for the same without a loop: a limit for all that leave it as it is."""
+Nanoseconds of CPU each: medians of the repeats in a process. {PYTHON} is the time of asyncio's
+Python code for the same without a loop: a lower limit for loops that use that code."""
 SEVERAL = """\
-The work of all loops together, each in a thread of its own and with a core of its own. Twice
-the rate is the most that two loops can reach; what interpreter and machine allow is what the
-callback that computes reaches. Where all cores are the server's, the client of the echo has
-a part of them."""
+The work of all loops together, each in its own thread and on its own core. Two loops reach at most
+twice the rate; the callback that computes shows the limit of interpreter and machine. If the server
+uses all cores, the client of the echo shares them."""
 SEVERAL_COSTS = "Microseconds of the process's CPU for one of these, all loops and threads:"
-CALLS = "Nanoseconds that one call took the thread which posts as fast as it can:"
+CALLS = "Nanoseconds per call in a thread that posts at its full speed:"
 MEMORY = "Bytes of resident memory that one connection costs the server's process:"
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
@@ -252,18 +251,17 @@ SHORT = f"""\
 # Performance
 
 Written by `python -m benchmarks report`. This page has the rows that most programs depend on, and
-every row in which another loop is better. [All tables](performance-tables.md) have the rest, with
-the machine, the versions and the commands; [Benchmarks](benchmarks.md) explains the method. To take
-the figures anew: `make bench`.
+every row in which another loop is better. [All tables](performance-tables.md) have the rest;
+[Benchmarks](benchmarks.md) explains the method. `make bench` measures again. Results of another
+machine or program differ: measure your own.
 
-The first columns are rates, where more is better; the last are the server's processor time for one
-message, where less is better. Both are relative to {BASE}."""
+The first column is a rate: higher is better. The second is the server's processor time for one
+message: lower is better. Both are relative to {BASE}."""
 
 ASYNCIO = """\
-asyncio reaches some 0.05 of uvloop's rate in the row of uvicorn, because of Nagle's algorithm:
-uvicorn binds its socket with protocol 0, asyncio sets TCP_NODELAY only on sockets whose protocol is
-TCP, and an answer in two pieces waits 40 ms for the client's acknowledgement. It is no measure of
-asyncio's own speed: that is the row of aiohttp."""
+asyncio's rate with uvicorn is some 0.05 of uvloop's because of Nagle's algorithm: uvicorn binds its
+socket with protocol 0, asyncio sets TCP_NODELAY only if the protocol is TCP, and an answer in two
+pieces waits 40 ms for the client's acknowledgement. The row of aiohttp compares asyncio's speed."""
 
 
 # The rows that most programs depend on; where two are named they stand side by side.
@@ -315,8 +313,8 @@ def usual(chosen: dict[str, Chosen]) -> str:
     words = (
         f"CPython {newest.python} beside {version}, on {newest.machine['processor']}, "
         f"{newest.machine['cores']} cores; {(STEADY if steady else AS_IT_COMES).format(TABLES)}. A "
-        "figure is the median of the rounds' ratios, with its 95 % confidence interval where "
-        "there were six rounds or more:"
+        "figure is the median of the rounds' ratios, with its 95 % confidence interval for six "
+        "rounds or more:"
     )
     filled = textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)
     return f"{filled}\n\n{table(['case', f'rate ÷ {BASE}', f'server CPU ÷ {BASE}'], rows)}"
@@ -324,7 +322,7 @@ def usual(chosen: dict[str, Chosen]) -> str:
 
 STEADY = "malloc trimming is off for every loop ([why]({}))"
 AS_IT_COMES = """\
-the allocator as it comes, so that rows with large blocks hold the luck of the heap's layout
+the allocator as it comes, so that rows with large blocks depend on the heap's layout
 ([more]({}))"""
 
 
@@ -339,46 +337,33 @@ def _known(chosen: dict[str, Chosen]) -> dict[str, Chosen]:
 HEAD = """\
 # Performance: all tables
 
-Written by `python -m benchmarks report`; the figures behind it are in
-[performance.json](performance.json). [Performance](performance.md) has the most important rows and
-all losses. To take the figures anew: `make bench`.
+Written by `python -m benchmarks report`. [performance.json](performance.json) has the data, with
+the command, the date and the commit of each run. [Performance](performance.md) lists the most
+important rows and all rows in which another loop is better. `make bench` measures again.
 
 ## How the figures are taken
 
-- Every loop's server is a process of its own, pinned to one core; the load generator
-  (C, one thread, one message under way on each connection) is pinned to another. Both
-  ends share the machine's kernel, so the *ratios* carry over to other machines, the
-  absolute figures do not.
-- The servers of a row are all alive at once, and in every round of a run each has a short
-  window, in an order drawn by lot; after eight windows a new process takes a server's place.
-  What is no server (operations, start-up, memory) has a fresh process each time. (In runs of
-  before 2026-11-25 servers had one, too.) A figure is the median over the rounds; a ratio is
-  taken inside each round, and its median is shown. The range behind a ratio of goloop's is
-  the 95 % confidence interval of that median (order statistics of the rounds; it takes
-  six). Rounds go on until that of
-  goloop ÷ uvloop is within ± 5 %, or there have been enough of them: what remains wide is
-  shown so.
-- **The allocator.** glibc gives memory at the top of the heap back to the kernel once
-  128 KiB lie free there, and fetches it again with a page fault for every 4 KiB. A loop
-  that makes and drops a block of 64 to 256 KiB for each read (uvloop's TLS, asyncio's
-  transports, and others) pays for that in every message, or not at all: it depends on what
-  happens to lie above the block, so on luck, and the difference is a factor of up to four.
-  So every process of the main tables is measured with that trap disarmed, by
-  `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_`
-  (`benchmarks/allocator.py` has the values). Users who set nothing meet both sides of it:
-  "The allocator as it comes" shows the same servers with glibc's defaults, under several
-  layouts of the heap, from the lowest rate to the highest. The lines on the runs say
-  which of them had which setting.
-- *c-epoll* is a C server that makes the same system calls with nothing around them (and
-  the copy that the program makes in the rows of BufferedProtocol),
-  *c-uring* the same by io_uring with one system call a turn, *gnet* the same in Go:
-  ceilings, not competitors. asyncio is the control.
-- Rows of the network, of pipes and of child processes are rates (more is better), all
-  others are times or sizes (less is better). Losses are printed like wins, and listed
-  once more at the end of each part.
-- The server programs and the timed operations are plain asyncio code, the same for
-  every loop: `benchmarks/serve.py`, `benchmarks/children.py` and `benchmarks/micro.py`.
-  What a row isolates is said in `benchmarks/README.md`."""
+- Every loop's server is a process on one core; the load generator (C, one thread, one message
+  under way per connection) runs on another. Both share the machine's kernel.
+- The servers of a row run at the same time. In every round each gets a short window, in a random
+  order; after eight windows a new process replaces a server. Other measurements (operations,
+  start-up, memory) use a new process every time.
+- A figure is the median over the rounds. A ratio is taken inside each round, and its median is
+  shown, with its 95 % confidence interval (order statistics; at least six rounds). Rounds continue
+  until the interval of goloop ÷ uvloop is within ± 5 %, or up to a limit; wide intervals are shown.
+- **The allocator.** glibc returns memory at the top of the heap to the kernel if 128 KiB are free
+  there, and gets it back with a page fault for every 4 KiB. A loop that allocates a block of 64 to
+  256 KiB for each read may pay for that in every message, up to a factor of four, depending on the
+  layout of the heap. So the main tables are measured with `MALLOC_TRIM_THRESHOLD_`,
+  `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_` (values: `benchmarks/allocator.py`). "The allocator
+  as it comes" shows glibc's defaults under several layouts, from the lowest rate to the highest.
+- *c-epoll* is a C server with the same system calls and nothing else, *c-uring* the same by
+  io_uring, *gnet* the same in Go: upper limits, not competitors. asyncio is the control.
+- Rows of the network, of pipes and of child processes are rates (higher is better), all others are
+  times or sizes (lower is better).
+- The server programs and timed operations are plain asyncio code: `benchmarks/serve.py`,
+  `benchmarks/children.py` and `benchmarks/micro.py`. `benchmarks/README.md` describes the purpose of
+  each row."""
 
 
 def section(
@@ -433,7 +418,6 @@ def section(
     startup = measured(chosen, lambda case: case.kind == "startup")
     if startup:
         parts += ["### Start-up", startup_table(chosen, startup)]
-    parts += ["### Where goloop is behind", losses(chosen)]
     failed = failures(chosen)
     if failed:
         parts += ["### What failed", failed]
@@ -448,7 +432,7 @@ def section(
 
 
 def facts(chosen: Chosen) -> str:
-    """Write machine, versions and commands."""
+    """Write machine, versions, and the conditions of the runs."""
     runs = sorted({id(run): run for run in chosen.values()}.values(), key=lambda run: run.date)
     newest = runs[-1]
     machine = newest.machine
@@ -471,15 +455,19 @@ def facts(chosen: Chosen) -> str:
     named = [*versions.values(), *(version for version in others if version)]
     lines.append(f"- Versions: {'; '.join(named)}.")
     lines += [f"- Not measured: {loop} ({why})." for loop, why in absent.items()]
+    # The data has the command, the date and the tree of each run.
+    alike: dict[str, list[Run]] = {}
     for run in runs:
-        count = sum(1 for shown in chosen.values() if shown is run)
-        rows = "1 row" if count == 1 else f"{count} rows"
-        lines.append(
-            f"- {rows} by `{run.command}` on {run.date[:10]}, tree {run.commit}: "
+        conditions = (
             f"{_rounds(run)} of {run.seconds:g} s after {run.warmup:g} s; "
             f"load generator: {run.client}; {setting(run.allocator)}"
-            f"{f'; PYTHON_GIL={run.gil}' if run.gil else ''}."
+            f"{f'; PYTHON_GIL={run.gil}' if run.gil else ''}"
         )
+        alike.setdefault(conditions, []).append(run)
+    for conditions, some in alike.items():
+        count = sum(1 for shown in chosen.values() if any(shown is run for run in some))
+        days = sorted({some[0].date[:10], some[-1].date[:10]})
+        lines.append(f"- {count} rows, measured {' to '.join(days)}: {conditions}.")
     windows, bad, unknown = _disturbances(chosen)
     if windows:
         lines.append(
@@ -591,8 +579,8 @@ def losses(chosen: Chosen) -> str:
     if not lines:
         return f"In no row is another loop over {LEVEL:.0%} better."
     return (
-        f"Rows where another loop is over {LEVEL:.0%} better, and how many times as good as goloop "
-        "it is:\n\n" + "\n".join(lines)
+        f"Rows that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 % "
+        "better:\n\n" + "\n".join(lines)
     )
 
 
