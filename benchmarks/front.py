@@ -119,7 +119,7 @@ def losses(runs: Chosen, pages: str) -> str:
         if case.name in runs and case.target is None
         for _words, key, more in qualities(case)
     )
-    where = f"[Where goloop is behind]({pages}performance.md#where-goloop-is-behind)"
+    where = f"[Where other loops are faster]({pages}performance.md#where-other-loops-are-faster)"
     if not count:
         return f"No other loop is ahead by more than its interval. {where} has the details."
     noun = "value" if count == 1 else "values"

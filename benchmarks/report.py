@@ -237,7 +237,7 @@ def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
-    parts += [ASYNCIO, "## Where goloop is behind"]
+    parts += [ASYNCIO, "## Where other loops are faster"]
     for tag in sorted(chosen, reverse=True):
         newest_run = max(chosen[tag].values(), key=lambda run: run.date)
         build = ", free-threaded" if newest_run.free_threaded else ""
@@ -403,7 +403,7 @@ def section(
     if sleeping:
         parts += [
             "### Timer accuracy",
-            "Microseconds that a sleep took. One below what was asked woke too early.",
+            "Microseconds that a sleep took. One below the requested time woke too early.",
             plain_table(chosen, sleeping),
         ]
     scaling = measured(chosen, lambda case: case.kind == "loops")
@@ -420,14 +420,14 @@ def section(
         parts += ["### Start-up", startup_table(chosen, startup)]
     failed = failures(chosen)
     if failed:
-        parts += ["### What failed", failed]
+        parts += ["### Failures", failed]
     lacking = [
         f"- {case.title}: {missing[case.name]}."
         for case in CASES
         if case.name in missing and case.name not in chosen
     ]
     if lacking:
-        parts += ["### What was not measured", "\n".join(lacking)]
+        parts += ["### Not measured", "\n".join(lacking)]
     return "\n\n".join(parts)
 
 
