@@ -107,7 +107,12 @@ def block(chosen: dict[str, Chosen], images: str, pages: str) -> str:
     )
     alt = "Bars: goloop, uvloop, zuvloop, asyncio and raw C at six things that programs do"
     return "\n\n".join(
-        [f"![{alt}]({images}{IMAGE})", "\n".join(rows), _wrapped(method), _wrapped(losses(runs, pages))]
+        [
+            f"![{alt}]({images}{IMAGE})",
+            "\n".join(rows),
+            _wrapped(method),
+            _wrapped(losses(runs, pages)),
+        ]
     )
 
 

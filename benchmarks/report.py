@@ -362,8 +362,8 @@ important rows and all rows in which another loop is better. `make bench` measur
 - Rows of the network, of pipes and of child processes are rates (higher is better), all others are
   times or sizes (lower is better).
 - The server programs and timed operations are plain asyncio code: `benchmarks/serve.py`,
-  `benchmarks/children.py` and `benchmarks/micro.py`. `benchmarks/README.md` describes the purpose of
-  each row."""
+  `benchmarks/children.py` and `benchmarks/micro.py`. `benchmarks/README.md` describes the
+  purpose of each row."""
 
 
 def section(
