@@ -361,7 +361,7 @@ RULES: dict[str, Callable[[Source], Hits]] = {
 # The checks: calls of these names.
 _CHECKS = re.compile(
     r"\b(?:\w*_check_usable|\w*_check_own_thread|loop_check_closed|gl_loop_is_foreign"
-    r"|stream_go_ready)\s*\("
+    r"|stream_can_call_go)\s*\("
 )
 # The commits: a call of one of Go's functions that changes something, an entry for Go, a
 # write to the shared memory.  (An entry for the ready queue is none: gl_ready_push looks

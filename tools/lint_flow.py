@@ -532,7 +532,7 @@ REVIEWED = {
     "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",
     "wait_exact": "a wakeup has a context, or neither is there",
     "wait_general": "a wakeup has a context, or neither is there",
-    "watch_place": "`placed` says that there is a watch, and no exception",
+    "watch_set_slot": "`placed` says that there is a watch, and no exception",
 }
 
 

@@ -41,7 +41,7 @@
 #include "fds/calls.c"
 #include "fds/lease.c"
 #include "fds/registry.c"
-#include "fds/large.c"
+#include "fds/receive_buffers.c"
 
 #include "observe/metrics.c"
 #include "observe/python_stack.c"
@@ -67,7 +67,7 @@
 #include "tasks/create_task.c"
 #include "tasks/probe.c"
 
-#include "watch/earlier.c"
+#include "watch/older_waiters.c"
 #include "watch/watch.c"
 #include "watch/sockop.c"
 

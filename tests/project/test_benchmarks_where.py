@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
         ("_ssl.cpython-314-x86_64-linux-gnu.so", "SSL_read", PYTHON),
         ("libgoloop.so.1", "runtime.exitsyscall", GO),
         ("libgoloop.so.1", "github.com/goloop/goloop/netloop.(*Reactor).Turn", OWN),
-        ("_core.cpython-314-x86_64-linux-gnu.so", "stream_feed", OWN),
+        ("_core.cpython-314-x86_64-linux-gnu.so", "stream_deliver_bytes", OWN),
         ("loop.cpython-314-x86_64-linux-gnu.so", "uv__io_poll", OWN),
         ("libc.so.6", "malloc", REST),
         ("[vdso]", "__vdso_clock_gettime", REST),
@@ -42,7 +42,7 @@ def test_samples_are_counted_by_place() -> None:
      7;[kernel.kallsyms]  ;[k] tcp_sendmsg
      3;libgoloop.so.1     ;[.] runtime.exitsyscall
      1;libgoloop.so.1     ;[.] github.com/goloop/goloop/netloop.(*Reactor).Turn
-     1;_core.so           ;[.] stream_feed
+     1;_core.so           ;[.] stream_deliver_bytes
 """
     assert where.read_samples(report) == Counter({KERNEL: 7, GO: 3, OWN: 2})
     assert not where.read_samples("no samples;here;\n")

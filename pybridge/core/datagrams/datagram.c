@@ -10,42 +10,42 @@
 /* ---- the reactor ------------------------------------------------------------- */
 
 static bool
-datagram_reading(gl_transport *t)
+datagram_is_receiving(gl_transport *t)
 {
-    return t->phase == GL_OPEN && !t->paused && t->held == NULL;
+    return t->phase == GL_OPEN && !t->paused && t->paused_data == NULL;
 }
 
 static uint32_t
-datagram_wants(gl_datagram *d)
+datagram_interest(gl_datagram *d)
 {
-    return (datagram_reading(&d->base) ? GL_READABLE : 0) | (d->blocked ? GL_WRITABLE : 0);
+    return (datagram_is_receiving(&d->base) ? GL_READABLE : 0) | (d->blocked ? GL_WRITABLE : 0);
 }
 
 GL_NO_PYTHON static int32_t
-datagram_enter(gl_transport *t, int fd)
+datagram_register_fd(gl_transport *t, int fd)
 {
     gl_datagram *d = (gl_datagram *)t;
-    d->want = datagram_wants(d);
+    d->interest = datagram_interest(d);
     d->loop->dirty = 1;
     return gl_reactor_api(d->loop)->datagram_open(d->loop->reactor, fd, gl_lease_word(&d->lease),
-                                                  d->want, &d->id, &d->gen);
+                                                  d->interest, &d->id, &d->gen);
 }
 
 static int
-datagram_tell(gl_transport *t)
+datagram_update_interest(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
-    uint32_t want = datagram_wants(d);
-    if (d->registered ? want == d->want : want == 0)
+    uint32_t want = datagram_interest(d);
+    if (d->registered ? want == d->interest : want == 0)
         return 0;
     if (!d->registered)
-        return gl_transport_open(t);
+        return gl_transport_register(t);
     if (gl_loop_check_usable(d->loop) < 0)
         return -1;
     int32_t rc = gl_reactor_api(d->loop)->datagram_set(d->loop->reactor, d->id, d->gen, want);
     if (rc < 0)
         return gl_set_oserror(-rc);
-    d->want = want;
+    d->interest = want;
     d->loop->dirty = 1;
     return 0;
 }
@@ -72,9 +72,9 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
         d->address = Py_NewRef(fixed ? address : Py_None);
         d->family = family;
         d->connected = connected;
-        d->nameless = nameless;
+        d->peer_unnamed = nameless;
         if ((rc = gl_transport_schedule_connection_made(&d->base, a.waiter)) < 0)
-            gl_transport_abandon(&d->base);
+            gl_transport_fail_construction(&d->base);
     }
     gl_transport_arguments_clear(&a);
     return rc;
@@ -83,7 +83,9 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 static int
 datagram_start(gl_transport *t)
 {
-    return gl_transport_sync(t) < 0 ? gl_transport_fatal_current(t, "Fatal error on transport") : 0;
+    return gl_transport_update_interest(t) < 0
+               ? gl_transport_fatal_current(t, "Fatal error on transport")
+               : 0;
 }
 
 /* ---- closing ------------------------------------------------------------------------ */
@@ -92,27 +94,28 @@ static int
 datagram_close(gl_transport *t)
 {
     if (!((gl_datagram *)t)->blocked)
-        return gl_transport_end(t, Py_None);
-    return gl_transport_sync(t); /* receives no more; connection_lost comes with the last one */
+        return gl_transport_schedule_connection_lost(t, Py_None);
+    return gl_transport_update_interest(
+        t); /* receives no more; connection_lost comes with the last one */
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
 static void
-datagram_drop(gl_transport *t)
+datagram_discard_queue(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
     d->queued = 0;
     d->blocked = false;
-    Py_CLEAR(d->parcels);
+    Py_CLEAR(d->queue);
 }
 
 static void
-datagram_freed(gl_transport *t)
+datagram_free_memory(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
-    Py_CLEAR(d->target);
-    datagram_forget_peers(d);
+    Py_CLEAR(d->last_target);
+    datagram_clear_peers(d);
 }
 
 static int
@@ -120,7 +123,7 @@ datagram_traverse(PyObject *self, visitproc visit, void *arg)
 {
     gl_datagram *d = (gl_datagram *)self;
     Py_VISIT(d->address);
-    Py_VISIT(d->parcels);
+    Py_VISIT(d->queue);
     /* target and the peers' objects hold strings and numbers only */
     return gl_transport_traverse(&d->base, visit, arg);
 }
@@ -131,30 +134,30 @@ datagram_clear(PyObject *self)
     gl_datagram *d = (gl_datagram *)self;
     gl_transport_clear(&d->base);
     Py_CLEAR(d->address);
-    Py_CLEAR(d->parcels);
+    Py_CLEAR(d->queue);
     return 0;
 }
 
 /* ---- the type --------------------------------------------------------------------------- */
 
 static bool
-datagram_holds(gl_transport *t)
+datagram_has_pending(gl_transport *t)
 {
-    return t->held != NULL;
+    return t->paused_data != NULL;
 }
 
 static const transport_ops datagram_transport_ops = {
     .kind = GL_REG_DATAGRAM,
-    .enter = datagram_enter,
-    .tell = datagram_tell,
+    .register_fd = datagram_register_fd,
+    .update_interest = datagram_update_interest,
     .start = datagram_start,
     .close = datagram_close,
-    .drop = datagram_drop,
-    .freed = datagram_freed,
-    .holds = datagram_holds,
-    .deliver = datagram_deliver,
-    .spent = datagram_spent,
-    .reading = datagram_reading,
+    .discard_queue = datagram_discard_queue,
+    .free_memory = datagram_free_memory,
+    .has_pending = datagram_has_pending,
+    .deliver_item = datagram_deliver_item,
+    .budget_exhausted = datagram_budget_exhausted,
+    .is_receiving = datagram_is_receiving,
 };
 
 static PyObject *
@@ -196,7 +199,7 @@ static PyMemberDef datagram_members[] = {
     {"_address", T_OBJECT, offsetof(gl_datagram, address), 0, NULL},
     {"_buffer_size", T_PYSSIZET, offsetof(gl_datagram, queued), 0, NULL},
     {"_blocked", T_BOOL, offsetof(gl_datagram, blocked), READONLY, NULL},
-    {"_parcels", T_OBJECT, offsetof(gl_datagram, parcels), 0, NULL},
+    {"_parcels", T_OBJECT, offsetof(gl_datagram, queue), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -222,8 +225,8 @@ static PyType_Spec datagram_spec = {
 
 static const gl_reg_ops datagram_ops = {
     .complete = datagram_complete,
-    .orphan = gl_transport_unregister_on_loop_close,
-    .blocks = gl_transport_blocks_number,
+    .unregister_on_loop_close = gl_transport_unregister_on_loop_close,
+    .blocks_number = gl_transport_blocks_number,
 };
 
 /* Behind gl_stream_init_type. */

@@ -6,7 +6,7 @@
  * the same turn may have closed this transport, paused it, or given it another
  * protocol.  What came for a closing one is dropped, as asyncio drops what it does
  * not read any more.  What came for a paused one, or for one whose protocol has had its
- * share of this turn's time, is held, in order, and delivered by _deliver_held, which
+ * share of this turn's time, is held, in order, and delivered by _deliver_paused_data, which
  * resume_reading or the next iteration calls; receiving goes on behind that.
  *
  * A server hears from the same peers again and again, so the tuples of their
@@ -37,15 +37,15 @@ peers_grow(gl_datagram *d)
     gl_peer *bigger = PyMem_Calloc(PEERS, sizeof(*bigger));
     if (bigger == NULL)
         return;
-    datagram_forget_peers(d);
+    datagram_clear_peers(d);
     d->peers = bigger;
     d->peers_mask = PEERS - 1;
 }
 
 GL_PRIVATE void
-datagram_forget_peers(gl_datagram *d)
+datagram_clear_peers(gl_datagram *d)
 {
-    d->peer_last = NULL;
+    d->last_sender = NULL;
     for (uint32_t i = 0; i <= d->peers_mask; i++)
         Py_CLEAR(d->peers[i].object);
     if (d->peers != d->peers_inline)
@@ -65,7 +65,7 @@ peer_address(const gl_packet *p)
 
 /* The sender's address as an object; new reference. */
 static inline PyObject *
-datagram_peer(gl_datagram *d, const gl_packet *p)
+datagram_find_sender(gl_datagram *d, const gl_packet *p)
 {
     uint32_t len = p->addr_len;
     if (len == 0 || len > sizeof(d->peers->raw))
@@ -84,14 +84,14 @@ datagram_peer(gl_datagram *d, const gl_packet *p)
         peer->len = len;
         memcpy(peer->raw, p->addr, len);
     }
-    d->peer_last = peer;
+    d->last_sender = peer;
     return Py_NewRef(peer->object);
 }
 
 /* ---- delivery ------------------------------------------------------------------------ */
 
 static inline int
-datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
+datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *protocol = Py_NewRef(d->protocol);
     PyObject *args[4] = {NULL, protocol, data, addr};
@@ -102,18 +102,18 @@ datagram_feed(gl_datagram *d, PyObject *data, PyObject *addr)
 }
 
 /* Whether the socket has had its share of this turn: as much time as the iteration had taken
- * before the first datagram of all sockets, at least SHARE_LEAST, and one callback. */
+ * before the first datagram of all sockets, at least SHARE_MIN, and one callback. */
 GL_PRIVATE bool
-datagram_spent(gl_transport *t)
+datagram_budget_exhausted(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
     int64_t now = gl_monotonic_ns();
-    if (d->turn == d->loop->turns)
-        return now >= d->until;
-    d->turn = d->loop->turns;
+    if (d->share_turn == d->loop->turns)
+        return now >= d->share_end;
+    d->share_turn = d->loop->turns;
     if (d->loop->share == 0)
-        d->loop->share = Py_MAX(now - d->loop->shared->now, SHARE_LEAST);
-    d->until = now + d->loop->share;
+        d->loop->share = Py_MAX(now - d->loop->shared->now, SHARE_MIN);
+    d->share_end = now + d->loop->share;
     return false;
 }
 
@@ -121,34 +121,34 @@ datagram_spent(gl_transport *t)
  * the item.  The reactor is silent until it is delivered, which resume_reading sees to
  * after a pause. */
 static int
-datagram_hold(gl_datagram *d, PyObject *item)
+datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 {
-    return gl_transport_hold(&d->base, item, false) < 0 ||
+    return gl_transport_keep_paused_data(&d->base, item, false) < 0 ||
                    (!d->paused && (gl_transport_schedule_delivery(&d->base) < 0 ||
-                                   gl_transport_sync(&d->base) < 0))
+                                   gl_transport_update_interest(&d->base) < 0))
                ? gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport")
                : 0;
 }
 
 static inline bool
-datagram_must_hold(gl_datagram *d)
+datagram_must_wait(gl_datagram *d)
 {
-    return d->paused || d->held != NULL || datagram_spent(&d->base);
+    return d->paused || d->paused_data != NULL || datagram_budget_exhausted(&d->base);
 }
 
 static int
-datagram_came(gl_datagram *d, const gl_completion *c)
+datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 {
     const gl_packet *p = c->ptr;
     PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
-    PyObject *addr = data ? datagram_peer(d, p) : NULL;
+    PyObject *addr = data ? datagram_find_sender(d, p) : NULL;
     int rc;
     if (addr == NULL) {
         rc = gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
-    } else if (datagram_must_hold(d)) {
-        rc = datagram_hold(d, PyTuple_Pack(2, data, addr));
+    } else if (datagram_must_wait(d)) {
+        rc = datagram_keep_paused_data(d, PyTuple_Pack(2, data, addr));
     } else {
-        rc = datagram_feed(d, data, addr);
+        rc = datagram_deliver_packet(d, data, addr);
     }
     Py_XDECREF(data);
     Py_XDECREF(addr);
@@ -156,12 +156,12 @@ datagram_came(gl_datagram *d, const gl_completion *c)
 }
 
 static int
-datagram_error_came(gl_datagram *d, int err)
+datagram_handle_error(gl_datagram *d, int err)
 {
     PyObject *exc = gl_oserror(err);
     return exc == NULL             ? -1
-           : datagram_must_hold(d) ? datagram_hold(d, exc)
-                                   : datagram_tell_error(d, exc);
+           : datagram_must_wait(d) ? datagram_keep_paused_data(d, exc)
+                                   : datagram_report_error(d, exc);
 }
 
 GL_PRIVATE int
@@ -176,10 +176,10 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     if (rc == 0) {
         switch (c->kind) {
         case GL_CMP_DATAGRAM:
-            rc = datagram_came(d, c);
+            rc = datagram_handle_packet(d, c);
             break;
         case GL_CMP_DATAGRAM_ERROR:
-            rc = datagram_error_came(d, c->res);
+            rc = datagram_handle_error(d, c->res);
             break;
         case GL_CMP_READY:
             rc = gl_call_method(owner, G.s__drain, NULL);
@@ -197,10 +197,10 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 
 /* A held item: a datagram with its address, or an error. */
 GL_PRIVATE int
-datagram_deliver(gl_transport *t, PyObject *item)
+datagram_deliver_item(gl_transport *t, PyObject *item)
 {
     gl_datagram *d = (gl_datagram *)t;
     return PyTuple_CheckExact(item)
-               ? datagram_feed(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1))
-               : datagram_tell_error(d, Py_NewRef(item));
+               ? datagram_deliver_packet(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1))
+               : datagram_report_error(d, Py_NewRef(item));
 }

@@ -28,119 +28,119 @@
 
 /* Finds the raw form of an address; false where the socket has to. */
 static inline bool
-datagram_target(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
+datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
-    if (d->peer_last != NULL && d->peer_last->object == addr) {
-        *raw = d->peer_last->raw;
-        *len = d->peer_last->len;
+    if (d->last_sender != NULL && d->last_sender->object == addr) {
+        *raw = d->last_sender->raw;
+        *len = d->last_sender->len;
         return *len > 0;
     }
-    if (d->target != addr) {
-        Py_CLEAR(d->target);
-        if (!gl_address_raw(d->family, addr, d->target_raw, &d->target_len))
+    if (d->last_target != addr) {
+        Py_CLEAR(d->last_target);
+        if (!gl_address_raw(d->family, addr, d->last_target_raw, &d->last_target_len))
             return false;
-        d->target = Py_NewRef(addr); /* nothing of it can change */
+        d->last_target = Py_NewRef(addr); /* nothing of it can change */
     }
-    *raw = d->target_raw;
-    *len = d->target_len;
+    *raw = d->last_target_raw;
+    *len = d->last_target_len;
     return true;
 }
 
-enum gl_sent {
-    GL_SENT,
-    GL_NO_ROOM,
-    GL_TOLD,    /* an OSError is set, which the protocol is to be told */
-    GL_REFUSED, /* the socket has raised for the address: the datagram is dropped and that reported */
-    GL_BROKEN, /* another exception is set, which ends the transport */
+enum send_result {
+    SEND_DONE,
+    SEND_BLOCKED,
+    SEND_FAILED_OS_ERROR, /* an OSError is set, which the protocol is to be told */
+    SEND_FAILED_BAD_ADDRESS, /* the socket has raised for the address: the datagram is dropped and that reported */
+    SEND_FAILED_FATAL, /* another exception is set, which ends the transport */
 };
 
 /* What the exception that is set means, as asyncio sorts them. */
-static enum gl_sent
-sent_exception(void)
+static enum send_result
+classify_send_exception(void)
 {
     if (PyErr_ExceptionMatches(PyExc_BlockingIOError) ||
         PyErr_ExceptionMatches(PyExc_InterruptedError)) {
         PyErr_Clear();
-        return GL_NO_ROOM;
+        return SEND_BLOCKED;
     }
-    return PyErr_ExceptionMatches(PyExc_OSError) ? GL_TOLD : GL_BROKEN;
+    return PyErr_ExceptionMatches(PyExc_OSError) ? SEND_FAILED_OS_ERROR : SEND_FAILED_FATAL;
 }
 
 /* Whether the socket itself knows where to. */
 static inline bool
-by_send(const gl_datagram *d, PyObject *addr)
+destination_is_implied(const gl_datagram *d, PyObject *addr)
 {
-    return d->connected || (d->nameless && addr == Py_None);
+    return d->connected || (d->peer_unnamed && addr == Py_None);
 }
 
-static enum gl_sent
-sent_by_socket(gl_datagram *d, PyObject *data, PyObject *addr)
+static enum send_result
+send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
     if (gl_drop_result(r) == 0)
-        return GL_SENT;
-    enum gl_sent what = sent_exception();
+        return SEND_DONE;
+    enum send_result what = classify_send_exception();
     bool refused = PyErr_ExceptionMatches(PyExc_TypeError) ||
                    PyErr_ExceptionMatches(PyExc_ValueError) ||
                    PyErr_ExceptionMatches(PyExc_OverflowError);
-    return what == GL_BROKEN && refused ? GL_REFUSED : what;
+    return what == SEND_FAILED_FATAL && refused ? SEND_FAILED_BAD_ADDRESS : what;
 }
 
 /* Sends the bytes of a view.  The address is looked up last: __buffer__ and audit hooks
  * may have sent to another, or closed the transport. */
-static enum gl_sent
-sent_by_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *addr)
+static enum send_result
+send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *addr)
 {
     const uint8_t *raw = NULL;
     uint32_t len = 0;
     if (d->lease.number < 0)
-        return GL_SENT;
-    if (!by_send(d, addr) && !datagram_target(d, addr, &raw, &len))
-        return sent_by_socket(d, data, addr);
+        return SEND_DONE;
+    if (!destination_is_implied(d, addr) && !datagram_find_raw_address(d, addr, &raw, &len))
+        return send_by_socket_method(d, data, addr);
     ssize_t n;
     do {
         n = gl_call_sendto(&d->lease, view->buf, (size_t)view->len, SEND_FLAGS, raw, len);
     } while (n < 0 && errno == EINTR);
     gl_count_sent(d->loop, n);
     if (n >= 0)
-        return GL_SENT;
+        return SEND_DONE;
     if (errno == EAGAIN || errno == EWOULDBLOCK)
-        return GL_NO_ROOM;
+        return SEND_BLOCKED;
     gl_set_oserror(errno);
-    return sent_exception();
+    return classify_send_exception();
 }
 
 /* Sends one datagram, now. */
-static enum gl_sent
+static enum send_result
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    if (!by_send(d, addr)) {
+    if (!destination_is_implied(d, addr)) {
         const uint8_t *raw;
         uint32_t len;
-        if (!datagram_target(d, addr, &raw, &len))
-            return sent_by_socket(d, data, addr);
+        if (!datagram_find_raw_address(d, addr, &raw, &len))
+            return send_by_socket_method(d, data, addr);
         PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
         int refused = PySys_Audit("socket.sendto", "OO", sock, addr);
         Py_DECREF(sock);
         if (refused < 0)
-            return sent_exception();
+            return classify_send_exception();
     }
     Py_buffer view = {.obj = NULL};
     if (PyBytes_CheckExact(data)) {
         view.buf = PyBytes_AS_STRING(data);
         view.len = PyBytes_GET_SIZE(data);
     } else if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) {
-        return sent_exception();
+        return classify_send_exception();
     }
-    enum gl_sent what = sent_by_call(d, &view, data, addr);
+    enum send_result what = send_by_system_call(d, &view, data, addr);
     PyBuffer_Release(&view);
     return what;
 }
 
 GL_PRIVATE int
-datagram_tell_error(gl_datagram *d, PyObject *exc)
+datagram_report_error(gl_datagram *d, PyObject *exc)
 {
     PyObject *protocol = Py_XNewRef(d->protocol);
     int rc = exc == NULL ? -1 : 0;
@@ -152,13 +152,13 @@ datagram_tell_error(gl_datagram *d, PyObject *exc)
     return rc;
 }
 
-/* What follows GL_TOLD, GL_REFUSED and GL_BROKEN. */
+/* What follows SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL. */
 static int
-datagram_send_failed(gl_datagram *d, enum gl_sent what)
+datagram_send_failed(gl_datagram *d, enum send_result what)
 {
-    if (what == GL_TOLD)
-        return datagram_tell_error(d, gl_take_exception());
-    if (what == GL_REFUSED)
+    if (what == SEND_FAILED_OS_ERROR)
+        return datagram_report_error(d, gl_take_exception());
+    if (what == SEND_FAILED_BAD_ADDRESS)
         return gl_call_exception_handler(d->loop, "Invalid address of a datagram, which is dropped",
                                          (PyObject *)d, d->protocol);
     return gl_transport_fatal_current(&d->base, "Fatal write error on datagram transport");
@@ -176,12 +176,12 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 /* asyncio looks a host name up in sendto(), and the loop stands still meanwhile: -1 with
  * ValueError for one. */
 static int
-datagram_refuse_look_up(gl_datagram *d, PyObject *addr)
+datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
 {
     const uint8_t *raw;
     uint32_t len;
-    if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None || by_send(d, addr) ||
-        datagram_target(d, addr, &raw, &len))
+    if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None ||
+        destination_is_implied(d, addr) || datagram_find_raw_address(d, addr, &raw, &len))
         return 0;
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
@@ -225,19 +225,19 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
     /* asyncio's own transport raises AttributeError where it is lost and has no
      * remote address. */
     if ((is_ending(d) && remote) || is_lost(d))
-        return gl_late_write(&d->conn_lost, LATE_SEND);
+        return gl_count_late_write(&d->conn_lost, LATE_WRITE_WARNING);
     if (gl_loop_is_foreign(d->loop))
         return gl_loop_check_usable(d->loop);
     if (d->blocked)
         return datagram_enqueue(d, data, addr);
     gl_send_put_off(d->loop);
-    enum gl_sent what = datagram_send(d, data, addr);
-    if (what == GL_SENT)
+    enum send_result what = datagram_send(d, data, addr);
+    if (what == SEND_DONE)
         return 0;
-    if (what != GL_NO_ROOM)
+    if (what != SEND_BLOCKED)
         return datagram_send_failed(d, what);
     d->blocked = true;
-    if (gl_transport_sync(&d->base) == 0)
+    if (gl_transport_update_interest(&d->base) == 0)
         return datagram_enqueue(d, data, addr);
     d->blocked = false;
     return -1;
@@ -247,7 +247,7 @@ GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-        gl_transport_refuse_data((PyObject *)d, data);
+        gl_transport_set_data_error((PyObject *)d, data);
         return NULL;
     }
 #if !GL_SENDS_EMPTY_DATAGRAMS
@@ -262,7 +262,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     if (destination == NULL)
         return NULL;
     /* Python's, so before the state is looked at. */
-    int rc = datagram_refuse_look_up(d, destination);
+    int rc = datagram_check_no_host_name(d, destination);
     if (rc == 0)
         rc = datagram_send_or_queue(d, data, destination, remote);
     Py_DECREF(destination);
@@ -281,8 +281,8 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
         Py_RETURN_TRUE;
     if (gl_loop_check_usable(d->loop) < 0)
         return NULL;
-    enum gl_sent what = datagram_send(d, args[0], args[1]);
-    return what == GL_SENT || what == GL_NO_ROOM ? PyBool_FromLong(what == GL_SENT) : NULL;
+    enum send_result what = datagram_send(d, args[0], args[1]);
+    return what == SEND_DONE || what == SEND_BLOCKED ? PyBool_FromLong(what == SEND_DONE) : NULL;
 }
 
 /* _sent_all(): the queue is empty. */
@@ -292,6 +292,6 @@ datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
     if (is_ending(d))
         Py_RETURN_NONE;
     d->blocked = false;
-    return gl_none_or_null(is_closing(d) ? gl_transport_lost(&d->base, Py_None)
-                                         : gl_transport_sync(&d->base));
+    return gl_none_or_null(is_closing(d) ? gl_transport_connection_lost(&d->base, Py_None)
+                                         : gl_transport_update_interest(&d->base));
 }

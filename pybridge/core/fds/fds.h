@@ -4,7 +4,7 @@
  *   calls.c        the system calls on leased descriptors
  *   lease.c        whose a descriptor is, and until when; lease.h draws it
  *   registry.c     registrations (stream, listener, watch) by id, and what uses an fd
- *   large.c        buffers for large receives
+ *   receive_buffers.c        buffers for large receives
  *
  * gl_reg_ops, by which this room calls those below it:
  *
@@ -65,13 +65,13 @@ GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 /* Notes the user of a number, or forgets `transport` there if it is still noted. */
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
-GL_PRIVATE void gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport);
+GL_PRIVATE void gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport);
 /* Notes that a listener begins on a number. */
 GL_PRIVATE void gl_fd_set_listener(gl_loop *loop, int fd);
 /* Ends the listener of a number, and gives the registry's reference to it; NULL where there is none. */
 GL_PRIVATE PyObject *gl_fd_take_listener(gl_loop *loop, int fd);
 /* Ends the hold on the sockets that were ready in the last turn. */
-GL_PRIVATE void gl_held_release(gl_loop *loop);
+GL_PRIVATE void gl_kept_sockets_release(gl_loop *loop);
 /* Calls `each` for every entry in the table, while it returns 0. */
 typedef int gl_fd_call(gl_fd *f, visitproc visit, void *arg);
 GL_PRIVATE int gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg);
@@ -82,22 +82,22 @@ GL_PRIVATE int gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc 
 /* At close: nobody is told any more; the fds themselves are left to their owners. */
 GL_PRIVATE void gl_registry_clear(gl_loop *loop, gl_fd_call *drop);
 
-/* ---- large.c ----------------------------------------------------------------- */
+/* ---- receive_buffers.c -------------------------------------------------------- */
 
 /* The bytes object of a completion that came in a buffer, cut to its length. */
-GL_PRIVATE PyObject *gl_large_take(gl_loop *loop, const gl_completion *c);
+GL_PRIVATE PyObject *gl_large_detach(gl_loop *loop, const gl_completion *c);
 /* Notes a receive of n bytes. */
-GL_PRIVATE_INLINE void gl_large_note(gl_loop *loop, int64_t n);
+GL_PRIVATE_INLINE void gl_large_record_receive(gl_loop *loop, int64_t n);
 /* Before a turn. Without memory there are fewer buffers, or none. */
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
-GL_PRIVATE void gl_large_drop(gl_loop *loop);
+GL_PRIVATE void gl_large_free(gl_loop *loop);
 /* A bytes object to receive much into; then the n bytes that came, NULL with an exception. */
-GL_PRIVATE PyObject *gl_large_new(gl_loop *loop);
-GL_PRIVATE void gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
+GL_PRIVATE PyObject *gl_large_alloc(gl_loop *loop);
+GL_PRIVATE void gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
 /* GL_SCRATCH_SIZE bytes to receive into, until they are given back; NULL with an exception. */
 #define GL_SCRATCH_SIZE (256 * 1024)
-GL_PRIVATE uint8_t *gl_scratch_take(gl_loop *loop);
-GL_PRIVATE void gl_scratch_give(gl_loop *loop, uint8_t *scratch);
+GL_PRIVATE uint8_t *gl_scratch_acquire(gl_loop *loop);
+GL_PRIVATE void gl_scratch_release(gl_loop *loop, uint8_t *scratch);
 
 /* ---- calls.c and lease.c, at import ------------------------------------------ */
 

@@ -62,7 +62,7 @@ slot_value(PyObject *sock, Py_ssize_t offset)
 
 /* A count that tells of the socket's close(), goloop/_internal/loop/descriptors.py's. */
 static inline bool
-is_users(PyObject *count)
+is_observed_count(PyObject *count)
 {
     return count != NULL && (PyObject *)Py_TYPE(count) == GL_READ(G.lease.users) &&
            PyLong_Check(count);
@@ -73,7 +73,7 @@ is_users(PyObject *count)
 static bool
 slot_add_users(PyObject **slot, long change)
 {
-    if (*slot == NULL || !(PyLong_CheckExact(*slot) || is_users(*slot)))
+    if (*slot == NULL || !(PyLong_CheckExact(*slot) || is_observed_count(*slot)))
         return false;
     int overflow;
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
@@ -100,10 +100,10 @@ socket_add_users(PyObject *sock, long change)
 
 /* Whether a socket's count tells of its close(). */
 static bool
-has_users(PyObject *sock)
+observes_close(PyObject *sock)
 {
     PyObject *count = slot_value(sock, G.lease.io_refs);
-    bool tells = is_users(count);
+    bool tells = is_observed_count(count);
     Py_XDECREF(count);
     return tells;
 }
@@ -116,7 +116,7 @@ is_counted(PyObject *sock)
 }
 
 GL_PRIVATE bool
-gl_socket_count(PyObject *sock)
+gl_socket_add_user(PyObject *sock)
 {
     return is_counted(sock) && socket_add_users(sock, 1);
 }
@@ -143,9 +143,9 @@ socket_release(PyObject *sock)
 /* ---- sockets that somebody waits for ------------------------------------------------ */
 
 GL_PRIVATE int
-gl_socket_notice_close(PyObject *sock)
+gl_socket_observe_close(PyObject *sock)
 {
-    if (!is_counted(sock) || has_users(sock))
+    if (!is_counted(sock) || observes_close(sock))
         return 0;
     PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
     if (users == NULL) {
@@ -169,12 +169,12 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 }
 
 GL_PRIVATE bool
-gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter)
+gl_socket_keep_open(gl_kept_socket *held, PyObject *sock, PyObject *waiter)
 {
-    bool tells = is_counted(sock) && has_users(sock);
-    if (!tells && !gl_socket_count(sock))
+    bool tells = is_counted(sock) && observes_close(sock);
+    if (!tells && !gl_socket_add_user(sock))
         return false;
-    *held = (gl_held){sock, Py_NewRef(waiter), !tells};
+    *held = (gl_kept_socket){sock, Py_NewRef(waiter), !tells};
     return true;
 }
 
@@ -185,7 +185,7 @@ is_closed(PyObject *sock)
 }
 
 GL_PRIVATE void
-gl_socket_let_go(gl_held *held)
+gl_socket_stop_keeping(gl_kept_socket *held)
 {
     if (held->sock != NULL && held->counted)
         socket_release(held->sock);
@@ -197,20 +197,21 @@ gl_socket_let_go(gl_held *held)
 }
 
 GL_PRIVATE void
-gl_held_end(gl_loop *loop, PyObject *waiter)
+gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
     /* They run in the order in which they turned ready, as a rule. */
-    for (uint32_t i = loop->held_first; i < loop->held_len; i++) {
-        gl_held *held = &loop->held[i], gone = {.waiter = waiter, .counted = held->counted};
+    for (uint32_t i = loop->kept_sockets_next; i < loop->kept_sockets_len; i++) {
+        gl_kept_socket *held = &loop->kept_sockets[i],
+                       gone = {.waiter = waiter, .counted = held->counted};
         if (held->waiter != waiter)
             continue;
         held->waiter = NULL;
-        loop->held_first += i == loop->held_first;
+        loop->kept_sockets_next += i == loop->kept_sockets_next;
         if (!is_closed(held->sock)) {
             gone.sock = held->sock;
             held->sock = NULL;
         }
-        gl_socket_let_go(&gone);
+        gl_socket_stop_keeping(&gone);
         return;
     }
 }
@@ -235,7 +236,7 @@ raw_file(PyObject *o)
 /* ---- taking --------------------------------------------------------------------- */
 
 GL_PRIVATE int
-gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
+gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
 {
     gl_lease made = GL_NO_LEASE;
     if (is_socket(owner))
@@ -255,10 +256,10 @@ gl_lease_take(gl_lease *l, PyObject *owner, bool counted)
     else if (*made.word != made.number)
         rc = gl_set_oserror(EBADF);
     if (rc < 0) {
-        gl_lease_return(&made);
+        gl_lease_release(&made);
         return -1;
     }
-    made.counted = counted && is_socket(owner) && gl_socket_count(owner);
+    made.counted = counted && is_socket(owner) && gl_socket_add_user(owner);
     *l = made;
     return 0;
 }
@@ -272,12 +273,12 @@ gl_lease_nonblocking(const gl_lease *l)
 }
 
 GL_PRIVATE void
-gl_lease_found_owner(gl_lease *l, PyObject *owner)
+gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
     l->owner = Py_NewRef(owner);
     if (gl_socket_has(owner, l->number)) {
         l->word = object_number_word(owner);
-        l->counted = gl_socket_count(owner);
+        l->counted = gl_socket_add_user(owner);
     }
 }
 
@@ -297,7 +298,7 @@ gl_lease_duplicate(gl_lease *l)
 
 /* Empties the lease into a local one, for what ends it runs Python. */
 static gl_lease
-lease_out(gl_lease *l)
+lease_move_out(gl_lease *l)
 {
     gl_lease out = *l;
     *l = GL_NO_LEASE;
@@ -310,7 +311,7 @@ lease_out(gl_lease *l)
 GL_PRIVATE int
 gl_lease_close(gl_lease *l)
 {
-    gl_lease out = lease_out(l);
+    gl_lease out = lease_move_out(l);
     if (out.owner == NULL) {
         if (out.number >= 0)
             gl_call_close(out.number);
@@ -324,10 +325,10 @@ gl_lease_close(gl_lease *l)
 }
 
 GL_PRIVATE void
-gl_lease_return(gl_lease *l)
+gl_lease_release(gl_lease *l)
 {
     PyObject *exc = gl_take_exception();
-    gl_lease out = lease_out(l);
+    gl_lease out = lease_move_out(l);
     if (out.counted)
         socket_release(out.owner);
     Py_XDECREF(out.owner);
@@ -336,7 +337,7 @@ gl_lease_return(gl_lease *l)
 
 /* The class, if its instances have -1 behind the head before they are given a number. */
 static PyTypeObject *
-class_with_number(const char *module, const char *name)
+class_if_number_follows_head(const char *module, const char *name)
 {
     PyObject *cls = gl_import_attr(module, name);
     PyObject *empty = cls && PyType_Check(cls)
@@ -359,8 +360,8 @@ gl_lease_init(PyObject *Py_UNUSED(module))
     for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)
         if ((G.lease.buffered[i] = (PyTypeObject *)gl_import_attr("io", names[i])) == NULL)
             return -1;
-    G.lease.socket_base = class_with_number("_socket", "socket");
-    G.lease.file = class_with_number("io", "FileIO");
+    G.lease.socket_base = class_if_number_follows_head("_socket", "socket");
+    G.lease.file = class_if_number_follows_head("io", "FileIO");
     G.lease.io_refs = gl_slot_offset(G.socket_socket, "_io_refs");
     G.lease.closed = gl_slot_offset(G.socket_socket, "_closed");
     if (G.lease.closed < 0)

@@ -16,9 +16,9 @@
  * lease is one of these users: the owner's close() takes effect when the lease ends, so
  * the number stays the connection's for as long as bytes wait for it.
  *
- *   empty --gl_lease_take--> held --gl_lease_close--> empty   the owner is closed
+ *   empty --gl_lease_acquire--> held --gl_lease_close--> empty   the owner is closed
  *                             |
- *                             +----gl_lease_return--> empty   the owner keeps it
+ *                             +----gl_lease_release--> empty   the owner keeps it
  *
  * The reactor gets the address of the word and compares before each of its calls, so
  * the owner must outlive the registration: leave the reactor first, then end the lease.
@@ -62,12 +62,12 @@ gl_lease_word(const gl_lease *l)
 /* A lease of the descriptor that `owner` tells by its fileno(); takes a reference.
  * `counted`: keep a socket open until the lease ends.  -1 with ValueError where there is none,
  * or OSError. */
-GL_PRIVATE int gl_lease_take(gl_lease *l, PyObject *owner, bool counted);
+GL_PRIVATE int gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted);
 /* Makes the descriptor non-blocking.  -1 with OSError. */
 GL_PRIVATE int gl_lease_nonblocking(const gl_lease *l);
 /* A socket object was made over the descriptor of a lease without owner; takes a
  * reference. */
-GL_PRIVATE void gl_lease_found_owner(gl_lease *l, PyObject *owner);
+GL_PRIVATE void gl_lease_set_owner(gl_lease *l, PyObject *owner);
 /* Uses a duplicate from now on.  -1 with OSError. */
 GL_PRIVATE int gl_lease_duplicate(gl_lease *l);
 /* Ends the lease and closes the descriptor, by the owner's close() where there is one;
@@ -75,35 +75,35 @@ GL_PRIVATE int gl_lease_duplicate(gl_lease *l);
 GL_PRIVATE int gl_lease_close(gl_lease *l);
 /* Ends the lease; the owner keeps its descriptor, unless it was closed meanwhile: then it
  * is closed now.  An exception goes to sys.unraisablehook. */
-GL_PRIVATE void gl_lease_return(gl_lease *l);
+GL_PRIVATE void gl_lease_release(gl_lease *l);
 
 /* Whether a socket has just this number now. */
 GL_PRIVATE bool gl_socket_has(PyObject *sock, int number);
 /* The number of a plain socket.socket now; -1 once it is closed. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);
 /* One more of a socket's users; false where it does not count them.  Runs no Python. */
-GL_PRIVATE bool gl_socket_count(PyObject *sock);
+GL_PRIVATE bool gl_socket_add_user(PyObject *sock);
 
 /* A socket that turned ready, and whose waiter has not run yet: its close() takes effect
  * afterwards. */
-typedef struct gl_held {
+typedef struct gl_kept_socket {
     PyObject *sock;   /* owned; NULL: it was let go of */
     PyObject *waiter; /* owned: the waiter's Future; NULL once that runs */
     bool counted;     /* one of its _io_refs is ours; else these tell of its close() */
-} gl_held;
+} gl_kept_socket;
 
 /* Has a socket's close() end what waits for it, where it counts its users.  -1 with an
  * exception. */
-GL_PRIVATE int gl_socket_notice_close(PyObject *sock);
+GL_PRIVATE int gl_socket_observe_close(PyObject *sock);
 /* Whether this object is the count of a socket's users.  `sock` may be NULL. */
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
 /* Holds a socket, whose reference is taken over where this is true. */
-GL_PRIVATE bool gl_socket_hold(gl_held *held, PyObject *sock, PyObject *waiter);
+GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *held, PyObject *sock, PyObject *waiter);
 /* Ends a hold; closes the socket where its owner has closed it meanwhile.  Runs Python then. */
-GL_PRIVATE void gl_socket_let_go(gl_held *held);
+GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *held);
 /* The waiter runs now: a close() from here on is its own, or a thread's, and takes effect at once.
  * Where the socket was closed before, it stays open until the iteration has run what was ready. */
-GL_PRIVATE void gl_held_end(gl_loop *loop, PyObject *waiter);
+GL_PRIVATE void gl_kept_socket_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  *

@@ -96,7 +96,7 @@ gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *tran
 }
 
 GL_PRIVATE void
-gl_fd_forget_transport(gl_loop *loop, int fd, PyObject *transport)
+gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     if (f != NULL && f->transport == transport)
@@ -124,7 +124,7 @@ gl_fd_take_listener(gl_loop *loop, int fd)
         gl_reg *r = &loop->regs[id];
         if (r->kind != GL_REG_LISTENER || r->fd != fd || r->owner == NULL)
             continue;
-        G.reg_ops[GL_REG_LISTENER]->orphan(r->owner);
+        G.reg_ops[GL_REG_LISTENER]->unregister_on_loop_close(r->owner);
         return gl_reg_take(loop, id, r->gen);
     }
     return NULL;
@@ -135,7 +135,7 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     PyObject *transport = NULL;
-    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks(f->transport) ||
+    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks_number(f->transport) ||
         (transport = gl_try_newref(f->transport)) == NULL) /* in its dealloc */
         return 0;
     if (named)
@@ -151,14 +151,14 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 /* ---- sockets that turned ready ------------------------------------------------------- */
 
 GL_PRIVATE void
-gl_held_release(gl_loop *loop)
+gl_kept_sockets_release(gl_loop *loop)
 {
     PyObject *exc = gl_take_exception();
-    while (loop->held_len > 0) {
-        gl_held held = loop->held[--loop->held_len];
-        gl_socket_let_go(&held);
+    while (loop->kept_sockets_len > 0) {
+        gl_kept_socket held = loop->kept_sockets[--loop->kept_sockets_len];
+        gl_socket_stop_keeping(&held);
     }
-    loop->held_first = 0;
+    loop->kept_sockets_next = 0;
     gl_restore_exception(exc);
 }
 
@@ -182,7 +182,7 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 
 /* To a list, which runs no Python: what that did to the table would be missed. */
 static int
-note_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
+append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
     PyObject *transport = f->transport ? gl_try_newref(f->transport) : NULL;
     int rc = transport ? PyList_Append(list, transport) : 0;
@@ -194,7 +194,7 @@ GL_PRIVATE PyObject *
 gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
 {
     PyObject *list = PyList_New(0);
-    if (list != NULL && gl_fds_each(&loop->fds, note_transport, NULL, list) < 0)
+    if (list != NULL && gl_fds_each(&loop->fds, append_transport, NULL, list) < 0)
         Py_CLEAR(list);
     return list;
 }
@@ -207,7 +207,7 @@ gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
     if (loop == NULL || id >= loop->regs_cap || loop->regs[id].owner != owner)
         return false;
     const gl_reg_ops *ops = G.reg_ops[loop->regs[id].kind];
-    return ops != NULL && ops->dormant != NULL && ops->dormant(owner);
+    return ops != NULL && ops->is_dormant != NULL && ops->is_dormant(owner);
 }
 
 GL_PRIVATE int
@@ -218,9 +218,9 @@ gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *ar
         if (owner != NULL && !gl_reg_is_dormant(loop, i, owner))
             Py_VISIT(owner);
     }
-    for (uint32_t i = 0; i < loop->held_len; i++) {
-        Py_VISIT(loop->held[i].sock);
-        Py_VISIT(loop->held[i].waiter);
+    for (uint32_t i = 0; i < loop->kept_sockets_len; i++) {
+        Py_VISIT(loop->kept_sockets[i].sock);
+        Py_VISIT(loop->kept_sockets[i].waiter);
     }
     return gl_fds_each(&loop->fds, watch, visit, arg);
 }
@@ -234,10 +234,10 @@ gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
     loop->regs = NULL;
     loop->regs_cap = 0;
     loop->fds = (gl_fds){NULL, 0};
-    gl_held_release(loop);
-    PyMem_RawFree(loop->held);
-    loop->held = NULL;
-    loop->held_cap = 0;
+    gl_kept_sockets_release(loop);
+    PyMem_RawFree(loop->kept_sockets);
+    loop->kept_sockets = NULL;
+    loop->kept_sockets_cap = 0;
     (void)gl_fds_each(&fds, drop, NULL, NULL);
     for (uint32_t b = 0; b < fds.branches; b++) {
         for (int i = 0; fds.branch[b] != NULL && i < GL_FD_BRANCH; i++)

@@ -92,10 +92,10 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     GL_GUARD(loop);
     gl_loop *g = (gl_loop *)loop;
     gl_lease lease = GL_NO_LEASE;
-    if (gl_lease_take(&lease, sock, false) < 0)
+    if (gl_lease_acquire(&lease, sock, false) < 0)
         return -1;
     if (listener_check(l, g, &lease) < 0) {
-        gl_lease_return(&lease);
+        gl_lease_release(&lease);
         return -1;
     }
     GL_OWNER_LOOP_SET(l, loop);
@@ -103,15 +103,15 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     l->lease = lease;
     l->context = Py_NewRef(context);
     gl_watch left;
-    gl_watch_release(g, lease.number, &left);
+    gl_watch_detach(g, lease.number, &left);
     int err = listener_register(l, g, most, tcp);
-    gl_watch_drop(&left);
+    gl_watch_discard(&left);
     return err != 0 ? gl_set_oserror(err) : 0;
 }
 
 /* Leaves the reactor. Keep a reference. */
 static void
-listener_leave(gl_listener *l)
+listener_unregister(gl_listener *l)
 {
     if (!l->open)
         return;
@@ -122,9 +122,9 @@ listener_leave(gl_listener *l)
 }
 
 static void
-listener_orphan(PyObject *owner)
+listener_unregister_on_loop_close(PyObject *owner)
 {
-    listener_leave((gl_listener *)owner);
+    listener_unregister((gl_listener *)owner);
 }
 
 static PyObject *
@@ -135,7 +135,7 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
     if (gl_loop_check_usable(l->loop) < 0)
         return NULL;
     uint32_t id = l->id, gen = l->gen;
-    listener_leave(l);
+    listener_unregister(l);
     gl_reg_clear(l->loop, id, gen);
     Py_RETURN_NONE;
 }
@@ -144,7 +144,7 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* _take(cls, protocol, server, context): a transport over the fd. */
 static PyObject *
-listener_take(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
+listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 4 || l->number < 0 || !PyContext_CheckExact(args[3])) {
         PyErr_SetString(PyExc_TypeError,
@@ -164,7 +164,7 @@ listener_take(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 
 /* _detach(): the fd, which becomes the caller's. */
 static PyObject *
-listener_detach(gl_listener *l, PyObject *Py_UNUSED(ignored))
+listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
     PyObject *number = PyLong_FromLong(l->number);
     if (number != NULL)
@@ -174,7 +174,7 @@ listener_detach(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* The fd's peer, as far as it came with it. */
 static PyObject *
-listener_peer(gl_listener *l, void *Py_UNUSED(closure))
+listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
     PyObject *name = l->number >= 0 && l->ends->peer_len
                          ? gl_address_object(l->ends->peer, l->ends->peer_len)
@@ -183,7 +183,7 @@ listener_peer(gl_listener *l, void *Py_UNUSED(closure))
 }
 
 static int
-listener_accepted(gl_listener *l, gl_loop *loop, const gl_completion *c)
+listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
     PyObject *context = PyContext_Copy(l->context), *r = NULL;
     l->number = c->res;
@@ -215,7 +215,7 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     int rc = 0;
     if (c->kind == GL_CMP_ACCEPT) {
         GL_PROBE(accept, loop->shared->number, c->res);
-        rc = listener_accepted((gl_listener *)owner, loop, c);
+        rc = listener_handle_accept((gl_listener *)owner, loop, c);
     } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
         loop->counts.accept_failures++;
         rc = gl_drop_result(
@@ -250,7 +250,7 @@ listener_finalize(PyObject *self)
         return;
     PyObject *saved = gl_take_exception();
     uint32_t id = l->id, gen = l->gen;
-    listener_leave(l);
+    listener_unregister(l);
     gl_reg_clear(l->loop, id, gen);
     gl_restore_exception(saved);
 }
@@ -262,7 +262,7 @@ listener_clear(PyObject *self)
     /* The reactor looks into the lease's owner as long as it knows the listener. */
     if (l->open)
         listener_finalize(self);
-    gl_lease_return(&l->lease);
+    gl_lease_release(&l->lease);
     Py_CLEAR(l->context);
     Py_CLEAR(l->loop);
     return 0;
@@ -283,19 +283,19 @@ listener_dealloc(PyObject *self)
 
 static const gl_reg_ops listener_ops = {
     .complete = listener_complete,
-    .orphan = listener_orphan,
+    .unregister_on_loop_close = listener_unregister_on_loop_close,
 };
 
 static PyMethodDef listener_methods[] = {
     {"stop", GL_NOARGS(listener_stop),
      PyDoc_STR("stop($self)\n--\n\nAccept no more; the socket stays open.")},
-    {"_take", GL_FAST(listener_take), NULL},
-    {"_detach", GL_NOARGS(listener_detach), NULL},
+    {"_take", GL_FAST(listener_make_transport), NULL},
+    {"_detach", GL_NOARGS(listener_detach_fd), NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef listener_getset[] = {
-    {"_peer", (getter)listener_peer, NULL, NULL, NULL},
+    {"_peer", (getter)listener_peer_getter, NULL, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -108,16 +108,16 @@ loop_release(gl_loop *self)
         if (owner == NULL)
             continue;
         Py_INCREF(owner);
-        G.reg_ops[self->regs[i].kind]->orphan(owner);
+        G.reg_ops[self->regs[i].kind]->unregister_on_loop_close(owner);
         Py_DECREF(owner);
     }
     dispatch_drop(self);
-    gl_large_drop(self);
+    gl_large_free(self);
     GL_WRITE(self->closed, 1); /* where the collector has come before close() */
     GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
-    gl_registry_clear(self, gl_watch_end);
+    gl_registry_clear(self, gl_watch_free);
     Py_CLEAR(self->current_handle);
     const gl_table *go = self->go;
     GL_WRITE(self->go, NULL);

@@ -318,8 +318,8 @@ iterate(gl_loop *loop)
     }
     if (loop->current_task_stale)
         gl_clear_stale_current_task(loop);
-    if (loop->held_len)
-        gl_held_release(loop);
+    if (loop->kept_sockets_len)
+        gl_kept_sockets_release(loop);
     if (dispatch(loop) < 0)
         return -1;
     gl_ready_trim(&loop->ready);
@@ -373,7 +373,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
         gl_reactor_api(self)->flush(self->reactor);
     }
     /* A socket whose waiter runs in the next run can be closed before. */
-    gl_held_release(self);
+    gl_kept_sockets_release(self);
     return r;
 }
 

@@ -59,7 +59,7 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     gl_counts *sums = arg;
     if (f->transport != NULL && f->kind == GL_REG_STREAM) {
         sums->connections_open++;
-        sums->write_buffer_bytes += G.reg_ops[GL_REG_STREAM]->queued(f->transport);
+        sums->write_buffer_bytes += G.reg_ops[GL_REG_STREAM]->queued_bytes(f->transport);
     }
     return 0;
 }

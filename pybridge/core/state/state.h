@@ -99,18 +99,19 @@ struct gl_loop {
     struct gl_reg *regs;
     uint32_t regs_cap;
     gl_fds fds;
-    struct gl_held *held; /* sockets kept open until their waiters have run [loop] */
-    uint32_t held_len, held_cap;
-    uint32_t held_first;           /* the waiters of those before it have run */
-    PyObject *large[GL_LARGE_MAX]; /* large.c: bytes objects that Go may receive into [loop] */
-    bool large_wanted;             /* [loop] */
-    uint32_t large_idle;           /* turns since one was of use [loop] */
-    uint8_t *scratch;              /* large.c: NULL while somebody has it [GIL] */
-    PyObject *current_handle;      /* what runs now, for debug and diagnostics [GIL] */
-    uint32_t since_poll;           /* iterations since the last turn [loop] */
-    uint64_t last_poll_ticks;      /* [loop] */
-    int64_t timers_at;             /* when a due timer of this turn was handed out, or 0 [loop] */
-    int64_t polled_before;         /* the end of the poll before the last [loop] */
+    struct gl_kept_socket *kept_sockets; /* sockets kept open until their waiters have run [loop] */
+    uint32_t kept_sockets_len, kept_sockets_cap;
+    uint32_t kept_sockets_next; /* the waiters of those before it have run */
+    PyObject
+        *large[GL_LARGE_MAX]; /* receive_buffers.c: bytes objects that Go may receive into [loop] */
+    bool large_wanted;        /* [loop] */
+    uint32_t large_idle;      /* turns since one was of use [loop] */
+    uint8_t *scratch;         /* receive_buffers.c: NULL while somebody has it [GIL] */
+    PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
+    uint32_t since_poll;      /* iterations since the last turn [loop] */
+    uint64_t last_poll_ticks; /* [loop] */
+    int64_t timers_at;        /* when a due timer of this turn was handed out, or 0 [loop] */
+    int64_t polled_before;    /* the end of the poll before the last [loop] */
     int64_t
         share; /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
     gl_counts counts;

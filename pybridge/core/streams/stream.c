@@ -9,7 +9,7 @@
 
 /* server._attach() or server._detach(), which take the transport since 3.13. */
 static int
-stream_tell_server(gl_stream *s, PyObject *server, PyObject *method)
+stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
 {
     PyObject *arg = GL_SERVER_TRACKS_TRANSPORTS ? (PyObject *)s : NULL;
     return gl_call_method(server, method, arg);
@@ -20,7 +20,7 @@ stream_detach_server(gl_stream *s)
 {
     PyObject *server = s->server;
     s->server = NULL;
-    int rc = server && server != Py_None ? stream_tell_server(s, server, G.s__detach) : 0;
+    int rc = server && server != Py_None ? stream_call_server(s, server, G.s__detach) : 0;
     Py_XDECREF(server);
     return rc;
 }
@@ -28,11 +28,11 @@ stream_detach_server(gl_stream *s)
 /* ---- the reactor ------------------------------------------------------------- */
 
 GL_NO_PYTHON static int32_t
-stream_enter(gl_transport *t, int fd)
+stream_register_fd(gl_transport *t, int fd)
 {
     gl_stream *s = (gl_stream *)t;
     uint32_t flags = s->kind == KIND_WRITE_PIPE ? GL_OPEN_WATCH_END : 0;
-    s->io.want = stream_wants(s);
+    s->io.want = stream_interest(s);
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
     s->loop->dirty = 1;
@@ -41,7 +41,7 @@ stream_enter(gl_transport *t, int fd)
 }
 
 static int
-stream_tell(gl_transport *t)
+stream_update_interest(gl_transport *t)
 {
     if (!t->registered)
         return 0; /* _start tells everything */
@@ -53,7 +53,7 @@ stream_tell(gl_transport *t)
 /* What there is to know of a protocol's way to take bytes. */
 typedef struct {
     bool buffered;
-    gl_receive *receive;
+    gl_receive *native_receive;
 } protocol_kind;
 
 /* A class that inherits from neither of asyncio's is asked for its methods: seldom, and so
@@ -80,7 +80,7 @@ protocol_kind_of(PyObject *protocol, protocol_kind *kind)
     if (buffered < 0)
         return -1;
     kind->buffered = buffered;
-    kind->receive =
+    kind->native_receive =
         buffered && G.native_protocol != NULL && PyObject_TypeCheck(protocol, G.native_protocol)
             ? G.native_receive
             : NULL;
@@ -88,32 +88,32 @@ protocol_kind_of(PyObject *protocol, protocol_kind *kind)
 }
 
 GL_NO_PYTHON static void
-stream_note_kind(gl_stream *s, protocol_kind kind)
+stream_set_protocol_kind(gl_stream *s, protocol_kind kind)
 {
     s->buffered = kind.buffered;
-    s->receive = kind.receive;
+    s->native_receive = kind.native_receive;
 }
 
 static int
-stream_changes(gl_transport *t, PyObject *protocol)
+stream_protocol_changed(gl_transport *t, PyObject *protocol)
 {
     gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
     /* Pipes give data to any protocol by data_received, as asyncio's. */
     if (!s->kind && protocol_kind_of(protocol, &kind) < 0)
         return -1;
-    stream_note_kind(s, kind);
+    stream_set_protocol_kind(s, kind);
     return 0;
 }
 
 /* Behind gl_transport_attach_fd. */
 static int
-stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
+stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
 {
     int rc = 0;
     if (server != Py_None) {
         s->server = Py_NewRef(server);
-        if ((rc = stream_tell_server(s, server, G.s__attach)) < 0)
+        if ((rc = stream_call_server(s, server, G.s__attach)) < 0)
             Py_CLEAR(s->server);
     }
     if (rc == 0 && gl_transport_schedule_connection_made(&s->base, waiter) == 0)
@@ -122,7 +122,7 @@ stream_begin(gl_stream *s, PyObject *waiter, PyObject *server)
     if (stream_detach_server(s) < 0)
         PyErr_WriteUnraisable(server);
     gl_restore_exception(exc);
-    return gl_transport_abandon(&s->base);
+    return gl_transport_fail_construction(&s->base);
 }
 
 static bool
@@ -148,7 +148,7 @@ has_short_names(const gl_stream *s)
 }
 
 static int
-stream_note_raw(gl_stream *s, const gl_endpoints *ends)
+stream_store_names(gl_stream *s, const gl_endpoints *ends)
 {
     uint32_t peer = name_length(ends->peer, ends->peer_len);
     uint32_t local = name_length(ends->local, ends->local_len);
@@ -193,18 +193,18 @@ gl_stream_class(PyObject *cls)
 }
 
 static int
-stream_begin_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
-                      PyObject *server)
+stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
+                          PyObject *server)
 {
     protocol_kind kind;
-    if (stream_note_raw(s, ends) < 0 || protocol_kind_of(a->protocol, &kind) < 0 ||
+    if (stream_store_names(s, ends) < 0 || protocol_kind_of(a->protocol, &kind) < 0 ||
         gl_loop_check_usable((gl_loop *)a->loop) < 0)
         return -1;
     if (gl_transport_attach_fd(&s->base, a) < 0)
         return -1;
-    stream_note_kind(s, kind);
-    s->lazy = true;
-    return stream_begin(s, Py_None, server);
+    stream_set_protocol_kind(s, kind);
+    s->lazy_extra = true;
+    return stream_finish_construction(s, Py_None, server);
 }
 
 GL_PRIVATE PyObject *
@@ -222,7 +222,7 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints
                              .context = Py_NewRef(context),
                              .lease = GL_NO_LEASE};
     a.lease.number = fd;
-    int rc = stream_begin_accepted(s, &a, ends, server);
+    int rc = stream_construct_accepted(s, &a, ends, server);
     if (rc < 0) {
         PyObject *exc = gl_take_exception();
         /* A socket object that a hook of the server asked for owns the fd. */
@@ -270,10 +270,10 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&s->base, &a);
     if (rc == 0) {
-        stream_note_kind(s, kind);
+        stream_set_protocol_kind(s, kind);
         s->exposed = (char)exposed;
         s->watch_end = watch_end && s->kind == KIND_WRITE_PIPE;
-        rc = stream_begin(s, a.waiter, server);
+        rc = stream_finish_construction(s, a.waiter, server);
     }
     gl_transport_arguments_clear(&a);
     return rc;
@@ -284,7 +284,7 @@ stream_start(gl_transport *t)
 {
     if (is_closing(t))
         return 0;
-    if ((t->registered ? gl_transport_sync(t) : gl_transport_open(t)) < 0)
+    if ((t->registered ? gl_transport_update_interest(t) : gl_transport_register(t)) < 0)
         return gl_transport_fatal_current(t, "Fatal error on transport");
     return 0;
 }
@@ -297,7 +297,7 @@ pipe_start(gl_transport *t)
     /* A number is missing where somebody has set _pipe to None. */
     if (t->lease.number < 0)
         return 0;
-    return t->registered ? gl_transport_sync(t) : gl_transport_open(t);
+    return t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
 }
 
 /* ---- closing ------------------------------------------------------------------------ */
@@ -305,7 +305,7 @@ pipe_start(gl_transport *t)
 /* What asyncio would have handed to the kernel when it was written goes out still; only
  * what did not fit is dropped.  Returns what ended the stream before, in asyncio. */
 static PyObject *
-stream_send_rest(gl_transport *t)
+stream_flush_before_abort(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     bool untried = stream_queued(s) > 0 && !stream_blocked(s);
@@ -316,20 +316,23 @@ static int
 stream_close(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    if (s->in_lines)
-        return gl_transport_sync(t);
+    if (s->in_writelines)
+        return gl_transport_update_interest(t);
     if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(t, WRITE_FAILED(s));
     if (is_ending(s)) /* it was ended meanwhile */
         return 0;
     if (stream_queued(s) > 0)
-        return gl_transport_sync(t); /* stops reading; connection_lost comes with the last byte */
+        return gl_transport_update_interest(
+            t); /* stops reading; connection_lost comes with the last byte */
     if (s->protocol_paused && !s->loop->closed) {
         /* A flush emptied the queue of a paused protocol and scheduled resume_writing,
          * which may write once more (TLS its close_notify); only then is this the end. */
-        return gl_transport_sync(t) < 0 ? -1 : gl_transport_call_soon(t, G.s__close_if_sent, NULL);
+        return gl_transport_update_interest(t) < 0
+                   ? -1
+                   : gl_transport_call_soon(t, G.s__close_if_sent, NULL);
     }
-    return gl_transport_end(t, Py_None);
+    return gl_transport_schedule_connection_lost(t, Py_None);
 }
 
 GL_PRIVATE PyObject *
@@ -339,21 +342,21 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
      * ends the stream. */
     if (is_flushing(s) && stream_queued(s) == 0 && !s->protocol_paused) {
         gl_transport_unregister(&s->base);
-        if (gl_transport_lost(&s->base, Py_None) < 0)
+        if (gl_transport_connection_lost(&s->base, Py_None) < 0)
             return NULL;
     }
     Py_RETURN_NONE;
 }
 
 static int
-stream_lost(gl_transport *t)
+stream_after_connection_lost(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     PyObject *error = stream_detach_server(s) < 0 ? gl_take_exception() : NULL;
     if (s->empty_waiter != NULL) {
         PyObject *e =
             PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");
-        if (e == NULL || stream_settle_waiter(s, e) < 0)
+        if (e == NULL || stream_resolve_empty_waiter(s, e) < 0)
             Py_XSETREF(error, gl_take_exception());
         Py_XDECREF(e);
     }
@@ -362,7 +365,7 @@ stream_lost(gl_transport *t)
 }
 
 GL_PRIVATE PyObject *
-pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
+pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->loop != NULL && gl_loop_is_foreign(s->loop))
         return gl_none_or_null(gl_loop_check_usable(s->loop));
@@ -370,44 +373,44 @@ pipe_let_go(gl_stream *s, PyObject *Py_UNUSED(ignored))
         s->phase = GL_CLOSING;
     if (s->loop != NULL) {
         gl_transport_unregister(&s->base);
-        gl_fd_forget_transport(s->loop, s->fd_shown, (PyObject *)s);
+        gl_fd_clear_transport(s->loop, s->fd_in_repr, (PyObject *)s);
     }
-    gl_lease_return(&s->lease);
+    gl_lease_release(&s->lease);
     Py_RETURN_NONE;
 }
 
 /* _ignore_end(): a writing end is not watched for the end any more. */
 GL_PRIVATE PyObject *
-pipe_ignore_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
+pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->loop == NULL || is_closing(s))
         Py_RETURN_NONE;
     if (gl_loop_check_usable(s->loop) < 0)
         return NULL;
     s->watch_end = false;
-    return gl_none_or_null(gl_transport_sync(&s->base));
+    return gl_none_or_null(gl_transport_update_interest(&s->base));
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
 #if GL_SERVER_TRACKS_TRANSPORTS
 static int
-stream_finalized(gl_transport *t)
+stream_after_finalize(gl_transport *t)
 {
     return stream_detach_server((gl_stream *)t);
 }
 #else
-#define stream_finalized NULL
+#define stream_after_finalize NULL
 #endif
 
 static void
-stream_drop(gl_transport *t)
+stream_discard_queue_op(gl_transport *t)
 {
-    stream_drop_queue((gl_stream *)t);
+    stream_discard_queue((gl_stream *)t);
 }
 
 static void
-stream_freed(gl_transport *t)
+stream_free_memory(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     stream_free_queue(s);
@@ -435,21 +438,24 @@ stream_clear(PyObject *self)
 }
 
 static bool
-stream_reading(gl_transport *t)
+stream_is_receiving(gl_transport *t)
 {
-    return stream_reading_wanted((gl_stream *)t);
+    return stream_wants_read((gl_stream *)t);
 }
 
 #define STREAM_OPS                                                                                 \
-    .kind = GL_REG_STREAM, .enter = stream_enter, .tell = stream_tell, .close = stream_close,      \
-    .send_rest = stream_send_rest, .drop = stream_drop, .lost = stream_lost,                       \
-    .freed = stream_freed, .holds = stream_holds, .tell_rest = stream_tell_rest,                   \
-    .deliver = stream_deliver, .reading = stream_reading, .changes = stream_changes
+    .kind = GL_REG_STREAM, .register_fd = stream_register_fd,                                      \
+    .update_interest = stream_update_interest, .close = stream_close,                              \
+    .flush_before_abort = stream_flush_before_abort, .discard_queue = stream_discard_queue_op,     \
+    .after_connection_lost = stream_after_connection_lost, .free_memory = stream_free_memory,      \
+    .has_pending = stream_has_pending, .schedule_input_drain = stream_schedule_input_drain,        \
+    .deliver_item = stream_deliver_item, .is_receiving = stream_is_receiving,                      \
+    .protocol_changed = stream_protocol_changed
 
 static const transport_ops socket_ops = {
     STREAM_OPS,
     .start = stream_start,
-    .finalized = stream_finalized,
+    .after_finalize = stream_after_finalize,
 };
 
 static const transport_ops pipe_ops = {
@@ -463,8 +469,8 @@ stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw
 {
     gl_stream *s = (gl_stream *)gl_transport_alloc(type, &socket_ops);
     if (s != NULL) {
-        s->high = HIGH_WATER;
-        s->low = HIGH_WATER / 4;
+        s->high_mark = HIGH_WATER;
+        s->low_mark = HIGH_WATER / 4;
     }
     return (PyObject *)s;
 }

@@ -19,7 +19,7 @@
 #include "streams/streams.h"
 
 /* A BufferedProtocol that gets so much at once has it received into its own buffer. */
-#define DIRECT_MIN (32 * 1024)
+#define LARGE_RECEIVE_MIN (32 * 1024)
 
 /* A piece to be written: bytes that nobody can change, kept alive by owner, which is an
  * exact bytes object. */
@@ -68,27 +68,29 @@ typedef struct gl_stream {
                                   * at once, for they may send or shut down next.  Python's */
     bool buffered;               /* the protocol is a BufferedProtocol */
     bool eof;                    /* write_eof was called */
-    bool shut_behind;            /* ... while bytes were queued: Go shuts down behind them */
-    bool in_lines;               /* writelines() asks an iterator for more: the end waits */
+    bool shutdown_when_sent;     /* ... while bytes were queued: Go shuts down behind them */
+    bool in_writelines;          /* writelines() asks an iterator for more: the end waits */
     bool protocol_paused;        /* pause_writing was called */
-    bool direct;                 /* receiving is done here, when Go says that there is
+    bool receives_large;         /* receiving is done here, when Go says that there is
                                   * something */
-    uint8_t rd_end;              /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
-    char lazy;                   /* extra has not yet all that it could have.  Python's */
+    uint8_t read_end;            /* GL_CMP_EOF or GL_CMP_READ_ERROR once it came */
+    char lazy_extra;             /* extra has not yet all that it could have.  Python's */
     char counted;                /* among its server's connections.  Python's */
     uint8_t peer_len, local_len; /* of the raw names */
-    bool alone;          /* one piece was all that it wrote in the turn in which it wrote last */
-    uint32_t wrote_turn; /* which that was, of those with few streams: see stream_may_send_now */
-    int held_errno;
-    uint32_t late_writes; /* a pipe's _conn_lost of asyncio: writes that came when
-                           * it was closing */
-    uint32_t released;    /* <= io.head */
-    gl_receive *receive;  /* of a BufferedProtocol in C: takes bytes; else NULL */
+    bool
+        single_write_last_turn; /* one piece was all that it wrote in the turn in which it wrote last */
+    uint32_t
+        last_write_turn; /* which that was, of those with few streams: see stream_may_send_now */
+    int paused_errno;
+    uint32_t late_writes;       /* a pipe's _conn_lost of asyncio: writes that came when
+                                 * it was closing */
+    uint32_t released_pieces;   /* <= io.head */
+    gl_receive *native_receive; /* of a BufferedProtocol in C: takes bytes; else NULL */
 
     /* Writing (stream_io.c, stream_write.c). */
-    gl_stream_io io;      /* Go has its address while registered */
-    PyObject **owners;    /* of the pieces in io.iov, owned from `released` on */
-    Py_ssize_t high, low; /* the marks as numbers */
+    gl_stream_io io;                /* Go has its address while registered */
+    PyObject **owners;              /* of the pieces in io.iov, owned from `released` on */
+    Py_ssize_t high_mark, low_mark; /* the marks as numbers */
 
     /* The raw names of an accepted connection: the peer's, then its own. */
     union {
@@ -108,8 +110,8 @@ typedef struct gl_stream {
 GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* Lets go of a pipe, unclosed. */
-GL_PRIVATE PyObject *pipe_let_go(gl_stream *s, PyObject *ignored);
-GL_PRIVATE PyObject *pipe_ignore_end(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *pipe_release_fd(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *pipe_stop_watching_end(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* A name that an accepted connection came with; NULL, perhaps with an exception, where it must be
  * asked. */
@@ -136,7 +138,7 @@ stream_blocked(const gl_stream *s)
 }
 
 GL_PRIVATE void stream_free_queue(gl_stream *s);
-GL_PRIVATE bool stream_reading_wanted(gl_stream *s);
+GL_PRIVATE bool stream_wants_read(gl_stream *s);
 /* Appends pieces, and submits where the reactor knows the stream; takes over the references, on
  * failure too.  -1 with MemoryError. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
@@ -145,14 +147,14 @@ GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
  * transport; -1 where that fails. */
 GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
 /* Whether a failed send may leave something to be received. */
-GL_PRIVATE bool stream_has_rest(const gl_stream *s);
+GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);
 /* Ends the transport for the exception that a send within a call of the program's has set. */
-GL_PRIVATE int stream_send_failed(gl_stream *s);
+GL_PRIVATE int stream_fail_send(gl_stream *s);
 /* Lets go of what Go has sent, and of everything. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
-GL_PRIVATE void stream_drop_queue(gl_stream *s);
+GL_PRIVATE void stream_discard_queue(gl_stream *s);
 /* What the stream wants by its state: GL_WANT_. */
-GL_PRIVATE uint32_t stream_wants(gl_stream *s);
+GL_PRIVATE uint32_t stream_interest(gl_stream *s);
 /* Brings the record of a registered stream up to date, and has the reactor look at it in the
  * next turn where there is something new.  Not during a turn. */
 GL_PRIVATE int stream_submit(gl_stream *s);
@@ -161,9 +163,9 @@ GL_PRIVATE int stream_submit(gl_stream *s);
 GL_PRIVATE int stream_flush_now(gl_stream *s);
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
 /* gl_reg_ops. */
-GL_PRIVATE size_t stream_queued_bytes(PyObject *transport);
+GL_PRIVATE size_t stream_get_queued_bytes(PyObject *transport);
 /* Only by what C writes: Go may be at work while another thread collects. */
-GL_PRIVATE bool stream_dormant(PyObject *transport);
+GL_PRIVATE bool stream_is_dormant(PyObject *transport);
 /* Before other code sees the socket, or ends the process. */
 GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
@@ -182,15 +184,15 @@ GL_PRIVATE PyObject *stream_maybe_resume_method(gl_stream *s, PyObject *ignored)
  * NULL for the low mark. */
 GL_PRIVATE PyObject *stream_mark_getter(gl_stream *s, void *high);
 GL_PRIVATE int stream_mark_setter(gl_stream *s, PyObject *mark, void *high);
-GL_PRIVATE int stream_wrote(gl_stream *s);
+GL_PRIVATE int stream_handle_wrote(gl_stream *s);
 /* Whoever waits for the empty queue learns that it is, or with an exception that its bytes
  * will never leave. */
-GL_PRIVATE int stream_settle_waiter(gl_stream *s, PyObject *exc);
+GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
-GL_PRIVATE bool stream_holds(gl_transport *t);
-GL_PRIVATE int stream_deliver(gl_transport *t, PyObject *item);
+GL_PRIVATE bool stream_has_pending(gl_transport *t);
+GL_PRIVATE int stream_deliver_item(gl_transport *t, PyObject *item);
 GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
-GL_PRIVATE int stream_tell_rest(gl_transport *t, PyObject *exc);
-GL_PRIVATE PyObject *stream_tell_rest_method(gl_stream *s, PyObject *exc);
+GL_PRIVATE int stream_schedule_input_drain(gl_transport *t, PyObject *exc);
+GL_PRIVATE PyObject *stream_drain_input_method(gl_stream *s, PyObject *exc);

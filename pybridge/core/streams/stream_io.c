@@ -36,10 +36,10 @@ GL_NO_PYTHON static void
 queue_release_sent(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
-    while (s->released < io->head)
-        Py_DECREF(s->owners[s->released++]); /* lint: allow check-commit: exact bytes */
+    while (s->released_pieces < io->head)
+        Py_DECREF(s->owners[s->released_pieces++]); /* lint: allow check-commit: exact bytes */
     if (io->head == io->tail) {
-        io->head = io->tail = s->released = 0;
+        io->head = io->tail = s->released_pieces = 0;
         if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
             stream_free_queue(s);
     }
@@ -54,7 +54,7 @@ stream_release_sent(gl_stream *s)
 }
 
 GL_NO_PYTHON GL_PRIVATE void
-stream_drop_queue(gl_stream *s)
+stream_discard_queue(gl_stream *s)
 {
     gl_shared_lock(s->loop);
     s->io.head = s->io.tail;
@@ -94,7 +94,7 @@ queue_make_room(gl_stream *s)
     io->iov = iov;
     io->cap = cap;
     io->tail = n;
-    io->head = s->released = 0;
+    io->head = s->released_pieces = 0;
     s->owners = owners;
     return 0;
 }
@@ -114,19 +114,19 @@ queue_append(gl_stream *s, gl_piece piece)
 }
 
 GL_PRIVATE bool
-stream_has_rest(const gl_stream *s)
+stream_can_drain_input(const gl_stream *s)
 {
-    return s->kind == KIND_SOCKET && s->phase <= GL_OPEN && !s->paused && !s->rd_end &&
+    return s->kind == KIND_SOCKET && s->phase <= GL_OPEN && !s->paused && !s->read_end &&
            s->protocol != NULL;
 }
 
 GL_PRIVATE int
-stream_send_failed(gl_stream *s)
+stream_fail_send(gl_stream *s)
 {
-    s->rest = stream_has_rest(s);
+    s->drains_input = stream_can_drain_input(s);
     int rc = gl_transport_fatal_current(&s->base, WRITE_FAILED(s));
     if (!is_ending(s))
-        s->rest = false;
+        s->drains_input = false;
     return rc;
 }
 
@@ -139,7 +139,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     bool tried = false;
     gl_send_put_off(s->loop);
     gl_shared_lock(s->loop); /* the monitor may be sending for others */
-    uint32_t others = stream_wants(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
+    uint32_t others = stream_interest(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
         size_t size = (size_t)Py_MIN(c->len, GL_SEND_MOST);
         n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -156,32 +156,33 @@ stream_try_send(gl_stream *s, gl_piece *c)
     if (err == 0 || err == EAGAIN || err == EINTR)
         return tried;
     gl_set_oserror(err);
-    return stream_send_failed(s);
+    return stream_fail_send(s);
 }
 
 /* ---- the way to Go -------------------------------------------------------------- */
 
 static inline bool
-stream_go_ready(gl_stream *s)
+stream_can_call_go(gl_stream *s)
 {
     gl_loop *loop = s->loop;
     return loop != NULL && loop->go != NULL && !gl_loop_is_foreign(loop);
 }
 
 GL_PRIVATE bool
-stream_reading_wanted(gl_stream *s)
+stream_wants_read(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
-        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->rd_end;
-    return s->phase == GL_OPEN && !s->paused && !s->rd_end && s->held == NULL && !s->held_end;
+        return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->read_end;
+    return s->phase == GL_OPEN && !s->paused && !s->read_end && s->paused_data == NULL &&
+           !s->paused_end;
 }
 
 GL_NO_PYTHON GL_PRIVATE uint32_t
-stream_wants(gl_stream *s)
+stream_interest(gl_stream *s)
 {
-    return (stream_reading_wanted(s) ? GL_WANT_READ : 0) |
-           (s->shut_behind && !s->in_lines ? GL_WANT_SHUT : 0) | (s->direct ? GL_WANT_DIRECT : 0) |
-           (s->kind ? 0 : GL_WANT_FEW) |
+    return (stream_wants_read(s) ? GL_WANT_READ : 0) |
+           (s->shutdown_when_sent && !s->in_writelines ? GL_WANT_SHUT : 0) |
+           (s->receives_large ? GL_WANT_DIRECT : 0) | (s->kind ? 0 : GL_WANT_FEW) |
            (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 
@@ -190,7 +191,7 @@ static int
 submit(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
-    uint32_t want = stream_wants(s);
+    uint32_t want = stream_interest(s);
     const int32_t *owner = gl_lease_word(&s->lease);
     bool untried = io->head < io->tail && !stream_blocked(s);
     if (!untried && want == io->want && owner == io->owner)
@@ -230,13 +231,13 @@ stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 GL_PRIVATE int
 stream_flush_now(gl_stream *s)
 {
-    if (!stream_go_ready(s))
+    if (!stream_can_call_go(s))
         return 0;
     gl_loop *loop = s->loop;
-    if ((s->registered ? stream_submit(s) : gl_transport_open(&s->base)) < 0)
+    if ((s->registered ? stream_submit(s) : gl_transport_register(&s->base)) < 0)
         return -1;
     /* What stream_open() has taken from a watch of the number may have run Python. */
-    if (!stream_go_ready(s) || !s->registered)
+    if (!stream_can_call_go(s) || !s->registered)
         return 0;
     int32_t rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0) {
@@ -245,22 +246,22 @@ stream_flush_now(gl_stream *s)
     }
     stream_release_sent(s);
     /* asyncio resumes the protocol from the loop, never from within write(). */
-    if (s->protocol_paused && stream_queued(s) <= s->low && !is_ending(s))
+    if (s->protocol_paused && stream_queued(s) <= s->low_mark && !is_ending(s))
         return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
     return 0;
 }
 
 GL_PRIVATE size_t
-stream_queued_bytes(PyObject *transport)
+stream_get_queued_bytes(PyObject *transport)
 {
     return (size_t)stream_queued((gl_stream *)transport);
 }
 
 GL_PRIVATE bool
-stream_dormant(PyObject *transport)
+stream_is_dormant(PyObject *transport)
 {
     gl_stream *s = (gl_stream *)transport;
-    return s->phase == GL_OPEN && !stream_reading_wanted(s) && s->io.tail == 0 &&
+    return s->phase == GL_OPEN && !stream_wants_read(s) && s->io.tail == 0 &&
            s->empty_waiter == NULL;
 }
 

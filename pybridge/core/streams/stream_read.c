@@ -8,9 +8,9 @@
  * drops what it does not read any more.  What was received for a paused one is
  * held, in order:
  *
- *      held[0] held[1] ...  held_end (EOF or an error)
+ *      held[0] held[1] ...  paused_end (EOF or an error)
  *
- * and delivered by _deliver_held, which resume_reading schedules.  While anything
+ * and delivered by _deliver_paused_data, which resume_reading schedules.  While anything
  * is held the reactor is not told to read on, so nothing newer can overtake it but
  * what the same turn brought, and that is appended.
  */
@@ -74,7 +74,7 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 /* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
  * the transport was closed for an error. */
 static int
-stream_feed_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
+stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
 {
     Py_buffer view;
     *done = 0;
@@ -94,18 +94,18 @@ stream_feed_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *don
 /* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
  * a pause, or an exception that leaves the loop, prevents goes to the front of held. */
 static int
-stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
+stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
     Py_ssize_t pos = 0;
     int rc = 0;
     while (pos < n && rc == 0) {
-        if (is_deaf(s) || s->protocol == NULL)
+        if (discards_received(s) || s->protocol == NULL)
             return 0;
         if (s->paused)
             break;
-        if (s->receive != NULL) {
+        if (s->native_receive != NULL) {
             PyObject *protocol = Py_NewRef(s->protocol);
-            rc = s->receive(protocol, data + pos, n - pos);
+            rc = s->native_receive(protocol, data + pos, n - pos);
             Py_DECREF(protocol);
             if (rc < 0)
                 rc = gl_transport_fatal_current(
@@ -113,7 +113,7 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             pos = n;
         } else if (s->buffered) {
             Py_ssize_t done;
-            rc = stream_feed_buffer(s, data + pos, n - pos, &done);
+            rc = stream_copy_to_protocol_buffer(s, data + pos, n - pos, &done);
             if (rc == 0 && done == 0)
                 return 0;
             pos += done;
@@ -134,9 +134,10 @@ stream_feed(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
             pos = n;
         }
     }
-    if (pos < n && !is_deaf(s)) {
+    if (pos < n && !discards_received(s)) {
         PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-        if (gl_transport_hold(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos), true) < 0 ||
+        if (gl_transport_keep_paused_data(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos),
+                                          true) < 0 ||
             (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
             if (exc != NULL)
                 PyErr_Clear();
@@ -194,7 +195,7 @@ pipe_ended(gl_stream *s)
 }
 
 static int
-stream_feed_eof(gl_stream *s)
+stream_deliver_eof(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
         return 0; /* it came before the end was left to a reader */
@@ -215,12 +216,12 @@ stream_feed_eof(gl_stream *s)
     if (keep_open < 0)
         return -1;
     /* asyncio stops reading now, also where eof_received() has resumed it. */
-    s->held_end = 0;
+    s->paused_end = 0;
     return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
 }
 
 static int
-stream_feed_error(gl_stream *s, int err)
+stream_deliver_read_error(gl_stream *s, int err)
 {
     if (is_closing(s))
         return 0;
@@ -233,9 +234,10 @@ stream_feed_error(gl_stream *s, int err)
 }
 
 static int
-stream_feed_end(gl_stream *s, uint8_t end)
+stream_deliver_end(gl_stream *s, uint8_t end)
 {
-    return end == GL_CMP_EOF ? stream_feed_eof(s) : stream_feed_error(s, s->held_errno);
+    return end == GL_CMP_EOF ? stream_deliver_eof(s)
+                             : stream_deliver_read_error(s, s->paused_errno);
 }
 
 /* ---- receiving directly ----------------------------------------------------------------
@@ -248,14 +250,14 @@ stream_feed_end(gl_stream *s, uint8_t end)
 
 /* Go, which stops by itself where it meets the end, has not met it. */
 static int
-stream_direct_end(gl_stream *s)
+stream_handle_recv_eof(gl_stream *s)
 {
-    s->rd_end = GL_CMP_EOF;
+    s->read_end = GL_CMP_EOF;
     if (s->registered && stream_submit(s) < 0) {
-        s->rd_end = 0;
+        s->read_end = 0;
         return -1;
     }
-    return stream_feed_eof(s);
+    return stream_deliver_eof(s);
 }
 
 /* Receives, and counts that; what recv(2) gives, with errno in *err. */
@@ -271,21 +273,21 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 
 /* What a receive of n came to: 1 where bytes have come; else 0 or -1, and it is dealt with. */
 static int
-stream_direct_outcome(gl_stream *s, ssize_t n, int err)
+stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
     if (n < 0)
-        return err == EAGAIN || err == EINTR ? 0 : stream_feed_error(s, err);
+        return err == EAGAIN || err == EINTR ? 0 : stream_deliver_read_error(s, err);
     if (n == 0)
-        return stream_direct_end(s);
-    gl_large_note(s->loop, n);
-    s->direct = n >= DIRECT_MIN;
+        return stream_handle_recv_eof(s);
+    gl_large_record_receive(s->loop, n);
+    s->receives_large = n >= LARGE_RECEIVE_MIN;
     if (s->registered && stream_submit(s) < 0)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     return 1;
 }
 
 static int
-stream_feed_direct_buffer(gl_stream *s)
+stream_receive_into_protocol_buffer(gl_stream *s)
 {
     Py_buffer view;
     int rc = stream_get_buffer(s, &view);
@@ -298,76 +300,76 @@ stream_feed_direct_buffer(gl_stream *s)
     PyBuffer_Release(&view); /* lint: allow check-commit: looked at again */
     if (s->protocol == NULL)
         return 0;
-    rc = stream_direct_outcome(s, n, err);
+    rc = stream_handle_recv_result(s, n, err);
     return rc <= 0 ? rc : stream_buffer_updated(s, n);
 }
 
 static int
-stream_feed_direct_bytes(gl_stream *s)
+stream_receive_into_bytes(gl_stream *s)
 {
-    PyObject *bytes = gl_large_new(s->loop);
+    PyObject *bytes = gl_large_alloc(s->loop);
     if (bytes == NULL)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     int err;
     ssize_t n = stream_recv(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &err);
-    gl_large_cut(s->loop, &bytes, n);
-    int rc = stream_direct_outcome(s, n, err);
+    gl_large_truncate(s->loop, &bytes, n);
+    int rc = stream_handle_recv_result(s, n, err);
     if (rc > 0)
-        rc = bytes ? stream_feed(s, PyBytes_AS_STRING(bytes), n, bytes)
+        rc = bytes ? stream_deliver_bytes(s, PyBytes_AS_STRING(bytes), n, bytes)
                    : gl_transport_fatal_current(&s->base, READ_FAILED(s));
     Py_XDECREF(bytes);
     return rc;
 }
 
 static int
-stream_feed_scratch(gl_stream *s)
+stream_receive_into_scratch(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    uint8_t *scratch = gl_scratch_take(loop);
+    uint8_t *scratch = gl_scratch_acquire(loop);
     if (scratch == NULL)
         return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     int err;
     ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
-    int rc = stream_direct_outcome(s, n, err);
+    int rc = stream_handle_recv_result(s, n, err);
     if (rc > 0)
-        rc = stream_feed(s, (const char *)scratch, n, NULL);
-    gl_scratch_give(loop, scratch);
+        rc = stream_deliver_bytes(s, (const char *)scratch, n, NULL);
+    gl_scratch_release(loop, scratch);
     return rc;
 }
 
 static int
-stream_readable(gl_stream *s)
+stream_handle_readable(gl_stream *s)
 {
     /* The poller tells it again.  Where a send has failed Go tells of that next, and then all
-     * that the kernel has is received (stream_receive_rest). */
-    if (is_closing(s) || s->protocol == NULL || s->paused || s->held != NULL || s->held_end ||
-        __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
+     * that the kernel has is received (stream_drain_input). */
+    if (is_closing(s) || s->protocol == NULL || s->paused || s->paused_data != NULL ||
+        s->paused_end || __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
         return 0;
-    return s->buffered && s->receive == NULL ? stream_feed_direct_buffer(s)
-           : s->direct                       ? stream_feed_direct_bytes(s)
-                                             : stream_feed_scratch(s);
+    return s->buffered && s->native_receive == NULL ? stream_receive_into_protocol_buffer(s)
+           : s->receives_large                      ? stream_receive_into_bytes(s)
+                                                    : stream_receive_into_scratch(s);
 }
 
 GL_PRIVATE int
-stream_deliver(gl_transport *t, PyObject *item)
+stream_deliver_item(gl_transport *t, PyObject *item)
 {
     gl_stream *s = (gl_stream *)t;
     if (item != NULL)
-        return stream_feed(s, PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item), item);
-    uint8_t end = s->held_end;
-    s->held_end = 0;
-    return stream_feed_end(s, end);
+        return stream_deliver_bytes(s, PyBytes_AS_STRING(item), PyBytes_GET_SIZE(item), item);
+    uint8_t end = s->paused_end;
+    s->paused_end = 0;
+    return stream_deliver_end(s, end);
 }
 
 /* A socket at its end stays readable: asyncio tells whoever reads again of the EOF once
  * more, and start_tls relies on it. */
 GL_PRIVATE bool
-stream_holds(gl_transport *t)
+stream_has_pending(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    if (s->rd_end == GL_CMP_EOF)
-        s->held_end = GL_CMP_EOF;
-    return s->held != NULL || s->held_end;
+    if (s->read_end == GL_CMP_EOF)
+        s->paused_end = GL_CMP_EOF;
+    return s->paused_data != NULL || s->paused_end;
 }
 
 /* ---- behind a failed send ----------------------------------------------------------------
@@ -380,20 +382,20 @@ stream_holds(gl_transport *t)
  */
 
 /* Receives so often at most: a peer that has shut down its reading side alone may send on. */
-#define REST_RECEIVES 64
+#define DRAIN_RECEIVES_MAX 64
 
 /* Receives once: 1 where bytes have come and went to the protocol, 0, or -1. */
 static int
-stream_feed_rest(gl_stream *s)
+stream_drain_once(gl_stream *s)
 {
     gl_loop *loop = s->loop;
-    uint8_t *scratch = gl_scratch_take(loop);
+    uint8_t *scratch = gl_scratch_acquire(loop);
     if (scratch == NULL)
         return -1;
     int err;
     ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
-    int rc = n > 0 ? stream_feed(s, (const char *)scratch, n, NULL) : 0;
-    gl_scratch_give(loop, scratch);
+    int rc = n > 0 ? stream_deliver_bytes(s, (const char *)scratch, n, NULL) : 0;
+    gl_scratch_release(loop, scratch);
     if (rc < 0)
         return -1;
     return n > 0;
@@ -402,14 +404,14 @@ stream_feed_rest(gl_stream *s)
 /* Gives the protocol what was received and what the kernel still has, until it pauses or closes;
  * how many receives brought something. */
 static int
-stream_receive_rest(gl_stream *s)
+stream_drain_input(gl_stream *s)
 {
-    int rc = gl_transport_deliver_held(&s->base);
+    int rc = gl_transport_deliver_paused_data(&s->base);
     int received = 0;
     bool more = rc == 0;
-    while (more && received < REST_RECEIVES && !s->paused && !is_deaf(s) && s->protocol != NULL &&
-           !gl_loop_is_foreign(s->loop)) {
-        rc = stream_feed_rest(s);
+    while (more && received < DRAIN_RECEIVES_MAX && !s->paused && !discards_received(s) &&
+           s->protocol != NULL && !gl_loop_is_foreign(s->loop)) {
+        rc = stream_drain_once(s);
         more = rc > 0;
         received += more;
     }
@@ -418,7 +420,7 @@ stream_receive_rest(gl_stream *s)
 
 /* Whether something that Go has received for it waits among this turn's completions. */
 static bool
-stream_awaits_data(const gl_stream *s)
+stream_has_data_completion(const gl_stream *s)
 {
     const gl_shared *sh = s->loop->shared;
     if (!s->registered || sh == NULL)
@@ -432,38 +434,38 @@ stream_awaits_data(const gl_stream *s)
 }
 
 GL_PRIVATE int
-stream_tell_rest(gl_transport *t, PyObject *exc)
+stream_schedule_input_drain(gl_transport *t, PyObject *exc)
 {
     gl_stream *s = (gl_stream *)t;
-    if (stream_awaits_data(s)) {
-        stream_drop_queue(s);
+    if (stream_has_data_completion(s)) {
+        stream_discard_queue(s);
         if (stream_submit(s) < 0)
             return -1;
     } else {
         /* What is held stays; the queue and the registration go. */
         gl_transport_unregister(t);
     }
-    return gl_transport_call_soon(t, G.s__tell_rest, exc);
+    return gl_transport_call_soon(t, G.s__drain_input, exc);
 }
 
-/* _tell_rest(exc) */
+/* _drain_input(exc) */
 GL_PRIVATE PyObject *
-stream_tell_rest_method(gl_stream *s, PyObject *exc)
+stream_drain_input_method(gl_stream *s, PyObject *exc)
 {
     if (is_lost(s))
         Py_RETURN_NONE;
-    bool waits = s->rest && (s->delivering || stream_awaits_data(s));
+    bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
     if (waits)
-        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__tell_rest, exc));
-    int received = s->rest ? stream_receive_rest(s) : 0;
-    s->rest = false;
+        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__drain_input, exc));
+    int received = s->drains_input ? stream_drain_input(s) : 0;
+    s->drains_input = false;
     PyObject *raised = received < 0 ? gl_take_exception() : NULL;
     int rc = 0;
     if (!is_lost(s) && received == 0) {
-        rc = gl_transport_lost(&s->base, exc);
+        rc = gl_transport_connection_lost(&s->base, exc);
     } else if (!is_lost(s)) {
         /* In an iteration of its own: a task that the last bytes have woken runs before. */
-        gl_transport_drop_held(&s->base);
+        gl_transport_discard_paused_data(&s->base);
         gl_transport_unregister(&s->base);
         rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
     }
@@ -477,16 +479,16 @@ stream_tell_rest_method(gl_stream *s, PyObject *exc)
 }
 
 static int
-stream_end_unsent(gl_stream *s, int err)
+stream_fail_unsent(gl_stream *s, int err)
 {
-    stream_drop_queue(s); /* Go does not look at it any more */
-    s->late_writes++;     /* asyncio's pipes count the failed one too */
+    stream_discard_queue(s); /* Go does not look at it any more */
+    s->late_writes++;        /* asyncio's pipes count the failed one too */
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
         return -1;
     int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
     if (rc == 0)
-        rc = stream_settle_waiter(s, exc);
+        rc = stream_resolve_empty_waiter(s, exc);
     Py_DECREF(exc);
     return rc;
 }
@@ -494,14 +496,14 @@ stream_end_unsent(gl_stream *s, int err)
 /* Delivers the bytes that the kernel has received, and reports the error after them.  Where the
  * protocol pauses reading, the rest is dropped, as in asyncio. */
 static int
-stream_write_failed(gl_stream *s, int err)
+stream_handle_write_error(gl_stream *s, int err)
 {
     if (is_ending(s))
         return 0;
     PyObject *raised = NULL;
-    if (stream_has_rest(s) && stream_receive_rest(s) < 0)
+    if (stream_can_drain_input(s) && stream_drain_input(s) < 0)
         raised = gl_take_exception();
-    int rc = is_ending(s) ? 0 : stream_end_unsent(s, err);
+    int rc = is_ending(s) ? 0 : stream_fail_unsent(s, err);
     if (raised == NULL)
         return rc;
     if (rc < 0)
@@ -513,41 +515,41 @@ stream_write_failed(gl_stream *s, int err)
 /* ---- completions ------------------------------------------------------------------------------ */
 
 static int
-stream_received(gl_stream *s, const gl_completion *c)
+stream_handle_data(gl_stream *s, const gl_completion *c)
 {
-    if (is_deaf(s) || s->protocol == NULL)
+    if (discards_received(s) || s->protocol == NULL)
         return 0;
-    gl_large_note(s->loop, c->arg);
-    if (s->paused || s->held != NULL || s->held_end) {
+    gl_large_record_receive(s->loop, c->arg);
+    if (s->paused || s->paused_data != NULL || s->paused_end) {
         PyObject *bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
-        if (gl_transport_hold(&s->base, bytes, false) < 0)
+        if (gl_transport_keep_paused_data(&s->base, bytes, false) < 0)
             return gl_transport_fatal_current(&s->base, READ_FAILED(s));
         return 0;
     }
     bool lent = c->res > 0 && !s->buffered;
-    PyObject *whole = lent ? gl_large_take(s->loop, c) : NULL;
+    PyObject *whole = lent ? gl_large_detach(s->loop, c) : NULL;
     int rc = lent && whole == NULL ? gl_transport_fatal_current(&s->base, READ_FAILED(s))
-                                   : stream_feed(s, c->ptr, (Py_ssize_t)c->arg, whole);
+                                   : stream_deliver_bytes(s, c->ptr, (Py_ssize_t)c->arg, whole);
     Py_XDECREF(whole);
-    if (rc == 0 && c->arg >= DIRECT_MIN && !s->kind && s->protocol != NULL) {
-        s->direct = true;
+    if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
+        s->receives_large = true;
         rc = s->registered ? stream_submit(s) : 0;
     }
     return rc;
 }
 
 static int
-stream_ended(gl_stream *s, const gl_completion *c)
+stream_handle_read_end(gl_stream *s, const gl_completion *c)
 {
-    s->rd_end = (uint8_t)c->kind;
+    s->read_end = (uint8_t)c->kind;
     if ((is_closing(s) && s->kind != KIND_WRITE_PIPE) || s->protocol == NULL)
         return 0;
-    s->held_errno = c->res;
-    if (s->paused || s->held != NULL) {
-        s->held_end = (uint8_t)c->kind;
+    s->paused_errno = c->res;
+    if (s->paused || s->paused_data != NULL) {
+        s->paused_end = (uint8_t)c->kind;
         return 0;
     }
-    return stream_feed_end(s, (uint8_t)c->kind);
+    return stream_deliver_end(s, (uint8_t)c->kind);
 }
 
 GL_PRIVATE int
@@ -559,20 +561,20 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     int rc = 0;
     switch (c->kind) {
     case GL_CMP_DATA:
-        rc = stream_received(s, c);
+        rc = stream_handle_data(s, c);
         break;
     case GL_CMP_EOF:
     case GL_CMP_READ_ERROR:
-        rc = stream_ended(s, c);
+        rc = stream_handle_read_end(s, c);
         break;
     case GL_CMP_READY:
-        rc = stream_readable(s);
+        rc = stream_handle_readable(s);
         break;
     case GL_CMP_WROTE:
-        rc = stream_wrote(s);
+        rc = stream_handle_wrote(s);
         break;
     case GL_CMP_WRITE_ERROR:
-        rc = stream_write_failed(s, c->res);
+        rc = stream_handle_write_error(s, c->res);
         break;
     default:
         break;

@@ -44,10 +44,10 @@ stream_adopt(gl_stream *s, PyObject *sock)
         return NULL;
     if (s->lease.owner != NULL || s->lease.number != number)
         Py_RETURN_FALSE;
-    gl_lease_found_owner(&s->lease, sock);
+    gl_lease_set_owner(&s->lease, sock);
     /* From now on Go compares, too.  Without memory the count of users still keeps the socket
      * open. */
-    if (s->registered && !gl_loop_is_foreign(s->loop) && gl_transport_sync(&s->base) < 0)
+    if (s->registered && !gl_loop_is_foreign(s->loop) && gl_transport_update_interest(&s->base) < 0)
         PyErr_Clear();
     Py_RETURN_TRUE;
 }
@@ -84,13 +84,13 @@ GL_TAKES_NONE(queued_checked, stream_get_write_buffer_size, "get_write_buffer_si
 GL_TAKES_NONE(write_eof_checked, stream_write_eof, "write_eof")
 
 static PyMethodDef read_pipe_methods[] = {
-    {"_let_go", GL_NOARGS(pipe_let_go), NULL},
+    {"_let_go", GL_NOARGS(pipe_release_fd), NULL},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMethodDef stream_methods[] = {
-    {"_let_go", GL_NOARGS(pipe_let_go), NULL},
-    {"_ignore_end", GL_NOARGS(pipe_ignore_end), NULL},
+    {"_let_go", GL_NOARGS(pipe_release_fd), NULL},
+    {"_ignore_end", GL_NOARGS(pipe_stop_watching_end), NULL},
     {"can_write_eof", GL_FASTKW(can_write_eof_checked),
      PyDoc_STR("can_write_eof($self)\n--\n\nReturn True.")},
     {"get_write_buffer_size", GL_FASTKW(queued_checked),
@@ -99,7 +99,7 @@ static PyMethodDef stream_methods[] = {
     {"_maybe_pause_protocol", GL_NOARGS(stream_maybe_pause_method), NULL},
     {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},
     {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL},
-    {"_tell_rest", GL_ONEARG(stream_tell_rest_method), NULL},
+    {"_drain_input", GL_ONEARG(stream_drain_input_method), NULL},
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
@@ -139,7 +139,7 @@ static PyMemberDef stream_members[] = {
     {"_server", T_OBJECT, offsetof(gl_stream, server), 0, NULL},
     {"_late_writes", T_UINT, offsetof(gl_stream, late_writes), READONLY, NULL},
     {"_exposed", T_BOOL, offsetof(gl_stream, exposed), 0, NULL},
-    {"_lazy", T_BOOL, offsetof(gl_stream, lazy), 0, NULL},
+    {"_lazy", T_BOOL, offsetof(gl_stream, lazy_extra), 0, NULL},
     {"_counted", T_BOOL, offsetof(gl_stream, counted), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
@@ -183,10 +183,10 @@ static PyType_Spec stream_spec = STREAM_SPEC("StreamTransport", stream_slots);
 
 static const gl_reg_ops stream_reg_ops = {
     .complete = stream_complete,
-    .orphan = gl_transport_unregister_on_loop_close,
-    .blocks = gl_transport_blocks_number,
-    .queued = stream_queued_bytes,
-    .dormant = stream_dormant,
+    .unregister_on_loop_close = gl_transport_unregister_on_loop_close,
+    .blocks_number = gl_transport_blocks_number,
+    .queued_bytes = stream_get_queued_bytes,
+    .is_dormant = stream_is_dormant,
 };
 
 GL_PRIVATE int

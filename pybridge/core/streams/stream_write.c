@@ -23,12 +23,13 @@
 /* ---- flow control ------------------------------------------------------------------ */
 
 static int
-stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
+stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-    int rc = method == G.s_pause_writing ? gl_transport_call_apart(&s->base, protocol, method)
-                                         : gl_call_method(protocol, method, NULL);
+    int rc = method == G.s_pause_writing
+                 ? gl_transport_call_in_context_copy(&s->base, protocol, method)
+                 : gl_call_method(protocol, method, NULL);
     if (rc < 0)
         rc = gl_call_exception_handler(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);
@@ -39,32 +40,33 @@ stream_tell_protocol(gl_stream *s, PyObject *method, const char *failed)
 static inline int
 stream_maybe_pause(gl_stream *s)
 {
-    if (stream_queued(s) <= s->high || s->protocol_paused || is_lost(s) || s->protocol == NULL)
+    if (stream_queued(s) <= s->high_mark || s->protocol_paused || is_lost(s) || s->protocol == NULL)
         return 0;
     s->protocol_paused = true;
-    return stream_tell_protocol(s, G.s_pause_writing, "protocol.pause_writing() failed");
+    return stream_call_flow_control(s, G.s_pause_writing, "protocol.pause_writing() failed");
 }
 
 static inline int
 stream_maybe_resume(gl_stream *s)
 {
-    if (!s->protocol_paused || stream_queued(s) > s->low || is_lost(s) || s->protocol == NULL)
+    if (!s->protocol_paused || stream_queued(s) > s->low_mark || is_lost(s) || s->protocol == NULL)
         return 0;
     s->protocol_paused = false;
-    return stream_tell_protocol(s, G.s_resume_writing, "protocol.resume_writing() failed");
+    return stream_call_flow_control(s, G.s_resume_writing, "protocol.resume_writing() failed");
 }
 
 static int
 flush_or_end(gl_stream *s)
 {
-    return stream_flush_now(s) < 0 ? stream_send_failed(s) : 0;
+    return stream_flush_now(s) < 0 ? stream_fail_send(s) : 0;
 }
 
 /* What the kernel takes does not count. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (stream_queued(s) > s->high && !stream_blocked(s) && !is_ending(s) && flush_or_end(s) < 0)
+    if (stream_queued(s) > s->high_mark && !stream_blocked(s) && !is_ending(s) &&
+        flush_or_end(s) < 0)
         return NULL;
     return gl_none_or_null(stream_maybe_pause(s));
 }
@@ -81,11 +83,11 @@ static int
 stream_after_write(gl_stream *s, bool tried)
 {
     gl_loop *loop = s->loop;
-    if (!s->registered && gl_transport_sync(&s->base) < 0)
+    if (!s->registered && gl_transport_update_interest(&s->base) < 0)
         return -1;
     Py_ssize_t queued = stream_queued(s);
     /* What Go does not know the monitor can't send. */
-    bool seen = (!s->registered || s->exposed || queued > s->high ||
+    bool seen = (!s->registered || s->exposed || queued > s->high_mark ||
                  queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX)) &&
                 !stream_blocked(s) && !s->protocol_paused;
     if (queued > 0 && (loop->thread_id == 0 || seen)) {
@@ -94,7 +96,7 @@ stream_after_write(gl_stream *s, bool tried)
     } else if (!tried && !stream_blocked(s)) {
         gl_put_off(loop);
     }
-    return queued > s->high && !is_ending(s) ? stream_maybe_pause(s) : 0;
+    return queued > s->high_mark && !is_ending(s) ? stream_maybe_pause(s) : 0;
 }
 
 /* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
@@ -130,11 +132,11 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
     }
     if (mark_as_number(mark, &number) < 0)
         return -1;
-    *(high ? &s->high : &s->low) = number;
+    *(high ? &s->high_mark : &s->low_mark) = number;
     Py_XSETREF(*(high ? &s->high_water : &s->low_water), Py_NewRef(mark));
     /* A low mark that is raised above the queue resumes, from the loop, as bytes that leave do:
      * where the peer does not read none would. */
-    if (high || !s->protocol_paused || is_ending(s) || stream_queued(s) > s->low)
+    if (high || !s->protocol_paused || is_ending(s) || stream_queued(s) > s->low_mark)
         return 0;
     return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
 }
@@ -178,17 +180,18 @@ piece_from_object(PyObject *data, gl_piece *c)
 
 /* Whether it is too late to write. */
 static inline bool
-stream_refuses(const gl_stream *s)
+stream_is_write_too_late(const gl_stream *s)
 {
     return s->kind ? is_closing(s) : is_ending(s);
 }
 
 static int
-stream_write_late(gl_stream *s)
+stream_count_late_write(gl_stream *s)
 {
-    return s->kind ? gl_late_write(&s->late_writes, "pipe closed by peer or os.write(pipe, data) "
-                                                    "raised exception.")
-                   : gl_late_write(&s->conn_lost, LATE_SEND);
+    return s->kind
+               ? gl_count_late_write(&s->late_writes, "pipe closed by peer or os.write(pipe, data) "
+                                                      "raised exception.")
+               : gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING);
 }
 
 /* Whether a piece leaves within write(): a large one, one of an exposed socket; and where few streams
@@ -199,13 +202,14 @@ static inline bool
 stream_may_send_now(gl_stream *s, Py_ssize_t size)
 {
     gl_loop *loop = s->loop;
-    if (s->exposed || size > s->high || size > DEFER_MAX)
+    if (s->exposed || size > s->high_mark || size > DEFER_MAX)
         return true;
     if (loop == NULL || s->kind)
         return false;
-    bool first = s->wrote_turn != (uint32_t)loop->turns, leaves = first && s->alone;
-    s->alone = first;
-    s->wrote_turn = (uint32_t)loop->turns;
+    bool first = s->last_write_turn != (uint32_t)loop->turns,
+         leaves = first && s->single_write_last_turn;
+    s->single_write_last_turn = first;
+    s->last_write_turn = (uint32_t)loop->turns;
     if (loop->eager_sends_left == 0 || stream_queued(s) > 0 || !leaves)
         return false;
     loop->eager_sends_left--;
@@ -216,7 +220,7 @@ GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
-        gl_transport_refuse_data((PyObject *)s, data);
+        gl_transport_set_data_error((PyObject *)s, data);
         return NULL;
     }
     if (s->eof) {
@@ -232,8 +236,8 @@ stream_write(gl_stream *s, PyObject *data)
                                                 : PyMemoryView_GET_BUFFER(data)->len;
     if (size == 0)
         Py_RETURN_NONE;
-    if (stream_refuses(s))
-        return gl_none_or_null(stream_write_late(s));
+    if (stream_is_write_too_late(s))
+        return gl_none_or_null(stream_count_late_write(s));
     gl_piece c;
     if (piece_from_object(data, &c) < 0) {
         if (!PyErr_ExceptionMatches(PyExc_BufferError))
@@ -245,7 +249,7 @@ stream_write(gl_stream *s, PyObject *data)
         Py_RETURN_NONE;
     }
     /* An object's __buffer__ may have closed the stream, or given nothing. */
-    bool late = c.len == 0 || stream_refuses(s) || s->eof;
+    bool late = c.len == 0 || stream_is_write_too_late(s) || s->eof;
     int rc = !late && s->loop != NULL ? gl_loop_check_usable(s->loop) : 0;
     if (late || rc < 0) {
         Py_DECREF(c.owner);
@@ -302,14 +306,14 @@ stream_queue_item(gl_stream *s, PyObject *item)
 
 /* What ended meanwhile ends now: close() and write_eof() come behind all items. */
 static int
-stream_lines_end(gl_stream *s, bool before)
+stream_end_writelines(gl_stream *s, bool before)
 {
-    s->in_lines = before;
+    s->in_writelines = before;
     if (before || is_ending(s))
         return 0;
     if (is_flushing(s))
         return s->ops->close(&s->base);
-    return s->shut_behind ? gl_transport_sync(&s->base) : 0;
+    return s->shutdown_when_sent ? gl_transport_update_interest(&s->base) : 0;
 }
 
 /* The items of an iterator.  Since 3.15 asyncio queues each before it asks for the next, so that what
@@ -320,8 +324,8 @@ stream_write_each(gl_stream *s, PyObject *list)
     PyObject *iterator = PyObject_GetIter(list);
     if (iterator == NULL)
         return -1;
-    bool before = s->in_lines;
-    s->in_lines = true;
+    bool before = s->in_writelines;
+    s->in_writelines = true;
     int rc = 0;
     PyObject *item = PyIter_Next(iterator);
     while (item != NULL) {
@@ -331,7 +335,7 @@ stream_write_each(gl_stream *s, PyObject *list)
     }
     Py_DECREF(iterator);
     PyObject *exc = gl_take_exception();
-    rc = stream_lines_end(s, before);
+    rc = stream_end_writelines(s, before);
     if (exc != NULL && rc < 0)
         PyErr_WriteUnraisable((PyObject *)s);
     if (exc != NULL)
@@ -401,7 +405,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
     if (some <= 0)
         return gl_none_or_null(some);
     if (is_ending(s))
-        return gl_none_or_null(gl_late_write(&s->conn_lost, LATE_SEND));
+        return gl_none_or_null(gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING));
     int rc = stream_write_list(s, list);
     if (rc < 0)
         return PyErr_ExceptionMatches(PyExc_BufferError) &&
@@ -423,15 +427,15 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (gl_transport_check_usable(&s->base) < 0)
         return NULL;
     s->eof = true;
-    s->loop->ended = POLLS_AFTER_END;
-    if (stream_queued(s) == 0 && !s->in_lines) {
+    s->loop->ended = FORCED_POLLS_AFTER_CLOSE;
+    if (stream_queued(s) == 0 && !s->in_writelines) {
         gl_send_put_off(s->loop);
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
         Py_RETURN_NONE;
     }
-    s->shut_behind = true;
-    int rc = gl_transport_sync(&s->base);
+    s->shutdown_when_sent = true;
+    int rc = gl_transport_update_interest(&s->base);
     return gl_none_or_null(rc == 0 && s->loop->thread_id == 0 ? flush_or_end(s) : rc);
 }
 
@@ -446,17 +450,17 @@ stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
 /* An exception leaves the loop just when the last byte has gone: connection_lost
  * waits until the loop runs again. */
 static int
-stream_lost_later(gl_stream *s)
+stream_end_after_exception(gl_stream *s)
 {
     PyObject *exc = gl_take_exception();
-    if (gl_transport_end(&s->base, Py_None) < 0)
+    if (gl_transport_schedule_connection_lost(&s->base, Py_None) < 0)
         PyErr_WriteUnraisable((PyObject *)s);
     gl_restore_exception(exc);
     return -1;
 }
 
 GL_PRIVATE int
-stream_settle_waiter(gl_stream *s, PyObject *exc)
+stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
 {
     PyObject *waiter = Py_XNewRef(s->empty_waiter);
     if (waiter == NULL)
@@ -472,7 +476,7 @@ stream_settle_waiter(gl_stream *s, PyObject *exc)
 /* Bytes have left the queue: let their owners go; then, in asyncio's order, wake
  * the protocol and the empty waiter, and end a stream that only waited for this. */
 GL_PRIVATE int
-stream_wrote(gl_stream *s)
+stream_handle_wrote(gl_stream *s)
 {
     if (is_ending(s))
         return 0;
@@ -481,8 +485,9 @@ stream_wrote(gl_stream *s)
         return 0;
     int rc = stream_maybe_resume(s); /* which may write more */
     if (rc == 0 && stream_queued(s) == 0 && !is_ending(s))
-        rc = stream_settle_waiter(s, NULL);
+        rc = stream_resolve_empty_waiter(s, NULL);
     if (is_flushing(s) && stream_queued(s) == 0)
-        rc = rc == 0 ? gl_transport_lost(&s->base, Py_None) : stream_lost_later(s);
+        rc = rc == 0 ? gl_transport_connection_lost(&s->base, Py_None)
+                     : stream_end_after_exception(s);
     return rc;
 }

@@ -40,13 +40,13 @@ typedef struct gl_loop gl_loop;
     X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol)             \
     X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)               \
     X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)         \
-    X(recv_into) X(callback) X(_deliver_held) X(_maybe_resume_protocol) X(_close_if_sent) \
+    X(recv_into) X(callback) X(_deliver_paused_data) X(_maybe_resume_protocol) X(_close_if_sent) \
     X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain) X(_check_address)       \
     X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(is_running)          \
     X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed) X(addr)           \
     X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)                \
     X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)         \
-    X(_received) X(append) X(n) X(buf) X(_tell_rest)
+    X(_received) X(append) X(n) X(buf) X(_drain_input)
 /* clang-format on */
 
 /* Takes n received bytes for a protocol that is written in C. */
@@ -56,11 +56,11 @@ typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
  * which function is called when). */
 typedef struct gl_reg_ops {
     int (*complete)(gl_loop *loop, PyObject *owner, const gl_completion *c);
-    void (*orphan)(PyObject *owner);
-    bool (*blocks)(PyObject *transport);
-    size_t (*queued)(PyObject *transport);
+    void (*unregister_on_loop_close)(PyObject *owner);
+    bool (*blocks_number)(PyObject *transport);
+    size_t (*queued_bytes)(PyObject *transport);
     /* Whether nothing that the reactor may say calls the owner; NULL: never. */
-    bool (*dormant)(PyObject *owner);
+    bool (*is_dormant)(PyObject *owner);
 } gl_reg_ops;
 
 enum gl_reg_kind {

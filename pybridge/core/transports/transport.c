@@ -33,22 +33,22 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 
 /* Asks Go to forget it. */
 GL_NO_PYTHON static void
-transport_forget(gl_transport *t)
+transport_deregister(gl_transport *t)
 {
     gl_reactor_api(t->loop)->forget(t->loop->reactor, t->id, t->gen);
 }
 
 /* Makes the registration; 0 or an errno. */
 GL_NO_PYTHON static int
-transport_register(gl_transport *t, int fd)
+transport_add_registration(gl_transport *t, int fd)
 {
     gl_loop *loop = t->loop;
-    int32_t rc = t->ops->enter(t, fd);
+    int32_t rc = t->ops->register_fd(t, fd);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, t->id, t->gen, t->ops->kind, (PyObject *)t, fd) < 0) {
         PyErr_Clear();
-        transport_forget(t);
+        transport_deregister(t);
         return ENOMEM;
     }
     t->registered = true;
@@ -58,33 +58,33 @@ transport_register(gl_transport *t, int fd)
 /* Whether another transport, or a watch, has the number: one number can be in the poller
  * once. */
 static bool
-number_is_taken(gl_transport *t, gl_loop *loop, int number)
+fd_number_is_used(gl_transport *t, gl_loop *loop, int number)
 {
     gl_fd *f = gl_fd_find(loop, number);
     if (f == NULL)
         return false;
     gl_watch *w = f->watch;
     return (f->transport != NULL && f->transport != (PyObject *)t) ||
-           (w != NULL && w->watched && (w->place[0].waiter != NULL || w->place[1].waiter != NULL));
+           (w != NULL && w->watched && (w->slot[0].waiter != NULL || w->slot[1].waiter != NULL));
 }
 
 GL_PRIVATE int
-gl_transport_open(gl_transport *t)
+gl_transport_register(gl_transport *t)
 {
     if (gl_loop_check_usable(t->loop) < 0)
         return -1;
-    if (t->ops->shares_number && number_is_taken(t, t->loop, t->lease.number) &&
+    if (t->ops->shares_number && fd_number_is_used(t, t->loop, t->lease.number) &&
         gl_lease_duplicate(&t->lease) < 0)
         return -1;
     int fd = gl_lease_fd(&t->lease);
     if (fd < 0)
         return gl_set_oserror(EBADF);
     gl_watch left;
-    gl_watch_release(t->loop, fd, &left);
-    int err = transport_register(t, fd);
-    int rc = err == 0 ? t->ops->tell(t) : gl_set_oserror(err);
+    gl_watch_detach(t->loop, fd, &left);
+    int err = transport_add_registration(t, fd);
+    int rc = err == 0 ? t->ops->update_interest(t) : gl_set_oserror(err);
     PyObject *exc = gl_take_exception();
-    gl_watch_drop(&left);
+    gl_watch_discard(&left);
     gl_restore_exception(exc);
     return rc;
 }
@@ -98,17 +98,17 @@ gl_transport_unregister(gl_transport *t)
         bool foreign = gl_loop_is_foreign(loop);
         t->registered = false;
         if (!foreign && loop->go != NULL)
-            transport_forget(t);
+            transport_deregister(t);
         owner = gl_reg_take(loop, t->id, t->gen);
     }
-    t->ops->drop(t);
+    t->ops->discard_queue(t);
     Py_XDECREF(owner);
 }
 
 GL_PRIVATE int
-gl_transport_sync(gl_transport *t)
+gl_transport_update_interest(gl_transport *t)
 {
-    return is_ending(t) ? 0 : t->ops->tell(t);
+    return is_ending(t) ? 0 : t->ops->update_interest(t);
 }
 
 /* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
@@ -120,15 +120,15 @@ gl_transport_unregister_on_loop_close(PyObject *owner)
         return;
     t->registered = false;
     if (t->loop != NULL && t->loop->go != NULL && !gl_loop_is_foreign(t->loop))
-        transport_forget(t);
+        transport_deregister(t);
 }
 
 /* Clears the note of the number's user, if it is still this transport. */
 static void
-transport_forget_number(gl_transport *t)
+transport_clear_fd_user(gl_transport *t)
 {
     if (t->loop != NULL)
-        gl_fd_forget_transport(t->loop, t->fd_shown, (PyObject *)t);
+        gl_fd_clear_transport(t->loop, t->fd_in_repr, (PyObject *)t);
 }
 
 GL_PRIVATE bool
@@ -149,7 +149,7 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
     gl_enable_try((PyObject *)t);
     t->ops = ops;
     t->lease = GL_NO_LEASE;
-    t->fd_shown = -1;
+    t->fd_in_repr = -1;
     t->phase = GL_EMPTY;
     t->conn_lost = 1;
     t->high_water = Py_NewRef(G.high_default);
@@ -168,7 +168,7 @@ transport_convert(gl_transport *t, transport_arguments *a)
     }
     /* A pipe is not kept open by its transport, as in asyncio. */
     if (gl_loop_check_usable((gl_loop *)a->loop) < 0 ||
-        gl_lease_take(&a->lease, a->file, !t->ops->shares_number) < 0)
+        gl_lease_acquire(&a->lease, a->file, !t->ops->shares_number) < 0)
         return -1;
     a->extra = a->given_extra == Py_None ? PyDict_New() : Py_NewRef(a->given_extra);
     a->context =
@@ -197,7 +197,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     int number = a->lease.number;
-    if (!(t->ops->shares_number && number_is_taken(t, loop, number)) &&
+    if (!(t->ops->shares_number && fd_number_is_used(t, loop, number)) &&
         gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
         return -1;
     PyObject *before = t->extra; /* let go of by the caller */
@@ -207,7 +207,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
     a->context = NULL;
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
-    t->fd_shown = number;
+    t->fd_in_repr = number;
     GL_OWNER_LOOP_SET(t, loop);
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);
@@ -226,7 +226,7 @@ gl_transport_construct(gl_transport *t, transport_arguments *a)
 GL_PRIVATE void
 gl_transport_arguments_clear(transport_arguments *a)
 {
-    gl_lease_return(&a->lease);
+    gl_lease_release(&a->lease);
     Py_CLEAR(a->extra);
     Py_CLEAR(a->context);
 }
@@ -246,7 +246,7 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 }
 
 GL_PRIVATE int
-gl_transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
+gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *method)
 {
     PyObject *context = t->context ? PyContext_Copy(t->context) : PyContext_CopyCurrent();
     int rc = context && PyContext_Enter(context) == 0 ? 0 : -1;
@@ -260,23 +260,23 @@ gl_transport_call_apart(gl_transport *t, PyObject *object, PyObject *method)
 
 /* The transport gives its descriptor up. */
 static void
-transport_let_go(gl_transport *t)
+transport_release_loop_and_protocol(gl_transport *t)
 {
-    transport_forget_number(t);
+    transport_clear_fd_user(t);
     t->phase = GL_LOST;
     Py_CLEAR(t->protocol);
     Py_CLEAR(t->loop);
 }
 
 GL_PRIVATE int
-gl_transport_abandon(gl_transport *t)
+gl_transport_fail_construction(gl_transport *t)
 {
     PyObject *exc = gl_take_exception();
     if (t->conn_lost == 0)
         t->conn_lost = 1;
     if (t->lease.owner != NULL)
-        gl_lease_return(&t->lease);
-    transport_let_go(t);
+        gl_lease_release(&t->lease);
+    transport_release_loop_and_protocol(t);
     gl_restore_exception(exc);
     return -1;
 }
@@ -311,36 +311,36 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 
 /* Behind the step to GL_ENDING. */
 static int
-transport_schedule_lost(gl_transport *t, PyObject *exc)
+transport_schedule_end(gl_transport *t, PyObject *exc)
 {
-    if (t->rest)
-        return t->ops->tell_rest(t, exc);
-    gl_transport_drop_held(t);
+    if (t->drains_input)
+        return t->ops->schedule_input_drain(t, exc);
+    gl_transport_discard_paused_data(t);
     gl_transport_unregister(t);
     return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
 
 GL_PRIVATE int
-gl_transport_end(gl_transport *t, PyObject *exc)
+gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 {
     t->phase = GL_ENDING;
     t->conn_lost++;
-    return transport_schedule_lost(t, exc);
+    return transport_schedule_end(t, exc);
 }
 
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
     if (is_ending(t)) {
-        t->rest = false;
+        t->drains_input = false;
         return 0;
     }
     if (gl_loop_is_foreign(t->loop))
         return gl_loop_check_usable(t->loop);
     t->phase = GL_ENDING;
     t->conn_lost++;
-    PyObject *failed = t->ops->send_rest != NULL ? t->ops->send_rest(t) : NULL;
-    int rc = transport_schedule_lost(t, failed ? failed : exc);
+    PyObject *failed = t->ops->flush_before_abort != NULL ? t->ops->flush_before_abort(t) : NULL;
+    int rc = transport_schedule_end(t, failed ? failed : exc);
     Py_XDECREF(failed);
     return rc;
 }
@@ -349,14 +349,14 @@ GL_PRIVATE int
 transport_close(gl_transport *t)
 {
     if (is_closing(t)) {
-        t->rest = false;
+        t->drains_input = false;
         return 0;
     }
     if (gl_loop_is_foreign(t->loop))
         return gl_loop_check_usable(t->loop);
     uint8_t before = t->phase;
     t->phase = GL_CLOSING;
-    gl_transport_drop_held(t);
+    gl_transport_discard_paused_data(t);
     int rc = t->ops->close(t);
     if (rc < 0 && t->phase == GL_CLOSING)
         t->phase = before;
@@ -387,7 +387,7 @@ transport_set_ending(gl_transport *t)
 {
     if (!is_ending(t))
         t->phase = GL_ENDING;
-    t->rest = false;
+    t->drains_input = false;
     if (t->conn_lost == 0)
         t->conn_lost = 1;
 }
@@ -395,14 +395,14 @@ transport_set_ending(gl_transport *t)
 static int
 transport_close_descriptor(gl_transport *t)
 {
-    transport_forget_number(t);
+    transport_clear_fd_user(t);
     if (t->loop != NULL)
-        t->loop->ended = POLLS_AFTER_END;
+        t->loop->ended = FORCED_POLLS_AFTER_CLOSE;
     return gl_lease_close(&t->lease);
 }
 
 static int
-transport_tell_lost(gl_transport *t, PyObject *exc)
+transport_call_connection_lost(gl_transport *t, PyObject *exc)
 {
     PyObject *protocol = Py_XNewRef(t->protocol);
     if (protocol == NULL)
@@ -414,14 +414,14 @@ transport_tell_lost(gl_transport *t, PyObject *exc)
 
 /* As in a chain of `finally`, a later exception takes the place of an earlier one. */
 static void
-note_failure(int rc, PyObject **error)
+keep_last_failure(int rc, PyObject **error)
 {
     if (rc < 0)
         Py_XSETREF(*error, gl_take_exception());
 }
 
 GL_PRIVATE int
-gl_transport_lost(gl_transport *t, PyObject *exc)
+gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 {
     if (is_lost(t))
         return 0;
@@ -430,15 +430,15 @@ gl_transport_lost(gl_transport *t, PyObject *exc)
     transport_set_ending(t);
     gl_trace_connection(t->loop, GL_TRACE_LOST, (PyObject *)t, t->protocol);
     PyObject *error = NULL;
-    note_failure(transport_tell_lost(t, exc), &error);
+    keep_last_failure(transport_call_connection_lost(t, exc), &error);
     if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
         gl_transport_unregister(t);
     if (!is_lost(t)) {
-        gl_transport_drop_held(t);
-        note_failure(transport_close_descriptor(t), &error);
-        transport_let_go(t);
-        if (t->ops->lost != NULL)
-            note_failure(t->ops->lost(t), &error);
+        gl_transport_discard_paused_data(t);
+        keep_last_failure(transport_close_descriptor(t), &error);
+        transport_release_loop_and_protocol(t);
+        if (t->ops->after_connection_lost != NULL)
+            keep_last_failure(t->ops->after_connection_lost(t), &error);
     }
     gl_restore_exception(error);
     return error != NULL ? -1 : 0;
@@ -456,8 +456,8 @@ gl_transport_finalize(PyObject *self)
     if (t->lease.number < 0)
         return;
     PyObject *saved = gl_take_exception();
-    if (!t->warned) {
-        t->warned = true;
+    if (!t->warned_unclosed) {
+        t->warned_unclosed = true;
         if (PyErr_ResourceWarning(self, 1, "unclosed transport %R", self) < 0)
             PyErr_WriteUnraisable(self);
     }
@@ -466,7 +466,7 @@ gl_transport_finalize(PyObject *self)
         gl_transport_unregister(t);
     if (transport_close_descriptor(t) < 0)
         PyErr_WriteUnraisable(self);
-    if (t->ops->finalized != NULL && t->ops->finalized(t) < 0)
+    if (t->ops->after_finalize != NULL && t->ops->after_finalize(t) < 0)
         PyErr_WriteUnraisable(self);
     gl_restore_exception(saved);
 }
@@ -486,7 +486,7 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->lease.owner);
     Py_VISIT(t->lease.backing);
     Py_VISIT(t->context);
-    Py_VISIT(t->held);
+    Py_VISIT(t->paused_data);
     if (t->registered && gl_reg_is_dormant(t->loop, t->id, (PyObject *)t))
         Py_VISIT(t);
     GL_OWNER_LOOP_VISIT(t);
@@ -501,7 +501,7 @@ gl_transport_clear(gl_transport *t)
     if (t->registered && t->loop != NULL)
         gl_transport_unregister(t);
     if (!t->registered)
-        gl_lease_return(&t->lease);
+        gl_lease_release(&t->lease);
     Py_CLEAR(t->extra);
     Py_CLEAR(t->high_water);
     Py_CLEAR(t->slot_loop);
@@ -509,9 +509,9 @@ gl_transport_clear(gl_transport *t)
     Py_CLEAR(t->slot_protocol_paused);
     Py_CLEAR(t->dict);
     Py_CLEAR(t->context);
-    Py_CLEAR(t->held);
+    Py_CLEAR(t->paused_data);
     if (!t->registered && t->phase != GL_EMPTY)
-        transport_let_go(t);
+        transport_release_loop_and_protocol(t);
     else
         Py_CLEAR(t->protocol);
 }
@@ -525,16 +525,16 @@ gl_transport_dealloc(PyObject *self)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
     /* Before a weak reference's callback looks for it. */
-    transport_forget_number(t);
+    transport_clear_fd_user(t);
     if (t->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);
     /* A subclass may have a __del__ that does not call ours. */
     if (t->lease.owner == NULL)
         (void)gl_lease_close(&t->lease);
-    t->ops->drop(t);
+    t->ops->discard_queue(t);
     t->registered = false;
     type->tp_clear(self);
-    t->ops->freed(t);
+    t->ops->free_memory(t);
     GL_OWNER_LOOP_CLEAR(t);
     type->tp_free(self);
     Py_DECREF(type);

@@ -8,7 +8,7 @@ static const gl_params set_protocol_params =
     GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
 GL_PRIVATE int
-gl_late_write(uint32_t *count, const char *warning)
+gl_count_late_write(uint32_t *count, const char *warning)
 {
     PyObject *limit = PyObject_GetAttr(G.asyncio_constants, G.s_LOG_THRESHOLD_FOR_CONNLOST_WRITES);
     long threshold = limit ? PyLong_AsLong(limit) : -1;
@@ -24,7 +24,7 @@ gl_late_write(uint32_t *count, const char *warning)
 }
 
 GL_PRIVATE void
-gl_transport_refuse_data(PyObject *transport, PyObject *data)
+gl_transport_set_data_error(PyObject *transport, PyObject *data)
 {
     PyObject *refuse = gl_import_attr("goloop._internal.loop.naming", "refuse_data");
     if (refuse != NULL)
@@ -55,7 +55,7 @@ transport_force_close_method(gl_transport *t, PyObject *exc)
 static PyObject *
 transport_lost_method(gl_transport *t, PyObject *exc)
 {
-    return gl_none_or_null(gl_transport_lost(t, exc));
+    return gl_none_or_null(gl_transport_connection_lost(t, exc));
 }
 
 static PyObject *
@@ -80,7 +80,8 @@ static PyObject *
 transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *protocol = gl_arg(&set_protocol_params, t, args, nargs, kwnames);
-    if (protocol == NULL || (t->ops->changes != NULL && t->ops->changes(t, protocol) < 0))
+    if (protocol == NULL ||
+        (t->ops->protocol_changed != NULL && t->ops->protocol_changed(t, protocol) < 0))
         return NULL;
     Py_XSETREF(t->protocol, Py_NewRef(protocol));
     Py_RETURN_NONE;
@@ -88,7 +89,7 @@ transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
 
 /* A line of the debug mode; the loop may have gone by now. */
 static PyObject *
-transport_note(gl_transport *t, const char *format)
+transport_log_debug(gl_transport *t, const char *format)
 {
     if (t->loop != NULL && t->loop->debug)
         gl_log_debug((PyObject *)t, format);
@@ -103,9 +104,9 @@ transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (gl_loop_is_foreign(t->loop))
         return gl_none_or_null(gl_loop_check_usable(t->loop));
     t->paused = true;
-    if (!t->loop->closed && gl_transport_sync(t) < 0)
+    if (!t->loop->closed && gl_transport_update_interest(t) < 0)
         return NULL;
-    return transport_note(t, "%r pauses reading");
+    return transport_log_debug(t, "%r pauses reading");
 }
 
 static PyObject *
@@ -116,66 +117,69 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (gl_loop_check_usable(t->loop) < 0)
         return NULL;
     t->paused = false;
-    if ((t->ops->holds(t) ? gl_transport_schedule_delivery(t) : gl_transport_sync(t)) < 0)
+    if ((t->ops->has_pending(t) ? gl_transport_schedule_delivery(t)
+                                : gl_transport_update_interest(t)) < 0)
         return NULL;
-    return transport_note(t, "%r resumes reading");
+    return transport_log_debug(t, "%r resumes reading");
 }
 
 /* ---- what is held until it may be delivered ---------------------------------------------- */
 
 GL_PRIVATE int
-gl_transport_hold(gl_transport *t, PyObject *item, bool front)
+gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
 {
     int rc = -1;
     if (item == NULL)
         return -1;
-    if (t->held == NULL) {
+    if (t->paused_data == NULL) {
         /* Never an empty list: held is NULL or has a first item. */
-        if ((t->held = PyList_New(1)) != NULL) {
-            PyList_SET_ITEM(t->held, 0, item);
+        if ((t->paused_data = PyList_New(1)) != NULL) {
+            PyList_SET_ITEM(t->paused_data, 0, item);
             return 0;
         }
     } else {
-        rc = front ? PyList_Insert(t->held, 0, item) : PyList_Append(t->held, item);
+        rc = front ? PyList_Insert(t->paused_data, 0, item) : PyList_Append(t->paused_data, item);
     }
     Py_DECREF(item);
     return rc;
 }
 
 GL_PRIVATE void
-gl_transport_drop_held(gl_transport *t)
+gl_transport_discard_paused_data(gl_transport *t)
 {
-    t->held_end = 0;
-    Py_CLEAR(t->held); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
+    t->paused_end = 0;
+    Py_CLEAR(
+        t->paused_data); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
 }
 
 GL_PRIVATE int
 gl_transport_schedule_delivery(gl_transport *t)
 {
-    if (t->delivering)
+    if (t->delivery_scheduled)
         return 0;
-    if (gl_transport_call_soon(t, G.s__deliver_held, NULL) < 0)
+    if (gl_transport_call_soon(t, G.s__deliver_paused_data, NULL) < 0)
         return -1;
-    t->delivering = true;
+    t->delivery_scheduled = true;
     return 0;
 }
 
 GL_PRIVATE int
-gl_transport_deliver_held(gl_transport *t)
+gl_transport_deliver_paused_data(gl_transport *t)
 {
     int rc = 0;
-    while (rc == 0 && !t->paused && !is_deaf(t) && (t->held != NULL || t->held_end) &&
-           !(t->ops->spent != NULL && t->ops->spent(t))) {
+    while (rc == 0 && !t->paused && !discards_received(t) &&
+           (t->paused_data != NULL || t->paused_end) &&
+           !(t->ops->budget_exhausted != NULL && t->ops->budget_exhausted(t))) {
         PyObject *item = NULL;
-        if (t->held != NULL) {
-            item = Py_NewRef(PyList_GET_ITEM(t->held, 0));
-            if (PyList_GET_SIZE(t->held) == 1)
-                Py_CLEAR(t->held);
+        if (t->paused_data != NULL) {
+            item = Py_NewRef(PyList_GET_ITEM(t->paused_data, 0));
+            if (PyList_GET_SIZE(t->paused_data) == 1)
+                Py_CLEAR(t->paused_data);
             else
-                rc = PyList_SetSlice(t->held, 0, 1, NULL);
+                rc = PyList_SetSlice(t->paused_data, 0, 1, NULL);
         }
         if (rc == 0)
-            rc = t->ops->deliver(t, item);
+            rc = t->ops->deliver_item(t, item);
         Py_XDECREF(item);
     }
     return rc;
@@ -184,17 +188,17 @@ gl_transport_deliver_held(gl_transport *t)
 /* Runs as a handle, which has the transport's context and reports an exception; the rest
  * is delivered then by another. */
 static PyObject *
-transport_deliver_held_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
+transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    int rc = gl_transport_deliver_held(t);
-    t->delivering = false;
+    int rc = gl_transport_deliver_paused_data(t);
+    t->delivery_scheduled = false;
     PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
     rc = 0;
-    if (is_deaf(t))
-        gl_transport_drop_held(t);
+    if (discards_received(t))
+        gl_transport_discard_paused_data(t);
     else if (!t->paused)
-        rc = t->held != NULL || t->held_end ? gl_transport_schedule_delivery(t)
-                                            : gl_transport_sync(t);
+        rc = t->paused_data != NULL || t->paused_end ? gl_transport_schedule_delivery(t)
+                                                     : gl_transport_update_interest(t);
     gl_restore_exception(exc);
     return gl_none_or_null(exc != NULL ? -1 : rc);
 }
@@ -233,7 +237,7 @@ transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
 static PyObject *
 transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
-    return PyBool_FromLong(t->ops->reading(t));
+    return PyBool_FromLong(t->ops->is_receiving(t));
 }
 
 /* ---- what all have ------------------------------------------------------------------------- */
@@ -268,7 +272,7 @@ static PyMethodDef transport_methods[] = {
      PyDoc_STR("close($self)\n--\n\n"
                "Close the transport once what is queued is sent; no more is received.")},
     {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},
-    {"_deliver_held", GL_NOARGS(transport_deliver_held_method), NULL},
+    {"_deliver_paused_data", GL_NOARGS(transport_deliver_paused_data_method), NULL},
     {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
     {"_start", GL_ONEARG(gl_transport_start_method), NULL},
     {NULL, NULL, 0, NULL},
@@ -287,7 +291,7 @@ static PyGetSetDef transport_attributes[] = {
 /* Whether asyncio's class has its slots where TRANSPORT_FIELDS has them; those that it has
  * not are ours alone. */
 static bool
-has_our_slots(PyObject *cls)
+slots_match(PyObject *cls)
 {
     static const struct {
         const char *name;
@@ -309,7 +313,7 @@ has_our_slots(PyObject *cls)
 }
 
 static int
-complete_type(PyTypeObject *type, long max_size)
+add_shared_members(PyTypeObject *type, long max_size)
 {
     bool aborts = PyObject_HasAttrString((PyObject *)type, "abort");
     if (gl_type_add(type, "max_size", PyLong_FromLong(max_size)) < 0 ||
@@ -328,7 +332,7 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
     PyObject *first = gl_import_attr("asyncio.transports", base), *bases = NULL;
     PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;
     PyTypeObject *type = NULL;
-    if (!PyErr_Occurred() && !has_our_slots(first))
+    if (!PyErr_Occurred() && !slots_match(first))
         PyErr_Format(PyExc_ImportError,
                      "goloop: asyncio.transports.%s of this Python has another layout than "
                      "goloop was written for; use a released CPython from 3.11 on, not a "
@@ -337,7 +341,7 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
     if (bases != NULL && /* lint: allow exception-set: then there is none */
-        (gl_type_make(&type, module, spec, bases) < 0 || complete_type(type, max_size) < 0))
+        (gl_type_make(&type, module, spec, bases) < 0 || add_shared_members(type, max_size) < 0))
         Py_CLEAR(type);
     Py_XDECREF(bases);
     Py_XDECREF(other);

@@ -23,7 +23,7 @@
 
 /* After so many bytes a step of sendall ends: a peer that takes as fast as we send would hold the
  * loop. */
-#define STEP_MOST (256 * 1024)
+#define SEND_STEP_MAX (256 * 1024)
 
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
@@ -56,7 +56,7 @@ static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_r
 /* A try gives 1 and *result, 0 for "would block", -1 with an exception. */
 
 static int
-failed_call(sockop *op, int err)
+sockop_call_failed(sockop *op, int err)
 {
     op->refused = err == EAGAIN || err == EWOULDBLOCK;
     return op->refused || err == EINTR ? 0 : gl_set_oserror(err);
@@ -74,7 +74,7 @@ sockop_lease(sockop *op)
 static int
 try_recv(sockop *op, PyObject **result)
 {
-    uint8_t *scratch = gl_scratch_take(op->loop);
+    uint8_t *scratch = gl_scratch_acquire(op->loop);
     if (scratch == NULL)
         return -1;
     gl_lease lease = sockop_lease(op);
@@ -82,9 +82,9 @@ try_recv(sockop *op, PyObject **result)
     int err = errno;
     if (got >= 0)
         *result = PyBytes_FromStringAndSize((const char *)scratch, got);
-    gl_scratch_give(op->loop, scratch);
+    gl_scratch_release(op->loop, scratch);
     if (got < 0)
-        return failed_call(op, err);
+        return sockop_call_failed(op, err);
     gl_count_received(op->loop, got);
     return *result ? 1 : -1;
 }
@@ -105,7 +105,7 @@ try_recv_into(sockop *op, PyObject **result)
     int err = errno;
     PyBuffer_Release(&view);
     if (got < 0)
-        return failed_call(op, err);
+        return sockop_call_failed(op, err);
     gl_count_received(op->loop, got);
     *result = PyLong_FromSsize_t(got);
     return *result ? 1 : -1;
@@ -113,7 +113,7 @@ try_recv_into(sockop *op, PyObject **result)
 
 /* Whether the data may go in parts: a message is whole, or is refused. */
 static int
-may_part(PyObject *sock)
+can_send_in_parts(PyObject *sock)
 {
     PyObject *type = PyObject_GetAttrString(sock, "type");
     long number = type ? PyLong_AsLong(type) : -1;
@@ -130,7 +130,7 @@ begin_send(sockop *op)
     op->most = op->view.len;
     if (op->view.len <= GL_SEND_MOST)
         return 0;
-    int parts = may_part(op->sock);
+    int parts = can_send_in_parts(op->sock);
     if (parts > 0)
         op->most = GL_SEND_MOST;
     return parts < 0 ? -1 : 0;
@@ -149,10 +149,10 @@ try_send(sockop *op, PyObject **result)
         ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size, (size_t)size,
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
-            return failed_call(op, errno);
+            return sockop_call_failed(op, errno);
         gl_count_sent(op->loop, sent);
         op->size += sent;
-    } while (op->size < op->view.len && op->size - before < STEP_MOST);
+    } while (op->size < op->view.len && op->size - before < SEND_STEP_MAX);
     op->refused = false;
     if (op->size < op->view.len)
         return 0; /* others' turn; the socket may still be writable */
@@ -177,8 +177,8 @@ sockop_wait(sockop *op)
         return gl_set_oserror(EBADF);
     if (gl_fd_ensure_no_transport(op->loop, op->fd, NULL) < 0)
         return -1;
-    gl_place place = {.sock = op->sock, .refused = op->refused};
-    PyObject *fut = wait_fd(op->loop, op->fd, sockop_direction(op), place);
+    gl_watch_slot slot = {.sock = op->sock, .refused = op->refused};
+    PyObject *fut = make_wait_future(op->loop, op->fd, sockop_direction(op), slot);
     if (fut == NULL)
         return -1;
     /* What Future.__await__ does before it yields itself. */
@@ -192,27 +192,27 @@ sockop_wait(sockop *op)
 
 /* Gives up the wait: the place at the fd is emptied if it is still ours. */
 static void
-sockop_give_up(sockop *op)
+sockop_cancel_wait(sockop *op)
 {
     if (op->wait && !op->loop->closed && op->loop->shared) {
-        (void)watch_unplace(op->loop, op->fd, sockop_direction(op), op->wait);
-        gl_held_end(op->loop, op->wait);
+        (void)watch_clear_slot(op->loop, op->fd, sockop_direction(op), op->wait);
+        gl_kept_socket_end(op->loop, op->wait);
     }
 }
 
 /* What Future.__await__ says to whoever goes on before it is done. */
 static int
-sockop_resume(sockop *op)
+sockop_check_wait_done(sockop *op)
 {
     int is_done = gl_future_is_done(op->wait);
     if (is_done > 0) {
-        gl_held_end(op->loop, op->wait);
+        gl_kept_socket_end(op->loop, op->wait);
         return 0;
     }
     if (is_done == 0)
         PyErr_SetString(PyExc_RuntimeError, "await wasn't used with future");
     PyObject *exc = gl_take_exception();
-    sockop_give_up(op);
+    sockop_cancel_wait(op);
     gl_restore_exception(exc);
     return -1;
 }
@@ -235,7 +235,7 @@ static void
 sockop_end(sockop *op)
 {
     Py_INCREF(op);
-    sockop_give_up(op);
+    sockop_cancel_wait(op);
     (void)sockop_finish((PyObject *)op);
     Py_DECREF(op);
 }
@@ -259,7 +259,7 @@ sockop_step(sockop *op, PyObject **result)
 {
     op->running = true;
     int t = -1;
-    if ((op->state == OP_CREATED || sockop_resume(op) == 0) &&
+    if ((op->state == OP_CREATED || sockop_check_wait_done(op) == 0) &&
         gl_loop_check_usable(op->loop) == 0) {
         Py_CLEAR(op->wait);
         t = op->kind == OP_RECV        ? try_recv(op, result)

@@ -6,9 +6,9 @@
  * place, as in asyncio.  But Futures wait together (`earlier`): the fd's readiness wakes all,
  * and who is refused then waits once more.
  *
- *     empty --watch_place--> taken in turn n --ready in turn n+1 or later--> called
+ *     empty --watch_set_slot--> taken in turn n --ready in turn n+1 or later--> called
  *       ^                          |                (a Future: empty again)
- *       +------watch_unplace-------+
+ *       +------watch_clear_slot-------+
  *
  * A place counts from the turn after the one in which it was taken: what a turn found
  * ready was found for whoever had the place before.
@@ -27,7 +27,7 @@
 
 /* Forgets the registration. */
 GL_NO_PYTHON static void
-watch_leave(gl_loop *loop, gl_watch *w)
+watch_unregister(gl_loop *loop, gl_watch *w)
 {
     if (!w->watched)
         return;
@@ -40,9 +40,9 @@ watch_leave(gl_loop *loop, gl_watch *w)
 /* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
  * False where the registration has to be looked at now. */
 GL_NO_PYTHON static bool
-watch_submit(gl_loop *loop, const gl_watch *w, int which)
+watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
 {
-    const gl_place *other = &w->place[!which];
+    const gl_watch_slot *other = &w->slot[!which];
     if (!w->watched || (other->waiter != NULL && !other->once))
         return false;
     loop->dirty = 1;
@@ -58,14 +58,14 @@ watch_submit(gl_loop *loop, const gl_watch *w, int which)
 /* Makes the registration what the places say.  `leave`: where both are empty it ends, else
  * it falls silent, so that the next wait costs one call.  0 or an errno. */
 GL_NO_PYTHON static int
-watch_sync(gl_loop *loop, gl_watch *w, bool leave)
+watch_update_interest(gl_loop *loop, gl_watch *w, bool leave)
 {
     uint32_t want = 0, once = 0, bits[2] = {GL_READABLE, GL_WRITABLE};
     for (int i = 0; i < 2; i++)
-        if (w->place[i].waiter != NULL)
-            *(w->place[i].once ? &once : &want) |= bits[i];
+        if (w->slot[i].waiter != NULL)
+            *(w->slot[i].once ? &once : &want) |= bits[i];
     if (leave && (want | once) == 0) {
-        watch_leave(loop, w);
+        watch_unregister(loop, w);
         return 0;
     }
     if (want | once)
@@ -79,7 +79,7 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
             w->watched = true;
             if (gl_reg_set(loop, w->id, w->gen, GL_REG_WATCH, NULL, w->fd) < 0) {
                 PyErr_Clear();
-                watch_leave(loop, w);
+                watch_unregister(loop, w);
                 return ENOMEM;
             }
         }
@@ -91,10 +91,10 @@ watch_sync(gl_loop *loop, gl_watch *w, bool leave)
 
 /* Takes the object of an fd whose places are both empty; the caller drops it last. */
 static PyObject *
-watch_take_file(gl_watch *w)
+watch_detach_file(gl_watch *w)
 {
     PyObject *file = NULL;
-    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL) {
+    if (w->slot[0].waiter == NULL && w->slot[1].waiter == NULL) {
         file = w->file;
         w->file = NULL;
     }
@@ -103,7 +103,7 @@ watch_take_file(gl_watch *w)
 
 /* The fd that is watched for this very object, or -1. */
 static int
-watch_search(gl_loop *loop, PyObject *file)
+watch_find_by_file(gl_loop *loop, PyObject *file)
 {
     for (uint32_t i = 0; i < loop->regs_cap; i++) {
         if (loop->regs[i].kind != GL_REG_WATCH)
@@ -117,7 +117,7 @@ watch_search(gl_loop *loop, PyObject *file)
 
 /* Cancels what held a place, as asyncio cancels a replaced handle. */
 static void
-watch_displaced(gl_place *old)
+watch_cancel_replaced(gl_watch_slot *old)
 {
     if (old->waiter != NULL && gl_is_handle(old->waiter)) {
         PyObject *r = gl_handle_cancel(old->waiter, NULL);
@@ -130,25 +130,25 @@ watch_displaced(gl_place *old)
 }
 
 GL_NO_PYTHON GL_PRIVATE void
-gl_watch_release(gl_loop *loop, int fd, gl_watch *out)
+gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     *out = (gl_watch){.fd = fd};
     if (f == NULL || f->watch == NULL)
         return;
     gl_watch *w = f->watch;
-    watch_leave(loop, w);
-    memcpy(out->place, w->place, sizeof(out->place));
-    memcpy(out->earlier, w->earlier, sizeof(out->earlier));
+    watch_unregister(loop, w);
+    memcpy(out->slot, w->slot, sizeof(out->slot));
+    memcpy(out->older, w->older, sizeof(out->older));
     out->file = w->file;
-    memset(w->place, 0, sizeof(w->place));
-    memset(w->earlier, 0, sizeof(w->earlier));
+    memset(w->slot, 0, sizeof(w->slot));
+    memset(w->older, 0, sizeof(w->older));
     w->file = NULL;
 }
 
 /* The watch of a number, made if need be; NULL with an exception. */
 static gl_watch *
-watch_get(gl_loop *loop, int fd)
+watch_find_or_make(gl_loop *loop, int fd)
 {
     gl_fd *f = gl_fd_get(loop, fd);
     if (f == NULL || f->watch != NULL)
@@ -164,22 +164,22 @@ watch_get(gl_loop *loop, int fd)
 /* Puts `made` in the place; its references are taken over, on failure too.  `file` (stolen,
  * may be NULL) is the object whose number fd is. */
 static int
-watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
+watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {
-    gl_watch *w = watch_get(loop, fd);
+    gl_watch *w = watch_find_or_make(loop, fd);
     PyObject *listener = NULL; /* of a server, whose reader is replaced as any other */
     if (w != NULL && which == GL_READING)
         listener = gl_fd_take_listener(loop, fd);
-    gl_place out = made; /* what leaves: the place's last content, or `made` */
+    gl_watch_slot out = made; /* what leaves: the place's last content, or `made` */
     int err = 0;
     if (w != NULL) {
-        out = w->place[which];
+        out = w->slot[which];
         made.turn = loop->turns;
-        w->place[which] = made;
-        if (!made.refused || !watch_submit(loop, w, which))
-            err = watch_sync(loop, w, false);
+        w->slot[which] = made;
+        if (!made.refused || !watch_submit_rearm(loop, w, which))
+            err = watch_update_interest(loop, w, false);
         if (err != 0) {
-            w->place[which] = out;
+            w->slot[which] = out;
             out = made;
         } else if (file != NULL) {
             PyObject *before = w->file;
@@ -189,68 +189,68 @@ watch_place(gl_loop *loop, int fd, int which, gl_place made, PyObject *file)
     }
     bool placed = w != NULL && err == 0;
     PyObject *exc = NULL;
-    gl_earlier dropped = {NULL, 0, 0};
+    gl_older_waiters dropped = {NULL, 0, 0};
     if (placed && !made.once) {
-        dropped = w->earlier[which];
-        w->earlier[which] = (gl_earlier){NULL, 0, 0};
+        dropped = w->older[which];
+        w->older[which] = (gl_older_waiters){NULL, 0, 0};
     } else if (placed && out.once && out.waiter != NULL) {
-        (void)earlier_add(&w->earlier[which], &out);
+        (void)older_waiters_add(&w->older[which], &out);
     }
     if (placed)
-        watch_displaced(&out);
+        watch_cancel_replaced(&out);
     else
         exc = w == NULL ? gl_take_exception() : gl_oserror(err);
     Py_CLEAR(out.waiter);
     Py_CLEAR(out.sock);
     Py_XDECREF(file);
     Py_XDECREF(listener);
-    earlier_drop(&dropped);
+    older_waiters_discard(&dropped);
     gl_restore_exception(exc);
     return placed ? 0 : -1;
 }
 
 GL_PRIVATE bool
-watch_unplace(gl_loop *loop, int fd, int which, PyObject *only)
+watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     gl_watch *w = f ? f->watch : NULL;
-    if (w == NULL || w->place[which].waiter == NULL)
+    if (w == NULL || w->slot[which].waiter == NULL)
         return false;
-    gl_place old;
-    if (only != NULL && w->place[which].waiter != only) {
-        if (!earlier_take(&w->earlier[which], only, &old))
+    gl_watch_slot old;
+    if (only != NULL && w->slot[which].waiter != only) {
+        if (!older_waiters_remove(&w->older[which], only, &old))
             return false;
         Py_CLEAR(old.waiter);
         Py_CLEAR(old.sock);
         return true;
     }
-    old = w->place[which];
-    w->place[which] = (gl_place){.waiter = NULL};
-    gl_earlier dropped = {NULL, 0, 0};
+    old = w->slot[which];
+    w->slot[which] = (gl_watch_slot){.waiter = NULL};
+    gl_older_waiters dropped = {NULL, 0, 0};
     if (only != NULL) {
-        (void)earlier_take(&w->earlier[which], NULL, &w->place[which]);
+        (void)older_waiters_remove(&w->older[which], NULL, &w->slot[which]);
     } else {
-        dropped = w->earlier[which];
-        w->earlier[which] = (gl_earlier){NULL, 0, 0};
+        dropped = w->older[which];
+        w->older[which] = (gl_older_waiters){NULL, 0, 0};
     }
-    PyObject *file = watch_take_file(w);
+    PyObject *file = watch_detach_file(w);
     /* An fd that somebody watches leaves the poller at once: the owner may close it next, and
      * a duplicate of it would make a level-triggered watch report for ever. */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        (void)watch_sync(loop, w, !old.once); /* an fd that its owner closed is silent */
-    watch_displaced(&old);
+        (void)watch_update_interest(loop, w, !old.once); /* an fd that its owner closed is silent */
+    watch_cancel_replaced(&old);
     Py_XDECREF(file);
-    earlier_drop(&dropped);
+    older_waiters_discard(&dropped);
     return true;
 }
 
 GL_PRIVATE void
-gl_watch_drop(gl_watch *out)
+gl_watch_discard(gl_watch *out)
 {
     for (int i = 0; i < 2; i++) {
-        Py_CLEAR(out->place[i].waiter);
-        Py_CLEAR(out->place[i].sock);
-        earlier_drop(&out->earlier[i]);
+        Py_CLEAR(out->slot[i].waiter);
+        Py_CLEAR(out->slot[i].sock);
+        older_waiters_discard(&out->older[i]);
     }
     Py_CLEAR(out->file);
 }
@@ -262,11 +262,11 @@ gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
     if (w == NULL)
         return 0;
     for (int i = 0; i < 2; i++) {
-        Py_VISIT(w->place[i].waiter);
-        Py_VISIT(w->place[i].sock);
-        for (uint32_t k = 0; k < w->earlier[i].len; k++) {
-            Py_VISIT(w->earlier[i].place[k].waiter);
-            Py_VISIT(w->earlier[i].place[k].sock);
+        Py_VISIT(w->slot[i].waiter);
+        Py_VISIT(w->slot[i].sock);
+        for (uint32_t k = 0; k < w->older[i].len; k++) {
+            Py_VISIT(w->older[i].slot[k].waiter);
+            Py_VISIT(w->older[i].slot[k].sock);
         }
     }
     Py_VISIT(w->file);
@@ -274,12 +274,12 @@ gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
 }
 
 GL_PRIVATE int
-gl_watch_end(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
+gl_watch_free(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
 {
     gl_watch *w = f->watch;
     f->watch = NULL;
     if (w != NULL) {
-        gl_watch_drop(w);
+        gl_watch_discard(w);
         PyMem_Free(w);
     }
     return 0;
@@ -289,12 +289,13 @@ gl_watch_end(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
 
 /* Keeps a socket open until its waiter runs; takes over the reference. */
 static void
-watch_hold(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
+watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 {
     if (gl_socket_has(sock, fd) &&
-        gl_grow(&loop->held, &loop->held_cap, loop->held_len, sizeof(gl_held), 16) &&
-        gl_socket_hold(&loop->held[loop->held_len], sock, waiter))
-        loop->held_len++;
+        gl_grow(&loop->kept_sockets, &loop->kept_sockets_cap, loop->kept_sockets_len,
+                sizeof(gl_kept_socket), 16) &&
+        gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, waiter))
+        loop->kept_sockets_len++;
     else
         Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
 }
@@ -302,7 +303,7 @@ watch_hold(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 /* ---- completions -------------------------------------------------------------------------- */
 
 static int
-watch_call(gl_loop *loop, PyObject *waiter)
+watch_run_waiter(gl_loop *loop, PyObject *waiter)
 {
     if (gl_is_handle(waiter))
         return gl_handle_is_cancelled(waiter) ? 0 : gl_run_handle(loop, waiter);
@@ -311,19 +312,19 @@ watch_call(gl_loop *loop, PyObject *waiter)
 
 /* Keeps the sockets of those that waited earlier open, too. */
 static void
-earlier_hold(gl_loop *loop, gl_earlier *earlier, int fd)
+older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 {
-    for (uint32_t i = 0; i < earlier->len; i++) {
-        PyObject *sock = earlier->place[i].sock;
-        earlier->place[i].sock = NULL;
+    for (uint32_t i = 0; i < older->len; i++) {
+        PyObject *sock = older->slot[i].sock;
+        older->slot[i].sock = NULL;
         if (sock != NULL)
-            watch_hold(loop, sock, earlier->place[i].waiter, fd);
+            watch_keep_socket_open(loop, sock, older->slot[i].waiter, fd);
     }
 }
 
 /* Warns that a descriptor was closed while a Handle watched it, and is not watched any more. */
 static int
-watch_lost(gl_loop *loop, int fd)
+watch_warn_fd_closed(gl_loop *loop, int fd)
 {
     int rc = gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_watch_lost", "i", fd));
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
@@ -334,41 +335,41 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
     static const uint32_t bits[2] = {GL_READABLE, GL_WRITABLE};
     PyObject *ready[2] = {NULL, NULL};
-    gl_earlier earlier[2] = {{NULL, 0, 0}, {NULL, 0, 0}};
+    gl_older_waiters older[2] = {{NULL, 0, 0}, {NULL, 0, 0}};
     gl_fd *f = gl_fd_find(loop, fd);
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
         return 0;
     for (int i = 0; i < 2; i++) {
-        gl_place *place = &w->place[i];
-        if (!((uint32_t)c->res & bits[i]) || place->waiter == NULL || place->turn >= loop->turns)
+        gl_watch_slot *slot = &w->slot[i];
+        if (!((uint32_t)c->res & bits[i]) || slot->waiter == NULL || slot->turn >= loop->turns)
             continue;
-        if (!place->once) {
-            ready[i] = Py_NewRef(place->waiter);
+        if (!slot->once) {
+            ready[i] = Py_NewRef(slot->waiter);
             continue;
         }
-        gl_place taken = *place;
-        *place = (gl_place){.waiter = NULL};
-        earlier[i] = w->earlier[i];
-        w->earlier[i] = (gl_earlier){NULL, 0, 0};
-        earlier_hold(loop, &earlier[i], fd);
+        gl_watch_slot taken = *slot;
+        *slot = (gl_watch_slot){.waiter = NULL};
+        older[i] = w->older[i];
+        w->older[i] = (gl_older_waiters){NULL, 0, 0};
+        older_waiters_keep_sockets_open(loop, &older[i], fd);
         ready[i] = taken.waiter;
         if (taken.sock != NULL)
-            watch_hold(loop, taken.sock, taken.waiter, fd);
+            watch_keep_socket_open(loop, taken.sock, taken.waiter, fd);
     }
-    PyObject *file = watch_take_file(w);
+    PyObject *file = watch_detach_file(w);
     int result = 0;
     for (int i = 0; i < 2; i++) {
-        for (uint32_t k = 0; k < earlier[i].len && result == 0; k++)
-            result = watch_call(loop, earlier[i].place[k].waiter);
-        earlier_drop(&earlier[i]);
+        for (uint32_t k = 0; k < older[i].len && result == 0; k++)
+            result = watch_run_waiter(loop, older[i].slot[k].waiter);
+        older_waiters_discard(&older[i]);
         if (ready[i] != NULL && result == 0)
-            result = watch_call(loop, ready[i]);
+            result = watch_run_waiter(loop, ready[i]);
         Py_XDECREF(ready[i]);
     }
     Py_XDECREF(file);
     if (result == 0 && c->arg != 0)
-        result = watch_lost(loop, fd);
+        result = watch_warn_fd_closed(loop, fd);
     return result;
 }
 
@@ -394,9 +395,9 @@ watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssiz
         Py_DECREF(h);
         return NULL;
     }
-    gl_place made = {.waiter = Py_NewRef(h)};
+    gl_watch_slot made = {.waiter = Py_NewRef(h)};
     PyObject *file = PyLong_Check(args[0]) ? NULL : Py_NewRef(args[0]);
-    if (watch_place(self, fd, which, made, file) < 0)
+    if (watch_set_slot(self, fd, which, made, file) < 0)
         Py_CLEAR(h);
     return h;
 }
@@ -411,12 +412,12 @@ watch_remove(gl_loop *self, PyObject *arg, int which)
     /* A file object that was closed meanwhile: asyncio searches for it among what is registered. */
     int fd = number >= 0 && number <= INT_MAX ? (int)number
              : self->closed                   ? -1
-                                              : watch_search(self, arg);
+                                              : watch_find_by_file(self, arg);
     if (fd < 0 && number < 0 && !self->closed)
         return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
     if (fd < 0 || self->closed)
         Py_RETURN_FALSE;
-    bool removed = watch_unplace(self, fd, which, NULL);
+    bool removed = watch_clear_slot(self, fd, which, NULL);
     if (!removed && which == GL_READING) {
         PyObject *listener = gl_fd_take_listener(self, fd); /* asyncio's server is a reader */
         removed = listener != NULL;
@@ -436,9 +437,9 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 }
 
 GL_PRIVATE PyObject *
-wait_fd(gl_loop *loop, int fd, int which, gl_place place)
+make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
 {
-    if (place.sock != NULL && gl_socket_notice_close(place.sock) < 0)
+    if (slot.sock != NULL && gl_socket_observe_close(slot.sock) < 0)
         return NULL;
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
@@ -451,20 +452,21 @@ wait_fd(gl_loop *loop, int fd, int which, gl_place place)
         Py_DECREF(fut);
         return NULL;
     }
-    place.waiter = Py_NewRef(fut);
-    Py_XINCREF(place.sock);
-    place.once = true;
-    if (watch_place(loop, fd, which, place, NULL) < 0)
+    slot.waiter = Py_NewRef(fut);
+    Py_XINCREF(slot.sock);
+    slot.once = true;
+    if (watch_set_slot(loop, fd, which, slot, NULL) < 0)
         Py_CLEAR(fut);
     return fut;
 }
 
 static PyObject *
-wait_for(gl_loop *self, PyObject *arg, int which)
+wait_for_direction(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
     return fd < 0 ? NULL
-                  : wait_fd(self, fd, which, (gl_place){.sock = PyLong_Check(arg) ? NULL : arg});
+                  : make_wait_future(self, fd, which,
+                                     (gl_watch_slot){.sock = PyLong_Check(arg) ? NULL : arg});
 }
 
 #define WATCH_METHODS(dir, which)                                                                  \
@@ -479,7 +481,7 @@ wait_for(gl_loop *self, PyObject *arg, int which)
     }                                                                                              \
     static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                                 \
     {                                                                                              \
-        return wait_for(self, arg, which);                                                         \
+        return wait_for_direction(self, arg, which);                                               \
     }
 
 WATCH_METHODS(reader, GL_READING)
@@ -494,18 +496,18 @@ loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     if (fd < 0)
         return NULL;
     if (!self->closed) {
-        (void)watch_unplace(self, fd, GL_READING, args[1]);
-        (void)watch_unplace(self, fd, GL_WRITING, args[1]);
-        gl_held_end(self, args[1]);
+        (void)watch_clear_slot(self, fd, GL_READING, args[1]);
+        (void)watch_clear_slot(self, fd, GL_WRITING, args[1]);
+        gl_kept_socket_end(self, args[1]);
     }
     Py_RETURN_NONE;
 }
 
 /* Whether somebody waits at the place for the socket whose users these are. */
 static inline bool
-place_waits(const gl_place *place, PyObject *users)
+slot_waits_for(const gl_watch_slot *slot, PyObject *users)
 {
-    return place->once && gl_socket_has_users(place->sock, users);
+    return slot->once && gl_socket_has_users(slot->sock, users);
 }
 
 /* Whether somebody waits in the loop for the socket with these users; None: one holds it. */
@@ -517,18 +519,18 @@ loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
-    for (uint32_t i = 0; i < self->held_len; i++)
-        if (gl_socket_has_users(self->held[i].sock, args[0]))
+    for (uint32_t i = 0; i < self->kept_sockets_len; i++)
+        if (gl_socket_has_users(self->kept_sockets[i].sock, args[0]))
             Py_RETURN_NONE;
     gl_fd *f = gl_fd_find(self, fd);
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
         Py_RETURN_FALSE;
     /* What a copy of the descriptor hears, in a child perhaps, would wake the loop. */
-    if (w->place[0].waiter == NULL && w->place[1].waiter == NULL)
-        watch_leave(self, w);
-    return PyBool_FromLong(place_waits(&w->place[0], args[0]) ||
-                           place_waits(&w->place[1], args[0]));
+    if (w->slot[0].waiter == NULL && w->slot[1].waiter == NULL)
+        watch_unregister(self, w);
+    return PyBool_FromLong(slot_waits_for(&w->slot[0], args[0]) ||
+                           slot_waits_for(&w->slot[1], args[0]));
 }
 
 static PyObject *
@@ -544,12 +546,12 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
         bool ended = true;
         while (ended && rc == 0) { /* and those that waited earlier */
             gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
-            if (f == NULL || f->watch == NULL || !place_waits(&f->watch->place[which], args[0]))
+            if (f == NULL || f->watch == NULL || !slot_waits_for(&f->watch->slot[which], args[0]))
                 break;
-            PyObject *waiter = Py_NewRef(f->watch->place[which].waiter);
-            ended = watch_unplace(self, fd, which, waiter);
+            PyObject *waiter = Py_NewRef(f->watch->slot[which].waiter);
+            ended = watch_clear_slot(self, fd, which, waiter);
             if (ended)
-                rc = watch_call(self, waiter);
+                rc = watch_run_waiter(self, waiter);
             Py_DECREF(waiter);
         }
     }

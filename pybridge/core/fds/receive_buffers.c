@@ -1,12 +1,12 @@
 /*
- * large.c: buffers for large receives.
+ * receive_buffers.c: buffers for large receives.
  *
  * What lately received much at once is received straight into a bytes object, which is then
  * cut to length and given to the protocol: that spares the copy out of the arena, a fifth of
  * the work of a 100 KiB message.
  *
- * A connection receives into its object when its protocol is to be called (gl_large_new,
- * gl_large_cut).  For pipes Go receives, into buffers that it is lent:
+ * A connection receives into its object when its protocol is to be called (gl_large_alloc,
+ * gl_large_truncate).  For pipes Go receives, into buffers that it is lent:
  *
  *     none --a receive of GL_LARGE_LEAST bytes--> filled before each turn
  *      ^                                              |
@@ -25,7 +25,7 @@
 #define GL_LARGE_IDLE 4096u
 
 GL_PRIVATE void
-gl_large_drop(gl_loop *loop)
+gl_large_free(gl_loop *loop)
 {
     for (int i = 0; i < GL_LARGE_MAX; i++) {
         if (loop->shared)
@@ -39,7 +39,7 @@ GL_PRIVATE void
 gl_large_refill(gl_loop *loop)
 {
     if (++loop->large_idle > GL_LARGE_IDLE) {
-        gl_large_drop(loop);
+        gl_large_free(loop);
         return;
     }
     /* Go takes each for one of this size. */
@@ -58,7 +58,7 @@ gl_large_refill(gl_loop *loop)
 }
 
 GL_PRIVATE uint8_t *
-gl_scratch_take(gl_loop *loop)
+gl_scratch_acquire(gl_loop *loop)
 {
     uint8_t *scratch = loop->scratch;
     loop->scratch = NULL;
@@ -68,25 +68,25 @@ gl_scratch_take(gl_loop *loop)
 }
 
 GL_PRIVATE void
-gl_scratch_give(gl_loop *loop, uint8_t *scratch)
+gl_scratch_release(gl_loop *loop, uint8_t *scratch)
 {
     PyMem_RawFree(loop->scratch); /* of a sock_recv() within a callback */
     loop->scratch = scratch;
 }
 
 static inline void
-note_size(gl_loop *loop, int64_t n)
+set_large_size(gl_loop *loop, int64_t n)
 {
     loop->shared->large_size = n < GL_LARGE_SIZE ? GL_LARGE_SIZE : GL_LARGE_WIDE;
 }
 
 GL_PRIVATE_INLINE void
-gl_large_note(gl_loop *loop, int64_t n)
+gl_large_record_receive(gl_loop *loop, int64_t n)
 {
     if (n < GL_LARGE_LEAST)
         return;
     loop->large_idle = 0;
-    note_size(loop, n);
+    set_large_size(loop, n);
     if (!loop->large_wanted) {
         loop->large_wanted = true;
         /* glibc gives blocks of this size back to the kernel at each free, and faults
@@ -99,7 +99,7 @@ gl_large_note(gl_loop *loop, int64_t n)
 }
 
 GL_PRIVATE PyObject *
-gl_large_take(gl_loop *loop, const gl_completion *c)
+gl_large_detach(gl_loop *loop, const gl_completion *c)
 {
     PyObject *bytes = loop->large[c->res - 1];
     loop->large[c->res - 1] = NULL;
@@ -109,16 +109,16 @@ gl_large_take(gl_loop *loop, const gl_completion *c)
 }
 
 GL_PRIVATE PyObject *
-gl_large_new(gl_loop *loop)
+gl_large_alloc(gl_loop *loop)
 {
     uint64_t size = loop->shared->large_size;
     return PyBytes_FromStringAndSize(NULL, size ? (Py_ssize_t)size : GL_LARGE_SIZE);
 }
 
 GL_PRIVATE void
-gl_large_cut(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
+gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
 {
-    note_size(loop, n);
+    set_large_size(loop, n);
     if (n < PyBytes_GET_SIZE(*bytes))
         (void)_PyBytes_Resize(bytes, n > 0 ? n : 0); /* NULL in case of failure */
 }
