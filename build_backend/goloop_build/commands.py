@@ -1,20 +1,20 @@
 """The two artefacts of goloop, as setuptools commands.
 
-`build_ext` compiles goloop._core, the C extension: one per interpreter, linked
-to no Go.  `build_golib` has Go build the library, which no header of Python
-enters: one per machine, opened by the extension when the first loop is made.
-Both know three ways to build: into the staging directory of a wheel, in place
-for `--inplace`, and in place for an editable install.
+`build_ext` compiles goloop._core, the C extension: one for each interpreter,
+not linked to Go.  `build_golib` runs Go to build the library, which includes no
+header of Python: one for each machine, opened by the extension when the first
+loop is made.  Both build into the staging directory of a wheel, in place for
+`--inplace`, or in place for an editable install.
 
 The environment chooses variants:
-  GOLOOP_PURE=1            neither artefact: the wheel for machines that goloop can't be built
-                           for, which gives them asyncio's own loop
+  GOLOOP_PURE=1            neither artefact: the wheel for machines for which goloop can't be
+                           built, which uses asyncio's own loop
   GOLOOP_TARGET=...        for a release: see target.py
   GOLOOP_DEBUG=1           for a debugger: -O0 -g and assertions in the extension; symbols and
                            DWARF in the Go library, and its own packages not optimised
 and of the extension alone:
   GOLOOP_SANITIZE=address  AddressSanitizer
-  GOLOOP_SANITIZE=thread   ThreadSanitizer, with tools/tsan for what it can't see of the interpreter
+  GOLOOP_SANITIZE=thread   ThreadSanitizer, with tools/tsan in place of an instrumented interpreter
   GOLOOP_WERROR=1          warnings are errors
 """
 
@@ -46,33 +46,33 @@ from .elf import hide_constructors
 from .target import target
 
 PACKAGE = "goloop"
-# Not *.so, which Python and its tools would take for an extension module.
+# Not *.so: Python and its tools would treat such a file as an extension module.
 LIBRARY = "libgoloop.so.1"
 GO_PACKAGE = "./pybridge/golib"
 GO_MODULE = "github.com/goloop/goloop"
-# Files that the library has in the place of Go's own, by their place in Go's sources.
+# Files that replace files of Go's runtime, by their paths in Go's sources.
 GO_OVERLAY = {
     f"runtime/{name}": os.path.join("pybridge", "golib", "_runtime", name)
     for name in ("env_posix.go", "netpoll_epoll.go")
 }
-# And what has another text in one of Go's own: GODEBUG is read a first time before the others, see
-# env_posix.go.  A Go that reads it in another way is built as it is.
+# Replacements within a file of Go's runtime: Go reads GODEBUG once before it reads the rest of the
+# environment, see env_posix.go.  A Go version without the replaced text is built unchanged.
 GO_CHANGES = {
     "runtime/proc.go": ('const prefix = "GODEBUG="', 'const prefix = "GOLOOP_GODEBUG="'),
 }
-# The linker's list of what the Go library exports.
+# The linker's list of the Go library's exported symbols.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
 ABI = "pybridge/abi.h"
-# What ThreadSanitizer needs beside it in the extension.
+# The source file that a build with ThreadSanitizer adds to the extension.
 TSAN = os.path.join("tools", "tsan", "interpreter.c")
 
-# Go must not preempt goroutines with SIGURG: a Python handler for that signal
-# would see calls that nobody sent.  Nor need it look at the container's share of the
-# processor: that keeps two files open.  Nor keep room in each thread for the stacks of its
-# profiler, which nothing here switches on.
+# asyncpreemptoff: Go must not preempt goroutines with SIGURG, or a Python handler for that signal
+# would run although the signal was not sent to the program.  containermaxprocs: reading the
+# container's CPU limit would keep two files open.  profstackdepth: each thread would reserve memory
+# for stacks of Go's profiler, which goloop does not use.
 GO_LINK_FLAGS = "-X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0"
 
-# What `go build` says when it cannot get at a module, whichever layer failed.
+# Messages of `go build` about a module that it cannot download, from all layers of the network.
 UNREACHABLE = re.compile(
     r"dial tcp|no such host|proxyconnect|i/o timeout|connection refused|network is unreachable"
     r"|module lookup disabled|TLS handshake|x509:|unrecognized import path|Service Unavailable"
@@ -88,7 +88,7 @@ def _debug() -> bool:
 
 
 def core_extension() -> Extension:
-    """goloop._core: one translation unit, module.c, which includes the other files."""
+    """Returns goloop._core: one translation unit, module.c, which includes the other files."""
     compile_flags = [
         "-std=c11",
         "-O2",
@@ -113,7 +113,7 @@ def core_extension() -> Extension:
     sources = ["pybridge/core/module.c"]
     if sanitize == "thread":
         sources.append(TSAN)
-        # It does not model fences; no code here relies on one alone.
+        # ThreadSanitizer does not model fences; the extension never relies on a fence alone.
         compile_flags += ["-finstrument-functions", "-Wno-tsan"]
         compile_flags += ["-finstrument-functions-exclude-file-list=include/python"]
         link_flags += [f"-Wl,--wrap={name}" for name in wrapped_by(TSAN)]
@@ -131,7 +131,7 @@ def core_extension() -> Extension:
 
 
 def wrapped_by(path: str) -> list[str]:
-    """The functions of Python's C API that pass by a file's own."""
+    """Returns the functions of Python's C API for which a file has a wrapper."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     names = re.findall(r"^CALL\((\w+)\)$|__wrap_(\w+)\(", text, re.MULTILINE)
@@ -141,17 +141,17 @@ def wrapped_by(path: str) -> list[str]:
 
 
 class BuildExtension(build_ext):
-    """build_ext that picks a compiler that exists and notices changed flags."""
+    """A build_ext that selects an existing compiler and compiles again after changed flags."""
 
     def run(self) -> None:
-        """Compiles what is out of date."""
+        """Compiles the extensions that are out of date."""
         toolchain.check_machine()
         # distutils takes the compiler from CC, then from Python's own build.
         os.environ["CC"] = compiler()
         super().run()
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Named for the machine that it is for."""
+        """Returns the file name, with the suffix of the target machine."""
         name = str(super().get_ext_filename(fullname))  # type: ignore[no-untyped-call]
         release = target()
         if release is None:
@@ -160,10 +160,10 @@ class BuildExtension(build_ext):
         return name.removesuffix(here) + release.extension_suffix()
 
     def build_extension(self, ext: Extension) -> None:
-        """One extension; compiled anew where the flags differ from the last build's."""
+        """Compiles one extension; compiles all of it again if the flags have changed."""
         release = target()
         if release is not None:
-            # Of the interpreter's build there may be a path to find libraries in, and more.
+            # The interpreter's own options could contain library paths of the machine.
             command = shlex.split(release.compiler())
             self.compiler.set_executables(
                 compiler_so=[*command, *release.compile_flags()],
@@ -211,17 +211,17 @@ class BuildGoLibrary(Command):
     editable_mode: bool
 
     def initialize_options(self) -> None:
-        """Nothing chosen yet."""
+        """Sets the options to their defaults."""
         self.build_lib = None
         self.inplace = False
         self.editable_mode = False
 
     def finalize_options(self) -> None:
-        """The staging directory is that of `build`."""
+        """Takes the staging directory from the command `build`."""
         self.set_undefined_options("build", ("build_lib", "build_lib"))
 
     def run(self) -> None:
-        """Has Go build the library, then puts it in place if it is another one."""
+        """Builds the library, and replaces the installed file if the content differs."""
         with open(build_go_library(), "rb") as file:
             built = hide_constructors(file.read())
         target = self._target()
@@ -229,7 +229,7 @@ class BuildGoLibrary(Command):
             if file.read() == built:
                 return
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        # Running processes may have the old file mapped: it is replaced, never written.
+        # Running processes may have mapped the old file: it is replaced, never overwritten.
         handle, fresh = tempfile.mkstemp(dir=os.path.dirname(target), suffix=".new")
         with open(handle, "wb") as file:
             file.write(built)
@@ -243,16 +243,16 @@ class BuildGoLibrary(Command):
         return os.path.join(self.build_lib, PACKAGE, LIBRARY)
 
     def get_outputs(self) -> list[str]:
-        """The file in the wheel."""
+        """Returns the path of the staged library."""
         assert self.build_lib is not None
         return [os.path.join(self.build_lib, PACKAGE, LIBRARY)]
 
     def get_output_mapping(self) -> dict[str, str]:
-        """No staged file stands for one of the source tree."""
+        """Returns nothing: no staged file has a counterpart in the source tree."""
         return {}
 
     def get_source_files(self) -> list[str]:
-        """What the library is made from, for the source distribution."""
+        """Returns the library's sources, for the source distribution."""
         files = ["go.mod", "go.sum", ABI]
         for folder in ("netloop", "timers", "transports", "pybridge/golib"):
             files += sorted(glob(f"{folder}/**/*.*", recursive=True))
@@ -262,9 +262,9 @@ class BuildGoLibrary(Command):
 def build_go_library() -> str:
     """Runs `go build`; returns the path of the library.
 
-    Go itself knows whether its sources, flags or toolchain changed, and leaves
-    an up-to-date file alone.  The file lives in build/, and one lock serves all
-    interpreters that are built for at the same time.
+    Go detects changed sources, flags and toolchains, and does not touch a file that
+    is up to date.  The file is in build/; a lock serialises builds for several
+    interpreters.
     """
     go = toolchain.go()
     release = target()
@@ -274,7 +274,7 @@ def build_go_library() -> str:
     command = [go, "build", "-buildmode=c-shared", "-buildvcs=false", *go_flags()]
     with _locked(os.path.join(folder, "lock")):
         command += [f"-overlay={_write_overlay(go, folder)}", "-o", library, GO_PACKAGE]
-        # The one input that Go does not look at.
+        # Go does not track this input.
         if os.path.exists(library) and _newer(EXPORTS, library):
             os.unlink(library)
         print(shlex.join(command), flush=True)
@@ -295,7 +295,7 @@ def build_go_library() -> str:
 
 
 def _write_overlay(go: str, folder: str) -> str:
-    """Writes the list of the files that replace Go's own; returns its path."""
+    """Writes go build's overlay file, with the replaced files of Go; returns its path."""
     answer = subprocess.run(
         [go, "env", "GOROOT"],
         env={**os.environ, "GOTOOLCHAIN": "local"},
@@ -314,7 +314,7 @@ def _write_overlay(go: str, folder: str) -> str:
         with open(source, encoding="utf-8") as file:
             text = file.read()
         if text.count(before) == 1:
-            # By the underscore Go takes it for no part of this module.
+            # The underscore makes Go ignore the file as a part of this module.
             changed = os.path.join(folder, "_" + name.replace("/", "-"))
             replaced[source] = os.path.abspath(changed)
             with open(replaced[source], "w", encoding="utf-8") as file:
@@ -326,12 +326,12 @@ def _write_overlay(go: str, folder: str) -> str:
 
 
 def go_flags() -> list[str]:
-    """What a release and a build for a debugger differ in.
+    """Returns the flags of a release, or of a build for a debugger.
 
-    Go's runtime and standard library stay optimised there: without inlining the runtime
-    is no longer the one whose locks and stacks a bug was seen with.
+    Go's runtime and standard library stay optimised in both: without inlining, the locks
+    and stacks of the runtime would differ from those of the process with the bug.
     """
-    # The linker runs in a folder of its own.
+    # An absolute path, because Go runs the linker in a temporary folder.
     exports = f"-Wl,--wrap=pthread_getattr_np,--version-script={os.path.abspath(EXPORTS)}"
     link = f"""{GO_LINK_FLAGS} '-extldflags="{exports}"'"""
     if _debug():
@@ -339,13 +339,13 @@ def go_flags() -> list[str]:
     # The names of functions stay, for perf and `py-spy --native`: 160 KB.
     link = f"-w {link}"
     if target() is not None:
-        # It is made from the flags and the compiler's path, too.
+        # The build id depends on the compiler's path too, which differs between machines.
         link = f"-buildid= {link}"
     return ["-trimpath", f"-ldflags={link}"]
 
 
 def go_environment() -> dict[str, str]:
-    """The environment of `go build`: this Go and no other, cgo by the same compiler."""
+    """Returns the environment of `go build`: no other toolchain, and the same C compiler."""
     environment = dict(os.environ)
     environment["GOTOOLCHAIN"] = "local"
     environment["CGO_ENABLED"] = "1"
@@ -355,14 +355,14 @@ def go_environment() -> dict[str, str]:
         environment["GOOS"] = "linux"
         environment["GOARCH"] = release.goarch
         environment["CGO_CFLAGS"] = "-O2 -g0 -fno-sanitize=undefined"
-        # By default there is a -g, for which zig keeps the symbols.
+        # Go's default has -g, with which zig does not strip symbols.
         environment["CGO_LDFLAGS"] = "-O2 -s"
-        # What a user has set for other builds: their own flags, newer processors.
+        # Settings of the user for other builds: flags, newer processors.
         for name in ("GOFLAGS", "GOAMD64", "GOARM64", "GOEXPERIMENT"):
             environment.pop(name, None)
     if _debug():
         environment.setdefault("CGO_CFLAGS", "-Og -g")
-    # Go looks at the headers of a package's own folder, and abi.h is in another one.
+    # Go tracks the headers of a package's own folder only, and abi.h is in another.
     with open(ABI, "rb") as file:
         seen = f"-DGOLOOP_ABI_SEEN=0x{zlib.crc32(file.read()):x}"
     flags = environment.setdefault("CGO_CPPFLAGS", "")
@@ -375,15 +375,15 @@ def go_environment() -> dict[str, str]:
 
 
 def compiler() -> str:
-    """The command line of the C compiler, for the machine that is built for."""
+    """Returns the command line of the C compiler for the target machine."""
     release = target()
     return toolchain.c_compiler() if release is None else release.compiler()
 
 
 def vendor_go_modules(folder: str) -> dict[str, str]:
-    """Copies the Go modules into a folder; their files by the names they have in a tree.
+    """Copies the Go modules into a folder; returns names in the tree with paths on disk.
 
-    A tree that has them already, as an unpacked source distribution does, needs nothing.
+    An unpacked source distribution contains the modules, and so needs none.
     """
     if os.path.exists(os.path.join("vendor", "modules.txt")):
         return {}
@@ -407,14 +407,14 @@ def vendor_go_modules(folder: str) -> dict[str, str]:
 
 
 def explain_go_failure(output: str) -> str:
-    """The sentence for a failed `go build`, by what it printed."""
+    """Returns the sentence for a failed `go build`, according to its output."""
     if UNREACHABLE.search(output):
         proxy = os.environ.get("GOPROXY") or "Go's default proxy"
         return (
             f"the Go modules that go.mod names could not be fetched through {proxy} "
-            f"(Go's own message stands above); set GOPROXY to one that this machine reaches."
+            f"(Go's own message is above); set GOPROXY to a proxy that this machine reaches."
         )
-    return "the Go library did not build; Go's own message stands above."
+    return "the Go library did not build; Go's own message is above."
 
 
 def _newer(path: str, than: str) -> bool:
@@ -423,7 +423,7 @@ def _newer(path: str, than: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
-    import fcntl  # a pure wheel can be built where there is none
+    import fcntl  # here, because a pure wheel can be built on systems without fcntl
 
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -434,26 +434,26 @@ def _locked(path: str) -> Iterator[None]:
 
 
 class Build(build):
-    """`build` with the Go library as one more part."""
+    """The command `build`, which also builds the Go library."""
 
     sub_commands = [*build.sub_commands, ("build_golib", None)]
 
 
 class BuildWheel(bdist_wheel):
-    """A wheel that is named for the glibc it is built for."""
+    """A wheel with the target's glibc in its name."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """The three parts of its tag."""
+        """Returns the three parts of the wheel's tag."""
         implementation, abi, platform = super().get_tag()
         release = target()
         return implementation, abi, platform if release is None else release.platform
 
 
 class BuildPure(build_py):
-    """Adds the module that tells goloop/__init__.py that nothing native is to be found."""
+    """Adds the module that marks a wheel without compiled parts for goloop/__init__.py."""
 
     def run(self) -> None:
-        """Copies the package's modules and writes that one."""
+        """Copies the package's modules and writes the marker module."""
         if self.editable_mode:
             raise toolchain.Unbuildable("GOLOOP_PURE is for wheels, not for editable installs.")
         super().run()
@@ -461,7 +461,7 @@ class BuildPure(build_py):
             file.write('"""This is the wheel without goloop\'s own loop."""\n')
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        """The files in the wheel."""
+        """Returns the files of the wheel."""
         return [*super().get_outputs(include_bytecode), self._marker()]
 
     def _marker(self) -> str:
@@ -469,7 +469,7 @@ class BuildPure(build_py):
 
 
 def setup_arguments() -> dict[str, Any]:
-    """What setup() is told beside pyproject.toml."""
+    """Returns the arguments of setup() that pyproject.toml does not have."""
     if toolchain.pure():
         return {"cmdclass": {"build_py": BuildPure}}
     commands = {

@@ -1,9 +1,9 @@
 """Hides the constructors of the Go library from the dynamic loader.
 
 A constructor starts the Go runtime, and the loader runs it as soon as it has loaded the library.
-goloop loads the library when it is imported, and starts it with the first loop: so the extension
-itself calls the constructors (pybridge/core/runtime/image.c), by two entries of the dynamic section
-whose tags the loader does not know.
+goloop loads the library at its import and starts Go with the first loop.  Therefore the extension
+calls the constructors itself (pybridge/core/runtime/image.c): two entries of the dynamic section
+get tags that the loader ignores.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import struct
 
 PT_DYNAMIC = 2
 DT_NULL = 0
-# DT_INIT_ARRAY, DT_INIT_ARRAYSZ; image.c has the same numbers, which are free for a system's use.
+# Tags for DT_INIT_ARRAY and DT_INIT_ARRAYSZ, from the range that is reserved for operating systems;
+# image.c has the same numbers.
 HIDDEN = {25: 0x676F6C70, 27: 0x676F6C71}
 
 
 def hide_constructors(library: bytes) -> bytes:
-    """The file of a 64-bit little-endian library, with other tags for its constructors."""
+    """Returns the bytes of a 64-bit little-endian library with the constructors' tags replaced."""
     if library[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("this is no 64-bit little-endian ELF file")
+        raise ValueError("the library must be a 64-bit little-endian ELF file")
     changed = bytearray(library)
     (headers,) = struct.unpack_from("<Q", library, 32)
     size, count = struct.unpack_from("<HH", library, 54)

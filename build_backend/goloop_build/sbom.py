@@ -1,8 +1,8 @@
-"""What is linked into the two libraries of a wheel, as CycloneDX has it (ECMA-424).
+"""The software bill of materials of a wheel, in the format CycloneDX (ECMA-424).
 
-A wheel carries the document in its .dist-info/sboms (PEP 770).  Only what is in the
-binaries counts: the Go modules that pybridge/golib imports, Go's runtime and standard
-library, and what the compiler adds of its own.
+A wheel contains the document in .dist-info/sboms (PEP 770).  It lists the components that
+are linked into the two libraries: the Go modules that pybridge/golib imports, Go's runtime
+and standard library, and the compiler's own runtime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAME = "sboms/goloop.cdx.json"
 
 
 def document(version: str) -> bytes:
-    """The document for goloop of that version, built as the environment says."""
+    """Returns the document for a version of goloop and the target of the environment."""
     components = [_go(), *_modules()]
     if target.target() is not None:
         components.append(_zig())
@@ -56,13 +56,13 @@ def _component(name: str, version: str, purl: str, spdx: str) -> dict[str, objec
 
 def _go() -> dict[str, object]:
     found = toolchain.go_version(toolchain.go())
-    assert found is not None, "toolchain.go() has asked it"
+    assert found is not None, "toolchain.go() has run it"
     version = "{}.{}.{}".format(*found)
     return _component("stdlib", version, f"pkg:golang/stdlib@{version}", "BSD-3-Clause")
 
 
 def _modules() -> list[dict[str, object]]:
-    """The one module outside this tree that the library imports; a test looks for others."""
+    """Returns the only module from elsewhere that the library imports; a test finds others."""
     with open("go.mod", encoding="utf-8") as file:
         found = re.search(r"golang\.org/x/sys v(\S+)", file.read())
     assert found is not None, "netloop imports it"
@@ -71,7 +71,7 @@ def _modules() -> list[dict[str, object]]:
 
 
 def _zig() -> dict[str, object]:
-    """compiler-rt, of which zig links what the code calls."""
+    """Returns compiler-rt, from which zig links the functions that the code calls."""
     command = [*shlex.split(target.zig()), "version"]
     version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return _component("compiler_rt", version, f"pkg:generic/zig@{version}", "MIT")

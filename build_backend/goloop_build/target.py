@@ -1,12 +1,12 @@
-"""What a release is built for: an old glibc of a machine that need not be this one.
+"""The target of a release: an old glibc, and possibly another machine.
 
-GOLOOP_TARGET=x86_64-linux-gnu.2.17 in the environment asks for it, by the name that the
-compiler has for it: zig, which carries the headers and the symbol versions of every
-glibc.  The program is `zig` on PATH, the PyPI package `ziglang`, or what ZIG says.
-Without GOLOOP_TARGET a build is for the machine, and the glibc, that it runs on.
+GOLOOP_TARGET=x86_64-linux-gnu.2.17 in the environment selects the target, by zig's name
+for it.  zig contains the headers and the symbol versions of every glibc.  The program is
+the command in ZIG, `zig` on PATH, or the PyPI package `ziglang`.  Without GOLOOP_TARGET a
+build is for the machine and the glibc that it runs on.
 
-Flags, link options and names are fixed here then, and none comes from the interpreter's
-own build: two builds in different folders have the same bytes.
+For a release this module fixes flags, link options and names; none comes from the
+interpreter's own build.  So two builds in different folders have the same bytes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from typing import NamedTuple
 
 from .toolchain import Unbuildable
 
-# zig's, hence the wheels', names of the machines; and Go's.
+# Names of the machines: zig's, which wheels use too, and Go's.
 GO_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Target(NamedTuple):
-    """A machine, and the oldest glibc to build for."""
+    """A machine, and the oldest glibc that the build supports."""
 
     machine: str
     glibc: tuple[int, int]
 
     @property
     def name(self) -> str:
-        """As zig and GOLOOP_TARGET have it."""
+        """The name for zig and GOLOOP_TARGET."""
         return "{}-linux-gnu.{}.{}".format(self.machine, *self.glibc)
 
     @property
@@ -47,31 +47,31 @@ class Target(NamedTuple):
         return GO_ARCHITECTURES[self.machine]
 
     def extension_suffix(self) -> str:
-        """EXT_SUFFIX of this interpreter's version on that machine."""
+        """Returns EXT_SUFFIX of this interpreter's version on the target machine."""
         here = str(sysconfig.get_config_var("EXT_SUFFIX"))
         return re.sub(r"-[^-]+-linux-gnu\.so$", f"-{self.machine}-linux-gnu.so", here)
 
     def compiler(self) -> str:
-        """The command line of a C compiler for it."""
+        """Returns the command line of a C compiler for the target."""
         return f"{zig()} cc -target {self.name}"
 
     def compile_flags(self) -> list[str]:
-        """What the interpreter's own flags stand for elsewhere; they come first."""
+        """Returns the flags that replace the interpreter's own; they come first."""
         return [
             "-fPIC",
             "-DNDEBUG",
             "-fwrapv",
             "-g0",
-            # zig's default, even where it optimises.
+            # zig enables this sanitizer by default, even in optimised builds.
             "-fno-sanitize=undefined",
             f"-ffile-prefix-map={os.getcwd()}=.",
         ]
 
     def headers(self, folder: str) -> list[str]:
-        """Folders to look in for what of CPython's headers is filed by machine.
+        """Returns include folders for CPython's headers that depend on the machine.
 
-        Debian's pyconfig.h includes one that lies below the name of its machine, where a
-        compiler for that machine alone would find it: it is copied into `folder`.
+        Debian's pyconfig.h includes a file below the name of the machine, where only a
+        compiler for that machine searches.  The method copies it into `folder`.
         """
         include = sysconfig.get_paths()["include"]
         version, here = os.path.basename(include), str(sysconfig.get_config_var("MULTIARCH"))
@@ -86,7 +86,7 @@ class Target(NamedTuple):
 
 
 def target() -> Target | None:
-    """What GOLOOP_TARGET asks for."""
+    """Returns the target that GOLOOP_TARGET names, or None."""
     wanted = os.environ.get("GOLOOP_TARGET")
     if not wanted:
         return None
@@ -94,19 +94,19 @@ def target() -> Target | None:
     if found is None or found[1] not in GO_ARCHITECTURES:
         machines = " or ".join(GO_ARCHITECTURES)
         raise Unbuildable(
-            f"GOLOOP_TARGET is {wanted!r} and not of the form MACHINE-linux-gnu.2.17, "
-            f"where MACHINE is {machines}."
+            f"GOLOOP_TARGET must have the form MACHINE-linux-gnu.2.17 with {machines} for "
+            f"MACHINE, got {wanted!r}."
         )
     return Target(found[1], (int(found[2]), int(found[3])))
 
 
 def zig() -> str:
-    """The command line of zig."""
+    """Returns the command line of zig."""
     chosen = os.environ.get("ZIG") or shutil.which("zig")
     if chosen:
         return chosen
     if importlib.util.find_spec("ziglang") is None:
         raise Unbuildable(
-            "GOLOOP_TARGET needs zig, and none is on PATH; pip install ziglang, or let ZIG name it."
+            "GOLOOP_TARGET needs zig, and none is on PATH; pip install ziglang, or set ZIG to it."
         )
     return f"{sys.executable} -m ziglang"

