@@ -69,10 +69,11 @@ def kind(*where: str, paths: Sequence[str]) -> Kind:
 
 
 KINDS = {
-    # goloop's own Python, which asks little of the interpreter: exporters and simulations.
+    # Tests that depend little on the interpreter: exporters, simulations, and one round of leaks/.
     "python": kind(
         *("test", "newest", "no GIL"),
         paths=[
+            "leaks",
             "observability/test_alerts.py",
             "observability/test_export.py",
             "observability/test_otel.py",

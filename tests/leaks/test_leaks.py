@@ -1,32 +1,42 @@
-"""Looks for leaks: `python tools/leakcheck.py [--rounds N] [--debug] [NAME...]`.
+"""Programs of everyday use leave no descriptor, object, block or memory behind.
 
-Each scenario below is one round of something that a program does thousands of
-times.  It runs to warm up, then N rounds in four quarters, and the process is
-measured after each.  Caches, free lists and thread pools grow now and then; a
-leak grows in every quarter.  So what grew in all four is reported: open file
-descriptors, objects that the collector knows, blocks of Python's allocator, and
-resident memory, each by more than chance could explain (LIMITS).
+Every scenario is one round of an operation that a program repeats thousands of times.  The
+suites run each of them once.  `make check CHECKS=leaks` sets GOLOOP_TEST_LEAK_ROUNDS: the rounds
+then run in four quarters after a warm-up, and the process is measured after each.  Caches, free
+lists and thread pools grow now and then; a leak grows in every quarter.  So the test fails if
+descriptors, objects of the collector, blocks of Python's allocator or resident memory have grown
+in all four quarters, by more than LIMITS.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import gc
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 import goloop
+
+pytestmark = [
+    pytest.mark.goloop_only("the leaks of asyncio's loop are CPython's"),
+    pytest.mark.timeout(900),
+]
+
+ROUNDS = int(os.environ.get("GOLOOP_TEST_LEAK_ROUNDS", "0"))
+DEBUG = os.environ.get("PYTHONASYNCIODEBUG") == "1"
 
 Round = Callable[[], Awaitable[None]]
 
@@ -35,15 +45,15 @@ Round = Callable[[], Awaitable[None]]
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets."""
+    """Echoes received data."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keeps the transport."""
+        """Stores the transport."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Sends it back."""
+        """Echoes the data."""
         self.transport.write(data)
 
 
@@ -90,7 +100,7 @@ async def protocols() -> None:
 
 
 async def datagrams() -> None:
-    """Two endpoints that talk, are paused, hear of an error, and are closed."""
+    """Two endpoints that exchange data, are paused, receive an error, and are closed."""
     loop = asyncio.get_running_loop()
 
     server: Any
@@ -131,7 +141,7 @@ async def datagrams() -> None:
 
 
 async def blocked_datagrams() -> None:
-    """Unix datagrams that wait for room, some of them in vain."""
+    """Unix datagrams that wait in the send queue, some of them until an abort."""
     loop = asyncio.get_running_loop()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -158,7 +168,7 @@ async def blocked_datagrams() -> None:
 
 
 async def refused() -> None:
-    """A connection that nobody accepts."""
+    """A connection that the peer refuses."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         with contextlib.suppress(ConnectionRefusedError):
@@ -173,7 +183,7 @@ async def sockets() -> None:
         left.setblocking(False)
         right.setblocking(False)
         receiving = loop.create_task(_received(right, 5))
-        await asyncio.sleep(0)  # so that it waits already
+        await asyncio.sleep(0)  # the task waits for data now
         await loop.sock_sendall(left, b"hello")
         assert await receiving == b"hello"
         waiting = loop.create_task(_received(right, 5))
@@ -238,7 +248,7 @@ async def tasks() -> None:
 
 
 async def beyond_limits() -> None:
-    """More of everything than is kept: frames of a stack, arguments, handles, nested awaits."""
+    """More stack frames, arguments, handles and nested awaits than the free lists keep."""
     loop = asyncio.get_running_loop()
 
     def below(depth: int) -> None:
@@ -288,7 +298,7 @@ async def threads() -> None:
 
 
 class _End(asyncio.Protocol):
-    """An end of a pipe; counts what comes."""
+    """A protocol of a pipe; counts received bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -302,7 +312,7 @@ class _End(asyncio.Protocol):
 
 
 async def pipes() -> None:
-    """A pipe written and read to its end, and one whose reader goes first."""
+    """A pipe written and read to its end, and a pipe that loses its reader."""
     loop = asyncio.get_running_loop()
     out, into = os.pipe()
     _, reader = await loop.connect_read_pipe(_End, os.fdopen(out, "rb", 0))
@@ -360,17 +370,12 @@ SCENARIOS: list[Round] = [
 ]
 
 
-def a_loop() -> None:
-    """A loop of its own, made, run and closed."""
-    goloop.run(tasks())
-
-
 # ---- measuring -----------------------------------------------------------------------
 
 
 @dataclass
 class State:
-    """What a process holds."""
+    """Descriptors, objects and memory of a process."""
 
     descriptors: int
     objects: int
@@ -379,7 +384,7 @@ class State:
 
     @classmethod
     def now(cls) -> State:
-        """Of this process, garbage collected."""
+        """Measures this process after garbage collections."""
         for _ in range(3):
             gc.collect()
         with open("/proc/self/statm") as file:
@@ -394,13 +399,15 @@ class State:
 
 QUARTERS = 4
 
-# What a quarter may grow by for each of its rounds.  Memory comes in pages, and
-# each thread has its own part of malloc's, so small growth means nothing there.
-LIMITS = {"descriptors": 0.0, "objects": 0.1, "blocks": 0.1, "resident": 256.0}
+# Growth that is accepted for each round of a quarter.  Memory comes in pages, and each thread has
+# its own arena of malloc, so small growth of resident memory means nothing.
+# In debug mode, rounds of children have 0.1 blocks more at first, and fewer with every quarter; a
+# frame that is kept has one for each handle.
+LIMITS = {"descriptors": 0.0, "objects": 0.1, "blocks": 0.3 if DEBUG else 0.1, "resident": 256.0}
 
 
 def growth(states: list[State], rounds: int) -> list[str]:
-    """What grew in every quarter, by more than it may; a phrase each."""
+    """Returns a phrase for each quantity that grew in every quarter by more than its limit."""
     found = []
     for what, limit in LIMITS.items():
         counts = [getattr(state, what) for state in states]
@@ -411,73 +418,69 @@ def growth(states: list[State], rounds: int) -> list[str]:
     return found
 
 
-def check_plain(body: Callable[[], None], rounds: int) -> list[str]:
-    """A round that needs no running loop."""
-    for _ in range(warm_up(rounds)):
+def measure(body: Callable[[], object], rounds: int) -> list[str]:
+    """Runs a function once, or for a number of rounds that are measured."""
+    for _ in range(rounds // 2 or 1):  # to warm up: caches are filled afterwards
         body()
     states = [State.now()]
-    for _ in range(QUARTERS):
+    for _ in range(QUARTERS if rounds else 0):
         for _ in range(rounds // QUARTERS):
             body()
         states.append(State.now())
-    return growth(states, rounds)
+    return growth(states, rounds) if rounds else []
 
 
-async def check(body: Round, rounds: int) -> list[str]:
-    """A round on the running loop."""
-    loop = asyncio.get_running_loop()
-    loop.slow_callback_duration = float("inf")  # debug mode would tell of each round's waits
-    for _ in range(warm_up(rounds)):
+async def measure_rounds(body: Round, rounds: int) -> list[str]:
+    """Runs a scenario on the running loop, once or for a number of rounds that are measured."""
+    # Debug mode would log the waits of each round.
+    asyncio.get_running_loop().slow_callback_duration = float("inf")
+    for _ in range(rounds // 2 or 1):
         await body()
     states = [State.now()]
-    for _ in range(QUARTERS):
+    for _ in range(QUARTERS if rounds else 0):
         for _ in range(rounds // QUARTERS):
             await body()
         states.append(State.now())
-    return growth(states, rounds)
+    return growth(states, rounds) if rounds else []
 
 
-def warm_up(rounds: int) -> int:
-    """Half as many rounds come first: what is made once is there afterwards."""
-    return rounds // 2
+# ---- tests -----------------------------------------------------------------------------
 
 
-def main() -> int:
-    """Runs the scenarios that the command line names, or all."""
-    parser = argparse.ArgumentParser(description="Looks for leaks in goloop.")
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--debug", action="store_true", help="the loops are in debug mode")
-    options = parser.parse_args()
-    if options.debug:
-        os.environ["PYTHONASYNCIODEBUG"] = "1"  # which asyncio reads for each loop
-        # Rounds of children have 0.1 more at first, and fewer with every quarter.  A frame
-        # that is kept has one for each handle.
-        LIMITS["blocks"] = 0.3
-    leaky = 0
-
-    def report(name: str, started: float, found: list[str]) -> None:
-        nonlocal leaky
-        leaky += bool(found)
-        verdict = "; ".join(found) or "level"
-        seconds = time.monotonic() - started
-        print(f"{name:20} {options.rounds} rounds, {seconds:5.1f} s: {verdict}", flush=True)
-
-    for body in SCENARIOS:
-        if not options.names or body.__name__ in options.names:
-            started = time.monotonic()
-            report(body.__name__, started, goloop.run(check(body, options.rounds)))
-    if not options.names or "a_loop" in options.names:
-        started = time.monotonic()
-        report("a_loop", started, check_plain(a_loop, options.rounds))
-    print(f"{leaky} scenarios leak" if leaky else "no leak found")
-    return 1 if leaky else 0
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda body: body.__name__)
+def test_a_scenario_leaks_nothing(scenario: Round) -> None:
+    assert goloop.run(measure_rounds(scenario, ROUNDS)) == []
 
 
-if __name__ == "__main__":
-    if os.environ.get("GOLOOP_GOGC") != "1":
-        # Go usually collects a heap of 4 MiB first, and garbage of tens of thousands
-        # of rounds would look like a leak.  It reads this from the environment that
-        # the process was started with.
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "GOLOOP_GOGC": "1"})
-    sys.exit(main())
+def test_a_loop_leaks_nothing() -> None:
+    """Loops that are made, run and closed."""
+    assert measure(lambda: goloop.run(tasks()), ROUNDS) == []
+
+
+# A process of its own for each: in this one, threads of other tests make blocks too, and
+# malloc has memory that they freed.
+CHECK = """
+import ctypes, os, resource, sys
+sys.path.append({folder!r})
+import test_leaks
+resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
+kept, malloc = [], ctypes.CDLL(None).malloc
+malloc.restype = ctypes.c_void_p
+print(test_leaks.measure(lambda: {body}, 800))
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("descriptors", "os.dup(1)"),
+        ("objects", "kept.append([])"),
+        ("blocks", "kept.append(object())"),
+        ("resident", "ctypes.memset(malloc(ctypes.c_size_t(9000)), 1, 9000)"),
+        ("", "[].append([])"),
+    ],
+)
+def test_a_leak_is_found(kind: str, body: str) -> None:
+    script = CHECK.format(folder=str(Path(__file__).parent), body=body)
+    output = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert f"{kind} more in each round" in output if kind else output == "[]\n"
