@@ -1,8 +1,8 @@
-"""What `make check` looks at, beyond the tests themselves.
+"""The checks of `make check`: linters, types, sanitizers, leaks, the release, aarch64.
 
-Each check is a function without arguments that returns whether it passed; it
-prints what its program prints.  All of them run, whatever the earlier ones
-found; `make check CHECKS='ruff mypy'` runs some.
+Each check is a function without arguments that returns true if it passed.  The
+output of its programs passes through.  A failed check does not stop the others;
+`make check CHECKS='ruff mypy'` runs a selection.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import sanitizers
 import wheels
 from environments import BUILD, ROOT, Environment, Failed, Skipped, say
 
-# Runs without installing; its modules are pinned by this version's own go.mod.
+# `go run` starts these without an installation; their go.mod pins the dependencies.
 STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.9"
 
-# Of a C function: lizard accepts as many.
+# The largest number of parameters that lizard accepts for a C function.
 MOST_PARAMETERS = 7
 
-# What mypy reads: the package, and every program of the tree.
+# Folders for mypy: the package, and every program of the tree.
 TYPED = ["goloop", "pytest_goloop", "build_backend", "tools", "examples"]
 
 
 def tooling() -> Environment:
-    """The default Python's environment with the tests' packages and the linters."""
+    """Returns the default Python's environment with the packages of tests and linters."""
     return environments.environment(environments.default_interpreter(), "test", "lint")
 
 
 def built() -> Environment:
-    """The same, with goloop in it."""
+    """Returns the environment of `tooling` with goloop installed."""
     made = tooling()
     environments.install_editable(made)
     return made
@@ -53,27 +53,27 @@ def _passes(*command: str | Path, env: dict[str, str] | None = None) -> bool:
 
 
 def ruff() -> bool:
-    """No finding in any Python file, and each as the formatter has it."""
+    """ruff's rules, and the format of every Python file."""
     python = tooling().python
     checked = _passes(python, "-m", "ruff", "check", ".")
     return _passes(python, "-m", "ruff", "format", "--check", ".") and checked
 
 
 def mypy() -> bool:
-    """Strict types in the package and the tools."""
+    """Strict type checks of the package and the tools."""
     present = [name for name in TYPED if (ROOT / name).exists()]
     return _passes(tooling().python, "-m", "mypy", "--strict", *present)
 
 
 def groups() -> bool:
-    """uv finds packages for all dependency groups together, on every Python from 3.11 on."""
+    """A resolution of all dependency groups together exists for every Python from 3.11 on."""
     python = environments.default_interpreter().program
     options = ["--dry-run", "--quiet", "--no-python-downloads", "--python", python]
     return _passes(tooling().python, "-m", "uv", "lock", *options)
 
 
 def stubtest() -> bool:
-    """The stubs say what the built extension has; mypy reads all other modules themselves."""
+    """The stubs agree with the built extension; mypy reads the sources of all other modules."""
     # disjoint_base (PEP 800) needs a package beyond the standard library before 3.15.
     options = ["--ignore-disjoint-bases"]
     command = [str(built().python), "-m", "mypy.stubtest", "goloop._core", *options]
@@ -87,7 +87,7 @@ def stubtest() -> bool:
 
 
 def gofmt() -> bool:
-    """Every Go file is formatted."""
+    """The format of every Go file."""
     files = [str(path.relative_to(ROOT)) for path in _sources(".go")]
     done = subprocess.run(
         ["gofmt", "-l", *files],
@@ -104,21 +104,21 @@ def gofmt() -> bool:
 
 
 def vet() -> bool:
-    """go vet, cgo's rules included."""
+    """go vet, with the rules for cgo."""
     return _passes("go", "vet", "./...", env=environments.go_environment())
 
 
 def vet_darwin() -> bool:
-    """The rooms without cgo compile for the kqueue poller too."""
+    """The Go packages without cgo also compile with the kqueue poller."""
     env = {**environments.go_environment(), "GOOS": "darwin", "CGO_ENABLED": "0"}
     return _passes("go", "vet", "./...", env=env)
 
 
 def kqueue() -> bool:
-    """The kqueue poller passes the reactor's tests on Linux, by way of libkqueue."""
+    """The kqueue poller passes the reactor's tests on Linux, with libkqueue."""
     asked = ["pkg-config", "--atleast-version=2.7", "libkqueue"]
     if shutil.which(asked[0]) is None or subprocess.run(asked, check=False).returncode:
-        raise Skipped("there is no libkqueue 2.7: github.com/mheily/libkqueue")
+        raise Skipped("libkqueue 2.7 is not installed: github.com/mheily/libkqueue")
     flags = ["-tags", "libkqueue"]
     env = environments.go_environment()
     return _passes("go", "vet", *flags, "./netloop", env=env) and _passes(
@@ -133,14 +133,14 @@ def staticcheck() -> bool:
 
 
 def workflows() -> bool:
-    """actionlint on .github/workflows, where the tree has them: a source distribution does not."""
+    """actionlint on .github/workflows, which a source distribution does not contain."""
     files = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
     env = {**environments.go_environment(), "GOFLAGS": "-mod=mod"}
     return not files or _passes("go", "run", ACTIONLINT, *files, env=env)
 
 
 def race() -> bool:
-    """Go's tests under the race detector."""
+    """The Go tests under the race detector."""
     return _passes("go", "test", "-race", "./...", env=environments.go_environment())
 
 
@@ -148,7 +148,7 @@ def race() -> bool:
 
 
 def lint_c() -> bool:
-    """No misuse of Python's C API, and no dense C in the rooms that are clean."""
+    """Misuse of Python's C API, and dense C in the clean rooms."""
     rooms = ["pybridge/core", "pybridge/golib"]
     commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py"]]
     python = tooling().python
@@ -157,7 +157,7 @@ def lint_c() -> bool:
 
 
 def clang_format() -> bool:
-    """Every C file of pybridge is formatted as .clang-format says."""
+    """The format of every C file of pybridge, by .clang-format."""
     files = [*_sources(".c"), *_sources(".h")]
     names = sorted(str(path.relative_to(ROOT)) for path in files)
     options = ["--dry-run", "--Werror", "--ferror-limit=20"]
@@ -166,19 +166,19 @@ def clang_format() -> bool:
 
 
 def rooms() -> bool:
-    """The extension's rooms keep to their doors, their names and their sizes."""
+    """Includes between the extension's rooms, and the sizes of files."""
     return _passes(tooling().python, "tools/lint_rooms.py", "pybridge")
 
 
 def sizes() -> bool:
-    """lizard's limits: lines of a C function, and its parameters."""
+    """Limits for the lines and the parameters of a C function, by lizard."""
     limits = ["--length=60", f"--arguments={MOST_PARAMETERS}", "--CCN=1000", "--warnings_only"]
     limits += ["--languages=c", "--exclude=*/testdata/*"]
     return _passes(tooling().python, "-m", "lizard", *limits, "pybridge")
 
 
 def units() -> bool:
-    """Each file of the extension compiles alone, for the newest and no GIL too, and all link."""
+    """Each C file compiles alone and all link, also for the newest Python and without a GIL."""
     units: list[str | Path] = [tooling().python, "tools/units.py"]
     question = "import sysconfig; print(sysconfig.get_paths()['include'])"
     passed = _passes(*units)
@@ -191,30 +191,30 @@ def units() -> bool:
     return passed
 
 
-# Tests that do not run the extension's code, or mind what AddressSanitizer does to
-# a process.
+# Tests that do not run the extension's code, or that do not work in a process with
+# AddressSanitizer.
 NOT_SANITIZED = [
     "conformance",  # a process for each of CPython's tests: half an hour
-    "loop/test_limits.py",  # of address space, of which AddressSanitizer takes terabytes
-    "leaks",  # one round each of what other folders run many times
-    "native",  # a C library of its own; forks behind the allocator's back
-    "observability/test_alerts.py",  # Python that shows the figures
-    "observability/test_export.py",  # likewise
-    "observability/test_otel.py",  # likewise
-    "observability/test_prometheus.py",  # likewise
-    "observability/test_top.py",  # a program that draws what a socket answers, in Python
-    "project",  # pages, tools, builds, and programs that end at once
-    "real_programs",  # others' programs, for minutes; what they call is tested elsewhere
-    "simulation/corpus",  # Python, of which simulation/explored runs more
-    "simulation/test_*.py",  # likewise
+    "loop/test_limits.py",  # limits of address space, of which AddressSanitizer maps terabytes
+    "leaks",  # a single round of operations that other folders test
+    "native",  # another C library, which forks without the allocator's handlers
+    "observability/test_alerts.py",  # exporters in Python
+    "observability/test_export.py",  # exporters in Python
+    "observability/test_otel.py",  # exporters in Python
+    "observability/test_prometheus.py",  # exporters in Python
+    "observability/test_top.py",  # a client in Python, for a socket
+    "project",  # pages, tools, builds, and short programs
+    "real_programs",  # programs that run for minutes; the functions they call are tested elsewhere
+    "simulation/corpus",  # Python; simulation/explored runs more of it
+    "simulation/test_*.py",  # Python; simulation/explored runs more of it
     "tls/test_tls_stdlib.py",  # TLS without the extension's calls of OpenSSL
     "watch/test_signal_stack.py",  # AddressSanitizer gives threads signal stacks of its own
 ]
 
 
-# AddressSanitizer's allocator does not survive every fork: where a thread that Go has just
-# started holds one of its locks, the child waits for ever.  `forks` has 1000 without it.
-# Under ThreadSanitizer, too, forked children of threaded programs hang.
+# AddressSanitizer's allocator does not survive every fork: if a thread that Go has just started
+# owns one of its locks, the child blocks forever.  The check `forks` forks 1000 times without it.
+# Forked children of threaded programs hang under ThreadSanitizer, too.
 NOT_FORKING = ["-k", "not fork"]
 
 
@@ -222,17 +222,18 @@ def asan() -> bool:
     """The Python tests on an extension built with AddressSanitizer and warnings as errors."""
     made = sanitizers.sanitized(environments.default_interpreter(), "address")
     env = made.variables(
-        # The interpreter itself is not instrumented, so the runtime has to be there first.
+        # The interpreter is not instrumented, so the runtime must be loaded before it.
         LD_PRELOAD=sanitizers.library("asan"),
-        # CPython keeps much until the process ends, which is no leak to report here.
-        # Go catches SIGSEGV itself and hands on what is not its own.
-        # The interpreter's own look at freed memory is seen by what fills it.
+        # detect_leaks: CPython frees much memory only at the end of the process.
+        # handle_segv: Go handles SIGSEGV, and forwards signals that are not Go's.
+        # max_free_fill_size: the interpreter, which is not instrumented, then fails visibly if it
+        # reads freed memory.
         ASAN_OPTIONS="detect_leaks=0:allow_user_segv_handler=1:handle_segv=0"
         ":max_free_fill_size=4096:free_fill_byte=221",
         # Python's own allocator would hide the bounds of small objects.
         PYTHONMALLOC="malloc",
         GOLOOP_SANITIZE="address",
-        # On asyncio's loop the tests run nothing of the extension.
+        # With asyncio's loop the tests would not run the extension.
         GOLOOP_TEST_LOOP="goloop",
     )
     tests = [*environments.workers(), *NOT_FORKING]
@@ -270,7 +271,7 @@ def tsan() -> bool:
 
 
 def forks() -> bool:
-    """1000 forked children, each with a Go runtime of its own that has to live."""
+    """1000 forked children, each of which starts its own Go runtime."""
     made = built()
     env = made.variables(GOLOOP_TEST_FORKS=os.environ.get("GOLOOP_TEST_FORKS", "1000"))
     tests = ["tests/runtime/test_fork.py", "-k", "stress"]
@@ -278,16 +279,16 @@ def forks() -> bool:
 
 
 def release() -> bool:
-    """Wheels and the source distribution: built twice, the same; they install and run."""
+    """Wheels and the source distribution are reproducible, install and run."""
     return wheels.check()
 
 
 def leaks() -> bool:
-    """Memory, objects and file descriptors stay level over many rounds; also in debug mode."""
+    """Memory, objects and file descriptors do not grow over many rounds, also in debug mode."""
     made = built()
     pytest = ["-m", "pytest", "-q", "--durations=0", "--durations-min=5", "tests/leaks"]
-    # Go usually collects a heap of 4 MiB first: garbage of thousands of rounds would look like
-    # a leak.  GOLOOP_GOGC=1 makes it collect all the time.
+    # Go starts its first collection at a heap of 4 MiB, so garbage of thousands of rounds would
+    # look like a leak.  With GOLOOP_GOGC=1 it collects continually.
     env = made.variables(GOLOOP_GOGC="1", GOLOOP_TEST_LOOP="goloop", GOLOOP_TEST_LEAK_ROUNDS="2000")
     level = _passes(made.python, *pytest, env=env)
     env |= {"PYTHONASYNCIODEBUG": "1", "GOLOOP_TEST_LEAK_ROUNDS": "1000"}
@@ -298,7 +299,7 @@ def leaks() -> bool:
 
 
 def prose() -> bool:
-    """No comment without a noun, and no word that the lint lists, in the paths that are clean."""
+    """Openings of comments, and listed words, in the clean paths."""
     return _passes(tooling().python, "tools/lint_prose.py")
 
 
@@ -335,19 +336,19 @@ CHECKS: dict[str, Callable[[], bool]] = {
 }
 
 
-# The longest, which begin first.
+# The longest checks, which start first.
 LONGEST = ("asan", "aarch64", "tsan", "wheels", "docs", "leaks", "forks", "race", "staticcheck")
 
 
 def check() -> bool:
-    """Runs the checks that CHECKS names, or all, two at a time; prints a line for each at the end.
+    """Runs the checks in CHECKS, or all, two at a time; prints a line for each at the end.
 
-    Most of them keep one processor busy.  One alone shows what its programs print as they run.
+    Most checks use one processor.  The output of a single check is not buffered.
     """
     names = os.environ.get("CHECKS", "").split() or list(CHECKS)
     for name in names:
         if name not in CHECKS:
-            raise Failed(f"there is no check {name!r}; there are: {' '.join(CHECKS)}")
+            raise Failed(f"CHECKS must name checks out of: {' '.join(CHECKS)}; got {name!r}")
     order = [name for name in LONGEST if name in names]
     order += [name for name in names if name not in order]
     if len(order) == 1:

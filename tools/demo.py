@@ -1,7 +1,7 @@
 """`make demo`: the examples on goloop, each with real requests, then a short comparison.
 
-A server example prints `listening on port N` first; its client, in a process of
-its own, gets that port, and an interrupt ends the server as Ctrl-C would.
+A server example prints `listening on port N` first.  Its client runs in another
+process with the port as its argument; SIGINT then stops the server, as Ctrl-C does.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import subprocess
 
 from environments import ROOT, Environment, Failed, run, say
 
-# Each server with the client that talks to it.
+# Each server with its client.
 PAIRS = [("echo_server.py", "echo_client.py"), ("aiohttp_app.py", "aiohttp_client.py")]
 
 
 def demo(made: Environment) -> None:
-    """Everything that the demonstration shows; raises Failed where a part does not work."""
-    # A shell's background job ignores SIGINT, and so would the servers; what is handled here is
-    # at its default there (POSIX, exec).
+    """Runs the demonstration; raises Failed if a part does not work."""
+    # A background job of a shell ignores SIGINT, and child processes inherit that.  A signal with a
+    # handler is reset to its default in the child (POSIX, exec).
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for server, client in PAIRS:
         say(f"examples/{server}, with examples/{client} as its client")
         _show(made, server, client)
-    say("goloop beside asyncio and uvloop, a short run on this machine")
+    say("goloop compared with asyncio and uvloop, a short run on this machine")
     run([made.python, "-m", "benchmarks", "quick"], env=made.variables())
 
 
@@ -44,7 +44,7 @@ def _show(made: Environment, server: str, client: str) -> None:
             line = process.stdout.readline()
             found = re.search(r"port (\d+)", line)
             if found is None:
-                raise Failed(f"examples/{server} did not say its port: {line!r}")
+                raise Failed(f"examples/{server} must print its port first, got {line!r}")
             print(f"{server}: {line}", end="", flush=True)
             run([made.python, f"examples/{client}", found[1]], env=env)
         finally:
@@ -53,7 +53,7 @@ def _show(made: Environment, server: str, client: str) -> None:
                 status = process.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise Failed(f"examples/{server} did not end when it was interrupted") from None
+                raise Failed(f"examples/{server} did not exit within 30 s of SIGINT") from None
     if status != 0:
-        raise Failed(f"examples/{server} ended with {status} when it was interrupted")
-    print(f"{server}: ended by an interrupt", flush=True)
+        raise Failed(f"examples/{server} exited with status {status} after SIGINT")
+    print(f"{server}: stopped by SIGINT", flush=True)

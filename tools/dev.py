@@ -1,8 +1,8 @@
-"""What the Makefile's targets do: `python tools/dev.py TARGET`.
+"""The Makefile's targets: `python tools/dev.py TARGET`.
 
 The interpreter that runs this program is the default Python of the target.
-Every target makes the environments it needs, so a fresh checkout on a machine
-with Python, a C compiler and make is enough.  The exit status is 0 only where
+Every target creates the environments it needs, so a fresh checkout on a machine
+with Python, a C compiler and make is enough.  The exit status is 0 only if
 every step succeeded.
 """
 
@@ -25,7 +25,7 @@ from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
 
 def built(base: Interpreter, *groups: str) -> Environment:
-    """An environment with goloop of this tree, built, and the groups' packages."""
+    """Returns an environment with this tree's goloop and the packages of the groups."""
     made = environments.environment(base, *groups)
     environments.install_editable(made)
     return made
@@ -35,9 +35,9 @@ def built(base: Interpreter, *groups: str) -> Environment:
 
 
 def build() -> None:
-    """The development build, in the default Python's environment."""
+    """Builds goloop in the default Python's environment."""
     made = built(environments.default_interpreter(), "test")
-    say(f"goloop is built; {made.home.name}/bin/python has it")
+    say(f"goloop is built and installed for {made.home.name}/bin/python")
 
 
 # What runs where, by kind of test.  A test of no other kind is one of the loop's behaviour.
@@ -57,14 +57,14 @@ def build() -> None:
 # behaviour, storms and long tests that call the extension once more under AddressSanitizer.
 @dataclass(frozen=True)
 class Kind:
-    """Tests that run in the same places."""
+    """Tests that run in the same columns of the table."""
 
     where: frozenset[str]
     paths: tuple[str, ...]
 
 
 def kind(*where: str, paths: Sequence[str]) -> Kind:
-    """Files and folders of tests/, and the columns of the table that they have a cross in."""
+    """Returns the kind with these crosses in the table, and these paths below tests/."""
     return Kind(frozenset(where), tuple(f"tests/{path}" for path in paths))
 
 
@@ -91,14 +91,14 @@ KINDS = {
             "simulation/test_testing.py",
         ],
     ),
-    # What a user types: each test starts many processes.
+    # Commands of the command line: each test starts many processes.
     "commands": kind(
         *("test", "newest"),
         paths=["observability/test_top.py", "project/test_command_line.py"],
     ),
-    # Programs of others, and the tests of behaviour that need packages installed with them.
+    # Programs of other projects, with the packages that they need.
     "programs": kind("default", "no GIL", paths=["real_programs"]),
-    # The tree, its tools, pages, benchmarks, the build and freezers: the same on every Python.
+    # Tools, pages, benchmarks, the build and freezers: the same on every Python.
     "tree": kind(
         "default",
         paths=[
@@ -126,7 +126,7 @@ KINDS = {
         *("newest", "no GIL"),
         paths=["fuzz", "native", "threads/test_loops_storm.py", "threads/test_misuse.py"],
     ),
-    # The same without what only threads without a GIL would find; and a pytest for each test.
+    # Long tests that do not depend on the GIL, and tests that start a pytest of their own.
     "long": kind(
         "newest",
         paths=[
@@ -141,8 +141,8 @@ KINDS = {
         ],
     ),
 }
-# Tests of other kinds that skip where packages and programs of "programs" are missing: they run
-# once more beside these.
+# Tests of other kinds that skip without the packages and programs of the kind "programs": they run
+# again together with that kind.
 WITH_PROGRAMS = [
     "tests/loop/test_guest_windows.py",
     "tests/observability/test_alerts.py",
@@ -153,9 +153,9 @@ WITH_PROGRAMS = [
 
 
 def chosen(*columns: str) -> list[str]:
-    """pytest's arguments for the tests that have a cross in any of the table's columns."""
+    """Returns pytest's arguments for the tests with a cross in any of these columns."""
     kinds = {name: bool(each.where.intersection(columns)) for name, each in KINDS.items()}
-    if columns == ("default",):  # which has no behaviour: `make test` runs it
+    if columns == ("default",):  # the column without behaviour, which `make test` runs
         paths = [path for name, runs in kinds.items() if runs for path in KINDS[name].paths]
         return [*paths, *WITH_PROGRAMS]
     return [
@@ -164,17 +164,17 @@ def chosen(*columns: str) -> list[str]:
 
 
 def test() -> None:
-    """Go's tests, and the tests of behaviour on the default Python and goloop's loop."""
+    """Runs the Go tests, and the column "test" on the default Python and goloop's loop."""
     made = built(environments.default_interpreter(), "test")
     outcome = [go_tests(), python_tests(made, "test")]
     conclude("test", all(outcome))
 
 
 def test_all() -> None:
-    """The Python tests on every interpreter from 3.11, JOBS of them at a time: see KINDS.
+    """Runs the Python tests on every interpreter from 3.11, JOBS at a time: see KINDS.
 
-    JOBS is 2 unless the environment says otherwise: one waits where the other is at work, above
-    all while an environment is made and at the end.  EXCEPT=test leaves out what `make test` runs.
+    JOBS is 2 by default, because the processors are idle for a part of each interpreter's time:
+    while its environment is made, and during its last tests.  EXCEPT=test omits the column "test".
     """
     found = environments.all_interpreters()
     default = environments.default_interpreter().tag
@@ -185,7 +185,7 @@ def test_all() -> None:
         if base.tag == default:
             names += ["default"] if os.environ.get("EXCEPT") == "test" else ["test", "default"]
         columns[base.tag] = names
-    found.sort(key=lambda base: not columns[base.tag])  # those with most to do first
+    found.sort(key=lambda base: not columns[base.tag])  # interpreters with most tests first
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
     jobs = int(os.environ.get("JOBS") or 2)
     if jobs > 1:
@@ -210,13 +210,13 @@ def _test_one(base: Interpreter, columns: Sequence[str]) -> bool:
 
 
 def go_tests() -> bool:
-    """`go test` on every Go package."""
+    """Runs `go test` on every Go package; returns true if all passed."""
     say("go test ./...")
     return environments.passes(["go", "test", "./..."], env=environments.go_environment())
 
 
 def python_tests(made: Environment, *columns: str) -> bool:
-    """pytest in an environment, on the tests of the table's columns, with PYTEST_ARGS."""
+    """Runs pytest on the tests of some columns, with PYTEST_ARGS; returns true if all passed."""
     say(f"pytest on Python {made.interpreter.tag}")
     words = os.environ.get("PYTEST_ARGS", "").split()
     asked = ["--durations=10", *environments.workers(), *words]
@@ -229,31 +229,31 @@ def python_tests(made: Environment, *columns: str) -> bool:
 
 
 def conclude(target: str, passed: bool) -> None:
-    """The last line of a target, and its exit status."""
+    """Prints the last line of a target; raises Failed unless it passed."""
     say(f"{target}: {'passed' if passed else 'FAILED'}")
     if not passed:
         raise Failed(target)
 
 
 def check() -> None:
-    """Linters, type checkers, the race detector, AddressSanitizer and leak checks."""
+    """Runs the checks of checks.py."""
     conclude("check", checks.check())
 
 
 def demo() -> None:
-    """The examples, served by goloop, and a short comparison with other loops."""
+    """Runs the examples on goloop, and a short comparison with other loops."""
     show(built(environments.default_interpreter(), "demo"))
 
 
-# The interpreters whose figures docs/performance.md shows.
+# The interpreters of the measurements in docs/performance.md.
 BENCHED = ("3.13", "3.14")
 
 
 def bench() -> None:
-    """The comparison with the other loops; writes docs/performance.md.
+    """Compares goloop with the other loops; writes docs/performance.md.
 
-    BENCH_ARGS, if set, goes to the benchmarks' command line instead: one run of
-    something, on the default Python, that leaves the document alone.
+    BENCH_ARGS, if set, is the command line of a single run of the benchmarks on
+    the default Python, which does not change the document.
     """
     arguments = os.environ.get("BENCH_ARGS", "").split()
     bases = [environments.default_interpreter()]
@@ -271,7 +271,7 @@ def bench() -> None:
 
 
 def explore() -> None:
-    """SEEDS of random programs on both loops; and how many seeds the bugs of the corpus need."""
+    """Runs random programs of SEEDS seeds on both loops; counts the seeds that find known bugs."""
     made = built(environments.default_interpreter(), "test")
     seeds, jobs = os.environ.get("SEEDS", "1000"), os.environ.get("JOBS", str(os.cpu_count()))
     programs = ROOT / "tests" / "simulation"
@@ -281,7 +281,7 @@ def explore() -> None:
 
 
 def wheel() -> None:
-    """The wheel for the default Python, in dist/, built in isolation as pip does."""
+    """Builds the wheel for the default Python in dist/, isolated as pip does."""
     made = environments.environment(environments.default_interpreter())
     pip = ["-m", "pip", "wheel", "-q", "--no-deps"]
     run([made.python, *pip, "-w", ROOT / "dist", ROOT], env=made.variables())
@@ -290,7 +290,7 @@ def wheel() -> None:
 
 
 def sdist() -> None:
-    """The source distribution, in dist/."""
+    """Builds the source distribution in dist/."""
     made = environments.environment(environments.default_interpreter())
     hook = "import goloop_build; print(goloop_build.build_sdist('dist'))"
     variables = made.variables(PYTHONPATH=str(ROOT / "build_backend"))
@@ -301,7 +301,7 @@ def sdist() -> None:
 
 
 def clean() -> None:
-    """Removes everything that the other targets made."""
+    """Removes all files that other targets have created."""
     for path in [BUILD, ROOT / "dist", *ROOT.glob(".venv*"), *ROOT.glob("*.egg-info")]:
         shutil.rmtree(path, ignore_errors=True)
     for name in (".pytest_cache", ".mypy_cache", ".ruff_cache"):
@@ -329,7 +329,7 @@ TARGETS: dict[str, Callable[[], None]] = {
 
 
 def main() -> int:
-    """Runs the target that the command line names."""
+    """Runs the target of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("target", choices=TARGETS)
     target = parser.parse_args().target

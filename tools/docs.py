@@ -1,8 +1,7 @@
-"""The documentation's site: built from docs/ by mkdocs, served while one writes, and checked.
+"""The documentation's site: built from docs/ by mkdocs, served locally, and checked.
 
-Its packages (the group `docs` of pyproject.toml) live in an environment of their own, so that
-nothing of them gets into the tests.  goloop itself is not needed: the API reference is read from
-the sources.
+The packages (the group `docs` of pyproject.toml) have their own environment, so that no test can
+import them.  goloop need not be built: the API reference is read from the sources.
 """
 
 from __future__ import annotations
@@ -13,32 +12,32 @@ import environments
 from environments import BUILD, ROOT, Environment, Failed, Skipped, run, say
 
 SITE = BUILD / "site"
-# Where the checked site would be served, for its canonical links.
+# The address of the checked site, for its canonical links.
 ADDRESS = "https://goloop.example/"
-# Names of the browser that the check looks at the pages with.
+# Names of the browser in which the check opens the pages.
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def environment() -> Environment:
-    """The environment with mkdocs."""
+    """Returns the environment with mkdocs."""
     base = environments.default_interpreter()
     return environments.environment(base, "docs", name=f".venv-{base.tag}-docs")
 
 
 def build() -> None:
-    """The site, in build/site; any broken link or anchor fails."""
+    """Builds the site in build/site; any broken link or anchor fails."""
     _build(environment())
     say(f"{SITE.relative_to(ROOT)}/index.html")
 
 
 def serve() -> None:
-    """The site on a local port, built anew whenever a page changes."""
+    """Serves the site on a local port, and builds it again after each change of a page."""
     made = environment()
     run([made.python, "-m", "mkdocs", "serve"], env=_variables(made))
 
 
 def check() -> bool:
-    """The site builds without a warning, and a browser finds nothing wrong with any page."""
+    """The site builds without a warning, and a browser shows every page without a fault."""
     try:
         made = environment()
     except Failed as reason:
@@ -52,15 +51,15 @@ def check() -> bool:
         return False
     chromium = browser()
     if chromium is None:
-        raise Skipped("the site builds and its links are good; no browser has looked at it")
+        raise Skipped("the site builds with good links; its pages were not opened in a browser")
     run([made.python, "tools/docs_check.py", SITE, chromium], env=_variables(made))
     return True
 
 
 def browser() -> str | None:
-    """A Chromium of this machine, from Debian's packages where it has none and we are root."""
+    """Returns this machine's Chromium; installs Debian's if there is none and we are root."""
     if not _installed():
-        environments.install_debian({BROWSERS[0]: BROWSERS[0]}, "the pages are not looked at")
+        environments.install_debian({BROWSERS[0]: BROWSERS[0]}, "the pages are not opened")
     return _installed()
 
 
@@ -69,10 +68,10 @@ def _installed() -> str | None:
 
 
 def _build(made: Environment, **more: str) -> None:
-    # Not with --quiet: a warning that is not printed does not count, and fails nothing.
+    # Without --quiet: --strict ignores warnings that are not printed.
     run([made.python, "-m", "mkdocs", "build", "--strict"], env=_variables(made, **more))
 
 
 def _variables(made: Environment, **more: str) -> dict[str, str]:
-    # The theme says what it thinks of mkdocs' future at each build.
+    # The theme prints an advertisement about mkdocs' future at each build.
     return made.variables(NO_MKDOCS_2_WARNING="1", **more)

@@ -1,8 +1,8 @@
-"""Looks at the built site in a browser: `python tools/docs_check.py SITE CHROMIUM`.
+"""Opens the built site in a browser: `python tools/docs_check.py SITE CHROMIUM`.
 
-Every page is opened at the width of a desktop and of a phone, light and dark: nothing is wider than
-the screen, nothing fails to load, nothing comes from elsewhere, the console has no error; and the
-search finds a word.  Links and their anchors are mkdocs' to validate (mkdocs.yml).
+Every page is opened at the width of a desktop and of a phone, light and dark.  No element may be
+wider than the screen, no resource may fail to load or come from another server, the console must
+have no error, and the search must find a word.  mkdocs validates links and anchors (mkdocs.yml).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 WIDTHS = {"desktop": (1400, 900), "phone": (390, 844)}
-# The only boxes that may be wider inside than outside: those that show that they scroll.
+# Boxes with a scroll bar, which may be wider inside than outside.
 _SCROLLING = ".md-typeset__scrollwrap, pre > code, .picture, p:has(> img)"
-# A page with a command and its output, and what its copy button takes.
+# A page with a command and its output, and the text that its copy button must copy.
 PROMPTS, TYPED = "start.html", "python hello.py"
 # Records of decisions share one layout, so one visit of each is enough.
 RECORDS, RECORDS_SHOWN = "internals/decisions/0", ("phone", "light")
-# A word and the page that the search has to find by it.
+# A word, and the page that the search must find for it.
 WORD, FOUND = "set_watchdog", "reference.html"
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the browser tells of what fails."""
+        """Prints nothing: the browser reports failures."""
 
 
-# The elements that reach beyond the right edge, but for what is in a box that scrolls.
+# Elements beyond the right edge, except in boxes that scroll.
 _WIDER = """() => {
     const wide = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= wide) return null;
@@ -44,16 +44,16 @@ _WIDER = """() => {
         node => node.getBoundingClientRect().right > wide + 1 && !scrolls(node));
     return found.slice(-3).map(node => node.outerHTML.slice(0, 120)).join(" | ") || "?";
 }"""
-# What is cut off in the content, in boxes that do not show it.
+# Boxes of the content that cut off a part of their content.
 _CUT = """allowed => [...document.querySelectorAll(".md-content *")].filter(node =>
     node.scrollWidth > node.clientWidth + 1 && node.clientWidth > 0
     && getComputedStyle(node).overflowX !== "visible" && !node.matches(allowed)
 ).map(node => node.outerHTML.slice(0, 120))"""
-# Words of a table's code that are broken: a line box ends within one.
+# Code in tables with a line break within a word.
 _BROKEN_WORDS = """() => [...document.querySelectorAll(".md-typeset table code")].filter(node =>
     !/[\\s/(),=.:-]/.test(node.textContent) && node.getClientRects().length > 1
 ).map(node => node.textContent)"""
-# What a copy button would take of the blocks with prompts (the theme's bundle does the same).
+# Text that the copy buttons of blocks with prompts copy, computed as in the theme's bundle.
 _COPIED = """() => [...document.querySelectorAll(".language-console code")].map(code => {
     code.setAttribute("data-md-copying", "");
     const text = code.innerText;
@@ -67,7 +67,7 @@ _MISSING_IMAGES = """() => [...document.images]
 
 
 def seen_in_a_browser(site: Path, pages: list[str], chromium: str) -> list[str]:
-    """What is wrong with the pages as a browser shows them."""
+    """Returns the faults of all pages in a browser."""
     playwright: Any = importlib.import_module("playwright.sync_api")
     handler = functools.partial(_Quiet, directory=str(site))
     wrong: list[str] = []
@@ -112,7 +112,7 @@ class _Visit:
         page.on("response", self._gets)
 
     def everything(self, pages: list[str]) -> list[str]:
-        """Each page, then the search."""
+        """Opens each page, then tries the copy button and the search."""
         for self._at in pages:
             self._page.goto(self._base + self._at, wait_until="networkidle")
             self._look()
@@ -156,7 +156,7 @@ class _Visit:
         page.goto(self._base, wait_until="networkidle")
         if not page.locator("input.md-search__input").is_visible():
             page.locator("label.md-header__button[for=__search]").click()
-        # Keys, for the theme looks at the field when one is let go.
+        # Key by key: the theme searches at each key-up event.
         page.locator("input.md-search__input").press_sequentially(WORD)
         result = page.locator(f".md-search-result__link[href*='{FOUND}']").first
         try:
@@ -181,9 +181,9 @@ class _Visit:
 
 
 def main(site: Path, chromium: str) -> int:
-    """Prints what is wrong; the status is 0 if nothing is."""
+    """Prints the faults; returns 0 if there are none."""
     pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
-    pages.remove("404.html")  # its links begin at a root that only a server has
+    pages.remove("404.html")  # absolute links, which need the final server
     wrong = seen_in_a_browser(site, pages, chromium)
     for line in wrong:
         print(line)

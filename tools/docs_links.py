@@ -1,8 +1,8 @@
-"""mkdocs hook: links that leave docs/ lead to the repository; the version; what consoles print.
+"""mkdocs hook: rewrites links out of docs/, adds the version, marks the output of consoles.
 
-The pages are read in the repository too, where `../goloop/watchdog.py` is a good link.  The site
-has the pages alone, so there the same link leads to the repository's public address.  One that
-leads nowhere is a warning, and so the end of a strict build.
+The pages are also read in the repository, where `../goloop/watchdog.py` is a good link.  The site
+contains the pages only, so the hook rewrites such a link to the repository's public address.  A
+link to a missing file is a warning, which fails a strict build.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger("mkdocs.hooks.links")
 
 
 def address(target: str, page: Path) -> str | None:
-    """Where a relative link of a page leads on the site; None if it stays within docs/."""
+    """Returns the site's address for a relative link of a page; None for links within docs/."""
     path = Path(os.path.normpath(page.parent / target))
     if path.is_relative_to(DOCS):
         return None
@@ -35,7 +35,7 @@ def address(target: str, page: Path) -> str | None:
 
 
 def rewritten(markdown: str, page: Path) -> str:
-    """The page with such links replaced; what stands in code is left alone."""
+    """Returns the page with these links replaced, except in code."""
 
     def replace(found: re.Match[str]) -> str:
         target = found[2]
@@ -46,7 +46,7 @@ def rewritten(markdown: str, page: Path) -> str:
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """The version is at the foot of each page."""
+    """Adds the version to the foot of each page."""
     source = (ROOT / "goloop" / "_internal" / "version.py").read_text()
     found = re.search(r'^__version__ = "(.+)"$', source, re.M)
     assert found is not None
@@ -54,15 +54,15 @@ def on_config(config: Any, **_: Any) -> Any:
     return config
 
 
-# The highlighted lines of a block of commands with their output.
+# A highlighted block of commands with their output, and one line of it.
 _CONSOLE = re.compile(r'<div class="language-console highlight">.*?</code>', re.S)
 _LINE = re.compile(r'<span id="(__span-[\d-]+)">(.*?)(?=<span id="__span-|</code>)', re.S)
 
 
 def without_output(html: str) -> str:
-    """Marks the lines of consoles that a program has printed: what is copied leaves them out.
+    """Marks the lines of program output in consoles, which the copy button omits.
 
-    The highlighter takes some of them for commands, as those with a `%`.
+    The highlighter treats some of these lines as commands, for example lines with a `%`.
     """
 
     def mark(block: re.Match[str]) -> str:
@@ -71,8 +71,8 @@ def without_output(html: str) -> str:
         def marked(line: re.Match[str]) -> str:
             nonlocal typed
             text = re.sub(r"<[^>]+>", "", line[2])
-            goes_on, typed = typed, False
-            if text.startswith("$ ") or goes_on:
+            continued, typed = typed, False
+            if text.startswith("$ ") or continued:
                 typed = text.rstrip().endswith("\\")
                 return line[0]
             return line[0].replace(f'id="{line[1]}"', f'id="{line[1]}" class="output"')
@@ -83,10 +83,10 @@ def without_output(html: str) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """mkdocs calls this with each page as HTML."""
+    """Marks the output in a page's HTML; mkdocs calls it."""
     return without_output(html)
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """mkdocs calls this with each page's source."""
+    """Rewrites the links of a page's source; mkdocs calls it."""
     return rewritten(markdown, DOCS / page.file.src_uri)

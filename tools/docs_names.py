@@ -1,7 +1,7 @@
-"""griffe extension: goloop's public names lead to what they stand for on Linux.
+"""griffe extension: resolves goloop's public names to their definitions on Linux.
 
-`goloop.Loop` is chosen when goloop is imported: its own, or asyncio's.  griffe reads the source and
-runs nothing, so it would take the last one that it sees.
+`goloop.Loop` is goloop's own class or asyncio's, decided at the import.  griffe reads the source
+without running it, so it would use the last definition in the file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ CHOSEN = {
 
 
 class Chosen(_griffe.Extension):  # type: ignore[misc]
-    """Points the chosen names to goloop's own."""
+    """Replaces these names by aliases of goloop's own definitions."""
 
     def on_package(self, *, pkg: Any, **_: Any) -> None:
-        """griffe calls this when it has read a package."""
+        """Adds the aliases; griffe calls it for each package that it has read."""
         if pkg.path == "goloop":
             for name, target in CHOSEN.items():
                 pkg.set_member(name, _griffe.Alias(name, target, parent=pkg))
