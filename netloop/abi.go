@@ -10,14 +10,10 @@ type SubmissionOp = uint32
 // CompletionKind is the kind of a Completion.
 type CompletionKind = uint32
 
-const SockaddrMax = 128
-const PacketMax = 256 * 1024
-const ArenaSlack = PacketMax + 256
 const Buckets = 320
 const Frames = 48
 const SampleFrames = 64
 const SamplesMost = 32
-const TraceMore = 0
 const TraceStep = 1
 const TraceCall = 2
 const TraceNative = 3
@@ -29,16 +25,22 @@ const TraceTask = 8
 const TraceGc = 9
 const TraceMade = 10
 const TraceLost = 11
+const TraceMore = 0
 const TraceRecords = 1 << 18
-const Looks = 4
+const BlockStacks = 4
+const ReportRequested = 1
+const ReportLogged = 2
+const SockaddrMax = 128
+const PacketMax = 256 * 1024
+const ArenaSlack = PacketMax + 256
 const DeadlineNone = math.MaxInt64
 const LargeMax = 2
 const NoRing = 1
-const Look = 2
+const CheckFDs = 2
 const JSON = 4
-const ClockOfC = 8
-const ReportWaits = 1
-const Reported = 2
+const ClockIsLibc = 8
+const FenceRequested = 1
+const FenceInUse = 2
 const OpenWatchEnd = 1
 const ListenNoDelay = 1
 const SubNop SubmissionOp = 0
@@ -58,39 +60,6 @@ const CmpReady CompletionKind = 8
 const CmpTimer CompletionKind = 9
 const CmpDatagram CompletionKind = 10
 const CmpDatagramError CompletionKind = 11
-
-// Submission is gl_submission, see there.
-type Submission struct {
-	Op  uint32
-	ID  uint32
-	Gen uint32
-	_   uint32
-	Arg int64
-}
-
-// Completion is gl_completion, see there.
-type Completion struct {
-	Kind uint32
-	ID   uint32
-	Gen  uint32
-	Res  int32
-	Ptr  uintptr
-	Arg  int64
-}
-
-// Endpoints is gl_endpoints, see there.
-type Endpoints struct {
-	PeerLen  uint32
-	LocalLen uint32
-	Peer     [SockaddrMax]byte
-	Local    [SockaddrMax]byte
-}
-
-// Packet is gl_packet, see there.
-type Packet struct {
-	AddrLen uint32
-	Addr    [SockaddrMax]byte
-}
 
 // Histogram is gl_histogram, see there.
 type Histogram struct {
@@ -192,60 +161,93 @@ type Trace struct {
 	Record  [TraceRecords]Record
 }
 
+// Submission is gl_submission, see there.
+type Submission struct {
+	Op  uint32
+	ID  uint32
+	Gen uint32
+	_   uint32
+	Arg int64
+}
+
+// Completion is gl_completion, see there.
+type Completion struct {
+	Kind uint32
+	ID   uint32
+	Gen  uint32
+	Res  int32
+	Ptr  uintptr
+	Arg  int64
+}
+
+// Endpoints is gl_endpoints, see there.
+type Endpoints struct {
+	PeerLen  uint32
+	LocalLen uint32
+	Peer     [SockaddrMax]byte
+	Local    [SockaddrMax]byte
+}
+
+// Packet is gl_packet, see there.
+type Packet struct {
+	AddrLen uint32
+	Addr    [SockaddrMax]byte
+}
+
 // Shared is gl_shared, see there.
 type Shared struct {
-	Sub          *Submission
-	Cmp          *Completion
-	Arena        *byte
-	SubLen       uint32
-	SubCap       uint32
-	CmpLen       uint32
-	CmpCap       uint32
-	ArenaCap     uint64
-	Now          int64
-	NextDeadline int64
-	More         uint32
-	WakePending  uint32
-	WakeFD       int32
-	Flags        uint32
-	WakeToken    uint64
-	PollFD       int32
-	Events       uint32
-	Clock        int32
-	NativeThread uint32
-	Polls        uint64
-	Recvs        uint64
-	Sends        uint64
-	Wakeups      uint64
-	Ran          int64
-	Busy         int64
-	Accepting    int64
-	Large        [LargeMax]uintptr
-	LargeSize    uint64
-	Holds        uint32
-	Guest        uint32
-	Fenced       uint32
-	Awake        uint32
-	Unsent       uint32
-	Parked       uint32
-	ReadyMost    uint64
-	TimersMost   uint64
-	Metrics      Metrics
-	Watchdog     uintptr
-	BlockedLimit int64
-	BlockedEnd   int64
-	BlockedSince int64
-	BlockedTold  uint32
-	Number       uint32
-	Asker        uintptr
-	Python       uintptr
-	Thread       uintptr
-	Base         uint64
-	SampleEvery  int64
-	SlowLimit    int64
-	Gc           uintptr
-	GcBefore     int64
-	Popped       uintptr
-	Handed       uintptr
-	Trace        uintptr
+	Sub           *Submission
+	Cmp           *Completion
+	Arena         *byte
+	SubLen        uint32
+	SubCap        uint32
+	CmpLen        uint32
+	CmpCap        uint32
+	ArenaCap      uint64
+	Now           int64
+	NextDeadline  int64
+	More          uint32
+	WakePending   uint32
+	WakeFD        int32
+	Flags         uint32
+	WakeToken     uint64
+	PollFD        int32
+	Events        uint32
+	Clock         int32
+	NativeThread  uint32
+	Polls         uint64
+	Recvs         uint64
+	Sends         uint64
+	Wakeups       uint64
+	Ran           int64
+	Busy          int64
+	Accepting     int64
+	Large         [LargeMax]uintptr
+	LargeSize     uint64
+	LockDepth     uint32
+	FlusherLock   uint32
+	FenceState    uint32
+	LoopActive    uint32
+	SendsPending  uint32
+	MonitorParked uint32
+	ReadyMost     uint64
+	TimersMost    uint64
+	Metrics       Metrics
+	Watchdog      uintptr
+	BlockedLimit  int64
+	BlockedEnd    int64
+	BlockedSince  int64
+	ReportState   uint32
+	Number        uint32
+	Asker         uintptr
+	Python        uintptr
+	Thread        uintptr
+	Base          uint64
+	SampleEvery   int64
+	SlowLimit     int64
+	Gc            uintptr
+	GcBefore      int64
+	Popped        uintptr
+	Handed        uintptr
+	Trace         uintptr
 }

@@ -136,7 +136,7 @@ func (r *Reactor) closeWakeup() {
 // them. It returns EBADF if the poller or the wakeup was closed, because the reactor cannot
 // continue without them.
 func (r *Reactor) checkOwnFDs() error {
-	r.shared.Flags &^= Look
+	r.shared.Flags &^= CheckFDs
 	if !r.poller.isValidQuick() {
 		return errnoError("look", syscall.EBADF)
 	}
@@ -155,7 +155,7 @@ func (r *Reactor) checkOwnFDs() error {
 // renews the poller.
 func (r *Reactor) requestRenewal() {
 	r.renewalNeeded = true
-	r.shared.Flags |= Look
+	r.shared.Flags |= CheckFDs
 }
 
 // Turn makes one turn as described in the package comment. It waits for events for at most
@@ -167,7 +167,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh.CmpLen, sh.Events = 0, 0
 	r.out.begin(sh)
 
-	if sh.Flags&Look != 0 {
+	if sh.Flags&CheckFDs != 0 {
 		if err := r.checkOwnFDs(); err != nil {
 			sh.NextDeadline = r.nextDeadline()
 			return 0, err
@@ -340,6 +340,6 @@ func (r *Reactor) Stats() Stats {
 	sh := r.shared
 	return Stats{
 		poller, r.registry.live, r.wheel.Len(), r.ignoredSubmissions, r.staleEvents, r.batch.runs,
-		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.Fenced),
+		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.FenceState),
 	}
 }

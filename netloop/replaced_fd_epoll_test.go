@@ -134,7 +134,7 @@ func TestWakeDoesNotWriteToTheNextFileOfTheFD(t *testing.T) {
 			if err := r.Wake(); err == nil {
 				t.Error("Wake returned no error")
 			}
-			r.shared.Flags |= Look
+			r.shared.Flags |= CheckFDs
 			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
 				t.Errorf("Turn returned %v", err)
 			}
@@ -170,7 +170,7 @@ func TestAnotherPollerUnderTheFDIsDetected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if begins {
-			r.shared.Flags |= Look
+			r.shared.Flags |= CheckFDs
 		} else if _, err := r.Turn(0); err != nil {
 			t.Error(err) // the event is stale, so the next turn checks the descriptors
 		}
@@ -192,14 +192,14 @@ func TestCheckOfOwnFDsLosesNoWake(t *testing.T) {
 		if err := l.r.Wake(); err != nil {
 			t.Fatal(err)
 		}
-		l.sh.Flags |= Look
+		l.sh.Flags |= CheckFDs
 		before := l.sh.Wakeups
 		expectKinds(t, l.turn(-1)) // only the wake ends this wait
 		if l.sh.Wakeups != before+1 {
 			t.Error("the wake was lost")
 		}
 	}
-	l.sh.Flags |= Look
+	l.sh.Flags |= CheckFDs
 	l.expectIdle()
 	if n := l.pendingEvents(); n != 0 {
 		t.Errorf("%d events without a wake", n)
@@ -212,7 +212,7 @@ func TestClosedRingIsReopened(t *testing.T) {
 		t.Skip("io_uring is not available")
 	}
 	replaceFD(t, l.r.ring.descriptor())
-	l.sh.Flags |= Look
+	l.sh.Flags |= CheckFDs
 	expectKinds(t, l.turn(0))
 	if l.r.batch.state != ringUnknown {
 		t.Error("the ring is still in use")
@@ -225,7 +225,7 @@ func TestClosedTimerfdIsReopened(t *testing.T) {
 	l := newLoop(t, defaultSizes, f.calls)
 	before := l.r.poller.timerfd
 	written := replaceWithEventfd(t, before)
-	l.sh.Flags |= Look
+	l.sh.Flags |= CheckFDs
 	if l.r.Turn(0); l.r.poller.timerfd == before {
 		t.Error("the timerfd was not reopened")
 	}
@@ -272,7 +272,7 @@ func TestReactorDoesNotUseTheNextReactorWithItsFDs(t *testing.T) {
 	if other.poller.epfd != r.poller.epfd || other.wakeup.readFD != r.wakeup.readFD {
 		t.Fatal("the reactor has other numbers")
 	}
-	r.shared.Flags |= Look
+	r.shared.Flags |= CheckFDs
 	if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
 		t.Errorf("Turn returned %v", err)
 	}
@@ -324,13 +324,13 @@ func TestReactorRunsWithIncompleteFDInfo(t *testing.T) {
 			}
 			ours := []int{r.poller.epfd, r.wakeup.readFD}
 			for range 2 {
-				r.shared.Flags |= Look
+				r.shared.Flags |= CheckFDs
 				if _, err := r.Turn(0); err != nil {
 					t.Errorf("Turn returned %v", err)
 				}
 			}
 			replaceFD(t, r.wakeup.readFD)
-			r.shared.Flags |= Look
+			r.shared.Flags |= CheckFDs
 			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
 				t.Errorf("without its wakeup Turn returned %v", err)
 			}

@@ -111,7 +111,7 @@ func TestPollerWithStaleRegistrationIsRenewed(t *testing.T) {
 		if _, err := l.r.Turn(1000); err != nil {
 			t.Error(err)
 		}
-		l.sh.Flags |= Look
+		l.sh.Flags |= CheckFDs
 		l.expectIdle()
 	}
 }

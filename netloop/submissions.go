@@ -7,7 +7,7 @@ import "unsafe"
 func (r *Reactor) decode() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0
-	r.shared.Unsent = 0
+	r.shared.SendsPending = 0
 	if n == 0 || r.shared.Sub == nil {
 		return
 	}

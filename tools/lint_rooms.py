@@ -47,7 +47,7 @@ ROOMS = (
 # Below all rooms; the one file that includes .c files.
 MODULE = "module.c"
 # What every room may include: the contract with Go, and how the files are linked.
-SHARED = ("abi.h", "linkage.h")
+SHARED = ("abi.h", "abi_observers.h", "linkage.h")
 
 FILE_LINES = 600
 
@@ -102,7 +102,7 @@ def house(texts: dict[str, str]) -> House:
 
 def read(pybridge: Path) -> dict[str, str]:
     """The texts of the product's C."""
-    paths = [pybridge / "abi.h", *pybridge.glob("golib/*.[ch]")]
+    paths = [pybridge / "abi.h", pybridge / "abi_observers.h", *pybridge.glob("golib/*.[ch]")]
     paths += pybridge.rglob(f"{CORE}/**/*.[ch]")
     return {
         path.relative_to(pybridge).as_posix(): path.read_text()

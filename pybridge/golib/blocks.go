@@ -146,7 +146,7 @@ func (s *spell) why(told uint32, givesUp bool) string {
 	switch {
 	case givesUp:
 		return "; the process gives up (GOLOOP_WATCHDOG_ABORT)"
-	case told == netloop.ReportWaits:
+	case told == netloop.ReportRequested:
 		return ", and its report waits for the log"
 	case s.held:
 		return ", and the GIL is held"
@@ -162,7 +162,7 @@ func (l *loop) blockText(ns int64, told uint32, givesUp bool) []byte {
 	b := &block{shared: l.shared, ns: ns, why: s.why(told, givesUp)}
 	look := s.looks - 1
 	if givesUp {
-		look = netloop.Looks - 1
+		look = netloop.BlockStacks - 1
 	}
 	b.own = s.stacks[look].frames
 	if !givesUp && s.insisted > 0 && len(b.own) > 0 && sameCalls(b.own, s.stacks[look-1].frames) {
@@ -173,7 +173,7 @@ func (l *loop) blockText(ns int64, told uint32, givesUp bool) []byte {
 	}
 	b.own = belowTheLoop(b.own)
 	if s.held {
-		b.holder = s.stacks[netloop.Looks].frames
+		b.holder = s.stacks[netloop.BlockStacks].frames
 	}
 	for {
 		text := b.text

@@ -11,7 +11,7 @@ import "github.com/goloop/goloop/netloop"
 // (libfaketime) has replaced libc's clock: Python and C count by that one, so the reactor does, too.
 func hostCalls(shared *netloop.Shared) netloop.Calls {
 	calls := netloop.SystemCalls()
-	if shared.Flags&netloop.ClockOfC != 0 {
+	if shared.Flags&netloop.ClockIsLibc != 0 {
 		calls.Clock = func() int64 { return int64(C.monitor_now()) }
 	}
 	return calls

@@ -14,12 +14,12 @@ import (
 // be one of several within what C holds already; abi.h, "The monitor", has the protocol.
 func (l *loop) hold() *loop {
 	sh := l.shared
-	if atomic.AddUint32(&sh.Holds, 1) == 1 && atomic.LoadUint32(&sh.Guest) != 0 {
+	if atomic.AddUint32(&sh.LockDepth, 1) == 1 && atomic.LoadUint32(&sh.FlusherLock) != 0 {
 		C.monitor_yield_to_flusher((*C.gl_shared)(unsafe.Pointer(sh)))
 	}
 	return l
 }
 
 func (l *loop) letGo() {
-	atomic.StoreUint32(&l.shared.Holds, l.shared.Holds-1)
+	atomic.StoreUint32(&l.shared.LockDepth, l.shared.LockDepth-1)
 }

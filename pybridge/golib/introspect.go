@@ -110,7 +110,7 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 			*each += now
 		}
 	}
-	running := atomic.LoadUint32(&sh.Awake) != 0
+	running := atomic.LoadUint32(&sh.LoopActive) != 0
 	if running {
 		blocked = max(now-atomic.LoadInt64(&sh.Now), 0)
 	}

@@ -224,8 +224,8 @@ func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint3
 	return opened(id, gen, err, outID, outGen)
 }
 
-//export goloop_forget
-func goloop_forget(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
+//export goloop_unregister
+func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	r := find(reactor)
 	if r == nil {
 		return badReactor

@@ -107,7 +107,7 @@ barrier(void)
         return true;
     monitor.fenced = true;
     for (watched *w = monitor.all; w != NULL; w = w->next)
-        __atomic_store_n(&w->shared->fenced, 1u, __ATOMIC_RELAXED);
+        __atomic_store_n(&w->shared->fence_state, GL_FENCE_REQUESTED, __ATOMIC_RELAXED);
     return false;
 }
 
@@ -115,7 +115,7 @@ barrier(void)
 static bool
 monitor_has_fences(gl_shared *sh)
 {
-    return !monitor.fenced || __atomic_load_n(&sh->fenced, __ATOMIC_ACQUIRE) == 2;
+    return !monitor.fenced || __atomic_load_n(&sh->fence_state, __ATOMIC_ACQUIRE) == GL_FENCE_IN_USE;
 }
 
 /* ---- the guest ------------------------------------------------------------------------ *
@@ -141,7 +141,7 @@ static bool
 flusher_try_lock(gl_shared *sh, uint32_t me)
 {
     uint32_t nobody = 0;
-    return __atomic_compare_exchange_n(&sh->guest, &nobody, me, false, __ATOMIC_SEQ_CST,
+    return __atomic_compare_exchange_n(&sh->flusher_lock, &nobody, me, false, __ATOMIC_SEQ_CST,
                                        __ATOMIC_RELAXED);
 }
 
@@ -154,7 +154,7 @@ flusher_lock(gl_shared *sh, uint32_t me)
             continue;
         }
 #if defined(__linux__)
-        if (syscall(SYS_futex, &sh->guest, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0)
+        if (syscall(SYS_futex, &sh->flusher_lock, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0)
             return;
 #endif
         const struct timespec moment = {0, 50000}; /* the processor is somebody else's meanwhile */
@@ -165,10 +165,10 @@ flusher_lock(gl_shared *sh, uint32_t me)
 static void
 flusher_unlock(gl_shared *sh, uint32_t me)
 {
-    if (__atomic_compare_exchange_n(&sh->guest, &me, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(&sh->flusher_lock, &me, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
         return;
 #if defined(__linux__)
-    syscall(SYS_futex, &sh->guest, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0);
+    syscall(SYS_futex, &sh->flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0);
 #endif
 }
 
@@ -177,9 +177,9 @@ monitor_yield_to_flusher(gl_shared *sh)
 {
     int saved = errno;
     uint32_t me = thread_id();
-    __atomic_store_n(&sh->holds, 0u, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&sh->lock_depth, 0u, __ATOMIC_SEQ_CST);
     flusher_lock(sh, me);
-    __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_SEQ_CST);
     flusher_unlock(sh, me);
     errno = saved;
     return 0;
@@ -258,10 +258,10 @@ static void
 monitor_send(watched *w)
 {
     gl_shared *sh = w->shared;
-    if (__atomic_load_n(&sh->holds, __ATOMIC_RELAXED) != 0 || !monitor_has_fences(sh) ||
+    if (__atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED) != 0 || !monitor_has_fences(sh) ||
         !flusher_try_lock(sh, monitor.thread))
         return;
-    if (barrier() && __atomic_load_n(&sh->holds, __ATOMIC_ACQUIRE) == 0 && sh->unsent) {
+    if (barrier() && __atomic_load_n(&sh->lock_depth, __ATOMIC_ACQUIRE) == 0 && sh->sends_pending) {
         uint64_t sends = sh->sends;
         goloop_flush_late(w->reactor);
         bool late = sh->sends != sends; /* else C had sent it already */
@@ -299,7 +299,7 @@ monitor_take(watched *w, int64_t now, int64_t since)
 {
     gl_shared *sh = w->shared;
     struct timespec cpu = {0};
-    if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED) || sh->watchdog == NULL)
+    if (!__atomic_load_n(&sh->loop_active, __ATOMIC_RELAXED) || sh->watchdog == NULL)
         return;
     if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) ==
         GL_SAMPLES_MOST)
@@ -377,10 +377,10 @@ monitor_look(void)
         busy |= monitor_sees_busy(w, since);
         int64_t due = monitor_sample(w, now);
         monitor.due = due < monitor.due ? due : monitor.due;
-        if (!__atomic_load_n(&sh->awake, __ATOMIC_RELAXED))
+        if (!__atomic_load_n(&sh->loop_active, __ATOMIC_RELAXED))
             continue;
         awake = true;
-        if (__atomic_load_n(&sh->unsent, __ATOMIC_RELAXED) &&
+        if (__atomic_load_n(&sh->sends_pending, __ATOMIC_RELAXED) &&
             now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= LATE_NS) {
             monitor.steady = 0;
             monitor_send(w);
@@ -403,7 +403,7 @@ monitor_set_parked(bool parked)
 {
     monitor.parked = parked;
     for (watched *w = monitor.all; w != NULL; w = w->next)
-        __atomic_store_n(&w->shared->parked, parked, __ATOMIC_RELAXED);
+        __atomic_store_n(&w->shared->monitor_parked, parked, __ATOMIC_RELAXED);
 }
 
 /* Waits until somebody wakes.  With the mutex. */
@@ -413,7 +413,7 @@ monitor_park(void)
     monitor_set_parked(true);
     bool sure = barrier(); /* else C learns of fences first: the next tick is late enough */
     for (watched *w = monitor.all; w != NULL; w = w->next)
-        if (!sure || __atomic_load_n(&w->shared->awake, __ATOMIC_RELAXED)) {
+        if (!sure || __atomic_load_n(&w->shared->loop_active, __ATOMIC_RELAXED)) {
             monitor_set_parked(false);
             return;
         }
@@ -470,8 +470,8 @@ monitor_reactor_opened(int32_t reactor, gl_shared *shared)
     if (err == 0) {
         *w = (watched){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;
-        shared->fenced = monitor.fenced ? 2 : 0; /* C is here, and knows */
-        __atomic_store_n(&shared->parked, monitor.parked, __ATOMIC_RELAXED);
+        shared->fence_state = monitor.fenced ? GL_FENCE_IN_USE : 0; /* C is here, and knows */
+        __atomic_store_n(&shared->monitor_parked, monitor.parked, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&monitor.mutex);
     if (err != 0)

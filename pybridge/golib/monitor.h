@@ -12,7 +12,7 @@ void monitor_reactor_closes(int32_t reactor);
 /* Those that Go has not counted yet. */
 extern gl_samples monitor_samples;
 
-/* gl_table.watch and yield_to_flusher */
+/* gl_table.wake_monitor and yield_to_flusher */
 int32_t monitor_watch(int32_t reactor);
 int32_t monitor_yield_to_flusher(gl_shared *shared);
 /* Calls `each` for every reactor, with the monitor's lock. */

@@ -83,7 +83,7 @@ func (t *tracer) opened(l *loop) {
 	r.read, trace.Written = 0, 0
 	if atomic.LoadInt64(&l.shared.Ran) < 0 { // it runs; what it does now has begun before
 		kind := uint64(netloop.TraceTurn)
-		if atomic.LoadUint32(&l.shared.Awake) != 0 {
+		if atomic.LoadUint32(&l.shared.LoopActive) != 0 {
 			kind = netloop.TraceCall
 		}
 		trace.Record[0] = netloop.Record{Ticks: uint64(C.gl_ticks()), What: kind << 60}

@@ -136,7 +136,7 @@ type spell struct {
 	callback   int64 // ns that the callback of the last look had lasted
 	looks      uint32
 	insisted   uint32 // for so many looks it was asked whether stderr gets a text
-	stacks     [netloop.Looks + 1]noted
+	stacks     [netloop.BlockStacks + 1]noted
 }
 
 // noted is a stack, innermost first; the last of a spell is the holder's.
@@ -210,12 +210,12 @@ func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok 
 	return frames, true
 }
 
-// note notes what the thread does as the look of that number, or as number Looks what another one
+// note notes what the thread does as the look of that number, or as number BlockStacks what another one
 // does that has the GIL. False where Python has ended: nothing is to be reported any more.
 func (l *loop) note(serial uint64, look uint32) bool {
 	s, shared := &l.spell, (*C.gl_shared)(unsafe.Pointer(l.shared))
 	holder, thread := C.gil_holder(shared), atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&l.shared.Thread)))
-	if look == netloop.Looks {
+	if look == netloop.BlockStacks {
 		if holder == thread {
 			holder = nil
 		}
@@ -231,11 +231,11 @@ func (l *loop) note(serial uint64, look uint32) bool {
 	now := monotonic()
 	s.Lock()
 	defer s.Unlock()
-	if look < netloop.Looks {
+	if look < netloop.BlockStacks {
 		s.serial, s.looks = serial, look+1
 		s.holder, s.held = holder, holder != nil
 		s.callback = now - s.begunAt
-		s.stacks[netloop.Looks] = noted{}
+		s.stacks[netloop.BlockStacks] = noted{}
 	}
 	s.stacks[look] = noted{now - s.since, frames}
 	return true
@@ -269,10 +269,10 @@ func goloop_watch(reactor C.int32_t, began, ns, now C.int64_t) {
 	if s.insisted > 0 {
 		due = limit << (looks - 1)
 	}
-	if looks < netloop.Looks && lasted >= limit<<looks {
+	if looks < netloop.BlockStacks && lasted >= limit<<looks {
 		l.look(reactor, since, looks)
 	} else if known && s.insisted < looks && lasted >= due+max(limit/2, grace) {
-		if told := atomic.LoadUint32(&sh.BlockedTold); told != netloop.Reported {
+		if told := atomic.LoadUint32(&sh.ReportState); told != netloop.ReportLogged {
 			l.insist(lasted, told, false)
 		}
 		s.insisted = looks
@@ -282,11 +282,11 @@ func goloop_watch(reactor C.int32_t, began, ns, now C.int64_t) {
 // look notes what the loop's thread does, and has it reported.
 func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
 	sh := l.shared
-	serial, told := sh.Metrics.BlockedSpells, uint32(netloop.Reported)
+	serial, told := sh.Metrics.BlockedSpells, uint32(netloop.ReportLogged)
 	if number == 0 {
 		serial++
 	} else {
-		told = atomic.LoadUint32(&sh.BlockedTold)
+		told = atomic.LoadUint32(&sh.ReportState)
 	}
 	if !l.note(serial, number) {
 		return
@@ -295,8 +295,8 @@ func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
 	if number == 0 {
 		l.spell.insisted = 0
 	}
-	if told == netloop.Reported {
-		atomic.StoreUint32(&sh.BlockedTold, 0)
+	if told == netloop.ReportLogged {
+		atomic.StoreUint32(&sh.ReportState, 0)
 	}
 	atomic.StoreInt64(&sh.BlockedSince, since)
 	if told != 0 { // else the thread of the last look still waits
@@ -304,10 +304,10 @@ func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
 	}
 }
 
-// insist writes a text to stderr; told is shared.blocked_told.
+// insist writes a text to stderr; told is shared.report_state.
 func (l *loop) insist(ns int64, told uint32, givesUp bool) {
 	if l.spell.held {
-		l.note(l.shared.Metrics.BlockedSpells, netloop.Looks)
+		l.note(l.shared.Metrics.BlockedSpells, netloop.BlockStacks)
 	}
 	if text := l.blockText(ns, told, givesUp); len(text) > 0 {
 		writeText(text, l.shared.Flags&netloop.JSON != 0)
@@ -316,10 +316,10 @@ func (l *loop) insist(ns int64, told uint32, givesUp bool) {
 
 // giveUp ends the process, whether stderr takes a text or not.
 func (l *loop) giveUp(ns int64) {
-	if !l.note(l.shared.Metrics.BlockedSpells, netloop.Looks-1) {
+	if !l.note(l.shared.Metrics.BlockedSpells, netloop.BlockStacks-1) {
 		return // Python has ended, and with it all iterations
 	}
-	l.insist(ns, atomic.LoadUint32(&l.shared.BlockedTold), true)
+	l.insist(ns, atomic.LoadUint32(&l.shared.ReportState), true)
 	profiled.Lock()
 	profiled.count()
 	text := profiled.lastWords()
@@ -381,7 +381,7 @@ func blockReport(reactor C.int32_t) []byte {
 	for i := uint32(0); s.looks > 0 && i <= s.looks; i++ {
 		of := &s.stacks[i]
 		if i == s.looks {
-			of = &s.stacks[netloop.Looks]
+			of = &s.stacks[netloop.BlockStacks]
 		}
 		t = append(strconv.AppendInt(append(t, '\x1e'), of.ns, 10), '\n')
 		t = addFrames(t, of.frames)

@@ -54,7 +54,7 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
         PyErr_Clear();
-        gl_reactor_api(loop)->forget(loop->reactor, l->id, l->gen);
+        gl_reactor_api(loop)->unregister(loop->reactor, l->id, l->gen);
         return ENOMEM;
     }
     gl_fd_set_listener(loop, fd);
@@ -118,7 +118,7 @@ listener_unregister(gl_listener *l)
     l->open = false;
     gl_loop *loop = l->loop;
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_reactor_api(loop)->forget(loop->reactor, l->id, l->gen);
+        gl_reactor_api(loop)->unregister(loop->reactor, l->id, l->gen);
 }
 
 static void

@@ -80,7 +80,7 @@ shared_new(void)
     if (words != NULL && strcmp(words, "json") == 0)
         sh->flags |= GL_JSON;
     if (gl_clock_is_replaced())
-        sh->flags |= GL_CLOCK_OF_C;
+        sh->flags |= GL_CLOCK_IS_LIBC;
     return sh;
 }
 

@@ -336,7 +336,7 @@ run_begins(gl_loop *self)
     GL_WRITE(self->shared->now, gl_monotonic_ns());
     self->shared->ran -= self->shared->now;
     self->shared->busy -= self->shared->now;
-    self->shared->flags |= GL_LOOK;
+    self->shared->flags |= GL_CHECK_FDS;
     for (size_t i = 0; i < self->ready.count; i++) /* nothing waited because time was short */
         self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
     gl_watchdog_runs(self);

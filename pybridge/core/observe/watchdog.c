@@ -227,7 +227,7 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
                          starting ? Py_True : Py_False);
 }
 
-/* _block_told(serial, how): GL_REPORT_WAITS or GL_REPORTED. */
+/* _block_told(serial, how): GL_REPORT_REQUESTED or GL_REPORT_LOGGED. */
 static PyObject *
 loop__block_told(gl_loop *self, PyObject *args)
 {
@@ -236,7 +236,7 @@ loop__block_told(gl_loop *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "KI:_block_told", &serial, &how) || gl_loop_check_usable(self) < 0)
         return NULL;
     if (serial == self->shared->metrics.blocked_spells)
-        __atomic_store_n(&self->shared->blocked_told, how, __ATOMIC_RELEASE);
+        __atomic_store_n(&self->shared->report_state, how, __ATOMIC_RELEASE);
     Py_RETURN_NONE;
 }
 

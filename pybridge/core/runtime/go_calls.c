@@ -89,7 +89,7 @@ go_call_end(gl_go_call *visit)
       (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags, uint32_t *id,                \
        uint32_t *gen),                                                                             \
       (reactor, fd, io, flags, id, gen))                                                           \
-    X(int32_t, forget, BY_ID)                                                                      \
+    X(int32_t, unregister, BY_ID)                                                                      \
     X(int32_t, datagram_open,                                                                      \
       (int32_t reactor, int32_t fd, int32_t *owner, uint32_t want, uint32_t *id, uint32_t *gen),   \
       (reactor, fd, owner, want, id, gen))                                                         \
@@ -105,7 +105,7 @@ go_call_end(gl_go_call *visit)
     X(int32_t, watch_set,                                                                          \
       (int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once),                  \
       (reactor, id, gen, want, once))                                                              \
-    X(int32_t, watch, (int32_t reactor), (reactor))                                                \
+    X(int32_t, wake_monitor, (int32_t reactor), (reactor))                                         \
     X(int32_t, yield_to_flusher, (gl_shared * shared), (shared))                                   \
     X(int32_t, reactor_facts, (int32_t reactor, char *out, int32_t cap), (reactor, out, cap))      \
     X(int32_t, profile_text, (char *out, int32_t cap), (out, cap))                                 \

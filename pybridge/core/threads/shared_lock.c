@@ -32,7 +32,7 @@ GL_NO_PYTHON static void
 hold_wait(gl_loop *loop)
 {
     if (gl_loop_is_foreign(loop)) /* it has stayed in the parent */
-        __atomic_store_n(&loop->shared->guest, 0u, __ATOMIC_RELAXED);
+        __atomic_store_n(&loop->shared->flusher_lock, 0u, __ATOMIC_RELAXED);
     else
         loop->go->yield_to_flusher(loop->shared);
 }
@@ -42,8 +42,8 @@ hold_wait(gl_loop *loop)
 static inline void
 hold_cross(gl_shared *sh)
 {
-    if (__atomic_load_n(&sh->fenced, __ATOMIC_RELAXED)) {
-        __atomic_store_n(&sh->fenced, 2u, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&sh->fence_state, __ATOMIC_RELAXED)) {
+        __atomic_store_n(&sh->fence_state, GL_FENCE_IN_USE, __ATOMIC_RELAXED);
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     }
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
@@ -72,16 +72,16 @@ gl_shared_lock(gl_loop *loop)
     gl_shared *sh = loop ? loop->shared : NULL;
     if (sh == NULL)
         return;
-    uint32_t before = __atomic_load_n(&sh->holds, __ATOMIC_RELAXED);
+    uint32_t before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     if (before > 0 && GL_READ(loop->in_turn)) {
         hold_wait_for_turn(loop);
-        before = __atomic_load_n(&sh->holds, __ATOMIC_RELAXED);
+        before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     }
-    __atomic_store_n(&sh->holds, before + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&sh->lock_depth, before + 1, __ATOMIC_RELAXED);
     if (before > 0)
         return;
     hold_cross(sh);
-    if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&sh->flusher_lock, __ATOMIC_ACQUIRE))
         hold_wait(loop);
 }
 
@@ -90,7 +90,7 @@ gl_shared_unlock(gl_loop *loop)
 {
     gl_shared *sh = loop ? loop->shared : NULL;
     if (sh != NULL)
-        __atomic_store_n(&sh->holds, sh->holds - 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&sh->lock_depth, sh->lock_depth - 1, __ATOMIC_RELEASE);
 }
 
 GL_PRIVATE_INLINE const gl_table *
@@ -105,15 +105,15 @@ GL_PRIVATE_INLINE void
 gl_monitor_resume(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
-    __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
+    __atomic_store_n(&sh->loop_active, 1u, __ATOMIC_RELAXED);
     hold_cross(sh);
-    if (__atomic_load_n(&sh->parked, __ATOMIC_RELAXED))
-        loop->go->watch(loop->reactor);
+    if (__atomic_load_n(&sh->monitor_parked, __ATOMIC_RELAXED))
+        loop->go->wake_monitor(loop->reactor);
 }
 
 GL_PRIVATE_INLINE void
 gl_monitor_pause(gl_loop *loop)
 {
     if (loop->shared != NULL)
-        __atomic_store_n(&loop->shared->awake, 0u, __ATOMIC_RELAXED);
+        __atomic_store_n(&loop->shared->loop_active, 0u, __ATOMIC_RELAXED);
 }

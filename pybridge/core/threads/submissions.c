@@ -65,7 +65,7 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
     sh->sub[sh->sub_len++] = (gl_submission){.op = op, .id = id, .gen = gen, .arg = arg};
     if (op == GL_SUB_STREAM) {
         loop->dirty = 1;
-        __atomic_store_n(&sh->unsent, 1u, __ATOMIC_RELAXED);
+        __atomic_store_n(&sh->sends_pending, 1u, __ATOMIC_RELAXED);
     }
     return 0;
 }

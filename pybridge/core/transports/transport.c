@@ -35,7 +35,7 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 GL_NO_PYTHON static void
 transport_deregister(gl_transport *t)
 {
-    gl_reactor_api(t->loop)->forget(t->loop->reactor, t->id, t->gen);
+    gl_reactor_api(t->loop)->unregister(t->loop->reactor, t->id, t->gen);
 }
 
 /* Makes the registration; 0 or an errno. */

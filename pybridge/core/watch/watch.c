@@ -34,7 +34,7 @@ watch_unregister(gl_loop *loop, gl_watch *w)
     w->watched = false;
     (void)gl_reg_take(loop, w->id, w->gen); /* a watch has no owner */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        gl_reactor_api(loop)->forget(loop->reactor, w->id, w->gen);
+        gl_reactor_api(loop)->unregister(loop->reactor, w->id, w->gen);
 }
 
 /* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.

@@ -143,8 +143,8 @@ case_echo(void)
     close(ends[1]);
     c = await_kind(&l, GL_CMP_EOF);
     EXPECT(c.id == id && io.state == GL_STATE_READ_END);
-    EXPECT(go->forget(l.number, id, gen) == 0);
-    EXPECT(go->forget(l.number, id, gen) == -ENOENT);
+    EXPECT(go->unregister(l.number, id, gen) == 0);
+    EXPECT(go->unregister(l.number, id, gen) == -ENOENT);
     close(ends[0]);
     EXPECT(go->turn(l.number, 0) == 0);
     loop_close(&l);
@@ -219,28 +219,28 @@ static void
 hold(loop *l)
 {
     gl_shared *sh = &l->shared;
-    __atomic_store_n(&sh->holds, 1u, __ATOMIC_RELAXED);
-    if (sh->fenced)
+    __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_RELAXED);
+    if (sh->fence_state)
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&sh->guest, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&sh->flusher_lock, __ATOMIC_ACQUIRE))
         EXPECT(go->yield_to_flusher(sh) == 0);
 }
 
 static void
 let_go(loop *l)
 {
-    __atomic_store_n(&l->shared.holds, 0u, __ATOMIC_RELEASE);
+    __atomic_store_n(&l->shared.lock_depth, 0u, __ATOMIC_RELEASE);
 }
 
 static void
 awake(loop *l)
 {
     gl_shared *sh = &l->shared;
-    __atomic_store_n(&sh->awake, 1u, __ATOMIC_RELAXED);
+    __atomic_store_n(&sh->loop_active, 1u, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&sh->parked, __ATOMIC_RELAXED))
-        EXPECT(go->watch(l->number) == 0);
+    if (__atomic_load_n(&sh->monitor_parked, __ATOMIC_RELAXED))
+        EXPECT(go->wake_monitor(l->number) == 0);
 }
 
 /* A thread that takes no turn has its bytes sent all the same, each once and in order. */
@@ -259,14 +259,14 @@ case_monitor(void)
     EXPECT(go->stream_open(l.number, ends[0], &io, 0, &id, &gen) == 0);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         if (round == ROUNDS / 2) { /* long enough for the monitor to park */
-            __atomic_store_n(&l.shared.awake, 0u, __ATOMIC_RELAXED);
+            __atomic_store_n(&l.shared.loop_active, 0u, __ATOMIC_RELAXED);
             usleep(50000);
         }
         awake(&l);
         hold(&l);
         numbers[round] = round;
         stream_write(&l, &io, id, gen, &numbers[round], sizeof numbers[round]);
-        __atomic_store_n(&l.shared.unsent, 1u, __ATOMIC_RELAXED);
+        __atomic_store_n(&l.shared.sends_pending, 1u, __ATOMIC_RELAXED);
         let_go(&l);
         struct pollfd ready = {ends[1], POLLIN, 0};
         EXPECT(poll(&ready, 1, 60000) == 1);
@@ -283,7 +283,7 @@ case_monitor(void)
         }
     }
     EXPECT(seen == ROUNDS && l.shared.metrics.late_writes == ROUNDS);
-    EXPECT(go->forget(l.number, id, gen) == 0);
+    EXPECT(go->unregister(l.number, id, gen) == 0);
     close(ends[0]);
     close(ends[1]);
     loop_close(&l);
@@ -294,9 +294,9 @@ static void *
 yields(void *arg)
 {
     gl_shared *sh = arg;
-    __atomic_store_n(&sh->holds, 1u, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_SEQ_CST);
     EXPECT(go->yield_to_flusher(sh) == 0);
-    EXPECT(__atomic_load_n(&sh->holds, __ATOMIC_SEQ_CST) == 1);
+    EXPECT(__atomic_load_n(&sh->lock_depth, __ATOMIC_SEQ_CST) == 1);
     return NULL;
 }
 
@@ -310,16 +310,16 @@ case_yield_to_flusher(void)
     uint32_t me = (uint32_t)syscall(SYS_gettid);
     loop_open(&l);
     for (int round = 0; round < 100; round++) {
-        __atomic_store_n(&l.shared.guest, me, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&l.shared.flusher_lock, me, __ATOMIC_SEQ_CST);
         EXPECT(pthread_create(&thread, NULL, yields, &l.shared) == 0);
-        while (__atomic_load_n(&l.shared.guest, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
+        while (__atomic_load_n(&l.shared.flusher_lock, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
             usleep(100);
-        EXPECT(__atomic_load_n(&l.shared.holds, __ATOMIC_SEQ_CST) == 0);
-        EXPECT(syscall(SYS_futex, &l.shared.guest, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0);
+        EXPECT(__atomic_load_n(&l.shared.lock_depth, __ATOMIC_SEQ_CST) == 0);
+        EXPECT(syscall(SYS_futex, &l.shared.flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0);
         EXPECT(pthread_join(thread, NULL) == 0);
-        EXPECT(__atomic_load_n(&l.shared.guest, __ATOMIC_SEQ_CST) == 0);
+        EXPECT(__atomic_load_n(&l.shared.flusher_lock, __ATOMIC_SEQ_CST) == 0);
     }
-    __atomic_store_n(&l.shared.holds, 0u, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&l.shared.lock_depth, 0u, __ATOMIC_SEQ_CST);
     loop_close(&l);
 }
 #else
