@@ -1,4 +1,4 @@
-"""Loops that are dropped without a `close()` leave no descriptors behind.
+"""Loops that are dropped without a `close()` leave no open descriptors.
 
 report: none
 asyncio: right

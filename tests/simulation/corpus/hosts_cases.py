@@ -62,7 +62,7 @@ class Asking(asyncio.DatagramProtocol):
             del self._tries[name]
 
 
-@case("retries behind a partition keep a server from its work", "io", testing.NeverHappened)
+@case("retries during a partition keep a server from its work", "io", testing.NeverHappened)
 async def storm(sim: testing.Simulation, fixed: bool) -> None:
     """More wait than are served in the time of a try: each answer comes too late."""
     loop = asyncio.get_running_loop()
