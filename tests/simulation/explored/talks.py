@@ -770,7 +770,7 @@ def seen(end: End, unread: bool) -> list[Event]:
     with the end of the handshake comes before the task that waits for it, or behind.
     `unread`: the other one has closed, and has not read all that this one has sent.  Whether a loop
     has taken such bytes from the kernel by then, and dropped them, decides between an end and a
-    reset (docs/compatibility.md: "when received bytes are read").
+    reset (docs/compatibility.md, "Receiving").
     """
     found: list[Event] = []
     for at, what, detail in end.events:
