@@ -31,11 +31,11 @@ __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._internal.observe.diagnostics import diagnostics
-    from ._internal.observe.histogram import Histogram
-    from ._internal.observe.metering import Metrics
-    from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
-    from ._internal.observe.slow import SlowIteration, SlowStack
+    from ._internal.metrics.diagnostics import diagnostics
+    from ._internal.metrics.histogram import Histogram
+    from ._internal.metrics.metering import Metrics
+    from ._internal.metrics.profiling import Profile, ProfileEntry, ProfileStack
+    from ._internal.metrics.slow import SlowIteration, SlowStack
     from ._internal.process.shared_listener import SharedListener
     from ._internal.process.threads import run_threads
     from .watchdog import Blocked
@@ -47,19 +47,19 @@ if sys.version_info < (3, 14) or TYPE_CHECKING:
 # What most programs never name.
 _SOMETIMES = {
     "SharedListener": "goloop._internal.process.shared_listener",
-    "diagnostics": "goloop._internal.observe.diagnostics",
+    "diagnostics": "goloop._internal.metrics.diagnostics",
     "run_threads": "goloop._internal.process.threads",
 }
 # Types of what goloop returns.
 _LATER = {
     "Blocked": "goloop.watchdog",
-    "Histogram": "goloop._internal.observe.histogram",
-    "Metrics": "goloop._internal.observe.metering",
-    "Profile": "goloop._internal.observe.profiling",
-    "ProfileEntry": "goloop._internal.observe.profiling",
-    "ProfileStack": "goloop._internal.observe.profiling",
-    "SlowIteration": "goloop._internal.observe.slow",
-    "SlowStack": "goloop._internal.observe.slow",
+    "Histogram": "goloop._internal.metrics.histogram",
+    "Metrics": "goloop._internal.metrics.metering",
+    "Profile": "goloop._internal.metrics.profiling",
+    "ProfileEntry": "goloop._internal.metrics.profiling",
+    "ProfileStack": "goloop._internal.metrics.profiling",
+    "SlowIteration": "goloop._internal.metrics.slow",
+    "SlowStack": "goloop._internal.metrics.slow",
 }
 
 
@@ -92,7 +92,7 @@ def metrics() -> Metrics:
     """
     if not native:
         raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
-    from ._internal.observe.metering import metrics as ask
+    from ._internal.metrics.metering import metrics as ask
 
     return ask()
 
@@ -112,7 +112,7 @@ def profile() -> Profile:
     """
     if not native:
         raise RuntimeError("asyncio's loop has no profile; goloop.diagnostics() has the reason")
-    from ._internal.observe.profiling import profile as ask
+    from ._internal.metrics.profiling import profile as ask
 
     return ask()
 
@@ -123,7 +123,7 @@ def dump() -> None:
     For a handler of signals: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`.  A
     process that `GOLOOP_WATCHDOG_ABORT` ends writes the most of it.  Since 0.3.0.
     """
-    from ._internal.observe.slow import dump as write
+    from ._internal.metrics.slow import dump as write
 
     write()
 
@@ -139,7 +139,7 @@ def introspect() -> None:
     Raises:
         OSError: No socket can be had.
     """
-    from ._internal.observe.introspection import introspect as answer
+    from .operations.introspection import introspect as answer
 
     answer()
 
@@ -155,7 +155,7 @@ if native:
     _late.keep()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
-    from ._internal.observe.introspection import introspect_if_asked as _introspect_if_asked
+    from .operations.introspection import introspect_if_asked as _introspect_if_asked
 
     _introspect_if_asked()
 

@@ -149,30 +149,30 @@ def _run_command(name: str, arguments: list[str]) -> int:
             return 2
         name, arguments = arguments[0], ["--help"]
     if name == "doctor":
-        from ._internal.observe import doctor
+        from .operations.commands import doctor
 
         return doctor.main(arguments)
     if name == "top":
-        from ._internal.top import top
+        from .operations.commands import top
 
         return top.main(arguments)
     if name == "export":
-        from ._internal.top import export
+        from .operations.commands import export
 
         return export.main(arguments)
     if name == "profile":
-        from ._internal.top import profile
+        from .operations.commands import profile
 
         return profile.main(arguments)
     if name == "slow":
-        from ._internal.top import profile
+        from .operations.commands import profile
 
         return profile.slow_main(arguments)
     if name == "trace":
-        from ._internal.top import trace
+        from .operations.commands import trace
 
         return trace.main(arguments)
-    from ._internal.top import inspecting
+    from .operations.commands import inspecting
 
     return inspecting.main(name, arguments)
 

@@ -468,7 +468,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
 def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
     try:
         # On the loop's own thread: one that reports must import nothing.
-        from ._internal.observe import profiling
+        from ._internal.metrics import profiling
 
         return profiling.shares(profiling.snapshot(), loop._loop_number, seconds)
     except Exception:  # the report matters more

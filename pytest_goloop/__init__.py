@@ -84,7 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _choose_seeds(config: pytest.Config, given: dict[str, Any]) -> None:
     try:
-        from goloop._internal.simulation import simulate
+        from goloop.testing.simulation import simulate
     except ImportError as exc:
         raise pytest.UsageError(f"--goloop-...: {exc}") from exc
     before = vars(simulate.options).copy()

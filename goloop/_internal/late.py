@@ -25,16 +25,18 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
     from typing import Any
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+GOLOOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# By folder; a module comes behind those that it needs.
+# By folder of goloop; a module comes behind those that it needs.
 OWN = {
-    "observe": (
-        *("histogram", "catalogue", "metering", "profiling", "profile_formats", "slow", "stacks"),
-        *("diagnostics", "described", "introspection", "witness"),
+    "_internal/metrics": (
+        *("histogram", "catalogue", "metering", "profiling", "profile_formats", "slow"),
+        "diagnostics",
     ),
-    "net": ("selector_transports",),
-    "process": ("calls", "shared_sockets", "shared_listener", "threads", "switching"),
+    "_internal/net": ("selector_transports",),
+    "_internal/tasks": ("stacks",),
+    "_internal/process": ("calls", "shared_sockets", "shared_listener", "threads", "switching"),
+    "operations": ("described", "introspection", "witness"),
 }
 # What `metering` needs of the standard library. json comes behind its parts.
 STANDARD = ("copy", "dataclasses", "json.scanner", "json.decoder", "json.encoder", "json")
@@ -137,14 +139,16 @@ def keep() -> None:
     standard = os.path.dirname(os.path.abspath(os.__file__))
     try:
         for room, names in OWN.items():
-            folder = os.path.join(HERE, room)
+            folder = os.path.join(GOLOOP, room)
+            package = "goloop." + room.replace("/", ".")
             for name in ("__init__", *names):
-                module = f"goloop._internal.{room}" + ("" if name == "__init__" else f".{name}")
+                module = package if name == "__init__" else f"{package}.{name}"
                 if module not in sys.modules:
                     _kept[module] = _read(os.path.join(folder, f"{name}.py"))
             finder = _Finder(folder, *_loaders())
             sys.path_importer_cache[folder] = finder
-        sys.path_importer_cache[HERE] = _Finder(HERE, *_loaders())
+        for folder in (GOLOOP, os.path.join(GOLOOP, "_internal")):
+            sys.path_importer_cache[folder] = _Finder(folder, *_loaders())
         for module in STANDARD:
             if module not in sys.modules:
                 file = "json/__init__.py" if module == "json" else module.replace(".", "/") + ".py"

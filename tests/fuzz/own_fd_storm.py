@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable
 
 import goloop
-from goloop._internal.observe import introspection
+from goloop.operations import introspection
 
 HIGH = 300  # what the storm itself keeps open has higher numbers
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import goloop.prometheus
-from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.top import export
+from goloop._internal.metrics.catalogue import FIGURES
+from goloop.operations.commands import export
 
 pytestmark = pytest.mark.goloop_only("asyncio counts nothing")
 

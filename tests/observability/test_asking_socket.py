@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal.observe import introspection
-from goloop._internal.observe.introspection import address
-from goloop._internal.top.inspecting import NoAnswer, ask
+from goloop.operations import introspection
+from goloop.operations.commands.inspecting import NoAnswer, ask
+from goloop.operations.introspection import address
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
@@ -26,8 +26,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names 
 DAEMON = """
 import asyncio, ctypes, os, socket, sys
 import goloop
-from goloop._internal.observe import introspection
-from goloop._internal.top.inspecting import NoAnswer, ask
+from goloop.operations import introspection
+from goloop.operations.commands.inspecting import NoAnswer, ask
 from pathlib import Path
 if os.fork():
     os._exit(os.wait()[1])
@@ -151,8 +151,8 @@ ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 # Asks its process 1, that is itself, by a name that another one has.
 ASKS = """
-from goloop._internal.top import inspecting
-from goloop._internal.observe import introspection
+from goloop.operations.commands import inspecting
+from goloop.operations import introspection
 introspection.prefix = lambda: "PREFIX"
 print("ready", flush=True)
 try:

@@ -20,9 +20,9 @@ import pytest
 from asked_programs import goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from goloop._internal.observe import introspection
-from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.top import export, inspecting
+from goloop._internal.metrics.catalogue import FIGURES
+from goloop.operations import introspection
+from goloop.operations.commands import export, inspecting
 
 pytestmark = pytest.mark.goloop_only("asyncio's loop counts nothing")
 
@@ -33,7 +33,7 @@ has_gil = pytest.mark.skipif(
 
 # Other tests look at all processes too: these here have sockets of another name.
 APART = f"""
-from goloop._internal.observe import introspection
+from goloop.operations import introspection
 introspection.NAME = "goloop-export-{os.getpid()}-"
 """
 
@@ -274,7 +274,7 @@ def test_a_process_that_has_got_the_number_of_another_counts_afresh() -> None:
 
 AS_NOBODY = """
 import os
-import goloop._internal.top.export, encodings.idna, http.client
+import goloop.operations.commands.export, encodings.idna, http.client
 os.setgroups([])
 os.setresuid(65534, 65534, 65534)
 """

@@ -88,7 +88,7 @@ def test_who_answers_for_the_process_imports_nothing() -> None:
     out = program(
         """
 import json, os
-from goloop._internal.observe import introspection
+from goloop.operations import introspection
 async def ask(what):
     path = introspection.address(os.getpid())
     reader, writer = await asyncio.open_unix_connection(path)

@@ -28,10 +28,10 @@ import goloop
 from goloop import _core
 from goloop._internal.buckets import BUCKETS, bucket_of
 from goloop._internal.loop import running
-from goloop._internal.observe import catalogue, metering
-from goloop._internal.observe import histogram as histograms
-from goloop._internal.observe.histogram import Histogram
-from goloop._internal.observe.metering import Metrics
+from goloop._internal.metrics import catalogue, metering
+from goloop._internal.metrics import histogram as histograms
+from goloop._internal.metrics.histogram import Histogram
+from goloop._internal.metrics.metering import Metrics
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),

@@ -26,11 +26,11 @@ from opentelemetry.trace import StatusCode
 import goloop
 import goloop.otel
 from goloop import watchdog
-from goloop._internal.observe import histogram as histograms
-from goloop._internal.observe import metering
-from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.observe.histogram import Histogram
-from goloop._internal.observe.metering import Metrics
+from goloop._internal.metrics import histogram as histograms
+from goloop._internal.metrics import metering
+from goloop._internal.metrics.catalogue import FIGURES
+from goloop._internal.metrics.histogram import Histogram
+from goloop._internal.metrics.metering import Metrics
 
 
 class Pipeline:
@@ -183,7 +183,7 @@ def test_in_a_forked_child_a_collection_begins_at_nothing(
     monkeypatch.setattr(metering, "metrics", lambda: figures)
     pipeline.instrument()
     pipeline.collect()
-    observer = goloop.otel._observers[pipeline.meters]
+    observer = goloop.operations.otel._observers[pipeline.meters]
     # The fork comes amid a collection of the parent.
     observer._of_a_collection("the first instrument")
     observer._of_a_collection("the first instrument")

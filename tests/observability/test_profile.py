@@ -17,7 +17,7 @@ import pytest
 from asked_programs import goloop, running
 
 from goloop import Profile, _core, new_event_loop
-from goloop._internal.observe import profiling
+from goloop._internal.metrics import profiling
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop has no profile"),

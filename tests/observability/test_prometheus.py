@@ -34,10 +34,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
 import goloop.prometheus
-from goloop._internal.observe import histogram as histograms
-from goloop._internal.observe.catalogue import FIGURES
-from goloop._internal.observe.histogram import Histogram
-from goloop._internal.observe.metering import Metrics
+from goloop._internal.metrics import histogram as histograms
+from goloop._internal.metrics.catalogue import FIGURES
+from goloop._internal.metrics.histogram import Histogram
+from goloop._internal.metrics.metering import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = {field.name for field in dataclasses.fields(Metrics)}
@@ -65,7 +65,7 @@ def some_metrics() -> Metrics:
 
 def exported(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
     """What a registry shows where goloop.metrics() gives these."""
-    monkeypatch.setattr(goloop.prometheus, "metrics", lambda: metrics)
+    monkeypatch.setattr(goloop.operations.prometheus, "metrics", lambda: metrics)
     registry = CollectorRegistry()
     goloop.prometheus.register(registry)
     return {
@@ -517,9 +517,9 @@ def test_no_order_in_which_processes_end_takes_a_bit_from_a_sum(tmp_path: Path) 
     source = """
 import subprocess, sys, warnings
 import goloop.prometheus
-from goloop.prometheus import Metrics, _facts_of, _in_nanoseconds, _Share, _to_json
+from goloop.operations.prometheus import Metrics, _facts_of, _in_nanoseconds, _Share, _to_json
 warnings.simplefilter("ignore")
-share, sleepers = _Share(goloop.prometheus.Path(sys.argv[1]), 3600), []
+share, sleepers = _Share(goloop.operations.prometheus.Path(sys.argv[1]), 3600), []
 def idle():
     return share.of_all_processes().time_idle
 for seconds in (100000.1, 100000.2, 100000.3):
@@ -542,7 +542,9 @@ def test_buckets_of_a_file_that_an_older_goloop_has_left_stay_below_the_same_bou
         return index + 1 if index < 4 else (index % 4 + 5) << (index // 4 - 1)
 
     old = tuple(range(1, 165))
-    figures = goloop.prometheus._from_json({"dns_time": {"count": sum(old), "buckets": list(old)}})
+    figures = goloop.operations.prometheus._from_json(
+        {"dns_time": {"count": sum(old), "buckets": list(old)}}
+    )
     for bound in range(0, 164, 7):
         [(_, told)] = figures.dns_time.cumulative([upper(bound) * 1e-9])
         assert told == sum(old[: bound + 1])
@@ -558,7 +560,7 @@ import asyncio, os, shutil, sys
 import goloop.prometheus
 where, how = sys.argv[1:]
 collector = goloop.prometheus.Collector(where, 3600)
-[share] = goloop.prometheus._shares.values()
+[share] = goloop.operations.prometheus._shares.values()
 if how == "removed":
     shutil.rmtree(where)
 else:  # root may open what is another user's, but no folder
@@ -620,8 +622,8 @@ WRONG = {
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """This process's, whose thread ends at once."""
-    monkeypatch.setattr(goloop.prometheus._Share, "_write_often", lambda self: None)
-    return goloop.prometheus._Share(tmp_path, NEVER)
+    monkeypatch.setattr(goloop.operations.prometheus._Share, "_write_often", lambda self: None)
+    return goloop.operations.prometheus._Share(tmp_path, NEVER)
 
 
 @pytest.mark.parametrize("of", ["living", "ended", "sum"])
@@ -629,9 +631,11 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
     what: str, of: str, share: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    figures = goloop.prometheus._in_nanoseconds(Metrics(unhandled_exceptions=7))
-    share._store("goloop_1_1.json", goloop.prometheus._to_json(figures))  # of one that has ended
-    facts = goloop.prometheus._facts_of(os.getppid())
+    figures = goloop.operations.prometheus._in_nanoseconds(Metrics(unhandled_exceptions=7))
+    share._store(
+        "goloop_1_1.json", goloop.operations.prometheus._to_json(figures)
+    )  # of one that has ended
+    facts = goloop.operations.prometheus._facts_of(os.getppid())
     assert facts is not None
     living = f"goloop_{os.getppid()}_{facts[1]}.json"
     name = {"living": living, "ended": "goloop_1_2.json", "sum": "goloop_ended.json"}[of]
@@ -645,7 +649,7 @@ def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
     [record] = caplog.records
     assert record.getMessage().startswith(f"goloop's figures in {name} can't be read: ")
     # What it gets later counts.
-    share._store(living, goloop.prometheus._to_json(figures))
+    share._store(living, goloop.operations.prometheus._to_json(figures))
     assert share.of_all_processes().unhandled_exceptions == own + 14
 
 
@@ -687,7 +691,7 @@ def test_a_fork_waits_until_the_figures_were_taken() -> None:
                 taken.set()
                 time.sleep(0.05)
             return goloop.metrics()
-        goloop.prometheus.metrics = metrics
+        goloop.operations.prometheus.metrics = metrics
         collector = goloop.prometheus.Collector(tempfile.mkdtemp(), interval=0.001)
         for _ in range(5):
             taken.clear()
@@ -710,7 +714,7 @@ def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None
         import os, signal, threading, warnings
         warnings.simplefilter("ignore")
         import goloop
-        from goloop._internal.observe import metering
+        from goloop._internal.metrics import metering
         goloop.metrics()
         inside, leave = threading.Event(), threading.Event()
         def ask():

@@ -19,7 +19,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 import goloop as package
-from goloop._internal.observe import slow
+from goloop._internal.metrics import slow
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop records nothing"),

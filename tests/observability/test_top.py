@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal.observe import histogram as histograms
-from goloop._internal.observe import metering
-from goloop._internal.top import terminal, top_view, watched
+from goloop._internal.metrics import histogram as histograms
+from goloop._internal.metrics import metering
+from goloop.operations.commands import terminal, top_view, watched
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -328,9 +328,8 @@ def test_all_leaves_the_programs_of_others_out() -> None:
     become = "import os; import asyncio, goloop, goloop.watchdog\n"
     become += "os.setresuid(65534, 65534, 65534)\n"
     imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
-    imports += (
-        "from goloop._internal.observe import metering; from goloop._internal.top import top\n"
-    )
+    imports += "from goloop._internal.metrics import metering\n"
+    imports += "from goloop.operations.commands import top\n"
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
         done = goloop("top", "--all", "--once", "--json", before=imports + become)
         assert done.returncode == 0, done.stderr
@@ -349,7 +348,7 @@ HELD = (
     + """
 import base64, json, threading
 from goloop import _core
-from goloop._internal.observe import catalogue, introspection
+from goloop._internal.metrics import catalogue; from goloop.operations import introspection
 whole = introspection.respond
 held = threading.Event()
 def respond(question):

@@ -1158,12 +1158,12 @@ print("well")
 
 def test_a_block_ends_where_nothing_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has given up its rights."""
-    import goloop._internal.observe as room
+    import goloop._internal.metrics as room
 
     loop = goloop.new_event_loop()
 
     monkeypatch.delattr(room, "profiling", raising=False)
-    monkeypatch.setitem(sys.modules, "goloop._internal.observe.profiling", None)
+    monkeypatch.setitem(sys.modules, "goloop._internal.metrics.profiling", None)
     loop.set_watchdog(0.02)
     seen: list[watchdog.Blocked] = []
     unsubscribe = watchdog.subscribe(seen.append)

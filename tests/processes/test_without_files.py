@@ -71,8 +71,8 @@ os.setuid(65534)
 """,
     "upgraded": """
 os.rename(FOLDER + "/goloop", FOLDER + "/gone")
-os.makedirs(FOLDER + "/goloop/_internal/observe")
-for name in "__init__", "_internal/__init__", "_internal/observe/metering":
+os.makedirs(FOLDER + "/goloop/_internal/metrics")
+for name in "__init__", "_internal/__init__", "_internal/metrics/metering":
     with open(FOLDER + f"/goloop/{name}.py", "w") as file:
         file.write("1 / 0  # the module of another version")
 """,

@@ -15,7 +15,7 @@ import ended
 import pytest
 
 import goloop
-from goloop._internal.observe import doctor
+from goloop.operations.commands import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +62,7 @@ def test_io_uring_is_told_from_its_absence(tmp_path: Path) -> None:
 def test_a_loop_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
     program = """
 import resource, sys
-from goloop._internal.observe import doctor
+from goloop.operations.commands import doctor
 with open("/proc/self/statm") as file:
     room = int(file.read().split()[0]) * resource.getpagesize() + (1 << 29)
 resource.setrlimit(resource.RLIMIT_AS, (room, room))

@@ -28,7 +28,7 @@ import ended
 import pytest
 
 import goloop
-from goloop._internal.observe.diagnostics import diagnostics
+from goloop._internal.metrics.diagnostics import diagnostics
 from goloop._internal.process import policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,6 +116,28 @@ def test_no_modules_import_each_other() -> None:
     named = [name.rpartition(".") for name in modules]
     rooms = collections.Counter(room for room, _, module in named if module != "__init__")
     assert {room: files for room, files in rooms.items() if files > 12} == {}
+
+
+# The loop's own imports of the two packages that depend on it: each within a function, and run in
+# a program that `goloop doctor` has started, and on a simulated kernel.
+HOOKS = {
+    ("goloop._internal.net.streams", "goloop.testing.simulated.sockets"),
+    ("goloop._internal.process.switching", "goloop.operations.witness"),
+}
+# The modules that programs import, and that only hand on what the two packages have.
+FACES = {"goloop.__init__", "goloop.__main__", "goloop.otel", "goloop.prometheus"}
+
+
+def test_the_loop_depends_neither_on_simulations_nor_on_tools_for_operators() -> None:
+    apart = ("goloop.operations.", "goloop.testing.")
+    modules = imports(types=True)
+    found = {
+        (name, each)
+        for name, imported in modules.items()
+        for each in imported & modules.keys()
+        if each.startswith(apart) and not name.startswith(apart) and name not in FACES
+    }
+    assert found == HOOKS
 
 
 def test_no_circle_of_three_or_more_modules() -> None:

@@ -34,7 +34,9 @@ REFERENCE = (DOCS / "reference.md").read_text()
 
 def public_names() -> Iterator[str]:
     """What each public module has in `__all__`, also where what it imports is not installed."""
-    for path in sorted([*(ROOT / "goloop").glob("*.py"), *(ROOT / "goloop/guest").glob("*.py")]):
+    folders = [ROOT / "goloop", ROOT / "goloop/guest"]
+    paths = [path for folder in folders for path in folder.glob("*.py")]
+    for path in sorted([*paths, ROOT / "goloop/testing/__init__.py"]):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for node in ast.parse(path.read_text()).body:
             target = node.targets[0] if isinstance(node, ast.Assign) else None

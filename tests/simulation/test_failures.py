@@ -15,8 +15,8 @@ import pytest
 import goloop
 from goloop import testing
 from goloop._internal.buckets import BUCKETS
-from goloop._internal.observe import metering
-from goloop._internal.observe.histogram import HISTOGRAM
+from goloop._internal.metrics import metering
+from goloop._internal.metrics.histogram import HISTOGRAM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import database, given, settings, strategies
 
 from goloop import testing
-from goloop._internal.simulated.chance import Drawn
-from goloop._internal.simulation.run import live, new_life
+from goloop.testing.simulated.chance import Drawn
+from goloop.testing.simulation.run import live, new_life
 
 sys.path.append(str(Path(__file__).resolve().parent / "corpus"))
 

@@ -15,7 +15,7 @@ from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 import pytest
 
 from goloop import testing
-from goloop._internal.simulated import threads
+from goloop.testing.simulated import threads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

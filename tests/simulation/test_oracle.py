@@ -18,7 +18,7 @@ import pytest
 import tls_tools
 
 from goloop import testing
-from goloop._internal.simulation import life
+from goloop.testing.simulation import life
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

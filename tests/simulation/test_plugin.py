@@ -69,7 +69,7 @@ def test_the_number_of_seeds(tmp_path: Path) -> None:
 
 def test_a_long_exploration_tells_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from goloop._internal.simulation import simulate\nsimulate.PROGRESS = 0.0\n"
+        "from goloop.testing.simulation import simulate\nsimulate.PROGRESS = 0.0\n"
     )
     said = run(tmp_path, "--goloop-seeds=3")
     assert [line for line in said.splitlines() if " of 3 seeds" in line] == [

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from goloop import testing
-from goloop._internal.simulation.policies import Delays, Priorities, delays
-from goloop._internal.simulation.run import live, new_life
+from goloop.testing.simulation.policies import Delays, Priorities, delays
+from goloop.testing.simulation.run import live, new_life
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

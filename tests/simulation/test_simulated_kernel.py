@@ -21,8 +21,8 @@ from failing_calls import fail_call
 import goloop
 from goloop._internal.net.datagrams import DatagramTransport
 from goloop._internal.net.streams import StreamTransport
-from goloop._internal.simulated import sockets
-from goloop._internal.simulated.kernel import Kernel
+from goloop.testing.simulated import sockets
+from goloop.testing.simulated.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -400,7 +400,7 @@ def test_a_socket_of_a_kernel_that_has_ended_is_bad() -> None:
 def test_a_forked_child_is_on_the_hosts_kernel() -> None:
     program = """
 import asyncio, os, time, goloop
-from goloop._internal.simulated.kernel import Kernel
+from goloop.testing.simulated.kernel import Kernel
 
 with Kernel() as kernel:
     goloop.new_event_loop().close()
@@ -422,7 +422,7 @@ PROGRAM = """
 import sys
 sys.path[:0] = {tests!r}
 from test_simulated_kernel import echo, run
-from goloop._internal.simulated.kernel import Kernel
+from goloop.testing.simulated.kernel import Kernel
 
 kernel = Kernel({seed}, latency=(.001, .3), call_time=1e-6, trace=True)
 run(kernel, lambda kernel: echo(kernel, b"x" * 30_000, 5, faults=.01))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from goloop._internal.simulated import kernel
+from goloop.testing.simulated import kernel
 
 CALLS = ("recv", "send", "sendto", "shutdown", "fcntl", "dup")
 

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal.observe import described, introspection
-from goloop._internal.observe.introspection import address
-from goloop._internal.top.inspecting import NoAnswer, Question, answering, ask, process_id
+from goloop.operations import described, introspection
+from goloop.operations.commands.inspecting import NoAnswer, Question, answering, ask, process_id
+from goloop.operations.introspection import address
 
 PROGRAM = """
 import asyncio, goloop
@@ -281,7 +281,7 @@ def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
 def test_anothers_process_is_said_to_be_that() -> None:
     # Python's own files may be root's alone.
     become = "import gettext, os, shutil\n"
-    become += "from goloop import __main__; from goloop._internal.top import top\n"
+    become += "from goloop import __main__; from goloop.operations.commands import top\n"
     become += "os.setgroups([]); os.setresuid(65534, 65534, 65534)\n"
     with running(PROGRAM) as process, running(SILENT, asked=False) as silent:
         for each in (process, silent):
@@ -412,7 +412,7 @@ def test_an_older_goloop_is_understood_by_ps() -> None:
 
 
 def test_a_process_that_keeps_silent_is_given_up() -> None:
-    quick = "from goloop._internal.top import inspecting; inspecting.SECONDS = 0.2\n"
+    quick = "from goloop.operations.commands import inspecting; inspecting.SECONDS = 0.2\n"
     with running(PROGRAM) as process:
         process.send_signal(signal.SIGSTOP)
         for command in ("ps", "top"):
@@ -513,7 +513,7 @@ def test_each_loop_is_described_with_its_thread(answer: dict[str, Any]) -> None:
 
 
 def test_the_figures_can_be_rebuilt(answer: dict[str, Any]) -> None:
-    from goloop._internal.top.watched import metrics_of
+    from goloop.operations.commands.watched import metrics_of
 
     metrics = metrics_of(loop_of(answer, "MainThread")["metrics"])
     assert metrics.tasks == loop_of(answer, "MainThread")["task_count"]
@@ -795,7 +795,7 @@ def test_a_child_tells_nothing_of_its_parents_loop() -> None:
 
 # ---- sockets that are files --------------------------------------------------------------------
 
-FILES = "from goloop._internal.observe import introspection; introspection.ABSTRACT = False\n"
+FILES = "from goloop.operations import introspection; introspection.ABSTRACT = False\n"
 
 
 def test_sockets_that_are_files_are_found_and_those_of_the_dead_swept(tmp_path: Path) -> None:

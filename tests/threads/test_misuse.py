@@ -39,7 +39,7 @@ LOOKS = """
 import asyncio, faulthandler, sys, threading, time
 import goloop
 from goloop import watchdog
-from goloop._internal.observe import described
+from goloop.operations import described
 
 faulthandler.enable()
 end = time.monotonic() + float(sys.argv[1])

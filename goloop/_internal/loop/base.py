@@ -101,7 +101,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         # Not needed by programs that only run.
         import json
 
-        from ..observe.catalogue import unpacked
+        from ..metrics.catalogue import unpacked
 
         told = unpacked(self._metrics())
         if not told:

@@ -32,7 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..observe.metering import Metrics
+    from ..metrics.metering import Metrics
 
 
 class _NestPatched:
@@ -122,7 +122,7 @@ class Loop(
         Returns:
             A snapshot: times in seconds, sizes in bytes.
         """
-        from ..observe import metering
+        from ..metrics import metering
 
         return metering.of_loop(self)
 
@@ -142,7 +142,7 @@ class Loop(
         # One step, after which it is no open loop and one of the closed: never neither, nor both.
         last[0] = 1
         if len(retired) >= 64:
-            from ..observe import metering
+            from ..metrics import metering
 
             metering.add_retired()
         self._forget_handshakes()

@@ -19,7 +19,7 @@ from .signals import simulated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..observe.slow import SlowIteration
+    from ..metrics.slow import SlowIteration
 
 # Seconds.
 DEFAULT_LIMIT = 1.0
@@ -127,7 +127,7 @@ class Watching(CoreLoop):
         keeps 256, of all its loops.  May be called from any thread.  Since 0.3.0.
         """
         # Not needed by programs that only run.
-        from ..observe import profiling, slow
+        from ..metrics import profiling, slow
 
         return slow.from_raw(profiling.snapshot(), self._loop_number)
 

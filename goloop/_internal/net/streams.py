@@ -50,7 +50,7 @@ _TCP = (socket.IPPROTO_TCP, 0)
 # What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
 _STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
 _LISTENER = frozenset({"fileno", "accept"})
-_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/_internal/simulated
+_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/testing/simulated
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 # In a turn asyncio tries one accept more than `backlog` since 3.14, and in late releases of 3.13.
 _accept_code = _SelectorEventLoop._accept_connection.__code__
@@ -88,7 +88,7 @@ def _as_shared(sock: socket.socket) -> SharedSocket | None:
 def _socket_of(number: int) -> socket.socket:
     if number < _SIMULATED:
         return socket.socket(fileno=number)
-    from ..simulated import sockets
+    from ...testing.simulated import sockets
 
     return sockets.Socket(fileno=number)
 

@@ -247,7 +247,7 @@ def _watch_loops() -> None:
             kind = type(loop)
             _other = f"{kind.__module__}.{kind.__qualname__}"
         if doctor and loop is not None:
-            from ..observe import witness
+            from ...operations import witness
 
             witness.note(loop, isinstance(loop, chosen.Loop), _hint())
         original(loop)
@@ -297,7 +297,7 @@ def _hint() -> str:
 
 
 def _goloop_ran() -> bool:
-    from ..observe.metering import metrics
+    from ..metrics.metering import metrics
 
     return metrics().iterations > 0
 

@@ -26,8 +26,8 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterator
 
 from ..chosen import new_event_loop
-from ..observe.stacks import what_runs
 from ..passed import refuse_coroutine
+from ..tasks.stacks import what_runs
 from .calls import Calls
 
 TYPE_CHECKING = False

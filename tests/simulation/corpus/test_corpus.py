@@ -9,7 +9,7 @@ import pytest
 from cases import CASES, Case
 
 from goloop import testing
-from goloop._internal.simulation.simulate import Plan
+from goloop.testing.simulation.simulate import Plan
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"

@@ -32,8 +32,8 @@ import timed
 import tls_tools
 
 from goloop import testing
-from goloop._internal.simulation import findings
-from goloop._internal.simulation.simulate import Plan
+from goloop.testing.simulation import findings
+from goloop.testing.simulation.simulate import Plan
 
 # Seconds of virtual time; none needs nearly as many.
 MOST = 1e6

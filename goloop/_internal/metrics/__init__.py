@@ -1,0 +1,1 @@
+"""Metrics of the loops, the sampling profile and slow iterations."""

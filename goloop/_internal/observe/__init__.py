@@ -1,1 +1,0 @@
-"""What loops and tasks are doing, in figures and in words."""

@@ -1,1 +1,0 @@
-"""`python -m goloop top`, `ps` and `pstree`, which look at other processes."""

@@ -1,0 +1,347 @@
+"""goloop doctor: what goloop finds on this machine, and which loops a program runs on.
+
+    goloop doctor                      examines this Python and this machine
+    goloop doctor program.py ARG...    runs the program as well, and tells which loops ran in it
+
+The program, which may be -m module, too, runs in a process of its own, by `python -m goloop`; its
+output goes to stderr, so that stdout has the report alone.  The status is 0 where all is well, 1
+where the report has a problem, 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+from ..._internal import chosen
+from ..._internal.interpreter_options import interpreter_options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+USAGE = """\
+usage: python -m goloop doctor [--json] [program.py|-m module|-c command [arg...]]
+
+Examine this Python and this machine: versions, the poller, io_uring, limits, OpenSSL.
+With a program, run it too, and list which event loops ran in its processes, and why.
+The program's output goes to stderr, the report to stdout.
+
+  --json      the report as a JSON object
+  -h, --help  this text
+
+The status is 1 where the report has a problem, and 0 otherwise.
+"""
+
+# The variables that goloop reads in a running program (docs/settings.md, "Running").
+VARIABLES = (
+    "GOLOOP_AIOFASTNET",
+    "GOLOOP_DOCTOR",
+    "GOLOOP_INTROSPECT",
+    "GOLOOP_IO_URING",
+    "GOLOOP_PROFILE",
+    "GOLOOP_SIM_REPLAY",
+    "GOLOOP_SIM_TRACES",
+    "GOLOOP_SLOW",
+    "GOLOOP_TASKS",
+    "GOLOOP_TLS",
+    "GOLOOP_WATCHDOG",
+    "GOLOOP_WATCHDOG_ABORT",
+    "GOLOOP_WATCHDOG_STDERR",
+)
+# Those that its Go runtime, its build and its tools read: no mistakes.
+_OTHER_VARIABLES = (
+    "GOLOOP_AIOFASTNET",
+    "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_GO", "GOLOOP_HOSTILE", "GOLOOP_PURE",
+    "GOLOOP_PYTHONS", "GOLOOP_SANITIZE", "GOLOOP_STORM", "GOLOOP_TARGET", "GOLOOP_TEST",
+    "GOLOOP_WERROR",
+)  # fmt: skip
+
+# What chooses a loop, or is often asked about; shown where it is installed.
+_PACKAGES = (
+    "uvloop", "uvicorn", "gunicorn", "hypercorn", "granian", "aiohttp", "aiofastnet", "anyio",
+    "pytest-asyncio",
+)  # fmt: skip
+
+# The ring is made when so many connections, or fewer, are busy in one iteration.
+_CLIENTS = 16
+# What a server is ended by.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FEW_FILES = 4096
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the report; returns the exit status."""
+    as_json = False
+    while arguments and arguments[0] in ("--json", "-h", "--help"):
+        if arguments[0] != "--json":
+            print(USAGE, end="")
+            return 0
+        as_json, arguments = True, arguments[1:]
+    if arguments and arguments[0].startswith("--"):
+        print(f"goloop doctor: unknown option {arguments[0]}\n{USAGE}", end="", file=sys.stderr)
+        return 2
+    report = examine()
+    if arguments:
+        report["program"] = watch(arguments)
+    report["problems"] = list(_problems(report))
+    report["notes"] = list(_notes(report))
+    if as_json:
+        import json
+
+        print(json.dumps(report, indent=2, default=str))
+    else:
+        print("\n".join(_lines(report)))
+    return 1 if report["problems"] else 0
+
+
+# ---- the machine ---------------------------------------------------------------------------------
+
+
+def examine() -> dict[str, Any]:
+    """What goloop.diagnostics() has, and what the process may use."""
+    from ..._internal.metrics.diagnostics import diagnostics
+
+    facts = diagnostics()
+    report: dict[str, Any] = {
+        key: facts[key] for key in ("goloop", "native", "python", "platform", "executable")
+    }
+    report["gil"] = getattr(sys, "_is_gil_enabled", lambda: True)()
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        report["libc"] = os.confstr("CS_GNU_LIBC_VERSION")
+    for key in ("reason", "tls", "tasks"):
+        if key in facts:
+            report[key] = facts[key]
+    try:
+        import ssl
+    except ImportError as error:
+        report["openssl"] = f"none: {error}"
+    else:
+        report["openssl"] = ssl.OPENSSL_VERSION
+    report["loop"] = _loop()
+    report["limits"] = _limits()
+    report["variables"] = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith("GOLOOP_")
+    }
+    report["packages"] = _packages()
+    return report
+
+
+def _loop() -> dict[str, Any]:
+    """A loop that has been busy, for the ring is made when it is needed first."""
+    from ..witness import name_of
+
+    if not chosen.native:
+        return {"kind": name_of(chosen.Loop)}
+    try:
+        with asyncio.Runner(loop_factory=chosen.new_event_loop) as runner:
+            found: dict[str, Any] = runner.run(_be_busy())
+            return found
+    except (ImportError, OSError, RuntimeError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+async def _be_busy() -> dict[str, Any]:
+    from ..._internal.metrics.diagnostics import diagnostics
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    # In a container that has no network, too.
+    address = f"\0goloop-doctor-{os.getpid()}"
+    async with await asyncio.start_unix_server(answer, address):
+        clients = [await asyncio.open_unix_connection(address) for _ in range(_CLIENTS)]
+        for _, writer in clients:
+            writer.write(b"x")
+        for reader, _ in clients:
+            await reader.readexactly(1)
+        loop = asyncio.get_running_loop()
+        runtime = diagnostics(loop).get("runtime", {})
+        for reader, writer in clients:
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+    found = {"kind": "goloop.Loop"}
+    found.update({key: runtime[key] for key in ("go", "poller") if key in runtime})
+    return found
+
+
+def _limits() -> dict[str, Any]:
+    """Soft and hard limits; None is no limit."""
+    found: dict[str, Any] = {}
+    try:
+        import resource
+    except ImportError:  # not on every platform that has asyncio
+        return found
+    for name, key in {
+        "open_files": "RLIMIT_NOFILE",
+        "address_space": "RLIMIT_AS",
+        "threads": "RLIMIT_NPROC",
+        "locked_memory": "RLIMIT_MEMLOCK",
+        "file_size": "RLIMIT_FSIZE",
+    }.items():
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            both = resource.getrlimit(getattr(resource, key))
+            found[name] = [None if each == resource.RLIM_INFINITY else each for each in both]
+    for name in ("pids.max", "memory.max", "cpu.max"):
+        with contextlib.suppress(OSError), open(f"/sys/fs/cgroup/{name}") as file:
+            found[f"cgroup_{name.replace('.', '_')}"] = file.read().strip()
+    return found
+
+
+def _packages() -> dict[str, str]:
+    from importlib import metadata
+
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+# ---- a program -----------------------------------------------------------------------------------
+
+
+def watch(arguments: list[str]) -> dict[str, Any]:
+    """Runs a program by `python -m goloop`: its status, and the loops that ran in its processes."""
+    import json
+    import tempfile
+
+    flags = [option for option in interpreter_options() if option != "-i"]  # this Python's prompt
+    with tempfile.NamedTemporaryFile("r", prefix="goloop-doctor-") as file:
+        sys.stdout.flush()
+        child: subprocess.Popen[bytes] | None = None
+
+        def forward(number: int, frame: object) -> None:
+            if child is not None:
+                child.send_signal(number)
+
+        # A terminal sends Ctrl-C to the program as well: once is enough.
+        before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            before[number] = signal.signal(number, forward)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, *flags, "-m", "goloop", *arguments],
+                stdout=sys.stderr,
+                env={**os.environ, "GOLOOP_DOCTOR": file.name},
+            )
+            status = child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        loops = [json.loads(line) for line in file if line.endswith("\n")]
+    return {"arguments": arguments, "status": status, "loops": loops}
+
+
+# ---- what to do about it -------------------------------------------------------------------------
+
+
+def _problems(report: dict[str, Any]) -> Iterator[str]:
+    if not report["native"]:
+        yield f"this is asyncio's own loop under goloop's names: {report['reason']}"
+    if "error" in report["loop"]:
+        yield f"no loop can be made or run: {report['loop']['error']}"
+    for name in report["variables"]:
+        if name not in VARIABLES and not name.startswith(_OTHER_VARIABLES):
+            import difflib
+
+            close = difflib.get_close_matches(name, VARIABLES, n=1)
+            yield f"nothing reads {name}" + (f"; did you mean {close[0]}?" if close else "")
+    program = report.get("program")
+    if program is None:
+        return
+    others = [each for each in program["loops"] if not each["is_goloop"]]
+    for each in others:
+        yield (
+            f"{each['loop']} ran at {each['place']}, not goloop's: give it "
+            f"goloop.new_event_loop where it takes a loop factory{each['hint']}"
+        )
+    if not program["loops"]:
+        yield "no event loop ran in the program"
+    if program["status"] not in (0, *(-number for number in _ENDS)):
+        yield f"the program ended with status {program['status']}"
+
+
+def _notes(report: dict[str, Any]) -> Iterator[str]:
+    if not report["native"]:
+        return
+    poller = report["loop"].get("poller", "")
+    if report["variables"].get("GOLOOP_IO_URING") == "0":
+        yield "GOLOOP_IO_URING=0: each call goes to the kernel by itself"
+    elif poller and "io_uring" not in poller:
+        yield (
+            "the kernel or a sandbox refuses io_uring: each call goes to the kernel by itself, "
+            "which is well but a little slower with many busy connections"
+        )
+    if poller.endswith("milliseconds"):
+        yield (
+            "a sandbox forbids epoll_pwait2 and timerfd_create: timers are rounded up to the "
+            "next millisecond, as asyncio's"
+        )
+    if report.get("tasks", "").startswith("asyncio"):
+        yield f"tasks are asyncio's own, which step slower: {report['tasks']}"
+    if "directly" not in report.get("tls", "directly"):
+        yield f"TLS goes through Python's ssl objects, which is slower: {report['tls']}"
+    files = report["limits"].get("open_files")
+    if files and files[0] is not None and files[0] < _FEW_FILES:
+        yield f"{files[0]} open files are few for a server (ulimit -n, LimitNOFILE=)"
+    if "uvloop" in report["packages"] and "program" not in report:
+        yield (
+            "uvloop is installed: servers that choose a loop themselves take it, unless they are "
+            "started by `python -m goloop` or their option names goloop.new_event_loop"
+        )
+
+
+# ---- as text -------------------------------------------------------------------------------------
+
+
+def _lines(report: dict[str, Any]) -> Iterator[str]:
+    yield f"goloop {report['goloop']} on {report['python']}, {report['platform']}"
+    loop = report["loop"]
+    rows = {
+        "executable": report["executable"],
+        "C library": report.get("libc"),
+        "loop": loop.get("kind"),
+        "Go": loop.get("go"),
+        "poller": loop.get("poller"),
+        "tasks": report.get("tasks"),
+        "TLS": report.get("tls"),
+        "OpenSSL": report["openssl"],
+        "GIL": "on" if report["gil"] else "off",
+    }
+    for name, limit in report["limits"].items():
+        rows[name.replace("_", " ")] = limit if isinstance(limit, str) else _range(*limit)
+    rows["variables"] = " ".join(f"{k}={v}" for k, v in report["variables"].items()) or "none"
+    rows["packages"] = ", ".join(f"{k} {v}" for k, v in report["packages"].items()) or "none"
+    for name, value in rows.items():
+        if value is not None:
+            yield f"  {name:<18} {value}"
+    program = report.get("program")
+    if program is not None:
+        yield f"\nloops of `{' '.join(program['arguments'])}`, status {program['status']}"
+        for each in program["loops"]:
+            yield f"  {each['loop']} in process {each['pid']}"
+            yield f"      run at {each['place']}"
+            yield f"      {each['why']}"
+    for title in ("problems", "notes"):
+        if report[title]:
+            yield f"\n{title}"
+            yield from (f"  - {each}" for each in report[title])
+    if not report["problems"]:
+        yield "\nno problems"
+
+
+def _range(soft: int | None, hard: int | None) -> str:
+    def shown(limit: int | None) -> str:
+        return "no limit" if limit is None else str(limit)
+
+    return shown(soft) if soft == hard else f"{shown(soft)} (can be raised to {shown(hard)})"

@@ -1,0 +1,446 @@
+"""How `top` looks: reports (watched.py) become lines (terminal.py)."""
+
+from __future__ import annotations
+
+import re
+
+from ..._internal.tasks.looking import library_of
+from .inspecting import GIL_HELD
+from .terminal import Terminal, pad, printable, width
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from ..._internal.tasks.looking import Frame
+    from ..described import Row
+    from .terminal import Line
+
+ORDERS = {
+    "time": "time at the same line",
+    "age": "age",
+    "name": "name",
+    "share": "share of the loop",
+}
+
+_BOLD, _DIM, _RED, _GREEN, _YELLOW, _HEAD = "1", "2", "31", "32", "33", "7"
+
+
+def number(value: float) -> str:
+    """A count or a rate in few characters."""
+    if value < 10 and value != int(value):
+        return f"{value:.1f}"
+    return f"{value:.0f}" if value < 9999.5 else _scaled(value, ("", "k", "M", "G"))
+
+
+def size(value: float) -> str:
+    """Bytes in few characters."""
+    return f"{value:.0f} B" if value < 999.5 else _scaled(value, (" B", " kB", " MB", " GB", " TB"))
+
+
+def duration(seconds: float) -> str:
+    """A time in few characters."""
+    if seconds <= 0:
+        return "0"
+    if seconds < 0.9995:
+        return _scaled(seconds * 1e9, (" ns", " µs", " ms"))
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    power = 0
+    while value >= 999.5 and power + 1 < len(units):
+        value /= 1000
+        power += 1
+    return f"{value:.1f}{units[power]}" if value < 99.95 else f"{value:.0f}{units[power]}"
+
+
+def place(frame: Frame) -> str:
+    """Where that is: the function, the file's last two names, the line."""
+    name, file, line = frame
+    if not file:
+        return name
+    return f"{name} {'/'.join(file.split('/')[-2:]).lstrip('/')}:{line}"
+
+
+def _telling(stack: list[Frame]) -> list[Frame]:
+    """The innermost frame, and those of the program's own code before it."""
+    own = [frame for frame in stack[1:] if library_of(frame[1]) is None]
+    return stack[:1] + (own or stack[1:])
+
+
+class View:
+    """How reports look: as wide and as high as there is room, None for no bound."""
+
+    def __init__(self, terminal: Terminal, columns: int | None, rows: int | None) -> None:
+        self._terminal = terminal
+        self._columns = columns
+        self._rows = rows
+        self.order = "time"
+        # How many lines are above the screen.  At 0 both tables have a share of it.
+        self.above = 0
+
+    def resize(self, columns: int, rows: int) -> None:
+        """The terminal has another size."""
+        self._columns, self._rows = columns, rows
+
+    def scroll(self, key: str) -> None:
+        """A key: a line or a page up or down, or to an end."""
+        page = max(1, (self._rows or 2) - 2)
+        steps = {"k": -1, "j": 1, "b": -page, " ": page, "g": -(1 << 30), "G": 1 << 30}
+        self.above = max(0, self.above + steps.get(key, 0))
+
+    def lines(self, reports: list[Row], waited: dict[int, float], foot: str = "") -> list[Line]:
+        """All lines, or those that are on the screen.
+
+        `waited` tells for how many seconds an answer has been due, by process.
+        """
+        rows = self._rows
+        whole = self._document(reports, waited, None)
+        if rows is None:
+            return whole
+        room = rows - bool(foot)
+        self.above = min(self.above, max(0, len(whole) - room))
+        found = whole[self.above :]
+        if self.above == 0 and len(whole) > room:
+            found = self._document(reports, waited, room)
+        if foot:
+            if len(whole) > room:
+                foot += "   ↑↓ scroll" if self._terminal.encodes("↑↓") else "   j k scroll"
+            found = found[: rows - 1]
+            found += [[]] * (rows - 1 - len(found))
+            found.append([(foot, _DIM)])
+        return found
+
+    def _document(
+        self, reports: list[Row], waited: dict[int, float], room: int | None
+    ) -> list[Line]:
+        """All there is, or as much of everything as there is room for."""
+        several = len(reports) > 1
+        # On a screen each of several loops has one line.
+        count = sum(len(report.get("loops", ())) for report in reports)
+        short = self._rows is not None and count > 1
+        found: list[Line] = [] if reports else [[("no program answers any more", _YELLOW)]]
+        for report in reports:
+            if "error" in report:
+                found.append([(report["error"], _RED)])
+                continue
+            found += self._head(report, waited.get(report["pid"], 0.0))
+            if short:
+                ordered = sorted(report["loops"], key=lambda loop: _natural(loop["thread"]))
+                loops = [self._one_line(loop, report) for loop in ordered]
+                most = max(1, room // 2 // len(reports)) if room is not None else len(loops)
+                if len(loops) > most:
+                    loops[most - 1 :] = [[[(f"  ... {len(loops) - most + 1} more loops", _DIM)]]]
+            else:
+                loops = [self._loop(loop, report, several) for loop in report["loops"]]
+            found += [line for lines in loops for line in lines]
+            if not report["loops"]:
+                found.append([("  no loop is open", _DIM)])
+            if not several:
+                found.append([])
+        if several:
+            found.append([])
+        left = None if room is None else room - len(found)
+        found += self._tables([report for report in reports if "error" not in report], left)
+        return found
+
+    # ---- a process and its loops
+
+    def _head(self, report: Row, waited: float) -> list[Line]:
+        facts = [f"pid {report['pid']}"]
+        facts += [f"Python {report['python']}"] if "python" in report else []
+        facts += [f"goloop {report['goloop']}"] if "goloop" in report else []
+        facts += [f"up {duration(report['uptime'])}"] if "uptime" in report else []
+        program = printable(report["program"]) or "?"
+        if self._columns is not None:
+            while len(facts) > 1 and width("  ".join(facts)) + 14 > self._columns:
+                facts.pop()
+            room = self._columns - width("  ".join(facts)) - 2
+            program = pad(program, max(0, room), self._terminal.ellipsis)
+        lines: list[Line] = [[(program, _BOLD), ("  ", ""), ("  ".join(facts), "")]]
+        if report["partial"]:
+            lines.append([(f"  {GIL_HELD}", _RED)])
+        elif waited:
+            why = "the GIL is held, or it is stopped"
+            lines.append([(f"  no answer for {duration(waited)}: {why}", _YELLOW)])
+        return lines
+
+    def _title(self, loop: Row, partial: bool) -> Line:
+        words = f"{loop['thread']} {loop['native_id'] or ''}".strip() or "?"
+        if not loop["running"] and not partial:
+            words = "not running"
+        return [("  loop ", _DIM), (words, "")]
+
+    def _one_line(self, loop: Row, report: Row) -> list[Line]:
+        """What of a loop there is room for, where it is one of several."""
+        partial = report["partial"]
+        title = self._title(loop, partial)
+        items: list[Line] = []
+        if loop["blocked_for"]:
+            where = f" in {place(loop['stack'][0])}" if loop["stack"] else ""
+            items.append([(f"blocked for {duration(loop['blocked_for'])}{where}", _RED)])
+        if loop["metrics"] is None:
+            items.append([(f"{loop['task_count']} tasks", "")])
+        else:
+            title += [("  ", ""), *self._bar(loop["utilization"])]
+            groups = self._groups(loop)
+            waited = duration(loop["interval"]["ready_wait"]["p99"])
+            late: Line = [("ready wait p99 ", _DIM), (waited, "")]
+            known = [groups["pace"][0], late, *groups["load"], *groups["bytes"]]
+            items += groups["bytes"] if partial else known
+        return self._flow([title, *items])[:1]
+
+    def _loop(self, loop: Row, report: Row, brief: bool) -> list[Line]:
+        partial = report["partial"]
+        title = self._title(loop, partial)
+        lines: list[Line] = []
+        if loop["metrics"] is None:
+            lines += self._flow([title, [(f"{loop['task_count']} tasks", "")]])
+        else:
+            title += [("  ", ""), *self._bar(loop["utilization"])]
+            groups = self._groups(loop)
+            if partial:  # the other figures are not known
+                lines += self._flow([title, *groups["pace"][1:]])
+                lines += self._flow(groups["lag"], "    ")
+                lines += self._flow(groups["network"][:1] + groups["bytes"], "    ")
+            elif brief:
+                waited = duration(loop["interval"]["ready_wait"]["p99"])
+                short: list[Line] = [groups["pace"][0], [("ready wait p99 ", _DIM), (waited, "")]]
+                lines += self._flow([title, *short, *groups["load"], *groups["bytes"]])
+            else:
+                lines += self._flow([title, *groups["pace"]])
+                lines += self._flow(groups["lag"], "    ")
+                lines += self._flow(groups["queues"] + groups["load"], "    ")
+                lines += self._flow(groups["network"] + groups["bytes"], "    ")
+                lines += self._flow(groups["rare"], "    ")
+        if loop["blocked_for"]:
+            lines += self._blocked(loop)
+        return lines
+
+    def _bar(self, share: float) -> Line:
+        full, empty = self._terminal.bar
+        cells = 12 if self._columns is not None and self._columns < 110 else 20
+        filled = min(cells, round(share * cells))
+        colour = _RED if share > 0.8 else _YELLOW if share > 0.5 else _GREEN
+        return [(full * filled, colour), (empty * (cells - filled), _DIM), (f" {share:4.0%}", "")]
+
+    def _groups(self, loop: Row) -> dict[str, list[Line]]:
+        interval, now = loop["interval"], loop["metrics"]
+        seconds = loop["seconds"] or 1.0
+
+        def rate(name: str) -> float:
+            return float(interval[name] / seconds)
+
+        def spread(name: str) -> str:
+            several = interval[name]
+            return " / ".join(duration(several[which]) for which in ("p50", "p99", "max"))
+
+        def item(label: str, value: str, rendition: str = "") -> Line:
+            return [(f"{label} ", _DIM), (value, rendition)]
+
+        over = "since the start" if loop["since_start"] else f"over {seconds:.1f} s"
+        groups: dict[str, list[Line]] = {
+            "pace": [
+                [(f"{number(rate('iterations'))} iterations/s", "")],
+                item("iteration p99", duration(interval["iteration_time"]["p99"])),
+                [(over, _DIM)],
+            ],
+            "lag": [
+                item("ready wait", spread("ready_wait")),
+                item("timers late", spread("timer_lateness")),
+                [("p50/p99/max", _DIM)],
+            ],
+            "queues": [item("ready", number(now["ready"])), item("timers", number(now["timers"]))],
+            "load": [
+                item("tasks", number(now["tasks"])),
+                item("connections", number(now["connections_open"])),
+            ],
+            "network": [
+                item("accepted", f"{number(rate('connections_accepted'))}/s"),
+                item("write buffers", size(now["write_buffer_bytes"])),
+            ],
+            "bytes": [
+                item("in", f"{size(rate('bytes_received'))}/s"),
+                item("out", f"{size(rate('bytes_sent'))}/s"),
+            ],
+            "rare": [
+                item(label, number(interval[name]), colour)
+                for label, name, colour in _RARE
+                if interval[name]
+            ],
+        }
+        if interval["blocked_spells"]:
+            spells = number(interval["blocked_spells"])
+            if interval["time_blocked"]:  # counted when they are over
+                spells += f" ({duration(interval['time_blocked'])})"
+            groups["rare"].append(item("blocked", spells, _RED))
+        if interval["gc_time"] > 0:
+            groups["rare"].append(item("garbage collector", duration(interval["gc_time"])))
+        return groups
+
+    def _blocked(self, loop: Row) -> list[Line]:
+        lines: list[Line] = [[(f"  blocked for {duration(loop['blocked_for'])} in", _RED)]]
+        most = 6 if self._rows is not None else len(loop["stack"])
+        return lines + [[(f"    {place(frame)}", "")] for frame in loop["stack"][:most]]
+
+    def _flow(self, items: list[Line], indent: str = "") -> list[Line]:
+        """The items one after the other, on as many lines as they need."""
+        lines: list[Line] = []
+        used = 0
+        for item in items:
+            wide = sum(width(printable(text)) for text, _ in item)
+            if lines and (self._columns is None or used + 3 + wide <= self._columns):
+                lines[-1] += [("   ", ""), *item]
+                used += 3 + wide
+            else:
+                indent = "    " if lines else indent
+                lines.append([(indent, ""), *item])
+                used = len(indent) + wide
+        return lines
+
+    # ---- the tables
+
+    def _tables(self, reports: list[Row], left: int | None) -> list[Line]:
+        several = len(reports) > 1
+        loops = [loop for report in reports for loop in report["loops"]]
+        tasks = [(report, row) for report in reports for row in _all(report, "tasks")]
+        streams = [(report, row) for report in reports for row in _all(report, "connections")]
+        streams.sort(key=lambda pair: -pair[1]["write_buffer"])
+        task_rows, stream_rows = _shares(len(tasks), len(streams), left)
+        found: list[Line] = []
+        if task_rows:
+            count = sum(loop["task_count"] for loop in loops)
+            found += self._tasks(self._ordered(tasks)[:task_rows], count, several)
+        if stream_rows:
+            count = sum((loop["metrics"] or {}).get("connections_open", 0) for loop in loops)
+            found += [[]] if found else []
+            found += self._streams(streams[:stream_rows], max(count, len(streams)), several)
+        return found
+
+    def _ordered(self, tasks: list[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
+        keys: dict[str, Callable[[tuple[Row, Row]], Any]] = {
+            "time": lambda pair: (-round(pair[1]["seen"], 1), pair[1]["mark"]),
+            "age": lambda pair: (pair[1]["mark"], pair[0]["pid"]),
+            "name": lambda pair: _natural(pair[1]["name"]),
+            "share": lambda pair: (-(pair[1]["loop_share"] or 0.0), pair[1]["mark"]),
+        }
+        return sorted(tasks, key=keys[self.order])
+
+    def _tasks(self, tasks: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
+        names = [printable(row["name"]) for _, row in tasks]
+        awaiters = [printable(", ".join(row["awaiters"])) for _, row in tasks]
+        wide = self._columns
+        title = f"TASK {_of(len(tasks), count)}"
+        named = max(map(width, [*names, title]))
+        awaiting = max(map(width, [*awaiters, "AWAITED BY"]))
+        if wide is not None:
+            named = min(named, max(12, wide // 4))
+            awaiting = min(awaiting, wide // 5) if wide >= 70 else 0
+        places = [
+            ("> " if row["current"] else "") + " < ".join(map(place, _telling(row["stack"])))
+            for _, row in tasks
+        ]
+        shares = wide is None or wide >= 80
+        head = ["SEEN FOR", "%LOOP", "%CPU", title, "STANDS AT", "AWAITED BY"]
+        cells = [
+            [duration(round(row["seen"], 1)), *map(_share, _shares_of(row)), name, where, awaiter]
+            for (_, row), name, where, awaiter in zip(tasks, names, places, awaiters, strict=True)
+        ]
+        before = (8 if several else 0) + (14 if shares else 0)
+        if wide is None:
+            standing = max(map(width, [*places, head[4]]))
+        else:
+            standing = max(0, wide - before - 10 - named - 2 - (awaiting + 2 if awaiting else 0))
+        widths = [8, 5 * shares, 5 * shares, named, standing, awaiting]
+        pids = [report["pid"] for report, _ in tasks] if several else None
+        return self._table(head, cells, widths, pids)
+
+    def _streams(self, streams: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
+        cells = [
+            [
+                printable(row["peer"]),
+                printable(row["protocol"]) + (" over TLS" if row["tls"] else ""),
+                size(row["write_buffer"]),
+            ]
+            for _, row in streams
+        ]
+        head = [f"CONNECTION TO {_of(len(cells), count)}", "PROTOCOL", "WRITE BUFFER"]
+        widths = [max(map(width, column)) for column in zip(head, *cells, strict=True)]
+        if self._columns is not None:
+            room = self._columns - (8 if several else 0) - 12 - 4
+            widths[0] = min(widths[0], max(8, room // 2))
+            widths[1] = min(widths[1], max(8, room - widths[0]))
+        pids = [report["pid"] for report, _ in streams] if several else None
+        return self._table(head, cells, widths, pids)
+
+    def _table(
+        self, head: list[str], cells: list[list[str]], widths: list[int], pids: list[int] | None
+    ) -> list[Line]:
+        rows = [head, *cells]
+        if pids is not None:
+            widths = [6, *widths]
+            rows = [
+                [first, *row] for first, row in zip(["PID", *map(str, pids)], rows, strict=True)
+            ]
+        texts = [
+            "  ".join(
+                pad(printable(cell), wide, self._terminal.ellipsis)
+                for cell, wide in zip(row, widths, strict=True)
+                if wide
+            )
+            for row in rows
+        ]
+        lines: list[Line] = [[(texts[0] if self._columns else texts[0].rstrip(), _HEAD)]]
+        return lines + [[(text.rstrip(), "")] for text in texts[1:]]
+
+
+# Counts that most programs do not have in each second.
+_RARE = (
+    ("TLS handshakes", "tls_handshakes", ""),
+    ("TLS failures", "tls_handshake_failures", _YELLOW),
+    ("look-ups", "dns_lookups", ""),
+    ("threadsafe calls", "threadsafe_calls", ""),
+    ("late writes", "late_writes", _YELLOW),
+    ("refused", "connections_refused", _YELLOW),
+    ("accept failures", "accept_failures", _RED),
+    ("unhandled exceptions", "unhandled_exceptions", _RED),
+)
+
+
+def _all(report: Row, name: str) -> Iterator[Row]:
+    for loop in report["loops"]:
+        yield from loop[name]
+
+
+def _shares_of(row: Row) -> tuple[float | None, float | None]:
+    return row["loop_share"], row["cpu_share"]
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:5.1%}" if value < 0.9995 else " 100%"
+
+
+def _shares(tasks: int, streams: int, left: int | None) -> tuple[int, int]:
+    """How many of them are shown in so many lines, each table with its head."""
+    if left is None:
+        return tasks, streams
+    # A third is for connections, and what tasks leave.
+    part = min(streams, max(0, left // 3 - 2))
+    tasks = min(tasks, max(0, left - 1 - (part + 2 if part else 0)))
+    return tasks, min(streams, left - 3 - tasks) if part else 0
+
+
+def _of(shown: int, count: int) -> str:
+    return f"({shown} of {count})" if shown < count else f"({shown})"
+
+
+def _natural(name: str) -> list[Any]:
+    """A key by which Task-9 comes before Task-10."""
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", name))]

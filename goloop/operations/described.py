@@ -1,0 +1,395 @@
+"""What a process tells of itself: its tasks, its loops with their figures, its connections.
+
+For introspection.py, whose thread looks while others run.  So containers are copied before they are
+walked, and what can't be told of a task or a connection that is just ending is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gc
+import heapq
+import os
+import sys
+import threading
+import time
+import weakref
+
+from .._internal.metrics import profiling
+from .._internal.metrics.catalogue import FIGURES, unpacked
+from .._internal.tasks.looking import (
+    attribute,
+    await_stack,
+    awaiters,
+    ends_of,
+    thread_stack,
+    waiting_tasks,
+)
+from .._internal.version import __version__, native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    Row = dict[str, Any]
+
+# At most, of each loop if nobody says how many.
+TASKS = 200
+CONNECTIONS = 50
+
+_AWAITERS = 8
+
+_imported = time.monotonic()
+
+# ---- tasks -----------------------------------------------------------------------------------
+
+
+def describe_tasks() -> list[Row]:
+    """All unfinished tasks of all loops of this process."""
+    found = [task for _, tasks in _unfinished() for task in tasks]
+    waiting = waiting_tasks(found)
+    threads = _threads()
+    rows: list[Row] = []
+    for task in found:
+        with contextlib.suppress(Exception):
+            row = _row(task)
+            row["tid"] = threads.get(_thread_of(task.get_loop()), ("", 0))[1]
+            code = getattr(task.get_coro(), "cr_code", None)
+            row["code"] = code and (code.co_qualname, code.co_filename, code.co_firstlineno)
+            row["awaiters"] = [_row(each) for each in awaiters(task, waiting)]
+            rows.append(row)
+    return rows
+
+
+def _row(task: Any) -> Row:
+    return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}
+
+
+def _unfinished() -> list[tuple[Any, list[Any]]]:
+    """Each loop with its tasks, in the order of their creation where Python keeps that."""
+    by_loop: dict[int, tuple[Any, list[Any]]] = {id(loop): (loop, []) for loop in _open_loops()}
+    ours = set(by_loop)
+    for task in _listed([loop for loop, _ in by_loop.values()]):
+        if not task.done():
+            loop = task.get_loop()
+            kept = by_loop.get(id(loop))
+            if kept is None:
+                kept = by_loop[id(loop)] = loop, []
+            kept[1].append(task)
+    return [kept for key, kept in by_loop.items() if key in ours or not _is_foreign(kept[0])]
+
+
+def _listed(loops: list[Any]) -> Iterator[Any]:
+    tasks: Any = asyncio.tasks
+    if sys.version_info >= (3, 14):
+        for loop in loops:
+            yield from asyncio.all_tasks(loop)
+    else:
+        scheduled = getattr(tasks, "_scheduled_tasks", None)
+        yield from _copied(tasks._all_tasks if scheduled is None else scheduled)
+        yield from _copied(getattr(tasks, "_eager_tasks", ()))
+
+
+def _is_foreign(loop: Any) -> bool:
+    """Whether one that is not among this process's is of the process that has forked it."""
+    if not native:
+        return False
+    from .. import _core
+
+    return isinstance(loop, _core.Loop) and not loop._closed
+
+
+def _open_loops() -> list[Any]:
+    """Those that can be known without their tasks."""
+    if native:
+        from .. import _core
+
+        return list(_core._open_loops())
+    # asyncio keeps no list of its loops.
+    loops = [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop)]
+    return [loop for loop in loops if not loop.is_closed()]
+
+
+def _copied(things: Iterable[Any]) -> list[Any]:
+    """What is in a container that may change meanwhile."""
+    for _ in range(1000):
+        try:
+            return list(things)
+        except RuntimeError:
+            continue
+    return []
+
+
+# ---- the process -------------------------------------------------------------------------
+
+
+def describe_process(tasks: int = TASKS, connections: int = CONNECTIONS) -> Row:
+    """The process and each of its loops, with at most so many tasks and connections each."""
+    by_loop = _unfinished()
+    threads = _threads()
+    described: list[Row] = []
+    for loop, found in by_loop:
+        with contextlib.suppress(Exception):
+            if not loop.is_closed():
+                described.append(_loop(loop, found, threads, tasks, connections))
+    _marks.sweep()
+    return {
+        "program": _program(),
+        "python": sys.version.split()[0],
+        "goloop": __version__,
+        "uptime": _uptime(),
+        "loops": described,
+    }
+
+
+def _loop(
+    loop: Any,
+    found: list[Any],
+    threads: dict[int, tuple[str, int]],
+    tasks: int,
+    connections: int,
+) -> Row:
+    ident = _thread_of(loop)
+    name, native_id = threads.get(ident, ("", 0))
+    current = asyncio.current_task(loop) if ident else None
+    return {
+        "id": id(loop),
+        "number": getattr(loop, "_loop_number", 0),
+        "thread": name,
+        "native_id": native_id,
+        "running": bool(ident),
+        "metrics": _raw_metrics(loop, len(found)),
+        # Of the figures.  Seconds; only differences mean something.
+        "clock": time.monotonic(),
+        "stack": thread_stack(ident)[0],
+        "current": id(current) if current is not None else None,
+        "task_count": len(found),
+        "tasks": _task_rows(found, tasks, current, ident),
+        "connections": _connections(loop, connections),
+    }
+
+
+# Of what Python counts a loop has nothing before there is something to count.
+_NOT_COUNTED: Row = {
+    figure.field: b"" if figure.kind == "histogram" else 0
+    for figure in FIGURES
+    if figure.source == "python" and figure.field != "loops"
+}
+
+
+def _raw_metrics(loop: Any, tasks: int) -> Row | None:
+    """Loop._metrics() for JSON; None for a loop that counts nothing."""
+    ask = getattr(loop, "_metrics", None)
+    if ask is None:
+        return None
+    from .. import _core
+
+    raw: Row = {
+        **_NOT_COUNTED,
+        **unpacked(ask()),
+        "tasks": tasks,
+        "gc_time": int(_core._collected() * 1e9),
+    }
+    return {
+        name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        for name, value in raw.items()
+    }
+
+
+def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[Row]:
+    """The rows of the oldest tasks, with marks by which they are known again."""
+    oldest = _oldest(found, limit)
+    wanted = {id(future) for task in oldest for future in ends_of(task)[1]}
+    waiting = waiting_tasks(found, wanted)
+    busy = profiling.busy_coroutines()
+    rows: list[Row] = []
+    for task in oldest:
+        with contextlib.suppress(Exception):
+            row = _row(task)
+            row["busy"] = busy.get(id(task.get_coro()), (0, 0))
+            row["awaiters"] = [
+                {"id": id(each), "name": each.get_name()}
+                for each in awaiters(task, waiting)[:_AWAITERS]
+            ]
+            if task is current:
+                frames, met = thread_stack(ident, task.get_coro())
+                row["stack"] = frames if met else row["stack"]
+            row["mark"] = _marks.of(task)
+            # Another future is another wait, though it be at the same line.
+            row["wait"] = _marks.of(attribute(task, "_fut_waiter"))
+            rows.append(row)
+    return rows
+
+
+def _oldest(found: list[Any], limit: int) -> list[Any]:
+    if sys.version_info < (3, 14):
+        return found[:limit]  # they came in order
+    # Those told of before are older than others, and asyncio numbers the names that it gives.
+    known = [task for task in found if _marks.known(task) is not None]
+    known.sort(key=_marks.of)
+    if len(known) < limit:
+        others = [task for task in found if _marks.known(task) is None]
+        known += heapq.nsmallest(limit - len(known), others, key=_number)
+    return known[:limit]
+
+
+def _number(task: Any) -> float:
+    """A guess at its place in the order of creation."""
+    with contextlib.suppress(Exception):
+        return int(task.get_name().removeprefix("Task-"))
+    return 1.5  # those with names of their own are mostly made at the start, by Task-1
+
+
+class _Marks:
+    """Numbers for objects, by which they are known again when others have taken their place."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._last = 0
+
+    def known(self, thing: Any) -> int | None:
+        found = self._known.get(id(thing))
+        return found[1] if found is not None and found[0]() is thing else None
+
+    def of(self, thing: Any) -> int:
+        """Its number; 0 for None, and for what can't be known again."""
+        if thing is None:
+            return 0
+        number = self.known(thing)
+        if number is None:
+            try:
+                reference = weakref.ref(thing)
+            except TypeError:
+                return 0
+            number = self._last = self._last + 1
+            self._known[id(thing)] = reference, number
+        return number
+
+    def sweep(self) -> None:
+        """Forgets what is gone."""
+        for key, kept in list(self._known.items()):  # what goes here may run Python
+            if kept[0]() is None:
+                self._known.pop(key, None)
+
+
+_marks = _Marks()
+
+
+# ---- threads ---------------------------------------------------------------------------------
+
+
+def _thread_of(loop: Any) -> int:
+    """Python's id of the thread that runs it, or 0."""
+    return getattr(loop, "_thread_id", None) or 0
+
+
+def _threads() -> dict[int, tuple[str, int]]:
+    """The threads' names and native ids, by Python's id."""
+    found = {
+        thread.ident: (thread.name, thread.native_id or 0)
+        for thread in threading.enumerate()
+        if thread.ident is not None
+    }
+    main = threading.main_thread()
+    if sys.platform == "linux" and main.ident is not None:
+        # In a forked child Python still tells its parent's.
+        found[main.ident] = main.name, os.getpid()
+    return found
+
+
+# ---- connections -----------------------------------------------------------------------------
+
+
+def _connections(loop: Any, limit: int) -> list[Row]:
+    """Open streams and pipes, those with most to send first."""
+    found: list[tuple[int, Any]] = []
+    for transport in _transports(loop):
+        with contextlib.suppress(Exception):
+            if not transport.is_closing():
+                found.append((_unsent(transport), transport))
+    found.sort(key=lambda pair: -pair[0])
+    rows: list[Row] = []
+    for unsent, transport in found[:limit]:
+        with contextlib.suppress(Exception):
+            below = transport.get_protocol()
+            protocol = getattr(below, "_app_protocol", None) or below
+            rows.append(
+                {
+                    "peer": _peer_name(transport),
+                    "protocol": type(protocol).__qualname__,
+                    "tls": protocol is not below,
+                    "write_buffer": unsent,
+                }
+            )
+    return rows
+
+
+def _transports(loop: Any) -> list[Any]:
+    """The loop's transports, but for those of datagrams."""
+    found: list[Any] = []
+    with contextlib.suppress(Exception):
+        found = _copied(loop._transports.values())  # asyncio's own
+    if not native:
+        return [each for each in found if isinstance(each, asyncio.Transport)]
+    from .. import _core
+
+    if isinstance(loop, _core.Loop):
+        found += loop._registered()
+    kinds = (_core.StreamTransport, _core.ReadPipeTransport)
+    return [
+        each
+        for each in found
+        if isinstance(each, (*kinds, asyncio.Transport))
+        and not isinstance(each, asyncio.DatagramTransport)
+    ]
+
+
+def _unsent(transport: Any) -> int:
+    protocol = transport.get_protocol()
+    # What TLS holds counts too.
+    over: Any = getattr(protocol, "_app_transport", None) or transport
+    size = getattr(over, "get_write_buffer_size", None)
+    return int(size()) if size is not None else 0
+
+
+def _peer_name(transport: Any) -> str:
+    # One that was accepted makes its names when they are asked for; that is for the loop's
+    # thread to do.
+    lazy = getattr(transport, "_lazy", False)
+    name = transport._raw_name(True) if lazy else transport.get_extra_info("peername")
+    if isinstance(name, tuple) and len(name) >= 2:
+        host = str(name[0])
+        return f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"
+    if isinstance(name, bytes):
+        name = name.decode(errors="replace")
+    if name:
+        return str(name).replace("\0", "@", 1)
+    pipe = transport.get_extra_info("pipe")
+    return "pipe" if pipe is not None else "unnamed"
+
+
+# ---- the program -----------------------------------------------------------------------------
+
+
+def _program() -> str:
+    """Its command line, or the title that it has given itself."""
+    words = [str(word) for word in sys.orig_argv or sys.argv]
+    with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
+        title = file.read().decode(errors="replace").rstrip("\0")
+        if title and title.split("\0") != words:
+            return " ".join(title.split("\0"))
+    return " ".join([os.path.basename(word) for word in words[:1]] + words[1:])
+
+
+def _uptime() -> float:
+    """Seconds since the process began."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            began = int(file.read().rpartition(b")")[2].split()[19])
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return max(0.0, now - began / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic() - _imported

@@ -1,0 +1,81 @@
+"""Notes which loops run in the processes of a program that `goloop doctor` runs, and why.
+
+doctor.py makes a file and names it in GOLOOP_DOCTOR; switching.py shows each loop that begins to
+run to `note`.  A loop of one kind that is run by one function is one line of JSON in the file, in
+each process, written when it begins to run: a process that is killed has written its lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+_noted: set[tuple[int, str, str]] = set()
+
+
+def note(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
+    """Writes a line about a loop that begins to run; `hint` says how the program gets goloop's."""
+    place, why = _place_and_reason(sys._getframe(1), ours)
+    kind = name_of(type(loop))
+    # A runner runs its loop once more at its end, from the next line.
+    key = os.getpid(), kind, f"{place.rpartition(':')[0]} {place.rpartition(' ')[2]}"
+    if key in _noted:
+        return
+    _noted.add(key)
+    import json
+
+    record = {
+        "pid": os.getpid(),
+        "loop": "goloop.Loop" if ours and kind.startswith("goloop.") else kind,
+        "is_goloop": ours,
+        "place": place,
+        "why": why,
+    }
+    if not ours:
+        record["hint"] = hint
+    try:
+        file = os.open(os.environ["GOLOOP_DOCTOR"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    except (KeyError, OSError):
+        return  # doctor has ended
+    try:
+        os.write(file, json.dumps(record).encode() + b"\n")
+    finally:
+        os.close(file)
+
+
+def name_of(thing: object) -> str:
+    """A class or function as one would write it."""
+    name = getattr(thing, "__qualname__", None)
+    module = getattr(thing, "__module__", None)
+    if name is None or module is None:
+        return repr(thing)
+    if module.startswith(("goloop._internal.", "goloop.operations.", "goloop.testing.")):
+        module = "goloop"
+    return f"{module}.{name}"
+
+
+def _place_and_reason(frame: FrameType | None, ours: bool) -> tuple[str, str]:
+    """The innermost frame that is neither asyncio's nor goloop's, and how it came by the loop."""
+    why = "the program made the loop and runs it"
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in ("asyncio", "goloop"):
+            break
+        runner = frame.f_locals.get("self")
+        if isinstance(runner, asyncio.Runner):
+            factory = getattr(runner, "_loop_factory", None)
+            if factory is None:
+                why = "asyncio chose the loop, by its policy"
+                why += ", which is goloop's" if ours else ", which is not goloop's"
+            else:
+                why = f"loop_factory={name_of(factory)}"
+        frame = frame.f_back
+    if frame is None:
+        return "", why
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}", why

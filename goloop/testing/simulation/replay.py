@@ -1,0 +1,135 @@
+"""Seeds of a test in new processes.
+
+A process gets a request as JSON by its input, and answers by its output: which seed failed first,
+how, and the trace; or `error`, why it can't run the test.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import importlib.util
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_PROGRAM = (
+    "import json, sys; request = json.load(sys.stdin); sys.path[:] = request['path']; "
+    "from goloop.testing.simulation import replay; replay.answer(request)"
+)
+
+
+def request(
+    test: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Any] | None, str]:
+    """What a new process needs to call a test; or None, and why it can't."""
+    module = sys.modules.get(test.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None:
+        return None, f"the module {test.__module__!r} is in no file"
+    if _found(module, test.__qualname__) is not test:
+        return None, f"{test.__qualname__} can't be imported from {test.__module__!r}"
+    try:
+        arguments = base64.b64encode(pickle.dumps((args, kwargs))).decode()
+    except Exception as exc:
+        return None, f"its arguments can't be pickled ({type(exc).__name__}: {exc})"
+    return {
+        # Imports ignore entries of other types, and JSON has none for them.
+        "path": [entry for entry in sys.path if isinstance(entry, str)],
+        "module": test.__module__,
+        "file": os.path.abspath(file),
+        "name": test.__qualname__,
+        "arguments": arguments,
+    }, ""
+
+
+def in_processes(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answers to requests, each in a process of its own, at the same time."""
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, each in enumerate(requests, 1):
+            process = subprocess.Popen(
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", _PROGRAM],  # type: ignore[attr-defined]
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONHASHSEED": str(number)},
+            )
+            processes.append(process)
+            assert process.stdin is not None
+            with process.stdin:
+                process.stdin.write(json.dumps(each).encode())
+        return [_answer_of(process) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def _answer_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    assert process.stdout is not None
+    output = process.stdout.read()
+    if process.wait() or not output:
+        return {"error": f"the new process ended with {process.returncode}"}
+    answer: dict[str, Any] = json.loads(output)
+    return answer
+
+
+# ---- in the new process ----------------------------------------------------------------------
+
+
+def answer(request: dict[str, Any]) -> None:
+    """Answers the request by what was the standard output; what tests print goes to stderr."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    try:
+        answered = _answer(request)
+    except Exception as exc:
+        answered = {"error": f"it can't run there ({type(exc).__name__}: {exc})"}
+    with output:
+        json.dump(answered, output)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    import dataclasses
+
+    test = _found(_module(request["module"], request["file"]), request["name"])
+    if test is None:
+        return {"error": f"{request['name']} is not in {request['module']!r} there"}
+    args, kwargs = pickle.loads(base64.b64decode(request["arguments"]))
+    plan, program = test.goloop_plan
+    plan, main = dataclasses.replace(plan, policy=request["policy"]), program(args, kwargs)
+    record = request.get("record", False)
+    for seed in request["seeds"]:
+        ran = plan.run(main, seed, record)
+        if ran.exc is not None or record:
+            kind = None if ran.exc is None else type(ran.exc).__name__
+            return {"seed": seed, "kind": kind, "trace": ran.trace, "events": ran.events}
+    return {"seed": None}
+
+
+def _module(name: str, file: str) -> Any:
+    if name != "__main__":
+        module = importlib.import_module(name)
+        if os.path.abspath(module.__file__ or "") != file:
+            raise ImportError(f"{name!r} is another module there")
+        return module
+    spec = importlib.util.spec_from_file_location("__mp_main__", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is no module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["__mp_main__"] = sys.modules["__main__"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _found(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
