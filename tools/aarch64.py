@@ -1,14 +1,14 @@
-"""The check `aarch64`: what is tested of the other machine, under emulation.
+"""The check `aarch64`: tests of the wheel for aarch64, under emulation.
 
-Cross-built by zig as a release is, then run by qemu: Go's tests of the rooms without cgo,
-and the Python tests of TESTS on CPython 3.14 with the aarch64 wheel installed.  It takes
-five minutes on two cores, and may take fifteen beside another check.
+zig builds for aarch64 as for a release, and qemu runs the Go tests of the packages without cgo
+and the Python tests of TESTS on CPython 3.14 with the wheel installed.  The check takes five
+minutes on two cores, and up to fifteen in parallel with another check.
 
-qemu's user mode hands system calls to this kernel, which has all of them in the form of
-its own machine, so what differs there is tested: numbers and structures of system calls,
-calling conventions, sizes, alignment.  It reorders memory no more than this processor does:
-docs/internals/memory-model.md is what is known about that.  It has no io_uring, no
-epoll_pwait2 and no ptrace; the tests of these skip themselves.
+qemu's user mode translates system calls for this machine's kernel.  So the check covers the
+differences between the machines: numbers and structures of system calls, calling conventions,
+sizes, alignment.  Memory is reordered only as on this processor: docs/internals/memory-model.md
+describes the orders that the code relies on.  qemu has no io_uring, no epoll_pwait2 and no ptrace;
+their tests skip.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ import wheels
 from emulation import MACHINE
 from environments import BUILD, ROOT, Failed, Interpreter, run, say
 
-# Seconds for all of it, beside another check, and for the round of everything with the wheel.
+# Timeouts in seconds: of the whole check in parallel with another, and of try_wheel.py.
 LIMIT, TRY_LIMIT = 900, 240
 GO_PACKAGES = ("timers", "transports", "netloop")
-# The interpreter whose native tasks, futures and TLS are most: its layouts are looked for.
+# The interpreter on which most native code runs: tasks, futures, TLS.
 PREFERRED = "3.14"
 
-# Of each area what goes through the boundary of C and Go, or through a structure of the
-# machine's.  The rest of tests/state, transports and tls passes too, as far as it was tried, but
-# much of it starts an interpreter for each test (the *_safety.py above all), which takes seconds
-# here; of the forks, which do, there are those that differ in how the child gets its Go runtime.
+# Tests of each area that cross the boundary of C and Go, or use a structure of the machine.  The
+# other tests of tests/state, transports and tls that were tried pass too.  But many start an
+# interpreter for each test (above all *_safety.py), which takes seconds under emulation.  Of the
+# forks, the list has those that differ in how the child gets its Go runtime.
 FORK = "tests/runtime/test_fork.py::test_a_forked_child_lives"
 SOCK_METHODS = "tests/watch/test_sock_methods.py"
 TESTS = (
@@ -73,13 +73,13 @@ TESTS = (
     SOCK_METHODS,
     "tests/watch/test_watchers.py",
 )
-# Not among them for what qemu does otherwise:
-#   fork_from_c                    it forgets MADV_WIPEONFORK, without which nothing tells the
-#                                  child of a bare system call that it is one
-#   child_forked_by_a_thread_ends  a thread of its own lives in each process and is taken for
-#                                  one of the program's, on which the process's end has to wait
-#   and the first of these: it loses MSG_CTRUNC.  The second takes half a minute and does what
-#   the same programs do with eager tasks.
+# Tests that are omitted because of qemu:
+#   fork_from_c                    qemu ignores MADV_WIPEONFORK, by which the child of a bare
+#                                  system call detects the fork
+#   child_forked_by_a_thread_ends  qemu adds a thread to each process, and the end of the process
+#                                  waits for it as for a thread of the program
+#   the first of NO_TESTS          qemu loses MSG_CTRUNC
+# The second of NO_TESTS takes half a minute, and the same programs run with eager tasks.
 NO_TESTS = (
     f"{SOCK_METHODS}::test_descriptors_for_which_there_is_no_room_are_closed",
     "tests/random_programs/test_random_programs.py::test_traces_are_equal[False]",
@@ -87,24 +87,24 @@ NO_TESTS = (
 
 
 def check() -> bool:
-    """Go's and Python's tests on aarch64, under emulation, as far as time allows."""
+    """Go and Python tests on aarch64, under emulation, within a time limit."""
     started = time.monotonic()
     emulator = emulation.emulator()
     base = _interpreter()
-    emulation.interpreter(base.tag)  # or there is none, and nothing is begun
+    emulation.interpreter(base.tag)  # raises Skipped before anything is built
     folder = BUILD / MACHINE
     shutil.rmtree(folder, ignore_errors=True)
     passed = [_go_test(emulator, folder, package) for package in GO_PACKAGES]
     say(f"Go's tests took {time.monotonic() - started:.0f} s")
     python = _installed(folder, base)
-    say(f"the wheel is built and tried after {time.monotonic() - started:.0f} s")
+    say(f"the wheel was built and tried after {time.monotonic() - started:.0f} s")
     passed.append(_python_tests(folder, python, started + LIMIT))
     say(f"the check took {time.monotonic() - started:.0f} s")
     return all(passed)
 
 
 def _interpreter() -> Interpreter:
-    """The one whose headers the extension is built with."""
+    """Returns the interpreter with whose headers the extension is built."""
     found = {each.tag: each for each in environments.all_interpreters()}
     return found.get(PREFERRED) or environments.default_interpreter()
 
@@ -118,13 +118,13 @@ def _go_test(emulator: str, folder: Path, package: str) -> bool:
 
 
 def _installed(folder: Path, base: Interpreter) -> Path:
-    """An environment with the wheel and what the tests need; the wheel has been tried."""
+    """Builds and tries the wheel; returns the interpreter of an environment for the tests."""
     out = folder / "dist"
     tree = wheels.unpacked(wheels.build_sdist(folder / "checkout", out), folder)
     wheel = wheels.build_wheel(tree, out, base, MACHINE)
     wheels.inspect(wheel, MACHINE)
     python = emulation.python(folder / "environment", base.tag)
-    # By this machine's pip, which is faster; `make wheels` has the emulated one install.
+    # The host's pip is faster; `make wheels` installs with the emulated interpreter.
     packages = next(python.parent.parent.glob("lib/python*/site-packages"))
     pip = [str(wheels.tools().python), "-m", "pip", "install", "-q", "--no-compile"]
     pip += ["--target", str(packages), "--only-binary=:all:", "--implementation=cp"]
@@ -140,10 +140,10 @@ def _installed(folder: Path, base: Interpreter) -> Path:
 
 
 def _python_tests(folder: Path, python: Path, deadline: float) -> bool:
-    # From a folder that has no goloop beside the tests.
+    # A folder without the package goloop, so that the tests import the installed wheel.
     tree = folder / "tests-alone"
     unwanted = shutil.ignore_patterns("__pycache__")
-    for name in ("tests", "pybridge"):  # some look into the sources
+    for name in ("tests", "pybridge"):  # some tests read the sources
         shutil.copytree(ROOT / name, tree / name, ignore=unwanted)
     shutil.copy2(ROOT / "pyproject.toml", tree)
     env = {**os.environ, "GOLOOP_TEST_LOOP": "goloop"}
@@ -156,22 +156,22 @@ def _python_tests(folder: Path, python: Path, deadline: float) -> bool:
     parallel = [f"-n{os.cpu_count() or 1}", "--max-worker-restart=0", "--durations=10"]
     if _within(deadline, [*pytest, *parallel, *TESTS], env, tree):
         return True
-    # Many tests are of moments, and a busy machine misses some.
+    # Some tests depend on timing, and fail now and then on a busy machine.
     failed = environments.few_failures(cache)
     return bool(failed) and _within(deadline, [*pytest, *failed], env, tree)
 
 
 def _within(deadline: float, words: list[str], env: dict[str, str], cwd: Path) -> bool:
-    """Whether a program succeeded, in time."""
+    """Runs a program; returns true if it succeeded before the deadline."""
     print("$ " + shlex.join(words), flush=True)
-    # A group of its own, so that its workers end with it.
+    # A new process group, so that its workers can be killed with it.
     process = subprocess.Popen(
         words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True
     )
     try:
         return process.wait(max(deadline - time.monotonic(), 1)) == 0
     except subprocess.TimeoutExpired:
-        say("that took too long")
+        say(f"{words[0]} exceeded the time limit")
         return False
     finally:
         if process.poll() is None:

@@ -1,13 +1,13 @@
-"""CPython for aarch64 on a machine that is none: qemu's user mode, and what it runs.
+"""CPython for aarch64 on another machine, by qemu's user mode.
 
-`python(home, tag)` makes an environment whose interpreter is a script of two lines: it has
-qemu run a CPython of that machine, with the libraries of a Debian of that machine.  The
-host's kernel starts such a script like any program, so whatever starts `sys.executable`
-gets an emulated interpreter again, and nothing need be registered with the kernel.
+`python(home, tag)` creates an environment with a script of two lines as its interpreter: the
+script starts qemu with a CPython and a Debian's libraries for aarch64.  The host's kernel runs
+the script like any program.  So a program that starts `sys.executable` starts an emulated
+interpreter again, without a binfmt registration in the kernel.
 
-What is fetched stays in the user's cache folder: interpreters from Maven Central, held to
-their checksums, and Debian's packages, which apt verifies; apt and Maven are asked as this
-machine has them configured.  Where something can't be had, Skipped says what and why.
+Downloads remain in the user's cache folder: interpreters from Maven Central, verified by
+checksums, and Debian's packages, verified by apt.  Mirrors are those of the machine's
+configuration of apt and Maven.  If a download is impossible, Skipped has the reason.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from environments import Failed, Interpreter, Skipped, run, say
 MACHINE = "aarch64"
 DEBIANS_NAME = "arm64"
 
-# By version: of org.bytedeco:cpython, and the SHA-256 of its jar for linux-arm64.
+# Releases of org.bytedeco:cpython by Python version, with the SHA-256 of the linux-arm64 jar.
 MAVEN = {
     "3.12": ("3.12.1-1.5.10", "4876e6a9eb45c4e2faf7c9f9ef8cb9f16a462c45c3440d4c2e15e6acc8f4e0df"),
     "3.14": ("3.14.3-1.5.13", "75d0ac8f457bdb2d6b684796c282ce4da1e0c377a02b954de2c718f80901a15f"),
 }
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
-# What these interpreters leave to the system; libc6 is that of a Debian of 2023.
+# Libraries that these interpreters do not contain, from a Debian of 2023.
 MAVEN_NEEDS = ("bookworm", ("libbz2-1.0", "libc6", "libcrypt1", "libffi8", "liblzma5",
                             "libuuid1", "libzstd1", "zlib1g"))  # fmt: skip
-# The others, by version: the Debian that has it.
+# Debian releases with the other Python versions.
 DEBIAN = {"3.11": "bookworm", "3.13": "trixie", "3.15": "sid"}
-# Statically linked, so it runs wherever its machine's kernel does.
+# Statically linked, so that it runs with any C library.
 QEMU = ("bookworm", "qemu-user-static")
 QEMU_PROGRAMS = (f"qemu-{MACHINE}-static", f"qemu-{MACHINE}")
 
 DEBIAN_MIRROR = "http://deb.debian.org/debian"
 DEBIAN_KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# Seconds for one answer of a server, and for one run of apt-get.
+# Timeouts in seconds, for a response of a server and for a run of apt-get.
 ANSWER, APT_LIMIT = 30, 300
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """A CPython for the machine: its program, and the folder that has the machine's libraries."""
+    """A CPython for aarch64: its program, and the folder with the libraries."""
 
     tag: str
     program: Path
@@ -64,20 +64,20 @@ class Emulated:
 
 
 def interpreter(tag: str) -> Emulated:
-    """The CPython 3.x of that name; fetched where it is not at hand."""
+    """Returns the CPython with a tag like 3.14; downloads it if the cache does not have it."""
     if tag in MAVEN:
         folder = _from_maven(*MAVEN[tag])
         return Emulated(tag, folder / "bin" / f"python{tag}", _debian(*MAVEN_NEEDS, DEBIANS_NAME))
     if tag in DEBIAN:
         folder = _debian(DEBIAN[tag], (f"python{tag}",), DEBIANS_NAME)
         return Emulated(tag, folder / "usr" / "bin" / f"python{tag}", folder)
-    raise Skipped(f"no CPython {tag} for {MACHINE} is known")
+    raise Skipped(f"no source of CPython {tag} for {MACHINE} is known")
 
 
 def emulator() -> str:
-    """The path of qemu's user mode for the machine."""
+    """Returns the path of qemu's user mode for aarch64."""
     if os.uname().machine == MACHINE:
-        raise Skipped(f"this is {MACHINE} itself, where the other targets test and try everything")
+        raise Skipped(f"this machine is {MACHINE}, and the other targets test everything on it")
     for name in QEMU_PROGRAMS:
         if found := shutil.which(name):
             return found
@@ -90,7 +90,7 @@ def emulator() -> str:
 
 
 def python(home: Path, tag: str) -> Path:
-    """A fresh virtual environment of an interpreter, without pip; its program."""
+    """Creates a virtual environment without pip; returns the path of its interpreter."""
     qemu, base = emulator(), interpreter(tag)
     shutil.rmtree(home, ignore_errors=True)
     (home / "lib" / f"python{base.tag}" / "site-packages").mkdir(parents=True)
@@ -101,7 +101,7 @@ def python(home: Path, tag: str) -> Path:
     )
     script = home / "bin" / "python"
     script.parent.mkdir()
-    # By -0 it takes this script for its own program, as sys.executable and for the environment.
+    # -0: argv[0] is the script, so that sys.executable and the virtual environment are right.
     words = [qemu, "-L", str(base.system), "-0", str(script), str(base.program)]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o755)
@@ -115,9 +115,9 @@ def python(home: Path, tag: str) -> Path:
 
 
 def compile_bytecode(here: Interpreter, *more: Path) -> None:
-    """Has this machine's interpreter compile the library of the emulated one, and more.
+    """Compiles the emulated interpreter's library, and more, with this machine's interpreter.
 
-    Bytecode is the version's, not the machine's, and takes long to make there.
+    Bytecode depends on the version and not on the machine, and is slow to make under emulation.
     """
     library = interpreter(here.tag).program.parent.parent / "lib" / f"python{here.tag}"
     run([here.program, "-m", "compileall", "-q", "-j0", "-x", "/test/", library, *more], quiet=True)
@@ -127,14 +127,14 @@ def compile_bytecode(here: Interpreter, *more: Path) -> None:
 
 
 def cache() -> Path:
-    """Where it is kept."""
+    """Returns the folder of all downloads."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / f"goloop-{MACHINE}"
 
 
 @contextlib.contextmanager
 def _made(name: str) -> Iterator[Path | None]:
-    """A new folder that becomes the folder of that name if all goes well; None where it is."""
+    """Yields a new folder, renamed on success; None if a folder of that name exists."""
     cache().mkdir(parents=True, exist_ok=True)
     with (cache() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -149,7 +149,7 @@ def _made(name: str) -> Iterator[Path | None]:
 
 
 def _from_maven(version: str, digest: str) -> Path:
-    """The tree in a jar of org.bytedeco:cpython."""
+    """Returns the unpacked tree of a jar of org.bytedeco:cpython."""
     name = f"cpython-{version}-linux-{DEBIANS_NAME}"
     with _made(name) as fresh:
         if fresh is not None:
@@ -167,7 +167,7 @@ def _from_maven(version: str, digest: str) -> Path:
 
 
 def _fetch(path: str, target: Path, digest: str) -> None:
-    """A file of Maven Central, from Maven's own store or from the net."""
+    """Copies a file of Maven Central from Maven's local repository, or downloads it."""
     stored = Path.home() / ".m2" / "repository" / path
     if stored.exists():
         shutil.copyfile(stored, target)
@@ -180,14 +180,14 @@ def _fetch(path: str, target: Path, digest: str) -> None:
             ):
                 shutil.copyfileobj(answer, file)
         except OSError as reason:
-            raise Skipped(f"{address} can't be had: {reason}") from None
+            raise Skipped(f"{address} can't be downloaded: {reason}") from None
     found = hashlib.sha256(target.read_bytes()).hexdigest()
     if found != digest:
-        raise Failed(f"{path} has the SHA-256 {found} and not {digest}")
+        raise Failed(f"{path} must have the SHA-256 {digest}, got {found}")
 
 
 def maven_mirror(settings: Path) -> str:
-    """Where the user's Maven looks for Central: a mirror that his settings name, or itself."""
+    """Returns the mirror of Maven Central in the user's settings, or its own address."""
     if not settings.exists():
         return MAVEN_CENTRAL
     for mirror in xml.etree.ElementTree.parse(settings).iterfind(".//{*}mirror"):
@@ -201,7 +201,7 @@ def maven_mirror(settings: Path) -> str:
 
 
 def _debian(suite: str, packages: tuple[str, ...], architecture: str) -> Path:
-    """A folder with packages of a Debian, and all that they depend on, unpacked."""
+    """Returns a folder with packages of a Debian release and their dependencies, unpacked."""
     digest = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:8]
     name = f"debian-{suite}-{architecture}-{digest}"
     with _made(name) as fresh:
@@ -209,18 +209,18 @@ def _debian(suite: str, packages: tuple[str, ...], architecture: str) -> Path:
             for package in _download(suite, packages, architecture, fresh / "apt"):
                 _run("dpkg-deb", "--extract", str(package), str(fresh))
             shutil.rmtree(fresh / "apt")
-            # Where /lib is a link to /usr/lib, what is in there stands in no package.
+            # Packages do not contain the link from /lib to /usr/lib.
             if not (fresh / "lib").exists():
                 (fresh / "lib").symlink_to("usr/lib")
     return cache() / name
 
 
 def _download(suite: str, packages: tuple[str, ...], architecture: str, folder: Path) -> list[Path]:
-    """What apt fetches for a machine that has nothing, with lists and a state of its own."""
+    """Downloads packages with all dependencies, by apt with separate lists and state."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Skipped("no apt-get and dpkg-deb here, to fetch Debian's packages with")
+        raise Skipped("apt-get and dpkg-deb are needed for Debian's packages")
     if not DEBIAN_KEYS.exists():
-        raise Skipped(f"no {DEBIAN_KEYS} here, to verify Debian's packages with")
+        raise Skipped(f"{DEBIAN_KEYS} is needed to verify Debian's packages")
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
@@ -228,7 +228,7 @@ def _download(suite: str, packages: tuple[str, ...], architecture: str, folder: 
     (folder / "sources.list").write_text(
         f"deb [signed-by={DEBIAN_KEYS}] {debian_mirror(listing)} {suite} main\n"
     )
-    # Beside what the machine's own configuration says, of proxies for example.
+    # In addition to the machine's own configuration, for example of proxies.
     (folder / "apt.conf").write_text(f"""
 APT::Architecture "{architecture}";
 APT::Architectures {{ "{architecture}"; }};
@@ -253,7 +253,7 @@ Dir::Etc::preferencesparts "-";
 
 
 def debian_mirror(listing: str) -> str:
-    """Of the repositories that apt knows, the first that may have all of Debian."""
+    """Returns the first repository of apt's configuration that mirrors all of Debian."""
     for address in listing.split():
         if re.search(r"/debian/?$", address):
             return address.rstrip("/")

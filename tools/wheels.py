@@ -1,11 +1,11 @@
 """The release: `make wheels`, and the check `wheels`.
 
-The source distribution, and from that, without a network, a wheel for each interpreter
-that is found and each machine, and one of Python alone for everywhere else: all in dist/.
-Each is examined, installed into an environment of its own and tried; those of the other
-machine by an emulated interpreter, where one can be had.
+`make wheels` builds the source distribution in dist/ and, from the distribution and without a
+network, a wheel for each interpreter and each machine, and a wheel of pure Python for all other
+platforms.  Each wheel is examined, installed into a new environment and tried; wheels of the
+other machine by an emulated interpreter, if one is available.
 
-`zig` compiles all of it, for a glibc of 2012: docs/releasing.md.
+zig compiles them for a glibc of 2012: docs/releasing.md.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from environments import BUILD, ROOT, Environment, Failed, Interpreter, Skipped,
 
 MACHINES = ("x86_64", "aarch64")
 GLIBC = "2.17"
-# The largest pages that a kernel of the machine may have.
+# The largest page size of the machine's kernels.
 PAGES = {"x86_64": 4096, "aarch64": 65536}
 
 
 def wheels() -> None:
-    """Builds, examines and tries all of them."""
+    """Builds, examines and tries the source distribution and all wheels."""
     out = ROOT / "dist"
     shutil.rmtree(out, ignore_errors=True)
     found = environments.all_interpreters()
@@ -54,7 +54,7 @@ def wheels() -> None:
 
 
 def check() -> bool:
-    """The release for one interpreter: the same from two folders; examined and tried."""
+    """The release for one interpreter: reproducible in two folders, examined and tried."""
     first, second = (BUILD / "release" / name for name in ("one", "the-other-folder"))
     base = environments.default_interpreter()
     machine = os.uname().machine
@@ -64,13 +64,13 @@ def check() -> bool:
         out = folder / "dist"
         tree = unpacked(build_sdist(folder / "checkout", out), folder)
         build_wheel(tree, out, base, None)
-        # Each compiles everything itself.
+        # With an empty cache, so that both builds compile all of Go.
         build_wheel(tree, out, base, machine, GOCACHE=str(folder / "cache"))
         listing.append({path.name: path.read_bytes() for path in sorted(out.iterdir())})
         shutil.rmtree(folder / "cache")
     differ = [name for name, content in listing[0].items() if listing[1].get(name) != content]
     if differ or listing[0].keys() != listing[1].keys():
-        say(f"built twice and not the same: {', '.join(differ or sorted(listing[1]))}")
+        say(f"two builds differ: {', '.join(differ or sorted(listing[1]))}")
         return False
     examine(first / "dist")
     for wheel in (first / "dist").glob("*.whl"):
@@ -86,12 +86,12 @@ def check() -> bool:
 
 
 def tools() -> Environment:
-    """An environment with zig and the programs that examine wheels."""
+    """Returns an environment with zig and the programs that examine wheels."""
     return environments.environment(environments.default_interpreter(), "wheels")
 
 
 def build_sdist(checkout: Path, out: Path) -> Path:
-    """The source distribution, of a copy of what git knows of the tree."""
+    """Builds the source distribution from a copy of the tree's tracked files."""
     shutil.rmtree(checkout, ignore_errors=True)
     for source in environments.tree():
         path = checkout / source.relative_to(ROOT)
@@ -101,7 +101,7 @@ def build_sdist(checkout: Path, out: Path) -> Path:
 
 
 def unpacked(sdist: Path, folder: Path) -> Path:
-    """The tree in a source distribution."""
+    """Unpacks a source distribution; returns the folder of its tree."""
     tree = folder / sdist.name.removesuffix(".tar.gz")
     shutil.rmtree(tree, ignore_errors=True)
     with tarfile.open(sdist) as archive:
@@ -110,10 +110,10 @@ def unpacked(sdist: Path, folder: Path) -> Path:
 
 
 def build_wheel(tree: Path, out: Path, base: Interpreter, machine: str | None, **more: str) -> Path:
-    """A wheel by the backend's hook; the one of Python alone where there is no machine."""
+    """Builds a wheel by the backend's hook; the wheel of pure Python if machine is None."""
     variables = {
         "ZIG": f"{tools().python} -m ziglang",
-        # All that it needs is in the tree.
+        # The tree contains all Go modules.
         "GOPROXY": "off",
         "GOMODCACHE": str(BUILD / "release" / "no-modules"),
         **more,
@@ -128,12 +128,12 @@ def build_wheel(tree: Path, out: Path, base: Interpreter, machine: str | None, *
 def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, str]) -> Path:
     made = environments.environment(base)
     variables = made.variables(PYTHONPATH=str(tree / "build_backend"), **more)
-    # What a developer has set for other builds.
+    # Variables that a developer may have set for other builds.
     for unwanted in ("GOLOOP_DEBUG", "GOLOOP_SANITIZE", "GOLOOP_WERROR", "CFLAGS", "LDFLAGS"):
         variables.pop(unwanted, None)
     out.mkdir(parents=True, exist_ok=True)
     answer = tree / "build-hook-answer"
-    # setuptools puts words of its own into sys.argv.
+    # setuptools changes sys.argv.
     script = "import sys, goloop_build; hook, out, answer = sys.argv[1:]"
     script += "; open(answer, 'w').write(getattr(goloop_build, hook)(out))"
     say(f"{name} on Python {base.tag} {more.get('GOLOOP_TARGET', '')}")
@@ -142,7 +142,7 @@ def _hook(name: str, tree: Path, out: Path, base: Interpreter, more: dict[str, s
 
 
 def bill_of_materials(out: Path) -> None:
-    """The SBOM of a wheel, once more beside them: it is the same in all of one machine."""
+    """Copies the SBOM of one wheel of each machine to dist/: all wheels of a machine share it."""
     for machine in MACHINES:
         wheel = next(out.glob(f"*_{machine}.whl"))
         with zipfile.ZipFile(wheel) as archive:
@@ -155,7 +155,7 @@ def bill_of_materials(out: Path) -> None:
 
 
 def examine(out: Path) -> None:
-    """The distributions' metadata and the wheels' contents."""
+    """Checks the metadata of the distributions and the contents of the wheels."""
     python = tools().python
     wheels = sorted(out.glob("*.whl"))
     run([python, "-m", "twine", "check", "--strict", *wheels, *out.glob("*.tar.gz")])
@@ -163,7 +163,7 @@ def examine(out: Path) -> None:
 
 
 def inspect(wheel: Path, machine: str) -> None:
-    """What a wheel's libraries ask of the machine that they are loaded on."""
+    """Checks the symbol versions, sections and alignment of a wheel's libraries."""
     made = tools()
     show = [str(made.python), "-m", "auditwheel", "show", str(wheel)]
     done = subprocess.run(
@@ -172,7 +172,7 @@ def inspect(wheel: Path, machine: str) -> None:
     tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
     if f'the following platform tag: "{tag}"' not in " ".join(done.split()):
         print(done)
-        raise Failed(f"{wheel.name} is not what its name says")
+        raise Failed(f"{wheel.name} must be consistent with the platform tag {tag}")
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             content = archive.read(name)
@@ -185,24 +185,24 @@ def inspect(wheel: Path, machine: str) -> None:
                     ["readelf", "--wide", "--dynamic", "--sections", "--segments", library.name],
                     stdout=subprocess.PIPE, text=True, check=True,
                 ).stdout  # fmt: skip
-            # The Go library keeps the names of its functions.
+            # The Go library has the names of its functions, for profilers.
             unwanted = r"\(RUNPATH\)|\(RPATH\)| \.debug_"
             if "libgoloop" not in name:
                 unwanted += r"| \.symtab "
             if re.search(unwanted, listing):
                 raise Failed(f"{name} of {wheel.name} has a RUNPATH or is not stripped")
             if not aligned(listing, PAGES[machine]):
-                raise Failed(f"{name} of {wheel.name} can't be mapped where pages are largest")
+                raise Failed(f"{name} of {wheel.name} must be aligned to {PAGES[machine]} bytes")
 
 
 def aligned(listing: str, page: int) -> bool:
-    """Whether readelf's listing of segments is of a file for pages of that size."""
+    """Returns true if all segments in readelf's listing are aligned to the page size."""
     found = re.findall(r"^ *LOAD .* 0x([0-9a-f]+)$", listing, re.MULTILINE)
     return bool(found) and all(int(each, 16) >= page for each in found)
 
 
 def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
-    """Installs a wheel into an environment of its own and uses it."""
+    """Installs a wheel into a new environment and tries it."""
     home = BUILD / "attempt"
     shutil.rmtree(home, ignore_errors=True)
     run([base.program, "-m", "venv", "--without-pip", home], quiet=True)
@@ -210,13 +210,13 @@ def attempt(base: Interpreter, wheel: Path, *arguments: str) -> None:
 
 
 def attempt_emulated(base: Interpreter, wheel: Path) -> None:
-    """The same for a wheel of another machine, or a line on why it was only examined."""
+    """Installs and tries a wheel of another machine, or prints why that is impossible."""
     home = BUILD / "attempt"
     try:
         emulation.python(home, base.tag)
         emulation.compile_bytecode(base)
     except Skipped as reason:
-        say(f"{wheel.name} was examined and not tried: {reason}")
+        say(f"{wheel.name} was only examined: {reason}")
         return
     say(f"{wheel.name}, under emulation")
     _use(base, home, wheel)
@@ -224,7 +224,7 @@ def attempt_emulated(base: Interpreter, wheel: Path) -> None:
 
 def _use(base: Interpreter, home: Path, wheel: Path, *arguments: str) -> None:
     pip = ["-m", "pip", f"--python={home}", "install", "-q", "--no-deps", "--no-index"]
-    # Its own version's pip: that of an older Python may not run on it.
+    # The pip of the same Python version: an older Python's pip may not run on it.
     run([environments.environment(base).python, *pip, wheel], quiet=True)
     # Neither Go nor a compiler is needed to run it.
     variables = {"PATH": "", "HOME": str(home)}
