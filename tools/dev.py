@@ -40,21 +40,25 @@ def build() -> None:
     say(f"goloop is built and installed for {made.home.name}/bin/python")
 
 
-# What runs where, by kind of test.  A test of no other kind is one of the loop's behaviour.
+# Kinds of tests, and where each runs.  All tests without another kind are "behaviour".
 #
 #               make test   make test-all:
 #               (default)   default  newest  no GIL  others
 #   behaviour       x                  x       x       x
-#   python          x                  x       x
+#   simulations     x                  x               x
+#   python          x                  x
 #   commands        x                  x
 #   programs                   x               x
+#   developers                 x
 #   tree                       x
 #   storms                             x       x
 #   long                               x
 #
-# Everywhere on goloop's loop, and on the newest Python every third test on asyncio's loop too,
-# which proves what the tests expect.  The newest is the last one with a GIL.  `make check` runs the
-# behaviour, storms and long tests that call the extension once more under AddressSanitizer.
+# The tests run on goloop's loop.  On the newest Python every third test runs on asyncio's loop too,
+# which proves the tests' expectations.  "newest" is the newest Python with a GIL.  Kinds without a
+# cross at "no GIL" have one thread, or depend little on the extension: the free-threaded Python is
+# the slowest, and its time is for behaviour, servers and storms.  `make check` runs behaviour,
+# storms and long tests under AddressSanitizer if they call the extension.
 @dataclass(frozen=True)
 class Kind:
     """Tests that run in the same columns of the table."""
@@ -69,9 +73,19 @@ def kind(*where: str, paths: Sequence[str]) -> Kind:
 
 
 KINDS = {
+    # Simulations: each has one thread, and runs the extension of its Python version.
+    "simulations": kind(
+        *("test", "newest", "others"),
+        paths=[
+            "simulation/explored",
+            "simulation/test_busy.py",
+            "simulation/test_failures.py",
+            "simulation/test_network.py",
+        ],
+    ),
     # Tests that depend little on the interpreter: exporters, simulations, and one round of leaks/.
     "python": kind(
-        *("test", "newest", "no GIL"),
+        *("test", "newest"),
         paths=[
             "leaks",
             "observability/test_alerts.py",
@@ -94,10 +108,31 @@ KINDS = {
     # Commands of the command line: each test starts many processes.
     "commands": kind(
         *("test", "newest"),
-        paths=["observability/test_top.py", "project/test_command_line.py"],
+        paths=[
+            "observability/test_top.py",
+            "project/test_command_line.py",
+            "project/test_doctor.py",
+        ],
     ),
     # Programs of other projects, with the packages that they need.
     "programs": kind("default", "no GIL", paths=["real_programs"]),
+    # Tools of developers, and programs in simulations.
+    "developers": kind(
+        "default",
+        paths=[
+            "real_programs/test_culprits.py",
+            "real_programs/test_debugpy.py",
+            "real_programs/test_jupyter.py",
+            "real_programs/test_nest_asyncio.py",
+            "real_programs/test_pytest_plugins.py",
+            "real_programs/test_simulated_hours.py",
+            "real_programs/test_simulated_programs.py",
+            "real_programs/test_stdio_servers.py",
+            "real_programs/test_switching.py",
+            "real_programs/test_tools.py",
+            "real_programs/test_tracing.py",
+        ],
+    ),
     # Tools, pages, benchmarks, the build and freezers: the same on every Python.
     "tree": kind(
         "default",
@@ -184,8 +219,9 @@ def test_all() -> None:
         names += ["newest"] if base is found[-1] else []
         if base.tag == default:
             names += ["default"] if os.environ.get("EXCEPT") == "test" else ["test", "default"]
-        columns[base.tag] = names
-    found.sort(key=lambda base: not columns[base.tag])  # interpreters with most tests first
+        columns[base.tag] = names or ["others"]
+    # Interpreters with most tests first.
+    found.sort(key=lambda base: columns[base.tag] == ["others"])
     say("interpreters: " + ", ".join(f"{each.tag} ({each.program})" for each in found))
     jobs = int(os.environ.get("JOBS") or 2)
     if jobs > 1:
