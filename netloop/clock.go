@@ -19,6 +19,7 @@ type clock struct {
 	read      func() int64
 }
 
+// newClock returns a clock of the host, or of read if it is not nil.
 func newClock(read func() int64) (clock, error) {
 	if read != nil {
 		return clock{read: read}, nil
@@ -43,6 +44,7 @@ func newClock(read func() int64) (clock, error) {
 	return best, nil
 }
 
+// monotonic reads the host's CLOCK_MONOTONIC in ns, with a system call.
 func monotonic() (int64, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -51,6 +53,7 @@ func monotonic() (int64, error) {
 	return ts.Nano(), nil
 }
 
+// now returns the current time in ns.
 func (c *clock) now() int64 {
 	if c.read != nil {
 		return c.read()

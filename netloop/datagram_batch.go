@@ -47,6 +47,8 @@ func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	return !b.refused
 }
 
+// open allocates the buffers. It sets refused if batches are disabled or memory is not
+// available.
 func (b *datagramBatch) open(r *Reactor) {
 	var err error
 	b.refused = true

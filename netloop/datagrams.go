@@ -36,6 +36,7 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	return errnoError("epoll_ctl", r.setDatagram(id, s, want))
 }
 
+// setDatagram sets the directions of an endpoint and updates its registration.
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.SetInterest(transports.Interest(in))

@@ -5,30 +5,32 @@ package netloop
 
 // pollTimeout returns the timeout of the poll: the requested one, limited by the next deadline,
 // and 0 if there are leftovers.
-func (r *Reactor) pollTimeout(asked, now int64) int64 {
-	if asked == 0 || r.hasLeftovers() {
+func (r *Reactor) pollTimeout(requested, now int64) int64 {
+	if requested == 0 || r.hasLeftovers() {
 		return 0
 	}
 	next := r.nextDeadline()
 	if next == DeadlineNone {
-		return asked
+		return requested
 	}
-	left := r.timerWait(next, now)
-	if asked < 0 {
-		return left
+	wait := r.timerWait(next, now)
+	if requested < 0 {
+		return wait
 	}
-	return min(asked, left)
+	return min(requested, wait)
 }
 
 // Timers with close deadlines share a turn. If the last turn expired at least timerGroup
 // timers, and the next deadline is within timerSlack or was reached while their callbacks ran,
 // the poll waits a little longer, so that later timers expire in the same turn. The kernel's
 // wake-ups have the same slack. A single timer, or a timer that is farther away, is waited for
-// exactly. Timers are never early. For more timers the wait is extended in proportion, up to
-// timerSlackMax after the next deadline, which is the possible delay of every timer of asyncio
-// and uvloop. A turn costs 5 to 20 µs of processor time, so only a loop with about eighty
-// timers per millisecond has turns with few timers. A loop that is later than that does not
-// wait. Neither does a loop with a timer that was due when it was armed, such as call_later(0).
+// exactly. Timers are never early.
+//
+// The wait grows with the number of expired timers, up to timerSlackMax after the next
+// deadline. Every timer of asyncio and uvloop may be as late as that. Only a loop with about
+// eighty timers per millisecond reaches this maximum and so has few turns, each of which costs
+// 5 to 20 µs of processor time. A loop that is later than that does not wait. Neither does a
+// loop with a timer that was due when it was armed, such as call_later(0).
 const (
 	timerSlack    = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
 	timerSlackMax = 20 * timerSlack
@@ -37,11 +39,11 @@ const (
 
 // timerWait returns the time to wait for a timer.
 func (r *Reactor) timerWait(deadline, now int64) int64 {
-	left := deadline - now
-	if r.timersFired >= timerGroup && left <= timerSlack && r.earliestArmed > now {
-		left += min(timerSlack/timerGroup*int64(r.timersFired), timerSlackMax)
+	wait := deadline - now
+	if r.timersFired >= timerGroup && wait <= timerSlack && r.earliestArmed > now {
+		wait += min(timerSlack/timerGroup*int64(r.timersFired), timerSlackMax)
 	}
-	return max(left, 0)
+	return max(wait, 0)
 }
 
 // nextDeadline returns the next time at which the reactor must run without an event.

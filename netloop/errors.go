@@ -11,6 +11,7 @@ type CallError struct {
 	Errno syscall.Errno
 }
 
+// Error returns the call and its errno, such as "epoll_ctl: bad file descriptor".
 func (e *CallError) Error() string { return e.Call + ": " + e.Errno.Error() }
 
 // Unwrap returns the errno.

@@ -14,6 +14,7 @@ func (h *Histogram) add(value int64) {
 	h.Bucket[bucketIndex(v)]++
 }
 
+// bucketIndex returns the bucket of a value: eight buckets for each power of two.
 func bucketIndex(v uint64) int {
 	if v < 8 {
 		return int(v)
@@ -22,6 +23,7 @@ func bucketIndex(v uint64) int {
 	return min((e-2)<<3|int(v>>(e-3)&7), Buckets-1)
 }
 
+// countReceived counts a receive of n bytes in the metrics.
 func (r *Reactor) countReceived(n int) {
 	if countMetrics {
 		r.shared.Metrics.Reads++
@@ -29,6 +31,7 @@ func (r *Reactor) countReceived(n int) {
 	}
 }
 
+// countSent counts a send of n bytes in the metrics.
 func (r *Reactor) countSent(n uint64) {
 	if countMetrics && n > 0 {
 		r.shared.Metrics.Writes++

@@ -36,19 +36,19 @@ const (
 
 type acceptBudget struct {
 	costPerAccept  int64  // moving average of the ns per connection
-	acceptedBefore uint64 // Shared.Metrics.ConnectionsAccepted and Shared.Accepting at the start of the last turn
-	timeBefore     int64
-	acceptsLeft    int64 // connections that may still be accepted in this turn
+	acceptedBefore uint64 // Metrics.ConnectionsAccepted at the start of the last turn
+	timeBefore     int64  // Shared.Accepting at the start of the last turn
+	acceptsLeft    int64  // connections that may still be accepted in this turn
 }
 
 // beginTurn computes acceptsLeft from the time since the last poll.
 func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
-	n, took := int64(sh.Metrics.ConnectionsAccepted-a.acceptedBefore), sh.Accepting-a.timeBefore
+	accepted, timeSpent := int64(sh.Metrics.ConnectionsAccepted-a.acceptedBefore), sh.Accepting-a.timeBefore
 	a.acceptedBefore, a.timeBefore = sh.Metrics.ConnectionsAccepted, sh.Accepting
-	if n > 0 {
-		a.costPerAccept = max((a.costPerAccept+took/n)/2, 1)
+	if accepted > 0 {
+		a.costPerAccept = max((a.costPerAccept+timeSpent/accepted)/2, 1)
 	}
-	a.acceptsLeft = max((elapsed-took)/acceptShare, acceptMinTime) / a.costPerAccept
+	a.acceptsLeft = max((elapsed-timeSpent)/acceptShare, acceptMinTime) / a.costPerAccept
 }
 
 // serveListener accepts until the kernel's queue is empty or the listener's share is used. It
@@ -93,6 +93,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	return true // the poller reports the remaining connections
 }
 
+// putAccept reports an accepted connection with the errno of setting TCP_NODELAY.
 func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoints) {
 	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
 	if errno != 0 {
@@ -106,18 +107,19 @@ func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoi
 	r.out.commitArena(unsafe.Sizeof(Endpoints{}))
 }
 
-func (r *Reactor) putAcceptError(t token, errno syscall.Errno, goesOn int64) {
-	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: goesOn})
+// putAcceptError reports an error of a listener. willRetry is 1 if the listener will retry.
+func (r *Reactor) putAcceptError(t token, errno syscall.Errno, willRetry int64) {
+	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: willRetry})
 }
 
 // backOff adds a listener to the list of backed-off listeners.
 func (r *Reactor) backOff(t token, l *transports.Listener) {
 	if len(r.backingOff) == 0 {
-		seen := r.calls.closes.addWaiter(r)
+		closeCount := r.calls.closes.addWaiter(r)
 		if !l.RetriedEarly() {
 			// The descriptors of recently ended registrations will be closed in the next turns.
-			past := r.shared.Metrics.Turns - r.lastCloseTurn
-			r.seenCloseCount, r.earlyRetriesLeft = seen, int(earlyRetryTurns-min(past, earlyRetryTurns))
+			turnsSinceClose := r.shared.Metrics.Turns - r.lastCloseTurn
+			r.seenCloseCount, r.earlyRetriesLeft = closeCount, int(earlyRetryTurns-min(turnsSinceClose, earlyRetryTurns))
 		}
 	}
 	r.backingOff = append(r.backingOff, t)
@@ -147,14 +149,14 @@ func (r *Reactor) retryBackedOff() {
 
 // resumeListeners resumes the listeners whose delay is over, or with early all listeners.
 func (r *Reactor) resumeListeners(now int64, early bool) {
-	left := r.backingOff[:0]
+	remaining := r.backingOff[:0]
 	for _, t := range r.backingOff {
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil {
 			continue
 		}
 		if until, _ := s.listener.BackingOff(); until > now && !early {
-			left = append(left, t)
+			remaining = append(remaining, t)
 			continue
 		}
 		s.listener.Resume(now)
@@ -163,7 +165,7 @@ func (r *Reactor) resumeListeners(now int64, early bool) {
 			// errors of the descriptor itself.
 			if errno == syscall.ENOMEM || errno == syscall.ENOSPC {
 				s.listener.BackOff(now)
-				left = append(left, t)
+				remaining = append(remaining, t)
 				continue
 			}
 			s.listener.Stop()
@@ -171,36 +173,36 @@ func (r *Reactor) resumeListeners(now int64, early bool) {
 			r.failedListeners = append(r.failedListeners, t)
 		}
 	}
-	r.backingOff = left
-	if len(left) == 0 {
+	r.backingOff = remaining
+	if len(remaining) == 0 {
 		r.calls.closes.removeWaiter(r)
 	}
 }
 
 // reportFailedListeners reports listeners that could not be registered after a delay.
 func (r *Reactor) reportFailedListeners() {
-	left := r.failedListeners[:0]
+	remaining := r.failedListeners[:0]
 	for _, t := range r.failedListeners {
 		s := r.registry.find(t.id(), t.gen())
 		switch {
 		case s == nil:
 		case r.out.room() == 0:
-			left = append(left, t)
+			remaining = append(remaining, t)
 		default:
 			r.putAcceptError(t, syscall.Errno(s.readError), 0)
 		}
 	}
-	r.failedListeners = left
+	r.failedListeners = remaining
 }
 
 // nextBackOffEnd returns the earliest end of a delay, or DeadlineNone.
 func (r *Reactor) nextBackOffEnd() int64 {
-	first := int64(DeadlineNone)
+	earliest := int64(DeadlineNone)
 	for _, t := range r.backingOff {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			until, _ := s.listener.BackingOff()
-			first = min(first, until)
+			earliest = min(earliest, until)
 		}
 	}
-	return first
+	return earliest
 }

@@ -146,6 +146,7 @@ func (r *Reactor) renewPoller() {
 // renewalRetryTurns is the number of turns between attempts to renew the poller.
 const renewalRetryTurns = 64
 
+// reregister adds a slot to the renewed poller, or makes it ready if its number was reused.
 func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
 	t, registered := makeToken(id, s.gen), s.registered
 	if s.oneShotFired || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {

@@ -33,6 +33,7 @@ type PollCalls struct {
 	FDInfo func(fd int) ([]byte, syscall.Errno)
 }
 
+// systemPollCalls returns the calls of the host's kernel.
 func systemPollCalls() PollCalls {
 	return PollCalls{
 		Create: func() (int, syscall.Errno) {
@@ -290,6 +291,7 @@ func (p *poller) tracks(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
+// ctl calls epoll_ctl with the token as the data of the registration.
 func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
 	p.ev.Events = mask
 	p.ev.Fd = int32(t.id())
@@ -297,6 +299,7 @@ func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
 	return p.calls.Ctl(p.epfd, op, fd, &p.ev)
 }
 
+// epollMask converts an interest mask to EPOLL flags.
 func epollMask(in interest) uint32 {
 	var mask uint32
 	if in&readable != 0 {

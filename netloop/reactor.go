@@ -41,7 +41,7 @@ type Reactor struct {
 	backingOff       []token // listeners that back off
 	seenCloseCount   uint64  // value of calls.closes.count at the last retry of listeners
 	lastCloseTurn    uint64  // turn of the last deregistration
-	earlyRetriesLeft int     // turns left in which backed-off listeners are retried before their delay ends
+	earlyRetriesLeft int     // turns left with early retries of backed-off listeners
 	failedListeners  []token // listeners that could not be registered again
 
 	assumedArmed      []token // watches that are assumed to be armed in the poller; see watches.go
@@ -51,7 +51,7 @@ type Reactor struct {
 	expiredIDs         [256]uint32 // buffer for the ids of expired timers
 	timersFired        int         // number of timers that expired in the last turn
 	earliestArmed      int64       // earliest deadline that was armed since the last expiry
-	servesBeforeTimers int         // registrations to serve before timers that are due; 0: no limit is active
+	servesBeforeTimers int         // registrations to serve before the due timers; see deferTimers
 
 	readyMax, timersMax windowedMax
 
@@ -111,6 +111,7 @@ func (r *Reactor) Close() {
 	r.datagrams.close(r)
 }
 
+// closeFDs closes the reactor's own descriptors if their numbers still refer to them.
 func (r *Reactor) closeFDs() {
 	if !r.poller.isValid() {
 		return // the numbers of the other descriptors cannot be verified
@@ -125,6 +126,7 @@ func (r *Reactor) closeFDs() {
 	}
 }
 
+// closeWakeup closes both ends of the wakeup.
 func (r *Reactor) closeWakeup() {
 	_ = r.calls.Close(r.wakeup.readFD)
 	if r.wakeup.writeFD != r.wakeup.readFD {
@@ -138,7 +140,7 @@ func (r *Reactor) closeWakeup() {
 func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= CheckFDs
 	if !r.poller.isValidQuick() {
-		return errnoError("look", syscall.EBADF)
+		return errnoError("check of the poller", syscall.EBADF)
 	}
 	r.renewPoller()
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 {
@@ -207,13 +209,13 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.busy = events >= busyEvents
 	}
 
-	whole := len(r.out.cmp)
-	r.out.limit = whole / 2
+	capacity := len(r.out.cmp)
+	r.out.limit = capacity / 2
 	r.reportPending()
-	r.out.limit = whole
+	r.out.limit = capacity
 	if r.wheel.Next() <= sh.Now {
 		// Timers get a quarter of the queue, even if the descriptors are busy.
-		r.out.limit -= whole / 4
+		r.out.limit -= capacity / 4
 	}
 	ready := r.ready.n
 	r.serve()
@@ -225,7 +227,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.reportFailedListeners()
 	}
 	sh.Events = uint32(r.out.n)
-	r.out.limit = whole
+	r.out.limit = capacity
 	if !r.deferTimers(served, errno == 0 && events == maxEvents) {
 		r.expireTimers()
 	}

@@ -131,6 +131,7 @@ type owners struct{ blocks []*[ownersPerBlock]uint32 }
 
 const ownersPerBlock = 1024
 
+// get returns the owner of fd as id+1, or 0.
 func (o *owners) get(fd int32) uint32 {
 	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) || o.blocks[b] == nil {
@@ -139,6 +140,7 @@ func (o *owners) get(fd int32) uint32 {
 	return o.blocks[b][int(fd)%ownersPerBlock]
 }
 
+// set sets the owner of fd.
 func (o *owners) set(fd int32, owner uint32) {
 	b := int(fd) / ownersPerBlock
 	if b >= len(o.blocks) {
@@ -227,4 +229,5 @@ func (g *registry) disownFD(fd int32) {
 	}
 }
 
+// clearOwner notes that fd is not registered any more.
 func (g *registry) clearOwner(fd int32) { g.owners.set(fd, 0) }

@@ -120,16 +120,16 @@ func (r *Reactor) closeRing() {
 // other streams are left to flushDirty.
 func (r *Reactor) sendBatches() {
 	for next := 0; next < len(r.dirty); {
-		n, left := 0, uintptr(gatherBufferSize)
+		n, gatherRoom := 0, uintptr(gatherBufferSize)
 		for ; next < len(r.dirty) && n < maxBatch; next++ {
 			t := r.dirty[next]
 			s := r.registry.find(t.id(), t.gen())
 			if s == nil {
 				continue
 			}
-			path, gathered := s.chooseSendPath(whenManyQueued, left)
+			path, gathered := s.chooseSendPath(whenManyQueued, gatherRoom)
 			if path == sendInBatch || path == sendGathered {
-				left -= gathered
+				gatherRoom -= gathered
 				r.batch.streams[n] = t
 				n++
 			}
@@ -170,20 +170,20 @@ func (r *Reactor) sendBatch(streams []token) {
 // most n, and returns their number.
 func (r *Reactor) receiveBatch(n int) int {
 	n = min(n, maxBatch, r.out.room()/maxPerStep)
-	k, left := 0, r.out.arenaRoom()
-	for ; k < n; k++ {
-		t := r.ready.at(k)
+	batched, arenaLeft := 0, r.out.arenaRoom()
+	for ; batched < n; batched++ {
+		t := r.ready.at(batched)
 		s := r.registry.find(t.id(), t.gen())
 		if s == nil || s.kind != kindStream || r.chooseReceivePath(s, whenManyReady) != receiveInBatch ||
-			left < s.batchReceiveSize() {
+			arenaLeft < s.batchReceiveSize() {
 			break
 		}
-		left -= s.batchReceiveSize()
+		arenaLeft -= s.batchReceiveSize()
 	}
-	if k < minBatch || !r.ringAvailable() {
+	if batched < minBatch || !r.ringAvailable() {
 		return 0
 	}
-	for i := range k {
+	for i := range batched {
 		t := r.ready.at(i)
 		s := r.registry.find(t.id(), t.gen())
 		r.batch.buffers[i] = uintptr(r.out.arenaNext())
@@ -191,7 +191,7 @@ func (r *Reactor) receiveBatch(n int) int {
 		r.ring.receive(s.fd, r.batch.buffers[i], s.batchReceiveSize())
 	}
 	r.runBatch()
-	for i := range k {
+	for i := range batched {
 		t := r.ready.pop()
 		s := r.registry.find(t.id(), t.gen())
 		s.inReady, s.ready = false, 0
@@ -204,7 +204,7 @@ func (r *Reactor) receiveBatch(n int) int {
 		n, outcome, errno := s.stream.CompleteReceive(n, errno)
 		r.putReceived(t, s, r.batch.buffers[i], 0, n, outcome, errno)
 	}
-	return k
+	return batched
 }
 
 // gather returns one vector with the bytes of v.

@@ -17,6 +17,7 @@ type RingCalls struct {
 	Close func(fd int) syscall.Errno
 }
 
+// systemRingCalls returns the calls of the host's kernel.
 func systemRingCalls() RingCalls {
 	return RingCalls{
 		Setup: func(entries uint32, p *RingParams) (int, syscall.Errno) {
@@ -130,6 +131,7 @@ func (g *ring) open(c *RingCalls) ringState {
 	return ringOpen
 }
 
+// mapQueues maps the submission queue, the completion queue and the submission entries.
 func (g *ring) mapQueues(p *RingParams) bool {
 	var err error
 	size := max(int(p.SQ.Array)+4*int(p.SQEntries),
@@ -176,6 +178,7 @@ func (g *ring) receive(fd int32, base, size uintptr) {
 	g.add(ringOpReceive, fd, base, size, unix.MSG_DONTWAIT)
 }
 
+// add appends a submission entry to the batch.
 func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 	tail := *g.sqTail // only this side writes it
 	g.sqes[tail&g.sqMask] = ringSQE{

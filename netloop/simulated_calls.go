@@ -33,6 +33,7 @@ func SimulatedCalls(k *simulated.Kernel) Calls {
 	return calls
 }
 
+// simulatedPoll returns the epoll calls of a simulated kernel.
 func simulatedPoll(k *simulated.Kernel) PollCalls {
 	return PollCalls{
 		Create: func() (int, syscall.Errno) { return k.EpollCreate(unix.EPOLL_CLOEXEC) },
@@ -56,6 +57,7 @@ func simulatedPoll(k *simulated.Kernel) PollCalls {
 	}
 }
 
+// simulatedTransports returns the socket and pipe calls of a simulated kernel.
 func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	const sendFlags = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
 	return transports.Calls{

@@ -1,8 +1,7 @@
 package netloop
 
-// This file chooses how Go receives for streams and how it sends their pending writes. C
-// chooses its own paths: it receives from streams that Go reports as READY, and sends in
-// write().
+// Receive paths and send paths of streams in Go. C chooses its own paths: it receives from
+// streams that Go reports as READY, and sends in write().
 
 // receivePath is one of the ways in which received bytes reach a protocol.
 type receivePath uint8
@@ -37,10 +36,10 @@ const (
 //	                  beforeDeadSend
 //	receiveInBatch    whenManyReady, and the last receive was     one io_uring_enter for all such
 //	                  small; not for pipes                        streams, into the arena
+//	receiveLargePipe  the last receive was large, a large buffer  read into a large buffer, and a
+//	                  is free, and the stream is a pipe           second time if much arrived
 //	receiveLarge      the last receive was large, and a large     recv into a large buffer, which
 //	                  buffer is free                              Python gets without a copy
-//	receiveLargePipe  the same for a pipe                         read like receiveLarge, and then
-//	                                                              a second time if much arrived
 //	receiveNextTurn   the last receive was large, and this turn   receiveLarge of the next turn: soon
 //	                  has used all large buffers                  enough, and without a copy
 //	receiveToArena    otherwise                                   recv or read into the arena, from

@@ -16,6 +16,7 @@ func makeToken(id, gen uint32) token { return token(gen)<<32 | token(id) }
 func (t token) id() uint32  { return uint32(t) }
 func (t token) gen() uint32 { return uint32(t >> 32) }
 
+// push appends a token.
 func (q *tokenQueue) push(t token) {
 	if q.n == len(q.buf) {
 		buf := make([]token, max(64, 2*len(q.buf))) // always a power of two
@@ -28,11 +29,13 @@ func (q *tokenQueue) push(t token) {
 	q.n++
 }
 
+// first returns the token at the front.
 func (q *tokenQueue) first() token { return q.buf[q.head] }
 
 // at returns entry i, counted from the front.
 func (q *tokenQueue) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
 
+// pop removes the token at the front and returns it.
 func (q *tokenQueue) pop() token {
 	t := q.buf[q.head]
 	q.head = (q.head + 1) & (len(q.buf) - 1)

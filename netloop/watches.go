@@ -47,6 +47,7 @@ func (r *Reactor) usedByTransport(fd int32) bool {
 	return r.registry.hasTransport(fd) && r.poller.isRegistered(fd)
 }
 
+// setWatch sets the directions of a watch and updates its registration.
 func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errno {
 	if r.usedByTransport(s.fd) {
 		return syscall.EEXIST

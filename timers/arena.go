@@ -113,6 +113,7 @@ type nodeArena struct {
 	spare       *nodeChunk
 }
 
+// at returns the node with index i.
 func (a *nodeArena) at(i uint32) *node {
 	i--
 	return &a.chunks[i>>nodeChunkBits].nodes[i%nodeChunkSize]
@@ -136,6 +137,7 @@ func (a *nodeArena) alloc(parent uint32, slot, level uint8) uint32 {
 	return ci<<nodeChunkBits + di + 1
 }
 
+// grow adds a chunk of unused nodes.
 func (a *nodeArena) grow() {
 	c := a.spare
 	a.spare = nil

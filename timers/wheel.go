@@ -108,6 +108,7 @@ func (w *Wheel) Len() int { return w.live }
 // key converts a deadline to an unsigned number with the same order.
 func key(deadline int64) uint64 { return uint64(deadline) ^ 1<<63 }
 
+// slotIndex returns the slot of a key in a node of this level.
 func slotIndex(key uint64, level uint8) uint {
 	return uint(key>>(uint(level)*levelBits)) % slotCount
 }

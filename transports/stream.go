@@ -262,6 +262,8 @@ func (s *Stream) CompleteSend(c *Calls, n int, errno syscall.Errno) syscall.Errn
 // FailWriting marks the writing half as dead. Its queue is not sent any more.
 func (s *Stream) FailWriting() { s.io.State = s.io.State&^StateBlocked | StateDead }
 
+// send makes one system call for v: send for one vector, sendmsg for several, writev for a
+// pipe.
 func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errno) {
 	fd := int(s.fd)
 	switch {
