@@ -237,7 +237,7 @@ def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
-    parts += [ASYNCIO, "## Where other loops are faster"]
+    parts += [ASYNCIO, "## Where other loops are faster", LOST]
     for tag in sorted(chosen, reverse=True):
         newest_run = max(chosen[tag].values(), key=lambda run: run.date)
         build = ", free-threaded" if newest_run.free_threaded else ""
@@ -262,6 +262,11 @@ ASYNCIO = """\
 asyncio's rate with uvicorn is some 0.05 of uvloop's because of Nagle's algorithm: uvicorn binds its
 socket with protocol 0, asyncio sets TCP_NODELAY only if the protocol is TCP, and an answer in two
 pieces waits 40 ms for the client's acknowledgement. The row of aiohttp compares asyncio's speed."""
+
+
+LOST = f"""\
+The rows that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 % better;
+the interval is in parentheses."""
 
 
 # The rows that most programs depend on; where two are named they stand side by side.
@@ -576,12 +581,7 @@ def losses(chosen: Chosen) -> str:
             if ahead:
                 title = f"{case.title}, {words}" if words else case.title
                 lines.append(f"- {title}: {', '.join(ahead)}")
-    if not lines:
-        return f"In no row is another loop over {LEVEL:.0%} better."
-    return (
-        f"Rows that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 % "
-        "better:\n\n" + "\n".join(lines)
-    )
+    return "\n".join(lines) or "None."
 
 
 def failures(chosen: Chosen) -> str:

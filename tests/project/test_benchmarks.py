@@ -481,7 +481,7 @@ def test_a_case_is_lost_by_each_of_its_figures() -> None:
             run.add("startup-time", loop, number, {"ms": ms, "kib": kib})
             run.add("startup-memory", loop, number, {"ms": ms, "kib": kib})
     lines = [each for each in report.losses(dict.fromkeys(run.samples, run)).split("\n") if each]
-    assert lines[1:] == [
+    assert lines == [
         "- Protocol echo, 1 KiB ×10, CPU: uvloop 1.50× (1.50–1.50)",
         "- aiohttp hello ×100 at 60 %, median: uvloop 1.20× (1.20–1.20)",
         "- interpreter up to first loop: asyncio 2.00× (2.00–2.00)",
