@@ -142,6 +142,7 @@ KINDS = {
             "project/test_docs.py",
             "project/test_emulation.py",
             "project/test_go_mirror.py",
+            "project/test_internals.py",
             "project/test_kinds.py",
             "project/test_lint_c.py",
             "project/test_lint_prose.py",

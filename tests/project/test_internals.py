@@ -1,0 +1,79 @@
+"""The contributors' pages: the files that they name exist, and the functions of Follow one call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERNALS = ROOT / "docs" / "internals"
+# Records of decisions are dated, and name the files of their day.
+PAGES = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "docs" / "architecture.md",
+    *sorted(INTERNALS.glob("*.md")),
+]
+
+# The folders from which a page names a file.
+FOLDERS = [ROOT, ROOT / "pybridge", ROOT / "pybridge" / "core"]
+
+STATION = re.compile(r"^\d+\. `([\w./]+):(\w+)`", re.MULTILINE)
+
+# The definition of a function, by the ending of its file.
+DEFINITIONS = {
+    ".c": r"^(?:[\w *]+[ *])?{}\([^;]*$",
+    ".go": r"^func (?:\([^)]*\) )?{}\(",
+    ".py": r"^ *(?:async )?def {}\(",
+}
+
+
+def stations() -> list[tuple[str, str]]:
+    """Each file and function of the page Follow one call."""
+    return sorted(set(STATION.findall((INTERNALS / "follow-one-call.md").read_text())))
+
+
+def defines(path: Path, function: str) -> bool:
+    pattern = DEFINITIONS[path.suffix].format(re.escape(function))
+    return re.search(pattern, path.read_text(), re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize(("name", "function"), stations())
+def test_a_station_of_follow_one_call_exists(name: str, function: str) -> None:
+    assert defines(ROOT / name, function)
+
+
+def test_follow_one_call_has_five_trips() -> None:
+    text = (INTERNALS / "follow-one-call.md").read_text()
+    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 5
+    assert len(STATION.findall(text)) > 40
+
+
+def test_a_function_that_is_only_called_is_not_defined(tmp_path: Path) -> None:
+    source = tmp_path / "source.c"
+    source.write_text(
+        "static int\nmade(void)\n{\n    return called(1);\n}\n\nint declared(void);\n"
+    )
+    assert defines(source, "made")
+    assert not defines(source, "called")
+    assert not defines(source, "declared")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:\w+/)+[\w.-]+\.(?:c|h|go|py|md))`", page.read_text())
+    missing = [name for name in named if not any((each / name).exists() for each in FOLDERS)]
+    assert missing == []
+
+
+def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
+    folder = INTERNALS / "decisions"
+    records = sorted(path.name for path in folder.glob("[0-9]*.md"))
+    assert re.findall(r"^\| \[\d+\]\((\S+)\)", (folder / "index.md").read_text(), re.M) == records
+    assert [int(name[:4]) for name in records] == list(range(1, len(records) + 1))
+    for name in records:
+        text = (folder / name).read_text()
+        for part in ("Question", "Figures", "Decision", "Consequence"):
+            assert f"**{part}.**" in text, (name, part)
+        assert re.search(r"^2\d\d\d-\d\d-\d\d, ", text, re.MULTILINE), name
