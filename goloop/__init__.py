@@ -81,7 +81,7 @@ def metrics() -> Metrics:
     """What all loops of this process have done, in figures.
 
     May be called from any thread, and stops no loop.  Loops that were closed stay in it, so its
-    counters never go back; a forked child begins at nothing.  Since 0.2.0.
+    counters never go back; a forked child begins at nothing.  Since 0.3.0.
 
     Returns:
         A snapshot: times in seconds, sizes in bytes.  The difference of two snapshots is what has
@@ -134,7 +134,7 @@ def introspect() -> None:
     A thread then answers at a Unix socket, its own user and root alone, here and in children that
     are forked later.  `GOLOOP_INTROSPECT=1` in the environment does the same.  From Python 3.14 on
     `ps` and `pstree` do without.  Further calls change nothing, unless the program has closed the
-    socket meanwhile, as daemons close all descriptors: then there is a new one.  Since 0.2.0.
+    socket meanwhile, as daemons close all descriptors: then there is a new one.  Since 0.3.0.
 
     Raises:
         OSError: No socket can be had.

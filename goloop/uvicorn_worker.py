@@ -27,7 +27,7 @@ except ModuleNotFoundError:
 
 
 class GoloopUvicornWorker(_UvicornWorker):  # type: ignore[misc]
-    """uvicorn's gunicorn worker on a goloop loop.  Since 0.2.0."""
+    """uvicorn's gunicorn worker on a goloop loop.  Since 0.3.0."""
 
     CONFIG_KWARGS: dict[str, Any] = {
         **_UvicornWorker.CONFIG_KWARGS,

@@ -60,7 +60,7 @@ _PLACES_MAX = 100
 class Blocked:
     """An iteration of a loop that lasts, or has lasted, longer than the loop's limit.
 
-    As a string it is the sentence that the log has.  Its attributes can't be changed.  Since 0.2.0.
+    As a string it is the sentence that the log has.  Its attributes can't be changed.  Since 0.3.0.
     """
 
     __slots__ = (
@@ -348,7 +348,7 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
 
     It is called twice, on a thread of goloop's or on the loop's own: while the loop is blocked, and
     after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
-    raises is logged.  `Loop.set_watchdog()` says how long an iteration may last.  Since 0.2.0.
+    raises is logged.  `Loop.set_watchdog()` says how long an iteration may last.  Since 0.3.0.
 
     Args:
         callback: Gets a `Blocked`; what it returns is ignored.

@@ -19,7 +19,7 @@ _GunicornWebWorker: Any = importlib.import_module("aiohttp.worker").GunicornWebW
 
 
 class GoloopWebWorker(_GunicornWebWorker):  # type: ignore[misc]
-    """aiohttp's gunicorn worker on a goloop loop.  Since 0.2.0."""
+    """aiohttp's gunicorn worker on a goloop loop.  Since 0.3.0."""
 
     def init_process(self) -> None:
         """Set the policy that makes the loop: aiohttp's worker asks asyncio for one."""

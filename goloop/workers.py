@@ -21,7 +21,7 @@ _ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 
 
 class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
-    """gunicorn's ASGI worker on a goloop loop.  Since 0.2.0."""
+    """gunicorn's ASGI worker on a goloop loop.  Since 0.3.0."""
 
     loop: Loop
     """The worker's loop, made after the fork."""

@@ -22,7 +22,7 @@ else:
 
 
 class Frame(_Frame):
-    """One call on a Python stack.  Since 0.2.0."""
+    """One call on a Python stack.  Since 0.3.0."""
 
     __slots__ = ()
     __module__ = "goloop.watchdog"

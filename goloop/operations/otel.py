@@ -57,7 +57,7 @@ _PERCENTILES = (
 
 
 class Instrumentation:
-    """What `instrument()` has begun; a program makes none itself.  Since 0.2.0."""
+    """What `instrument()` has begun; a program makes none itself.  Since 0.3.0."""
 
     __module__ = "goloop.otel"
 
@@ -90,7 +90,7 @@ def instrument(
     """Give goloop's metrics and incidents to OpenTelemetry.
 
     As long as an instrumentation lasts further calls just return it, whatever their arguments.
-    Since 0.2.0.
+    Since 0.3.0.
 
     Args:
         meter_provider: What makes the instruments; the global one by default, which may be set

@@ -76,7 +76,7 @@ class Collector:
 
     With a directory a thread writes this process's figures there, also in children that are forked
     later, and whichever process is asked answers for all.  All collectors of a process with the
-    same directory share that thread, and the first one's interval.  Since 0.2.0.
+    same directory share that thread, and the first one's interval.  Since 0.3.0.
 
     Args:
         directory: In which the processes of a prefork server leave their figures for each other.
@@ -138,7 +138,7 @@ class Collector:
 def register(registry: CollectorRegistry = REGISTRY) -> Collector:
     """Add a `Collector` to a registry of prometheus_client.
 
-    Since 0.2.0.
+    Since 0.3.0.
 
     Args:
         registry: The registry; by default the one that prometheus_client's servers serve.

@@ -50,7 +50,7 @@ class Loop(
     """An asyncio event loop whose reactor is written in Go.
 
     It takes no arguments, and can be subclassed.  The first one of a process starts the Go library.
-    It has every method of asyncio's loops for Unix, and the two below.  Since 0.1.0.
+    It has every method of asyncio's loops for Unix, and the two below.  Since 0.3.0.
 
     Raises:
         ImportError: The Go library can't be started; the message says why.
@@ -117,7 +117,7 @@ class Loop(
         """What the loop has done and what it has to do, in figures.
 
         May be called from any thread, and does not stop the loop.  Of a closed loop it is what
-        the loop had done.  Since 0.2.0.
+        the loop had done.  Since 0.3.0.
 
         Returns:
             A snapshot: times in seconds, sizes in bytes.
@@ -162,7 +162,7 @@ for _part in Loop.__mro__:
 def new_event_loop() -> Loop:
     """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory.
 
-    Since 0.1.0.
+    Since 0.3.0.
 
     Returns:
         A loop that is neither running nor set as the thread's.

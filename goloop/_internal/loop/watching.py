@@ -85,7 +85,7 @@ class Watching(CoreLoop):
 
         The report comes while the iteration lasts, to the log and to the subscribers of
         `goloop.watchdog.subscribe()`.  A new loop has the limits that `GOLOOP_WATCHDOG` and
-        `GOLOOP_WATCHDOG_ABORT` tell; without them these are 1 second, and never.  Since 0.2.0.
+        `GOLOOP_WATCHDOG_ABORT` tell; without them these are 1 second, and never.  Since 0.3.0.
 
         Args:
             limit: Seconds; 0 reports none.

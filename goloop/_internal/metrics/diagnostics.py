@@ -20,7 +20,7 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
     `platform`, `executable`.  Where `native` is False, `reason` says why; else there are `library`,
     `tls` (how TLS is done) and `tasks` (whose tasks there are), and for a goloop loop `loop` (its
     counters) and `runtime` (Go's own).  Names and values below these may change in any version.
-    Since 0.1.0.
+    Since 0.3.0.
 
     Args:
         loop: The loop to tell of; the running one by default.

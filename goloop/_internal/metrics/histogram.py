@@ -34,7 +34,7 @@ class Histogram:
     """A distribution: how many values of each size, in eight buckets for each power of two.
 
     The values are seconds, but for `Metrics.events_per_turn`, which has numbers.  Histograms can be
-    added.  They come with `Metrics`; a program makes none itself.  Since 0.2.0.
+    added.  They come with `Metrics`; a program makes none itself.  Since 0.3.0.
     """
 
     count: int = 0

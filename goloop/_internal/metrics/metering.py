@@ -45,7 +45,7 @@ class Metrics:
 
     Times are seconds, sizes bytes.  Counters never go back; what is so at the moment (`ready`,
     `tasks` and the like) is not counted.  `later - earlier` is what has happened between two
-    snapshots.  A later version may add figures; none goes within a major version.  Since 0.2.0.
+    snapshots.  A later version may add figures; none goes within a major version.  Since 0.3.0.
     """
 
     loops: int = 0

@@ -38,7 +38,7 @@ if TYPE_CHECKING or AVAILABLE:
 
         Child watchers are asyncio's.  Deprecated from Python 3.14 on, as policies are, and absent
         where asyncio has none any more: use `goloop.run()`, or
-        `loop_factory=goloop.new_event_loop`.  Since 0.1.0.
+        `loop_factory=goloop.new_event_loop`.  Since 0.3.0.
         """
 
         _loop_factory = Loop

@@ -26,7 +26,7 @@ def run(
 
     It is asyncio.run() with another default for `loop_factory`, which is accepted on Python 3.11
     too: at the end the tasks that are left are cancelled, asynchronous generators and the default
-    executor are shut down, and the loop is closed.  Since 0.1.0.
+    executor are shut down, and the loop is closed.  Since 0.3.0.
 
     Args:
         main: The coroutine.
@@ -54,7 +54,7 @@ def install() -> None:
     This covers servers that choose a loop themselves (uvicorn, granian and gunicorn with their
     setting "auto", taskiq) and the processes that multiprocessing starts.  It sets
     `EventLoopPolicy` as asyncio's policy.  Deprecated from Python 3.14 on, with a
-    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.  Since 0.1.0.
+    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.  Since 0.3.0.
 
     Raises:
         RuntimeError: asyncio of this Python has no policies any more.
