@@ -218,8 +218,8 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = listener_handle_accept((gl_listener *)owner, loop, c);
     } else if (c->kind == GL_CMP_ACCEPT_ERROR) {
         loop->counts.accept_failures++;
-        rc = gl_drop_result(
-            PyObject_CallMethod(owner, "_failed", "iO", c->res, c->arg == 1 ? Py_True : Py_False));
+        rc = gl_drop_result(PyObject_CallMethod(owner, GL_METHOD(_failed), "iO", c->res,
+                                                c->arg == 1 ? Py_True : Py_False));
     }
     /* An exception here: there is no memory, or a handler of exceptions has raised. */
     return gl_unraisable_unless_leaving(rc, owner);

@@ -25,7 +25,7 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
     if ((PyObject *)Py_TYPE(callback) == G.asyncio.step)
         return 0;
     return gl_drop_result(
-        PyObject_CallMethod((PyObject *)self, "_check_callback", "Os", callback, name));
+        PyObject_CallMethod((PyObject *)self, GL_METHOD(_check_callback), "Os", callback, name));
 }
 
 /* Puts a fresh handle (stolen) on the queue and gives it out.  What was run since the
@@ -224,7 +224,7 @@ loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject
 {
     BRIEFLY(self);
     if (gl_loop_has_own(self, GL_OWN_CALL_AT))
-        return gl_call_python((PyObject *)self, "_call_later", args, nargs, kwnames);
+        return gl_call_python((PyObject *)self, G.s__call_later, args, nargs, kwnames);
     return call_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 

@@ -233,9 +233,9 @@ turn(gl_loop *loop, int64_t timeout)
     gl_timers_turned(&loop->timers, retired);
     if (n < 0)
         return n != -EBADF ? gl_set_oserror(-n)
-                           : gl_drop_result(
-                                 PyObject_CallMethod((PyObject *)loop, "_descriptors_lost", "ii",
-                                                     loop->shared->poll_fd, loop->shared->wake_fd));
+                           : gl_drop_result(PyObject_CallMethod(
+                                 (PyObject *)loop, GL_METHOD(_descriptors_lost), "ii",
+                                 loop->shared->poll_fd, loop->shared->wake_fd));
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }

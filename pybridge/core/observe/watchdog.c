@@ -91,7 +91,8 @@ watchdog_tell(int32_t reactor)
     if (!gl_foreign_thread_attach(&gil))
         return;
     gl_loop *loop = loop_of_reactor(reactor);
-    if (loop != NULL && gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_blocked", NULL)) < 0)
+    if (loop != NULL &&
+        gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_blocked), NULL)) < 0)
         PyErr_Clear();
     Py_XDECREF(loop);
     gl_foreign_thread_detach(&gil);
@@ -142,7 +143,7 @@ gl_watchdog_ended(gl_loop *loop)
     loop->counts.time_blocked += (uint64_t)ns;
     PyObject *leaves = gl_take_exception(); /* the loop, and the iteration */
     int rc = gl_drop_result(
-        PyObject_CallMethod((PyObject *)loop, "_block_ended", "d", (double)ns / 1e9));
+        PyObject_CallMethod((PyObject *)loop, GL_METHOD(_block_ended), "d", (double)ns / 1e9));
     rc = gl_unraisable_unless_leaving(rc, (PyObject *)loop);
     gl_restore_exception(leaves);
     return rc;

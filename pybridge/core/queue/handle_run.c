@@ -15,7 +15,7 @@ static int
 gate_make(gl_threadsafe_handle *h)
 {
     PyObject *gate = PyObject_CallNoArgs(G.allocate_lock);
-    if (gate == NULL || gl_drop_result(PyObject_CallMethod(gate, "acquire", NULL)) < 0) {
+    if (gate == NULL || gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(acquire), NULL)) < 0) {
         Py_XDECREF(gate);
         return -1;
     }
@@ -38,10 +38,10 @@ handle_wait_for_others(PyObject *self)
         if (h->gate == NULL && gate_make(h) < 0)
             return -1;
         PyObject *gate = Py_XNewRef(h->gate);
-        int r = gate ? gl_drop_result(PyObject_CallMethod(gate, "acquire", NULL)) : 0;
+        int r = gate ? gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(acquire), NULL)) : 0;
         if (gate != NULL && r == 0)
             r = gl_drop_result(
-                PyObject_CallMethod(gate, "release", NULL)); /* for the next waiter */
+                PyObject_CallMethod(gate, GL_METHOD(release), NULL)); /* for the next waiter */
         Py_XDECREF(gate);
         if (r < 0)
             return -1;
@@ -219,7 +219,7 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     if (outer == 0 && h->gate != NULL) {
         PyObject *gate = h->gate, *exc = gl_take_exception();
         h->gate = NULL;
-        if (gl_drop_result(PyObject_CallMethod(gate, "release", NULL)) < 0)
+        if (gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(release), NULL)) < 0)
             PyErr_Clear(); /* never: it is taken */
         Py_DECREF(gate);
         gl_restore_exception(exc);

@@ -85,7 +85,7 @@ gl_push_task(gl_loop *loop, PyObject *task)
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
 {
-    return gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_log_slow", "Od", what,
+    return gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_log_slow), "Od", what,
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 

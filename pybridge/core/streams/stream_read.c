@@ -154,8 +154,8 @@ pipe_log_closed(gl_stream *s)
 {
     if (!s->loop->debug)
         return 0;
-    return gl_drop_result(
-        PyObject_CallMethod(G.logger, "info", "sO", "%r was closed by peer", (PyObject *)s));
+    return gl_drop_result(PyObject_CallMethod(G.logger, GL_METHOD(info), "sO",
+                                              "%r was closed by peer", (PyObject *)s));
 }
 
 static int

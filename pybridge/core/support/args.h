@@ -27,7 +27,7 @@ typedef struct gl_params {
     uint16_t name[GL_PARAMS_MAX]; /* GL_NAME of each */
 } gl_params;
 
-/* One of GL_STRINGS, as a constant. */
+/* A name of GL_METHODS or GL_WORDS, as a constant. */
 #define GL_NAME(x) ((uint16_t)offsetof(struct gl_globals, s_##x))
 #define GL_PARAMS(function, required, positional, rest, ...)                                       \
     {                                                                                              \

@@ -1,6 +1,6 @@
 /*
- * names.c: the strings and the objects of other modules that the extension
- * needs, looked up once at import.
+ * names.c: makes the strings and imports the objects of callbacks.h, once, when goloop._core is
+ * imported.
  */
 #include "support/support.h"
 
@@ -36,37 +36,28 @@ gl_slot_offset(PyObject *cls, const char *name)
 GL_PRIVATE int
 gl_names_init(PyObject *Py_UNUSED(module))
 {
-#define X(n)                                                                                       \
-    if ((G.s_##n = PyUnicode_InternFromString(#n)) == NULL)                                        \
+#define X(name, ...)                                                                               \
+    G.s_##name = PyUnicode_InternFromString(#name);                                                \
+    if (G.s_##name == NULL)                                                                        \
         return -1;
-    GL_STRINGS(X)
+    GL_METHODS(X)
+    GL_WORDS(X)
 #undef X
-    if ((G.empty_tuple = PyTuple_New(0)) == NULL ||
-        (G.kw_loop = PyTuple_Pack(1, G.s_loop)) == NULL ||
-        (G.kw_context = PyTuple_Pack(1, G.s_context)) == NULL)
+#define X(field, module, attribute)                                                                \
+    G.field = gl_import_attr(module, attribute);                                                   \
+    if (G.field == NULL)                                                                           \
         return -1;
-#define IMPORT(field, module, attr)                                                                \
-    if ((G.field = gl_import_attr(module, attr)) == NULL)                                          \
+    GL_IMPORTS(X)
+#undef X
+    G.empty_tuple = PyTuple_New(0);
+    G.kw_loop = PyTuple_Pack(1, G.s_loop);
+    G.kw_context = PyTuple_Pack(1, G.s_context);
+    if (G.empty_tuple == NULL || G.kw_loop == NULL || G.kw_context == NULL)
         return -1;
-    IMPORT(asyncio_Handle, "asyncio", "Handle")
-    IMPORT(asyncio_TimerHandle, "asyncio", "TimerHandle")
-    IMPORT(asyncio_BufferedProtocol, "asyncio", "BufferedProtocol")
-    IMPORT(asyncio_Protocol, "asyncio", "Protocol")
-    IMPORT(asyncio_Future, "asyncio", "Future")
-    IMPORT(asyncio_CancelledError, "asyncio", "CancelledError")
-    IMPORT(asyncio_InvalidStateError, "asyncio", "InvalidStateError")
-    IMPORT(allocate_lock, "_thread", "allocate_lock")
-    IMPORT(caller_stack, "goloop._internal.loop.debugging", "caller_stack")
-    IMPORT(stack_summary, "goloop._internal.loop.debugging", "stack_summary")
-    IMPORT(refuse_call, "goloop._internal.loop.naming", "refuse")
-    IMPORT(fd_number, "goloop._internal.loop.naming", "fd_number")
-    IMPORT(logger, "asyncio.log", "logger")
-    IMPORT(log_debug, "goloop._internal.loop.debugging", "log")
-    IMPORT(socket_socket, "socket", "socket")
-#undef IMPORT
-    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
-    if ((G.Handle_run = PyObject_GetAttrString(handle, "_run")) == NULL ||
-        (G.Handle_cancel = PyObject_GetAttrString(handle, "cancel")) == NULL)
+    G.Handle_run = PyObject_GetAttr(G.asyncio_Handle, G.s__run);
+    G.Handle_cancel = PyObject_GetAttr(G.asyncio_Handle, G.s_cancel);
+    G.TimerHandle_cancel = PyObject_GetAttr(G.asyncio_TimerHandle, G.s_cancel);
+    if (G.Handle_run == NULL || G.Handle_cancel == NULL || G.TimerHandle_cancel == NULL)
         return -1;
-    return (G.TimerHandle_cancel = PyObject_GetAttrString(timer, "cancel")) != NULL ? 0 : -1;
+    return 0;
 }

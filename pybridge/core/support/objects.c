@@ -37,10 +37,10 @@ gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 }
 
 GL_PRIVATE PyObject *
-gl_call_python(PyObject *o, const char *name, PyObject *const *args, Py_ssize_t nargs,
+gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
 {
-    PyObject *method = PyObject_GetAttrString(o, name);
+    PyObject *method = PyObject_GetAttr(o, name);
     PyObject *r = method ? PyObject_Vectorcall(method, args, (size_t)nargs, kwnames) : NULL;
     Py_XDECREF(method);
     return r;

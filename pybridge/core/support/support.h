@@ -1,7 +1,8 @@
 /*
  * support.h: what every room of the extension leans on.
  *
- *   names.c      interned strings, the objects imported from asyncio, the module's state
+ *   callbacks.h  every Python method that C calls by name
+ *   names.c      interned strings, imported objects, the module's state
  *   objects.c    types and their methods, calls without a result, arrays that grow
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: kept, made from an errno, told to those who handle them
@@ -24,30 +25,13 @@
 #include "abi.h"
 #include "linkage.h"
 #include "runtime/runtime.h"
+#include "support/callbacks.h"
 #include "support/compat.h"
 #include "support/free_threading.h"
 
 typedef struct gl_loop gl_loop;
 
 /* ---- the module's state -------------------------------------------------------------- */
-
-/* The interned strings: G.s_NAME is the str "NAME". */
-/* clang-format off */
-#define GL_STRINGS(X)                                                                     \
-    X(_asyncio_future_blocking) X(_attach) X(_detach) X(buffer_updated)                   \
-    X(call_exception_handler) X(call_soon) X(cancelled) X(close) X(connection_lost)       \
-    X(connection_made) X(context) X(data_received) X(done) X(eof_received) X(_accepted)   \
-    X(exception) X(fileno) X(get_buffer) X(loop) X(pause_writing) X(protocol)             \
-    X(resume_writing) X(result) X(set_exception) X(set_result) X(transport)               \
-    X(_call_connection_lost) X(_start) X(name) X(_loop) X(throw) X(_check_thread)         \
-    X(recv_into) X(callback) X(_deliver_paused_data) X(_maybe_resume_protocol) X(_close_if_sent) \
-    X(_refuse_look_up) X(datagram_received) X(_enqueue) X(_drain) X(_check_address)       \
-    X(_tell_error) X(sendto) X(_decref_socketios) X(raw) X(cancel) X(is_running)          \
-    X(eager_start) X(sock) X(data) X(delay) X(when) X(_callback_failed) X(addr)           \
-    X(list_of_data) X(notice) X(_run) X(_sslobj) X(write) X(create_future)                \
-    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_call_eof_received) X(_start_shutdown)         \
-    X(_received) X(append) X(n) X(buf) X(_drain_input)
-/* clang-format on */
 
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
@@ -114,23 +98,18 @@ typedef struct gl_guarded_type {
  * then; the second changes while loops run.  In brackets what guards a field: [GIL] means any
  * thread that has it. */
 struct gl_globals {
-#define X(n) PyObject *s_##n;
-    GL_STRINGS(X)
+    /* Interned strings: G.s_NAME is the str "NAME". */
+#define X(name, ...) PyObject *s_##name;
+    GL_METHODS(X)
+    GL_WORDS(X)
+#undef X
+    /* Imported objects. */
+#define X(field, module, attribute) PyObject *field;
+    GL_IMPORTS(X)
 #undef X
     PyObject *empty_tuple;
-    PyObject *kw_loop;    /* ("loop",) */
-    PyObject *kw_context; /* ("context",) */
-    /* asyncio's and the stdlib's */
-    PyObject *asyncio_Handle, *asyncio_TimerHandle;
-    PyObject *asyncio_BufferedProtocol, *asyncio_Protocol;
-    PyObject *asyncio_Future; /* the C-accelerated class */
-    PyObject *asyncio_CancelledError, *asyncio_InvalidStateError;
-    PyObject *caller_stack; /* goloop._internal.loop.debugging's: a handle's stack in debug mode, */
-    PyObject *stack_summary; /* with this one before it, which makes a StackSummary of it */
-    PyObject *allocate_lock; /* _thread.allocate_lock */
-    PyObject *refuse_call, *fd_number; /* goloop._internal.loop.naming.refuse and .fd_number */
-    PyObject *logger, *log_debug;      /* asyncio.log.logger; goloop._internal.loop.debugging.log */
-    PyObject *socket_socket;           /* socket.socket */
+    PyObject *kw_loop;                                         /* ("loop",) */
+    PyObject *kw_context;                                      /* ("context",) */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
     PyObject *asyncio_constants;                               /* the module asyncio.constants */
     struct {
@@ -205,6 +184,9 @@ struct gl_globals {
 };
 GL_PRIVATE_DATA struct gl_globals G;
 
+/* The name of a method of callbacks.h, for PyObject_CallMethod(). */
+#define GL_METHOD(name) ((void)sizeof(G.s_##name), #name)
+
 /* ---- deep nesting -------------------------------------------------------------------- */
 
 #define GL_DEALLOC_DIRECT 32
@@ -274,8 +256,8 @@ gl_take_bool(PyObject *answer)
 /* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 
-/* Calls o.name() as a method of C was called: for what that leaves to Python. */
-GL_PRIVATE PyObject *gl_call_python(PyObject *o, const char *name, PyObject *const *args,
+/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python. */
+GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);

@@ -46,7 +46,7 @@ create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bo
 GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const char by_asyncio[] = "_create_by_asyncio";
+    PyObject *by_asyncio = G.s__create_by_asyncio;
     if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None) || nargs != 1)
         return gl_call_python((PyObject *)self, by_asyncio, args, nargs, kwnames);
     if (gl_loop_check_usable(self) < 0)
@@ -74,7 +74,7 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
     }
     if (plain && gl_native_loop((PyObject *)self))
         return create_fast(self, args[0], name, context, eager);
-    return gl_call_python((PyObject *)self, "_create_task", args, 1, kwnames);
+    return gl_call_python((PyObject *)self, G.s__create_task, args, 1, kwnames);
 }
 
 /* ---- futures -------------------------------------------------------------------- */

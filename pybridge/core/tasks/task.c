@@ -168,10 +168,11 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
     PyObject *exc = gl_take_exception();
     PyObject *wakeup = waited_for ? wakeup_callable(task) : Py_NewRef(Py_None);
     int r =
-        wakeup ? gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_step_failed", "OOOOO", task,
-                                                    wakeup, waited_for ? waited_for : Py_None, exc,
-                                                    task->context ? task->context : Py_None))
-               : -1;
+        wakeup
+            ? gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_step_failed), "OOOOO",
+                                                 task, wakeup, waited_for ? waited_for : Py_None,
+                                                 exc, task->context ? task->context : Py_None))
+            : -1;
     Py_XDECREF(wakeup);
     Py_XDECREF(exc);
     return r;

@@ -163,7 +163,7 @@ tls_result(gl_tls *t, int r)
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return NULL;
     PyObject *exc = gl_take_exception();
-    PyObject *told = PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc,
+    PyObject *told = PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc,
                                          "Fatal error on SSL protocol");
     Py_DECREF(exc);
     return told;
@@ -172,7 +172,7 @@ tls_result(gl_tls *t, int r)
 GL_PRIVATE PyObject *
 tls_raise(gl_tls *t, const char *method, struct openssl_stop stop)
 {
-    return PyObject_CallMethod((PyObject *)t, "_raise_openssl", "siklzz", method, stop.why,
+    return PyObject_CallMethod((PyObject *)t, GL_METHOD(_raise_openssl), "siklzz", method, stop.why,
                                stop.code, stop.verified, openssl.ERR_reason_error_string(stop.code),
                                openssl.X509_verify_cert_error_string(stop.verified));
 }

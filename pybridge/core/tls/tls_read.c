@@ -166,7 +166,8 @@ tls_read_buffered(gl_tls *t)
     PyBuffer_Release(&view);
     if (n < 0 || tls_broken(end))
         return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
-    if (end.why == 0 && gl_drop_result(PyObject_CallMethod((PyObject *)t, "_read_soon", NULL)) < 0)
+    if (end.why == 0 &&
+        gl_drop_result(PyObject_CallMethod((PyObject *)t, GL_METHOD(_read_soon), NULL)) < 0)
         return -1;
     if (n > 0 && gl_drop_result(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
@@ -182,7 +183,8 @@ tls_control_reading(gl_tls *t)
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->in);
     if ((size >= t->incoming_high && !t->ssl_reading_paused) ||
         (size <= t->incoming_low && t->ssl_reading_paused))
-        return gl_drop_result(PyObject_CallMethod((PyObject *)t, "_control_ssl_reading", NULL));
+        return gl_drop_result(
+            PyObject_CallMethod((PyObject *)t, GL_METHOD(_control_ssl_reading), NULL));
     return 0;
 }
 

@@ -170,7 +170,7 @@ tls_write(gl_tls *t, PyObject *data)
         Py_RETURN_NONE;
     struct gl_rule_class *rule = &G.rule[GL_RULE_TLS_TRANSPORT];
     if (gl_replaced(GL_RULE_TLS_TRANSPORT, rule->type) != 0) { /* which calls _write_appdata */
-        PyObject *app = PyObject_GetAttrString((PyObject *)t, "_app_transport"), *r = NULL;
+        PyObject *app = PyObject_GetAttr((PyObject *)t, G.s__app_transport), *r = NULL;
         if (app != NULL)
             r = PyObject_CallMethodObjArgs((PyObject *)rule->type, G.s_write, app, data, NULL);
         Py_XDECREF(app);

@@ -368,7 +368,8 @@ gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
     if (is_lost(t))
         return 0;
-    return gl_drop_result(PyObject_CallMethod((PyObject *)t, "_fatal_error", "Os", exc, message));
+    return gl_drop_result(
+        PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc, message));
 }
 
 GL_PRIVATE int

@@ -16,7 +16,7 @@ gl_count_late_write(uint32_t *count, const char *warning)
     if (threshold == -1 && PyErr_Occurred())
         return -1;
     if ((long)*count >= threshold &&
-        gl_drop_result(PyObject_CallMethod(G.logger, "warning", "s", warning)) < 0)
+        gl_drop_result(PyObject_CallMethod(G.logger, GL_METHOD(warning), "s", warning)) < 0)
         return -1;
     if (*count < UINT32_MAX)
         ++*count;

@@ -443,7 +443,7 @@ gl_sockop_init_type(PyObject *module)
         return -1;
     /* asyncio.iscoroutine must say yes: the type is registered as an abstract Coroutine. */
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
-    PyObject *r = cls ? PyObject_CallMethod(cls, "register", "O", G.sockop_type) : NULL;
+    PyObject *r = cls ? PyObject_CallMethod(cls, GL_METHOD(register), "O", G.sockop_type) : NULL;
     Py_XDECREF(cls);
     return gl_drop_result(r);
 }
@@ -468,9 +468,10 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
             PyErr_Clear();
         plain = size > 0 && size <= GL_SCRATCH_SIZE;
     }
-    static const char *const by_methods[] = {"_sock_recv", "_sock_recv_into", "_sock_sendall"};
+    PyObject *const by_methods[] = {G.s__sock_recv, G.s__sock_recv_into, G.s__sock_sendall};
     if (!plain) /* the coroutine of goloop/_internal/net/sockets.py */
-        return PyObject_CallMethod((PyObject *)loop, by_methods[kind], "OO", value[0], value[1]);
+        return PyObject_CallMethodObjArgs((PyObject *)loop, by_methods[kind], value[0], value[1],
+                                          NULL);
     sockop *op = (sockop *)G.sockop_type->tp_alloc(G.sockop_type, 0);
     if (op == NULL)
         return NULL;

@@ -326,7 +326,7 @@ older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 static int
 watch_warn_fd_closed(gl_loop *loop, int fd)
 {
-    int rc = gl_drop_result(PyObject_CallMethod((PyObject *)loop, "_watch_lost", "i", fd));
+    int rc = gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_watch_lost), "i", fd));
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 
