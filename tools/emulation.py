@@ -123,7 +123,7 @@ def compile_bytecode(here: Interpreter, *more: Path) -> None:
     run([here.program, "-m", "compileall", "-q", "-j0", "-x", "/test/", library, *more], quiet=True)
 
 
-# ---- what is fetched -----------------------------------------------------------------
+# ---- downloads -----------------------------------------------------------------------
 
 
 def cache() -> Path:

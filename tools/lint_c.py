@@ -1,14 +1,15 @@
 """A lint for misuse of Python's C API: `python tools/lint_c.py FILE_OR_FOLDER...`.
 
-The rules are few, and each stands for a bug that compiles, passes the usual
-tests and crashes later.  They read the text, not a syntax tree: comments,
-strings and preprocessor lines are blanked, functions are cut out by their
-braces, and each rule looks for one shape.  Where the shape is right for once,
-a comment on the line or the one above says so, with the reason:
+Each rule finds a kind of bug that compiles, passes the usual tests and crashes
+later.  The rules read the text, not a syntax tree: comments, strings and
+preprocessor lines are replaced by spaces, functions are delimited by their
+braces, and each rule searches for one pattern.  If the pattern is correct in
+an exceptional case, a comment on the line or the line above exempts it, with
+the reason:
 
     /* lint: allow decref-field: the object is not reachable yet */
 
-The table RULES at the end names the rules; their doc comments explain them.
+The table RULES at the end names the rules; their docstrings explain them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Finding:
-    """One broken rule; `line` counts from 1."""
+    """A violation of a rule; `line` counts from 1."""
 
     path: str
     line: int
@@ -44,7 +45,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Source:
-    """A file, `code` being its text with everything blanked that is not code."""
+    """A file; `code` is its text with spaces in place of comments, strings and preprocessor."""
 
     path: str
     text: str
@@ -52,11 +53,11 @@ class Source:
     functions: tuple[Function, ...]
 
     def line(self, offset: int) -> int:
-        """The line number of an offset."""
+        """Returns the line number of an offset."""
         return self.code.count("\n", 0, offset) + 1
 
 
-Hits = Iterator[tuple[int, str]]  # offset into the code, and what is wrong there
+Hits = Iterator[tuple[int, str]]  # offsets into the code, and descriptions of the faults
 
 # ---- reading C ----------------------------------------------------------------
 
@@ -73,12 +74,12 @@ _NOT_CODE = re.compile(
 
 
 def blank(text: str) -> str:
-    """The text with comments, strings and preprocessor lines as spaces, lines kept."""
+    """Returns the text with spaces in place of comments, strings and preprocessor lines."""
     return _NOT_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found.group()), text)
 
 
 def closing(code: str, opened: int) -> int:
-    """The offset of the bracket that closes the one at `opened`, or the end."""
+    """Returns the offset of the bracket that closes the bracket at `opened`, or the end."""
     depth = 0
     for offset in range(opened, len(code)):
         if code[offset] in "({[":
@@ -91,7 +92,7 @@ def closing(code: str, opened: int) -> int:
 
 
 def parse(path: str, text: str) -> Source:
-    """A file, cut into functions."""
+    """Parses a file into functions."""
     code = blank(text)
     functions = []
     offset = 0
@@ -121,10 +122,10 @@ def parse(path: str, text: str) -> Source:
 
 
 def return_singleton(source: Source) -> Hits:
-    """`return Py_None;` gives away a reference that was never taken.
+    """`return Py_None;` returns a reference without incrementing its count.
 
-    Py_RETURN_NONE, Py_NewRef, or a Py_INCREF in the statement before are right.  A
-    function that returns a field as it stands lends its result, None included.
+    Py_RETURN_NONE, Py_NewRef, or a Py_INCREF in the preceding statement are correct.  A
+    function that returns a field returns a borrowed reference, also for None.
     """
     shape = re.compile(
         r"\breturn\s+(?:\(PyObject \*\)\s*)?(Py_None|Py_True|Py_False|Py_NotImplemented)\s*;"
@@ -154,16 +155,16 @@ _RUNS_PYTHON = re.compile(
 def borrowed_across_call(source: Source) -> Hits:
     """A reference borrowed from a list, dict or weakref, used after Python code ran.
 
-    That code may have changed the container, and the object is gone.  Tuples are
-    no matter: nobody can take an item out of one.
+    The Python code may have changed the container and so freed the object.  Tuples
+    are safe, because their items can't be removed.
     """
     for function in source.functions:
         body = function.body
         for taken in re.finditer(rf"\b(\w+)\s*=\s*(?:\([^()]*\)\s*)?(?:{_BORROWS})\s*\(", body):
             name = re.escape(taken[1])
             start = closing(body, taken.end() - 1) + 1
-            # From here to where a reference is taken, itself a use, or the variable
-            # gets another value.
+            # Up to the statement that takes a reference (itself a use), or that assigns
+            # another value to the variable.
             safe = re.compile(
                 rf"(Py_X?INCREF\(\s*{name}\s*\)|Py_X?NewRef\(\s*{name}\s*\))|\b{name}\s*=[^=]"
             ).search(body, start)
@@ -185,7 +186,7 @@ def _use_after_call(body: str, name: str, start: int, end: int) -> int | None:
             after = closing(body, body.index("(", call.end())) + 1
         else:
             after = call.end()
-        # A call on a path that leaves the function says nothing about the code below.
+        # A call on a path that leaves the function does not precede the code below.
         line_start = max(body.rfind(mark, 0, call.start()) for mark in ";{}") + 1
         if re.search(r"\b(return|goto)\b", body[line_start : call.start()]):
             continue
@@ -201,7 +202,7 @@ def _use_after_call(body: str, name: str, start: int, end: int) -> int | None:
 
 
 def _block(body: str, offset: int) -> tuple[int, int]:
-    """The innermost braces around an offset; the whole body where there are none."""
+    """Returns the range of the innermost braces around an offset, or of the whole body."""
     depth = 0
     for start in range(offset - 1, -1, -1):
         if body[start] == "}":
@@ -214,38 +215,41 @@ def _block(body: str, offset: int) -> tuple[int, int]:
 
 
 def decref_field(source: Source) -> Hits:
-    """`Py_DECREF(self->field)` leaves a dead pointer in the field while destructors run.
+    """`Py_DECREF(self->field)` leaves a dangling pointer in the field while destructors run.
 
-    Py_CLEAR and Py_XSETREF empty or replace the field first.  In a dealloc nobody
-    can reach the object any more, nor can anybody reach a struct on the stack.
+    Py_CLEAR and Py_XSETREF clear or replace the field first.  In a dealloc the object
+    is unreachable for other code, and a struct on the stack always is.
     """
     for function in source.functions:
         if re.search(r"dealloc|_free$", function.name):
             continue
         for found in re.finditer(r"\bPy_X?DECREF\(\s*(\w[\w.]*->\w[\w.>-]*)\s*\)", function.body):
-            yield function.start + found.start(), f"{found[1]} still points to what is released"
+            yield function.start + found.start(), f"{found[1]} still points to the released object"
 
 
-# Fields that have a meaning only together.
+# Fields that are valid only as a pair.
 _PAIRS = ("callback0", "context0", "exception", "exception_tb")
 
 
 def paired_fields(source: Source) -> Hits:
-    """`Py_CLEAR(f->callback0)` lets go of one half of a pair: a destructor meets the other.
+    """`Py_CLEAR(f->callback0)` releases one half of a pair: a destructor can see the other.
 
-    Both halves are taken out or replaced first, and let go of afterwards.  In a clear
-    function the object is garbage as a whole.
+    Correct code clears or replaces both fields first, and releases the objects afterwards.
+    In a clear function the whole object is garbage.
     """
     shape = re.compile(rf"\bPy_(?:CLEAR|X?SETREF)\(\s*\w+->({'|'.join(_PAIRS)})\b")
     for function in source.functions:
         if function.name.endswith("_clear"):
             continue
         for found in shape.finditer(function.body):
-            yield function.start + found.start(), f"{found[1]} goes before its other half is out"
+            yield (
+                function.start + found.start(),
+                f"{found[1]} is released before the pair is cleared",
+            )
 
 
 def gc_new_untracked(source: Source) -> Hits:
-    """PyObject_GC_New makes an object that the collector learns of by PyObject_GC_Track only."""
+    """Objects from PyObject_GC_New are unknown to the collector before PyObject_GC_Track."""
     for function in source.functions:
         made = re.search(r"\bPyObject_GC_New(?:Var)?\s*\(", function.body)
         if made and not re.search(r"\b_?PyObject_GC_(?:Track|TRACK)\s*\(", function.body):
@@ -253,7 +257,7 @@ def gc_new_untracked(source: Source) -> Hits:
 
 
 def _slot(source: Source, slot: str) -> Iterator[Function]:
-    """The functions that stand in a slot of a PyType_Spec of this file."""
+    """Returns the functions in a slot of the PyType_Specs of this file."""
     names = re.findall(rf"\{{\s*{slot}\s*,\s*(?:\([^()]*\)\s*)?&?(\w+)\s*\}}", source.code)
     for function in source.functions:
         if function.name in names:
@@ -261,9 +265,9 @@ def _slot(source: Source, slot: str) -> Iterator[Function]:
 
 
 def traverse_type(source: Source) -> Hits:
-    """An instance of a heap type holds its type; a traverse that skips it leaks the module.
+    """An instance of a heap type owns its type; a traverse without it leaks the module.
 
-    A subtype's traverse may leave that to its base's, which it calls.
+    A subtype's traverse may call its base's traverse, which visits the type.
     """
     for function in _slot(source, "Py_tp_traverse"):
         if not re.search(r"\bPy_VISIT\(\s*Py_TYPE\(|\b\w+_traverse\(", function.body):
@@ -271,16 +275,16 @@ def traverse_type(source: Source) -> Hits:
 
 
 def dealloc_type(source: Source) -> Hits:
-    """The dealloc of a heap type gives back the instance's reference to its type."""
+    """The dealloc of a heap type releases the instance's reference to its type."""
     for function in _slot(source, "Py_tp_dealloc"):
-        kept = re.findall(r"\b(\w+)\s*=\s*Py_TYPE\(", function.body)
-        names = "|".join([*map(re.escape, kept), r"Py_TYPE\(\s*\w+\s*\)"])
+        types = re.findall(r"\b(\w+)\s*=\s*Py_TYPE\(", function.body)
+        names = "|".join([*map(re.escape, types), r"Py_TYPE\(\s*\w+\s*\)"])
         if not re.search(rf"\bPy_DECREF\(\s*(?:\([^()]*\)\s*)?(?:{names})\s*\)", function.body):
             yield function.start, f"{function.name} does not release the type"
 
 
 def dealloc_untrack(source: Source) -> Hits:
-    """A collected type's dealloc leaves the collector's lists before it takes the object apart."""
+    """The dealloc of a type with GC must untrack the object before it clears fields."""
     if not re.search(r"\bPy_TPFLAGS_HAVE_GC\b", source.code):
         return
     collected = {function.name for function in _slot(source, "Py_tp_traverse")}
@@ -293,9 +297,9 @@ def dealloc_untrack(source: Source) -> Hits:
 
 
 def python_without_gil(source: Source) -> Hits:
-    """Between Py_BEGIN_ALLOW_THREADS and its end no Python object may be touched, nor left.
+    """Code without the GIL must not use Python objects, and must not return or jump out.
 
-    Locks of PyThread are there for waiting without the GIL.
+    The locks of PyThread are allowed: they are for waiting without the GIL.
     """
     region = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b(.*?)\bPy_END_ALLOW_THREADS\b", re.DOTALL)
     inside = re.compile(
@@ -303,35 +307,35 @@ def python_without_gil(source: Source) -> Hits:
     )
     for found in region.finditer(source.code):
         for use in inside.finditer(found[1]):
-            what = f"{use[1]} is called" if use[1] else f"{use[2]} leaves"
-            yield found.start(1) + use.start(), f"{what} without the GIL"
+            fault = f"{use[1]} is called" if use[1] else f"{use[2]} leaves"
+            yield found.start(1) + use.start(), f"{fault} without the GIL"
 
 
 def module_add_object(source: Source) -> Hits:
-    """PyModule_AddObject steals only when it succeeds; PyModule_AddObjectRef never does."""
+    """PyModule_AddObject steals a reference only if it succeeds; PyModule_AddObjectRef never."""
     for found in re.finditer(r"\bPyModule_AddObject\s*\(", source.code):
         yield found.start(), "use PyModule_AddObjectRef"
 
 
 def asks_again(source: Source) -> Hits:
-    """OpenSSL is asked by its functions or by SSLObject's methods, never by both in turn.
+    """After a call of OpenSSL's functions, no method of SSLObject may repeat the operation.
 
-    A second call for the words of an error may go on with what the first has refused.
+    A second call, made for the error's message, may continue the operation that the first refused.
     """
     for found in re.finditer(
         r"\bPyObject_CallMethod\w*\(\s*(?:t->)?(?:sslobj|inner)\b", source.code
     ):
         yield (
             found.start(),
-            "a method of the SSLObject's is called; take the error by openssl_stopped",
+            "a method of the SSLObject is called; get the error by openssl_stopped",
         )
 
 
 def thread_states(source: Source) -> Hits:
-    """The list of thread states has a lock that extensions can't take, and threads end.
+    """Extensions can't lock the list of thread states, and threads exit at any time.
 
-    With a GIL the list can be walked under it.  Without one another thread frees its entry at any
-    time, but in a stopped world.
+    The GIL protects the list.  Without a GIL another thread may free its entry at any time,
+    except in a stopped world.
     """
     for found in re.finditer(r"\bPyThreadState_Next\s*\(", source.code):
         yield found.start(), "the list of thread states is walked"
@@ -355,22 +359,21 @@ RULES: dict[str, Callable[[Source], Hits]] = {
 
 # ---- convert, check, commit -----------------------------------------------------------
 #
-# This rule looks at all files at once.  Between the last check that loop and object are
-# usable and the commit that relies on it, no Python may run: it could close either.
+# The rule reads all files together.  Between the last check that loop and object are usable
+# and the commit that relies on it, no Python code may run: it could close either.
 
-# The checks: calls of these names.
+# Checks: calls of these functions.
 _CHECKS = re.compile(
     r"\b(?:\w*_check_usable|\w*_check_own_thread|loop_check_closed|gl_loop_is_foreign"
     r"|stream_can_call_go)\s*\("
 )
-# The commits: a call of one of Go's functions that changes something, an entry for Go, a
-# write to the shared memory.  (An entry for the ready queue is none: gl_ready_push looks
-# by itself whether the loop was closed.)
+# Commits: a call of a Go function that changes state, a submission, a write to the shared
+# block.  (gl_ready_push is not a commit: it checks itself whether the loop was closed.)
 _COMMITS = re.compile(
     r"->go->(?!turn\b|reactor_facts\b)(\w+)\s*\(|\b(gl_submit)\s*\("
     r"|\b(shared->\w+(?:\[[^\]]*\])?(?:\.\w+)?)\s*=[^=]"
 )
-# What runs Python beside _RUNS_PYTHON: conversions, buffers, imports, warnings.
+# Functions that run Python, in addition to _RUNS_PYTHON: conversions, buffers, imports, warnings.
 _CONVERTS = re.compile(
     r"\b(?:PyNumber_\w+|PyLong_As\w+|PyFloat_AsDouble|PyObject_(?:GetBuffer|AsFileDescriptor"
     r"|IsInstance|IsSubclass|Bytes|ASCII|Format|Dir|GenericSetAttr|GenericGetAttr)"
@@ -380,23 +383,23 @@ _CONVERTS = re.compile(
     r"|PyBytes_From(?:Object)|PyByteArray_FromObject|_PyErr_ChainExceptions\w*|PyTuple_SetItem"
     r"|PyGILState_Ensure|Py_EnterRecursiveCall|PyGC_Collect)\s*\("
 )
-# Before 3.12 an allocation may collect garbage, and a finaliser runs.  Nearly every
-# function would be meant, so these count by `--collector` only; what they can do to an
-# object that is held is no more than a callback does in the next turn.
+# Before 3.12 an allocation may collect garbage, which runs finalisers.  Nearly every function
+# allocates, so these count only with `--collector`.  A finaliser can do no more to a referenced
+# object than a callback of the next turn.
 _ALLOCATES = re.compile(
     r"\b(?:PyObject_GC_New\w*|PyType_GenericAlloc|\w*tp_alloc|PyTuple_(?:New|Pack)|PyList_New"
     r"|PyDict_New|PyCFunction_New\w*|Py_BuildValue)\s*\("
 )
-# A function marked by this macro, which expands to nothing, is one that a commit may call.
-# The rule holds it to its word: no way leads from it to Python.
+# The mark of functions that a commit may call; the macro expands to nothing.  The rule proves
+# that a marked function never runs Python, directly or through another function.
 NO_PYTHON = "GL_NO_PYTHON"
 
-# Function names that are words of the language.
+# Keywords that look like function calls.
 _WORDS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined", "_Alignof"})
 
 
 class Tree:
-    """All files together: who calls whom, and which functions may run Python."""
+    """All files together: the graph of calls, and the functions that may run Python."""
 
     def __init__(self, sources: list[Source], collector: bool = False) -> None:
         self.sources = sources
@@ -410,7 +413,7 @@ class Tree:
         }
         # For each function that may run Python, the callee by which it does.
         self.runs = self._closure(self._direct)
-        # For each one that commits without a check of its own, how it does.
+        # For each function that commits without a check of its own, the callee or the commit.
         self.commits = self._closure(self._commit, lambda name: not self._checks(name))
         marked = re.compile(rf"\b{NO_PYTHON}\b[^;{{}}()]*?\b(\w+)\s*\(")
         self.marked = {name for source in sources for name in marked.findall(source.code)}
@@ -438,7 +441,7 @@ class Tree:
         direct: Callable[[str], str | None],
         passes: Callable[[str], bool] = lambda name: True,
     ) -> dict[str, str]:
-        """Functions that do a thing, or call one that does; each with the next step to it."""
+        """Returns the functions with a property and their callers, each with the next callee."""
         found = {
             name: how
             for name in self.functions
@@ -455,7 +458,7 @@ class Tree:
         return found
 
     def way(self, name: str) -> str:
-        """By which calls a function comes to run Python."""
+        """Returns the chain of calls by which a function runs Python."""
         steps = [name]
         while steps[-1] in self.runs and len(steps) < 8:
             steps.append(self.runs[steps[-1]])
@@ -463,9 +466,9 @@ class Tree:
 
 
 def _gives_up(body: str, found: re.Match[str]) -> bool:
-    """Whether a release is followed by a return that says that the function failed.
+    """Returns true if a release is followed by a return that reports a failure.
 
-    Its caller returns as well, and there is no commit.
+    The caller then returns as well, without a commit.
     """
     _, end = _block(body, found.start())
     after = re.match(r"\([^;]*;(?:[^;{}]*;)*?\s*return\s+(?:NULL|-1)\s*;", body[found.end() : end])
@@ -475,8 +478,8 @@ def _gives_up(body: str, found: re.Match[str]) -> bool:
 def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
     """Python runs between a check and the commit that relies on it.
 
-    An `allow` beside a call says that this one runs no Python (an exact bytes object is
-    dropped, say), in the function's head comment that its commits rely on no check.
+    An exemption at a call means that the call runs no Python, for example because it releases
+    an exact bytes object; in the function's head comment, that its commits rely on no check.
     """
     for name, (source, function) in tree.functions.items():
         if name in tree.marked and name in tree.runs:
@@ -495,7 +498,7 @@ def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
 
 
 def _called_after_check(tree: Tree, name: str) -> bool:
-    """Whether some function checks, and then calls this one."""
+    """Returns true if any function checks, and then calls the function."""
     for _, caller in tree.functions.values():
         check = _CHECKS.search(caller.body)
         if check and re.compile(rf"\b{name}\s*\(").search(caller.body, check.end()):
@@ -504,10 +507,10 @@ def _called_after_check(tree: Tree, name: str) -> bool:
 
 
 def _between(tree: Tree, function: Function, starts: list[int]) -> Hits:
-    """The calls that run Python between the last check and a commit, each once."""
+    """Returns the calls that run Python between the last check and a commit, each once."""
     body = function.body
     commits = [(found.start(), found.group()) for found in _COMMITS.finditer(body)]
-    # Not a function of the table: Go runs no Python.
+    # Calls through the API table are excluded: Go runs no Python.
     calls = list(re.finditer(r"(?<!->)\b(\w+)\b(?:\s*\()?", body))
     for found in calls:
         if found.group().endswith("(") and found[1] in tree.commits and found[1] != function.name:
@@ -543,7 +546,7 @@ def _runs(tree: Tree, source: Source, start: int, body: str, found: re.Match[str
 
 
 def _reaches(body: str, call: int, commit: int) -> bool:
-    """Whether what follows a call may be the commit: its path does not leave before."""
+    """Returns true if a path leads from a call to the commit."""
     line_start = max(body.rfind(mark, 0, call) for mark in ";{}") + 1
     statement = body[line_start:call]
     end = body.find(";", call)
@@ -551,7 +554,7 @@ def _reaches(body: str, call: int, commit: int) -> bool:
         return False
     block_start, block_end = _block(body, call)
     while block_start > 0 and not block_start <= commit < block_end:
-        # The commit lies outside of this block: is the block left by its end?
+        # The commit is outside of the block.  Is the last statement a jump?
         if re.search(r"\b(?:return|goto|break|continue)\b[^;]*;\s*$", body[block_start:block_end]):
             return False
         rest = body[block_end + 1 : commit]
@@ -562,7 +565,7 @@ def _reaches(body: str, call: int, commit: int) -> bool:
 
 
 def _else_end(body: str, offset: int) -> int:
-    """The end of the chain of else branches that starts at an offset."""
+    """Returns the end of the chain of else branches that starts at an offset."""
     while found := re.compile(r"\s*else\b[^;{]*(\{|;)").match(body, offset):
         offset = closing(body, found.end() - 1) + 1 if found[1] == "{" else found.end()
     return offset
@@ -571,18 +574,18 @@ def _else_end(body: str, offset: int) -> int:
 def judged(
     tree: Tree, rules: Mapping[str, Callable[[Tree], Iterator[tuple[Source, int, str]]]]
 ) -> list[Finding]:
-    """What such rules find, but for what is allowed."""
+    """Returns the findings of rules over all files, without exempted ones."""
     findings = set()
     for rule, look in rules.items():
-        for source, offset, what in look(tree):
+        for source, offset, text in look(tree):
             line = source.line(offset)
             if not allowed(source.text, line, rule):
-                findings.add(Finding(source.path, line, rule, what))
+                findings.add(Finding(source.path, line, rule, text))
     return sorted(findings, key=lambda finding: (finding.path, finding.line))
 
 
 def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
-    """The findings of the rules that look at all files together."""
+    """Returns the findings of the rules over all files."""
     tree = Tree([parse(path, text) for path, text in texts.items()], collector)
     return judged(tree, {"check-commit": check_commit})
 
@@ -591,26 +594,26 @@ def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
 
 
 def allowed(text: str, line: int, rule: str, reach: int = 2) -> bool:
-    """Whether a comment on the line or above says, with a reason, that this is right."""
+    """Returns true if a comment on the line or above it exempts the rule, with a reason."""
     near = "\n".join(text.split("\n")[max(0, line - reach) : line])
-    near = near[near.rfind("\n}") + 1 :]  # what belongs to the function before does not count
+    near = near[near.rfind("\n}") + 1 :]  # without the end of the preceding function
     return re.search(rf"lint: allow {rule}: (?!\*/)\S", near) is not None
 
 
 def lint(path: str, text: str) -> list[Finding]:
-    """All findings in one file's text, in the order of its lines."""
+    """Returns the findings in one file's text, in the order of its lines."""
     source = parse(path, text)
     findings = []
     for rule, look in RULES.items():
-        for offset, what in look(source):
+        for offset, fault in look(source):
             line = source.line(offset)
             if not allowed(text, line, rule):
-                findings.append(Finding(path, line, rule, what))
+                findings.append(Finding(path, line, rule, fault))
     return sorted(findings, key=lambda finding: finding.line)
 
 
-def said(findings: list[Finding], files: int) -> int:
-    """Prints the findings; a program's status."""
+def report(findings: list[Finding], files: int) -> int:
+    """Prints the findings; returns the exit status."""
     for finding in findings:
         print(finding)
     print(f"{files} files, {len(findings)} findings")
@@ -618,9 +621,9 @@ def said(findings: list[Finding], files: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Lints files and folders; the status is 1 where anything was found.
+    """Lints files and folders; returns 1 if there is a finding.
 
-    `--collector` counts allocations, which may collect garbage, among what runs Python.
+    With `--collector`, allocations count as calls of Python, because they may collect garbage.
     """
     options = {argument for argument in arguments if argument.startswith("--")}
     files: list[Path] = []
@@ -632,7 +635,7 @@ def main(arguments: list[str]) -> int:
     findings = [finding for path in files for finding in lint(str(path), path.read_text())]
     texts = {str(path): path.read_text() for path in files}
     findings += lint_tree(texts, "--collector" in options)
-    return said(findings, len(files))
+    return report(findings, len(files))
 
 
 if __name__ == "__main__":

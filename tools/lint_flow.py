@@ -1,19 +1,19 @@
-"""A lint for what is set or held while Python runs: `python tools/lint_flow.py FOLDER`.
+"""A lint for exceptions and mutexes during calls of Python: `python tools/lint_flow.py FOLDER`.
 
-Two rules, over all C files below a folder at once, as those at the end of lint_c.py:
+Two rules read all C files below a folder together, as the rule check-commit of lint_c.py does:
 
-    exception-set        Python is called though an exception may be set.  Such a call may fail
-                         without a reason, or lose the exception
-    python-under-mutex   Python is called, or something waits, while a mutex is held.  Python may
-                         give the GIL up to a thread that wants the mutex
+    exception-set        Python is called although an exception may be set.  The call may fail
+                         without a reason, or replace the exception
+    python-under-mutex   Python is called, or the thread blocks, while a mutex is locked.  Python
+                         may release the GIL to a thread that waits for the mutex
 
-Each function is followed along its ways, statement by statement.  What is known of an exception:
-that none is set; that one is; or that one is if a variable says so (`r < 0`, `p == NULL`), which a
-later condition decides.  A function that takes the exception before it calls Python may be called
-with one.  Ends of objects begin with one: a deallocator may run at any time.  A release
-(Py_DECREF) counts under a mutex only, for CPython's own ends keep the exception.
+The lint follows all paths of each function, statement by statement.  The exception is not set, is
+set, or is set if a variable has an error value (`r < 0`, `p == NULL`), which a later condition
+decides.  Functions that save the exception before they call Python may be called with an exception.
+Deallocators and finalisers start with an exception, because they may run at any time.  A release
+(Py_DECREF) counts under a mutex only: CPython's own deallocators preserve the exception.
 
-An exemption stands beside the call, with its reason:
+A comment at the call exempts it, with the reason:
 
     /* lint: allow exception-set: r is 0 here */
 """
@@ -35,10 +35,10 @@ from lint_c import Finding, Function, Source, Tree, closing
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a body: `text` is its expression or condition, from `start` on.
+    """A statement of a body: `text` is its expression or condition, which begins at `start`.
 
-    The kinds: "expression", "return", "jump" (goto, break, continue), "label", "block", "if",
-    "loop", "do", "switch".  `parts` are the statements below it.
+    Kinds are "expression", "return", "jump" (goto, break, continue), "label", "block", "if",
+    "loop", "do" and "switch".  `parts` are the nested statements.
     """
 
     kind: str
@@ -48,14 +48,14 @@ class Statement:
 
 
 class _Reader:
-    """Cuts a function's body into statements."""
+    """Parses a function's body into statements."""
 
     def __init__(self, body: str) -> None:
         self.body = body
         self.at = 0
 
     def all(self) -> tuple[Statement, ...]:
-        """Those up to the end, or to a closing brace."""
+        """Parses the statements up to the end, or up to a closing brace."""
         found: list[Statement] = []
         while True:
             self._skip()
@@ -78,7 +78,7 @@ class _Reader:
         return self.body[opened + 1 : end], opened + 1
 
     def one(self) -> Statement:
-        """The next one."""
+        """Parses the next statement."""
         self._skip()
         start, word = self.at, self._word()
         if self.body[self.at : self.at + 1] == "{":
@@ -122,27 +122,27 @@ class _Reader:
 
 
 def statements_of(body: str) -> tuple[Statement, ...]:
-    """The statements of a function's body."""
+    """Returns the statements of a function's body."""
     return _Reader(body).all()
 
 
 # ---- exceptions ---------------------------------------------------------------------------
 
-# Of a place in a function: None, no exception is set.  Else there is one if one of these variables
-# says so; with none of them, there is.
+# The state of the exception at a place in a function.  None: it is not set.  Otherwise it is set if
+# one of these variables has an error value; with an empty set, it is set.
 State = frozenset[str] | None
 SET: frozenset[str] = frozenset()
 UNKNOWN = frozenset({"?"})
 
-# What takes the exception, or clears it.
+# Functions that save or clear the exception.
 _TAKES = (
     r"\b(?:gl_take_exception|PyErr_Clear|PyErr_Fetch|PyErr_GetRaisedException|PyErr_WriteUnraisable"
     r"|gl_call_exception_handler|note_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
 )
-# What sets one that was taken before, and is not NULL.
+# Functions that restore a saved exception, which is not NULL.
 _RESTORES = r"\b(?:gl_restore_exception|PyErr_Restore|PyErr_SetRaisedException)\b"
 _RAISES = r"\b(?:PyErr_(?:Set\w+|Format\w*|NoMemory|BadArgument|BadInternalCall)|gl_set_oserror)\b"
-# Python's functions that may not be called with an exception set.
+# Python's functions that must not be called with an exception set.
 _CALLS_PYTHON = (
     r"\b(?:PyObject_(?:Call(?!FinalizerFromDealloc)\w*|Vectorcall\w*|GetAttr\w*|SetAttr\w*"
     r"|DelAttr\w*|IsTrue|Not|RichCompare\w*|Repr|Str|Hash|GetItem|SetItem|DelItem|GetIter|Size"
@@ -156,7 +156,7 @@ _CALL = re.compile(r"(?<!\w)((?:\w+(?:->|\.))*)([A-Za-z_]\w*)\s*\(")
 
 
 def _decides(condition: str, name: str, number: bool) -> tuple[bool, bool] | None:
-    """Whether the variable may tell of a failure where the condition is true, and where false."""
+    """Whether the variable may have an error value if the condition is true, and if it is false."""
     text = condition.strip()
     while text.startswith("(") and closing(text, 0) == len(text) - 1:
         text = text[1:-1].strip()
@@ -177,7 +177,7 @@ def _decides(condition: str, name: str, number: bool) -> tuple[bool, bool] | Non
 
 
 def _split(text: str, start: int, mark: str) -> list[tuple[str, int]]:
-    """The operands of && or || outside of brackets."""
+    """Returns the operands of && or || outside of brackets, with their offsets."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(text):
         depth += (letter in "({[") - (letter in ")}]")
@@ -196,7 +196,7 @@ def _join(one: State, other: State) -> State:
 
 
 class Flow:
-    """Which functions may fail, and which may not be called with an exception set."""
+    """Functions that may fail, and functions that must not be called with an exception set."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -206,7 +206,7 @@ class Flow:
         self.values = {name: self._value(name) for name in tree.functions}
         self.fails = self._fails()
         self._unsafe: dict[str, str | None] = {}
-        # Those that clear what they have met do not fail.
+        # A function that clears every exception does not fail.
         for name in sorted(self.fails):
             if re.search(_TAKES, tree.functions[name][1].body):
                 walk = Walk(self, name)
@@ -225,7 +225,7 @@ class Flow:
         self.ends = ends & tree.functions.keys()
 
     def _value(self, name: str) -> str:
-        """What a function returns: "int", "object" or "" for what says nothing of an exception."""
+        """Returns the type of a result: "int", "object", or "" if it can't report an exception."""
         source, function = self.tree.functions[name]
         head = source.code[: function.start].rstrip()[:-1]
         head = head[max(head.rfind(mark) for mark in ";}") + 1 :]
@@ -252,9 +252,9 @@ class Flow:
             found |= more
 
     def unsafe(self, name: str) -> str | None:
-        """What is wrong about a call of a function with an exception set, or None."""
+        """Returns the fault in a call of a function with an exception set, or None."""
         if name not in self._unsafe:
-            self._unsafe[name] = None  # while it is looked at
+            self._unsafe[name] = None  # for recursive calls
             walk = Walk(self, name)
             walk.body(SET)
             self._unsafe[name] = walk.found[0][1] if walk.found else None
@@ -262,14 +262,14 @@ class Flow:
 
 
 class Walk:
-    """One function's ways."""
+    """The paths of one function."""
 
     def __init__(self, flow: Flow, name: str) -> None:
         self.flow = flow
         self.name = name
         self.source, self.function = flow.tree.functions[name]
         self.found: list[tuple[int, str]] = []
-        # The variables that are numbers, which fail below 0; others fail as NULL or false.
+        # Numeric variables, with error values below 0; the error value of others is NULL or false.
         declared = re.findall(
             r"\b(?:int|long|s?size_t|Py_ssize_t|int32_t|PySendResult)\s+([^;(){}?]+)",
             self.function.body,
@@ -281,17 +281,17 @@ class Walk:
         }
         self._labels: dict[str, State] = {}
         self._jumps: list[State] = []
-        # Whether some way leaves with an exception.
+        # Whether a path returns with an exception.
         self.fails = False
-        # Of `x = condition ? call() : NULL`: the condition.
+        # The condition in `x = condition ? call() : NULL`.
         self._only_if: dict[str, str] = {}
 
     def body(self, state: State) -> None:
-        """Follows the whole function, which begins so; twice, for labels that come before."""
+        """Follows the function from a state at its start."""
         self._all(self.flow.statements[self.name], state)
 
     def _all(self, statements: tuple[Statement, ...], state: State) -> tuple[State, bool]:
-        """The state behind them, and whether anything gets there."""
+        """Returns the state after the statements, and whether a path reaches their end."""
         alive = True
         for statement in statements:
             if statement.kind == "label":
@@ -321,7 +321,7 @@ class Walk:
             if lives and lives_too:
                 return _join(one, other), True
             if lives_too and other is not None:
-                # What is tested on a way that leaves is known behind it, whatever stands beside.
+                # A variable that is tested on a path that leaves is known after the statement.
                 known = {
                     n
                     for n in other
@@ -371,21 +371,21 @@ class Walk:
                 true, false = self._condition(text, start, state)
             else:
                 true, false = state, None
-            behind, comes = self._one(inside, true)
-            if comes and statement.kind == "do":
-                behind, false = self._condition(text, start, behind)
-            if comes or statement.kind == "loop":
+            end, reached = self._one(inside, true)
+            if reached and statement.kind == "do":
+                end, false = self._condition(text, start, end)
+            if reached or statement.kind == "loop":
                 after = _join(after, false) if lives else false
                 lives = True
-            if comes:
-                state = _join(state, behind)
+            if reached:
+                state = _join(state, end)
         for came in self._jumps:
             after, lives = (_join(after, came), True) if lives else (came, True)
         self._jumps = jumps
         return after, lives
 
     def _condition(self, text: str, start: int, state: State) -> tuple[State, State]:
-        """The states where a condition is true, and where it is false."""
+        """Returns the states after a true and after a false condition."""
         for mark in ("||", "&&"):
             operands = _split(text, start, mark)
             if len(operands) > 1:
@@ -419,7 +419,7 @@ class Walk:
                     none: State = rest if rest else None
                     return (state, none) if sides[0] else (none, state)
         if fails and state is None:
-            # The call itself is the condition.
+            # The condition is the call itself.
             if re.search(r"(?:< 0|== NULL|== -1|!= 0)\s*$", bare) or (
                 bare.startswith("!") and self.flow.values.get(fails[-1], "object") == "object"
             ):
@@ -431,7 +431,7 @@ class Walk:
     def _expression(
         self, text: str, start: int, state: State, tested: list[str] | None = None
     ) -> State:
-        """The state behind an expression; `tested` gets the calls that may have failed in it."""
+        """Returns the state after an expression; appends calls that may fail to `tested`."""
         several = _split(text, start, ",")
         if len(several) > 1 and tested is None:
             for one_of_them, at in several:
@@ -484,7 +484,7 @@ class Walk:
         return state
 
     def _without(self, state: State, condition: str) -> State:
-        """The state where a condition is false, by which a variable was NULL from the beginning."""
+        """Returns the state after a false condition that has set variables to NULL."""
         if state is None or not state:
             return state
         left = {name for name in state if self._only_if.get(name) != condition.strip()}
@@ -512,8 +512,8 @@ class Walk:
         return state
 
     def _wrong(self, name: str) -> str | None:
-        """Why a function may not be called with an exception set."""
-        if name == "gl_take_bool":  # which takes NULL for the failure that it is
+        """Returns why a function must not be called with an exception set, or None."""
+        if name == "gl_take_bool":  # accepts NULL as a failure
             return None
         if re.fullmatch(_CALLS_PYTHON, name):
             return f"{name} runs Python"
@@ -523,7 +523,7 @@ class Walk:
         return None
 
 
-# Functions that were looked at, whose ways this lint can't tell apart, and why they are right.
+# Reviewed functions with paths that the lint can't distinguish, and why they are correct.
 REVIEWED = {
     "openssl_behind": "`good` says that the object before is there",
     "protocol_is_buffered": "gl_take_bool() takes NULL for the failure that it is",
@@ -537,14 +537,14 @@ REVIEWED = {
 
 
 def exception_set(tree: Tree) -> Iterator[tuple[Source, int, str]]:
-    """Python is called though an exception may be set."""
+    """Python is called although an exception may be set."""
     flow = Flow(tree)
     for name, (source, function) in tree.functions.items():
         walk = Walk(flow, name)
         walk.body(SET if name in flow.ends else None)
         if name in REVIEWED:
             if not walk.found:
-                yield source, function.start, f"{name} is right by itself: take it off REVIEWED"
+                yield source, function.start, f"{name} has no finding: remove it from REVIEWED"
             continue
         for offset, how in dict(walk.found).items():
             yield source, function.start + offset, f"{name}: {how}, and an exception may be set"
@@ -560,7 +560,7 @@ _WAITS = re.compile(
 
 
 def _held(body: str, found: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """The stretches of a body in which a mutex is held that was just locked."""
+    """Returns the ranges of a body during which a mutex is locked."""
     start = found.end()
     unlock = re.compile(
         rf"\b(?:pthread_mutex_unlock|PyMutex_Unlock|GL_UNLOCK)\s*\(\s*{re.escape(found[1])}\s*\)"
@@ -580,7 +580,7 @@ def _held(body: str, found: re.Match[str]) -> Iterator[tuple[int, int]]:
 
 
 def python_under_mutex(tree: Tree) -> Iterator[tuple[Source, int, str]]:
-    """Python is called, or something waits, while a mutex is held."""
+    """Python is called, or the thread blocks, while a mutex is locked."""
 
     def waits(name: str) -> str | None:
         source, function = tree.functions[name]
@@ -594,7 +594,7 @@ def python_under_mutex(tree: Tree) -> Iterator[tuple[Source, int, str]]:
         return None
 
     waiting = tree._closure(waits)
-    # By a reason in their head comment.
+    # Functions that are exempted by their head comment.
     excused = {
         name
         for name, (source, function) in tree.functions.items()
@@ -611,11 +611,11 @@ def python_under_mutex(tree: Tree) -> Iterator[tuple[Source, int, str]]:
                         tree, source, function.start, function.body, _at(function, at)
                     )
                     if how is None and called in waiting and call.group().endswith("("):
-                        how = f"{called} > {waiting[called]} may wait"
+                        how = f"{called} > {waiting[called]} may block"
                     if how is None and _WAITS.match(function.body, at):
-                        how = f"{called} may wait"
+                        how = f"{called} may block"
                     if how is not None:
-                        yield source, function.start + at, f"{name}: {how}, and a mutex is held"
+                        yield source, function.start + at, f"{name}: {how}, and a mutex is locked"
 
 
 def _at(function: Function, offset: int) -> re.Match[str]:
@@ -630,18 +630,18 @@ RULES = {"exception-set": exception_set, "python-under-mutex": python_under_mute
 
 
 def lint_tree(texts: dict[str, str]) -> list[Finding]:
-    """The findings in files that belong together, by their paths."""
+    """Returns the findings in files that belong together, by their paths."""
     return lint_c.judged(Tree([lint_c.parse(path, text) for path, text in texts.items()]), RULES)
 
 
 def main(folders: list[str]) -> int:
-    """Lints each folder by itself; the status is 1 where anything was found."""
+    """Lints each folder separately; returns 1 if there is a finding."""
     count, findings = 0, []
     for folder in folders:
         texts = {str(path): path.read_text() for path in sorted(Path(folder).rglob("*.[ch]"))}
         count += len(texts)
         findings += lint_tree(texts)
-    return lint_c.said(findings, count)
+    return lint_c.report(findings, count)
 
 
 if __name__ == "__main__":

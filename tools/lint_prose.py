@@ -58,8 +58,7 @@ CLEAN: list[str] = [
     "docs/tools.md",
     "docs/troubleshooting.md",
     "docs/what-works-here.md",
-    "tools/lint_prose.py",
-    "tools/lint_style.py",
+    "tools",
 ]
 
 # Relative paths that are never read: data of tests, generated files.

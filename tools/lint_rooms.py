@@ -1,13 +1,12 @@
 """A lint for the rooms of the C extension: `python tools/lint_rooms.py [PYBRIDGE]`.
 
-The folders of pybridge/core are rooms with one door each, the public header
-`<room>/<room>.h`.  A room knows those above it in ROOMS and none below, so that a
-reader of a room knows what may call into it.  What names leave a room, and what it
-keeps at file scope, units.py looks at, which compiles.
+The folders of pybridge/core are rooms.  Each has one public header, `<room>/<room>.h`.
+A room may include the public headers of the rooms above it in ROOMS, and of none below.
+So a reader of a room knows its possible callers.  units.py, which compiles the files,
+checks the names that other rooms use and the objects at file scope.
 
-Where a rule is rightly broken, a comment on the line or the one above gives the
-reason, after `lint: allow` and the rule's name.  The table RULES at the end names
-the rules; their doc comments explain them.
+A comment on the line or the line above exempts a rule: `lint: allow`, the rule's name
+and the reason.  The table RULES at the end names the rules; their docstrings explain them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ ROOMS = (
 )
 # Below all rooms; the one file that includes .c files.
 MODULE = "module.c"
-# What every room may include: the contract with Go, and how the files are linked.
+# Headers for every room: the API table and its structs, and the linkage of the files.
 SHARED = ("abi.h", "abi_observers.h", "linkage.h")
 
 FILE_LINES = 600
@@ -56,7 +55,7 @@ FILE_LINES = 600
 
 @dataclass(frozen=True)
 class File:
-    """A file of the tree; `room` is "" for what belongs to none."""
+    """A file of the tree; `room` is "" for a file outside of all rooms."""
 
     path: str  # from pybridge on
     room: str
@@ -64,12 +63,12 @@ class File:
 
     @property
     def name(self) -> str:
-        """As an include directive names it: from core on."""
+        """The path in include directives, relative to core."""
         return self.path.removeprefix(CORE + "/")
 
     @cached_property
     def includes(self) -> list[tuple[int, str]]:
-        """The lines and names of its `#include "..."`."""
+        """The lines and names of all `#include "..."`."""
         shape = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
         text = self.source.text
         return [
@@ -84,12 +83,12 @@ class House:
     files: dict[str, File]
 
     def room(self, name: str) -> list[File]:
-        """The files of a room."""
+        """Returns the files of a room."""
         return [file for file in self.files.values() if file.room == name]
 
 
 def house(texts: dict[str, str]) -> House:
-    """The files of pybridge by their paths from there."""
+    """Returns the files of pybridge, from texts by path."""
     files = {}
     for path, text in texts.items():
         parts = PurePosixPath(path).parts
@@ -101,7 +100,7 @@ def house(texts: dict[str, str]) -> House:
 
 
 def read(pybridge: Path) -> dict[str, str]:
-    """The texts of the product's C."""
+    """Returns the texts of the product's C files by path."""
     paths = [pybridge / "abi.h", pybridge / "abi_observers.h", *pybridge.glob("golib/*.[ch]")]
     paths += pybridge.rglob(f"{CORE}/**/*.[ch]")
     return {
@@ -113,20 +112,20 @@ def read(pybridge: Path) -> dict[str, str]:
 
 # ---- rules ------------------------------------------------------------------------------
 
-Hits = Iterator[tuple[File, int, str]]  # the line, and what is wrong there
+Hits = Iterator[tuple[File, int, str]]  # files, lines and descriptions of the faults
 
 
 def include(tree: House) -> Hits:
-    """A file includes headers of its own room, the doors of those above, and what all share.
+    """A file may include headers of its own room, public headers of rooms above, and SHARED.
 
-    Each room has one door, `<room>/<room>.h`, and everybody names a header by its room.
-    Only module.c, the amalgamation, includes .c files.
+    Each room has a public header, `<room>/<room>.h`.  Include directives name a header with
+    its room.  Only module.c, the amalgamation, includes .c files.
     """
     for file in tree.files.values():
         if file.path.startswith(CORE + "/") and not file.room and file.name not in SHARED:
             yield file, 1, f"{file.name} is in no room"
         elif file.room and file.room not in (*ROOMS, MODULE):
-            yield file, 1, f"{file.room} is no room: they are {', '.join(ROOMS)}"
+            yield file, 1, f"{file.room} is not a room: ROOMS has {', '.join(ROOMS)}"
         for line, name in file.includes:
             wrong = _include(file, name)
             if wrong is not None:
@@ -139,12 +138,12 @@ def include(tree: House) -> Hits:
 
 def _include(file: File, name: str) -> str | None:
     room = PurePosixPath(name).parts[0]
-    if file.path.startswith(GOLIB):  # where a header stands beside the file that includes it
+    if file.path.startswith(GOLIB):  # the library includes headers of its own folder
         return f"{name} is the extension's" if room in ROOMS else None
     if name in SHARED or (name.endswith(".h") and room == "golib"):
         return None
     if room not in ROOMS or "/" not in name:
-        return f"{name} is no header of a room: name it <room>/<header>.h"
+        return f"{name} is not the header of a room: write <room>/<header>.h"
     if file.room == MODULE:
         if name.endswith(".c"):
             return None
@@ -155,7 +154,7 @@ def _include(file: File, name: str) -> str | None:
     elif file.room not in ROOMS or ROOMS.index(room) > ROOMS.index(file.room):
         return f"{room} is a room below"
     if name != f"{room}/{room}.h":
-        return f"{name} is private to {room}: the door is {room}/{room}.h"
+        return f"{name} is private to {room}: the public header is {room}/{room}.h"
     return None
 
 
@@ -176,7 +175,7 @@ RULES: dict[str, Callable[[House], Hits]] = {
 
 
 def lint(texts: dict[str, str]) -> list[Finding]:
-    """All findings in the files of pybridge, by their paths from there."""
+    """Returns the findings in the files of pybridge, from texts by path."""
     tree = house(texts)
     findings = set()
     for rule, look in RULES.items():
@@ -187,7 +186,7 @@ def lint(texts: dict[str, str]) -> list[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Lints a folder like pybridge; the status is 1 where anything was found."""
+    """Lints a folder like pybridge; returns 1 if there is a finding."""
     pybridge = Path(arguments[0] if arguments else "pybridge")
     texts = read(pybridge)
     findings = lint(texts)

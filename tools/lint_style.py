@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lint_c import Finding, Function, Hits, Source, allowed, closing, parse, said
+from lint_c import Finding, Function, Hits, Source, allowed, closing, parse, report
 from lint_flow import Statement, statements_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
         files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
     named = [(str(path.relative_to(ROOT)), path.read_text()) for path in files]
     findings = [finding for name, text in named for finding in lint(name, text)]
-    return said(findings, len(files)) if files else 0
+    return report(findings, len(files)) if files else 0
 
 
 if __name__ == "__main__":

@@ -1,23 +1,24 @@
 """Compiles each file of the C extension alone: `python tools/units.py [CORE [INCLUDE]]`.
 
-A release is one translation unit, in which a file sees whatever stands before it and
-module.c decides what that is.  Here GL_AMALGAMATION is not defined: each .c file has
-only what its headers declare, each header only what it includes, and what the headers
-declare has to be what the files define, for at last all objects are linked into one.
+A release is one translation unit, in which a file can use all files that module.c includes
+before it.  Here GL_AMALGAMATION is not defined: a .c file has only the declarations of its
+headers, and a header only those of its includes.  At the end all objects are linked, which
+proves that the files define every declared function.
 
-The objects' symbols then show what the text hides:
+The objects' symbols then show three kinds of faults:
 
-    names            what another room uses begins with gl_ and stands in its room's public
-                     header; what does not leave its room has no gl_ before it
-    circle           no more than two files call each other in a circle (lint_rooms.py lets no call
-                     go to a room below)
-    mutable-static   no object changes at run time: what does belongs to a loop, to the module's
-                     state or to a thread, where the comment of its field says who may touch it
+    names            a function that another room uses must begin with gl_ and be declared in its
+                     room's public header; other functions must not begin with gl_
+    circle           more than two files must not call each other in a circle (lint_rooms.py
+                     forbids calls into a room below)
+    mutable-static   static objects must not change at run time: mutable state belongs to a loop,
+                     to the module's state or to a thread, where a comment names its owner
 
-An exemption stands beside the definition, with its reason, as lint_rooms.py has it.  INCLUDE has
-another interpreter's headers, as a free-threaded one's, for which other lines are compiled.
+A comment at the definition exempts it, with the reason, as in lint_rooms.py.  INCLUDE is the
+folder of another interpreter's headers, for example a free-threaded one, which selects other
+preprocessor branches.
 
-Every failure is reported, not the first alone; the compiler's own words go before.
+All failures are reported, each after the compiler's own messages.
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ from goloop_build import toolchain  # noqa: E402
 from goloop_build.commands import core_extension  # noqa: E402
 
 MODULE = "module.c"
-# What the linker leaves open rightly: the interpreter defines it.
+# Undefined symbols that the interpreter defines.
 INTERPRETERS = re.compile(r"_?Py[A-Z_]")
-# What leaves its room begins so.
+# The prefix of functions that other rooms use.
 PREFIX = "gl_"
-# What CPython reads and nothing writes, and has no const in the API; and the names of arguments.
+# Tables that are never written although the API does not declare them const; argument names.
 TABLES = (
     r"(?:Py(?:MethodDef|GetSetDef|MemberDef|Type_Slot|Type_Spec|ModuleDef|ModuleDef_Slot"
     r"|AsyncMethods|NumberMethods|BufferProcs|StructSequence_Field|StructSequence_Desc)\s"
     r"|static\s+char\s*\*)"
 )
-# A line of `objdump -t` on a function or an object, with its section.
+# A line of `objdump -t` for a function or an object, with its section.
 SYMBOL = re.compile(r"^\w+ ......([FO ]) (\S+)\t\w+ +(?:\.hidden )?(\S+)$", re.MULTILINE)
 WRITABLE = re.compile(r"\.data(\.rel(\.local)?)?$|\.bss$|\*COM\*$")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A file to compile: its name in reports, what is given to the compiler, more flags."""
+    """A file to compile: its name in reports, its path, and additional flags."""
 
     name: str
     source: Path
@@ -67,7 +68,7 @@ class Unit:
 
 
 class Symbols:
-    """What an object file defines, what it wants of others, and what can change in it."""
+    """Symbols of an object file: defined, undefined, and writable."""
 
     def __init__(self, compiled: Path) -> None:
         listing = subprocess.run(
@@ -90,13 +91,13 @@ class Units:
         self.compiler = shlex.split(toolchain.c_compiler())
         # setup.py's flags, but faster: the warnings that -O2 adds are the release's own.
         self.flags = [*core_extension().extra_compile_args, "-O0", "-fPIC"]
-        # A function that no header declares is static, or it is somebody's secret.
+        # A function that no header declares must be static.
         self.flags += ["-Werror", "-Wmissing-prototypes"]
         include = include or sysconfig.get_paths()["include"]
         self.flags += [f"-I{core.parent}", f"-I{core}", f"-isystem{include}"]
 
     def check(self) -> list[str]:
-        """What is wrong, each in a line; the compiler's messages are printed."""
+        """Returns the failures, one on each line, after the compiler's messages."""
         files = [self._file(path) for path in sorted(self.core.rglob("*.c"))]
         headers = [self._header(path) for path in sorted(self.core.rglob("*.h"))]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -112,7 +113,7 @@ class Units:
         name = path.relative_to(self.core).as_posix()
         if name != MODULE:
             return Unit(name, path)
-        # Without the other files; what it uses of them is what the rooms' headers offer.
+        # With the rooms' public headers in place of their .c files.
         text = path.read_text().replace("#define GL_AMALGAMATION", "")
         text = re.sub(r'(?m)^#include "(\w+)/\w+\.c"$', r'#include "\1/\1.h"', text)
         alone = self.out / MODULE
@@ -122,7 +123,7 @@ class Units:
     def _header(self, path: Path) -> Unit:
         name = path.relative_to(self.core).as_posix()
         alone = self.out / (name.replace("/", "-") + ".c")
-        alone.write_text(f'#include "{name}"\n' * 2)  # twice: it has to have a guard
+        alone.write_text(f'#include "{name}"\n' * 2)  # twice, to test the include guard
         return Unit(name, alone, ("-fsyntax-only",))
 
     def _compile(self, unit: Unit) -> str | None:
@@ -140,7 +141,7 @@ class Units:
             ["nm", "-D", "--undefined-only", str(library)],
             stdout=subprocess.PIPE, text=True, check=True,
         ).stdout  # fmt: skip
-        # The C library's have a version, behind an @.
+        # Symbols of the C library have a version, after an @.
         wanted = re.findall(r"^\s+U ([^\s@]+)$", listing, re.MULTILINE)
         return [
             f"{name} is declared and used, and no file defines it"
@@ -178,7 +179,7 @@ class Units:
         return sorted(wrong)
 
     def _circles(self, objects: dict[str, Symbols]) -> list[str]:
-        """The circles of more than two files that call each other."""
+        """Returns the circles of more than two files that call each other."""
         homes = {name: where for where, of in objects.items() for name in of.defined}
         calls = {
             where: {homes[name] for name in of.wanted & homes.keys()}
@@ -201,7 +202,7 @@ class Units:
     def _homes(
         self, objects: dict[str, Symbols], sources: dict[str, lint_c.Source]
     ) -> dict[str, str]:
-        """The file of each name: an inline function's is its header, not who includes that."""
+        """Returns the file of each name: of an inline function its header, not the includer."""
         inline = {
             function.name: where
             for where, source in sources.items()
@@ -220,20 +221,20 @@ class Units:
         }
 
     def _misnamed(self, name: str, home: str, used: set[str]) -> str:
-        """What is wrong about a name, or nothing."""
+        """Returns the fault of a name, or an empty string."""
         room = home.partition("/")[0]
         others = sorted(used - {room})
         prefixed = name.startswith(PREFIX)
         if others and not prefixed:
-            return f"{name} is used in {others[0]}: it wants {PREFIX} before it"
+            return f"{name} is used in {others[0]}: the name must begin with {PREFIX}"
         if prefixed and name not in self._door(room):
             if others:
-                return f"{name} is used in {others[0]}, and not in {room}/{room}.h"
-            return f"{name} does not leave {room}: it wants no {PREFIX}"
+                return f"{name} is used in {others[0]}: declare the function in {room}/{room}.h"
+            return f"{name} is used in {room} only: the name must not begin with {PREFIX}"
         return ""
 
     def _door(self, room: str) -> set[str]:
-        """The words of a room's public header, and of what that includes of its room."""
+        """Returns the words of a room's public header, and of the headers that it includes."""
         wanted, found, words = [f"{room}/{room}.h"], set[str](), set[str]()
         while wanted:
             name = wanted.pop()
@@ -246,7 +247,7 @@ class Units:
 
 
 def _run(command: list[str]) -> str | None:
-    """What a command said that failed, or None."""
+    """Runs a command; returns its output if it failed, or None."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
@@ -259,7 +260,7 @@ def _run(command: list[str]) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Checks a folder like pybridge/core; the status is 1 where anything is wrong."""
+    """Checks a folder like pybridge/core; returns 1 if there is a failure."""
     core = Path(arguments[0]) if arguments else ROOT / "pybridge" / "core"
     with tempfile.TemporaryDirectory(prefix="goloop-units-") as out:
         wrong = Units(core, Path(out), *arguments[1:]).check()

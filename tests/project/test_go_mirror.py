@@ -27,5 +27,5 @@ def test_what_the_mirror_cannot_say_is_refused() -> None:
     for member in ("void (*f)(void)", "uint32_t bit : 1"):
         with pytest.raises(ValueError, match="gl_x"):
             go_mirror.structs(text % member)
-    with pytest.raises(ValueError, match="no type of Go for long"):
+    with pytest.raises(ValueError, match="has no Go type for long"):
         go_mirror.mirror(text % "long a")

@@ -113,7 +113,7 @@ NOT_ALONE = "does not compile alone"
                 "state/state.c": SHARED_C,
                 "loop/run.c": CALLS,
             },
-            "names: check is used in loop: it wants gl_ before it",
+            "names: check is used in loop: the name must begin with gl_",
         ),
         (
             {
@@ -122,11 +122,11 @@ NOT_ALONE = "does not compile alone"
                 + SHARED_C.replace("int check", "int gl_check"),
                 "loop/run.c": '#include "state/private.h"\n' + CALLS.replace("check", "gl_check"),
             },
-            "names: gl_check is used in loop, and not in state/state.h",
+            "names: gl_check is used in loop: declare the function in state/state.h",
         ),
         (
             {"state/state.c": f"{STATE_C}__attribute__((used)) static const int gl_own[] = {{1}};"},
-            "names: gl_own does not leave state: it wants no gl_",
+            "names: gl_own is used in state only: the name must not begin with gl_",
         ),
     ],
 )

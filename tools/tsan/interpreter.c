@@ -1,25 +1,25 @@
 /*
- * interpreter.c: tells ThreadSanitizer what it can't see of a free-threaded interpreter.
+ * interpreter.c: reports the synchronisation of a free-threaded interpreter to ThreadSanitizer.
  *
- * A part of goloop._core where GOLOOP_SANITIZE is "thread" (build_backend/goloop_build/commands.py),
- * and of nothing else.  The interpreter is not built with ThreadSanitizer, so its locks, its
- * allocator and its garbage collector say nothing of what comes before what.  For code in _core:
+ * The file is a part of goloop._core only if GOLOOP_SANITIZE is "thread"
+ * (build_backend/goloop_build/commands.py).  The interpreter is not built with ThreadSanitizer, so
+ * ThreadSanitizer does not see its locks, its allocator and its garbage collector.  For code in
+ * _core, the file reports:
  *
- *   critical sections  A thread that is in one may have given it up and taken it back in any call
- *                      of Python's C API, and between any two functions of _core that the
- *                      interpreter calls.  So at each of these it releases and acquires, for
- *                      ThreadSanitizer, the locks of all sections that it is in.  That is exact
- *                      enough: it says nothing to threads that are in sections of other locks,
- *                      or in none.
- *   PyMutex            where it is taken or given up at once the compiler instruments it in _core;
- *                      where it waits, here.
- *   memory             PyMem_* are malloc and free, which ThreadSanitizer knows.
- *   objects            of _core's types: their past is forgotten when they are made, and when they
- *                      die, for reference counts order what the interpreter's threads did before.
+ *   critical sections  A thread in a critical section may release and acquire its lock in any call
+ *                      of Python's C API, and between two functions of _core that the interpreter
+ *                      calls.  At each of these points the thread releases and acquires, for
+ *                      ThreadSanitizer, the locks of all its sections.  The report is exact enough:
+ *                      it orders no threads that are in sections of other locks, or in no section.
+ *   PyMutex            The compiler instruments the fast path, which is inlined in _core; the
+ *                      slow path, which may block, is wrapped here.
+ *   memory             PyMem_* call malloc and free, which ThreadSanitizer intercepts.
+ *   objects            The access history of objects of _core's types is cleared when they are
+ *                      made and when they are freed, because reference counts order the earlier
+ *                      accesses of the interpreter's threads.
  *
- * The calls of the API pass by here because the linker has --wrap for each name in a CALL or a
- * __wrap_.  A function that is missing among the CALLs, and gives up sections, shows as races
- * that are none.
+ * Calls of the API reach this file because the linker gets --wrap for each name in a CALL or a
+ * __wrap_.  If a function that releases sections has no CALL, ThreadSanitizer reports false races.
  *
  * x86-64 only.
  */
@@ -27,14 +27,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is called while the interpreter is on its way in or out must not be looked at itself. */
+/* Functions that run on entry to the interpreter, or on return, must not be instrumented. */
 #define UNSEEN __attribute__((no_sanitize("thread"), no_instrument_function, used))
 #define HIDDEN __attribute__((visibility("hidden")))
 
 void __tsan_acquire(void *at);
 void __tsan_release(void *at);
 
-/* Of a thread: the locks of the sections that it is in, and where each call of the API returns to. */
+/* A thread's state: the locks of its critical sections, and the return address of each API call. */
 static __thread struct {
     PyMutex *lock[200];
     int locks;
@@ -98,8 +98,8 @@ goloop_tsan_return(void)
     return here.back[--here.calls];
 }
 
-/* Calls the function between the two above, with whatever arguments, also on the stack: the call
- * has its own return address exactly where the caller's was. */
+/* Calls the function between the two above, with any arguments, also on the stack: the return
+ * address of the call is in the slot of the caller's return address. */
 #define CALL(name)                                                                            \
     __asm__(".text\n.hidden __wrap_" #name "\n.globl __wrap_" #name "\n"                      \
             ".type __wrap_" #name ", @function\n__wrap_" #name ":\n"                          \
@@ -117,7 +117,7 @@ goloop_tsan_return(void)
             "movups 56(%rsp), %xmm0\nmovups 72(%rsp), %xmm1\n"                                \
             "movups 88(%rsp), %xmm2\nmovups 104(%rsp), %xmm3\n"                               \
             "addq $208, %rsp\n"                                                               \
-            ".weak __real_" #name "\n" /* not every Python has it */                          \
+            ".weak __real_" #name "\n" /* missing in some Python versions */                  \
             "call __real_" #name "@PLT\n"                                                     \
             "subq $48, %rsp\n"                                                                \
             "movq %rax, 0(%rsp)\nmovq %rdx, 8(%rsp)\nmovups %xmm0, 16(%rsp)\n"                \
@@ -128,7 +128,7 @@ goloop_tsan_return(void)
             "jmp *%r11\n"                                                                     \
             ".size __wrap_" #name ", .-__wrap_" #name "\n");
 
-/* All that may run Python code, or wait. */
+/* All functions that may run Python code, or block. */
 CALL(PyArg_ParseTuple)
 CALL(PyArg_ParseTupleAndKeywords)
 CALL(PyBuffer_Release)
@@ -214,7 +214,7 @@ CALL(_Py_MergeZeroLocalRefcount)
 void __real_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o);
 void __real_PyCriticalSection_End(PyCriticalSection *section);
 
-/* Also for a section that _core has begun itself; NULL for a second section of a lock. */
+/* Records a critical section, also one that _core begins itself; NULL for a lock's second section. */
 void HIDDEN UNSEEN
 goloop_tsan_begun(PyMutex *mutex)
 {
@@ -227,7 +227,7 @@ goloop_tsan_begun(PyMutex *mutex)
 void HIDDEN UNSEEN
 __wrap_PyCriticalSection_Begin(PyCriticalSection *section, PyObject *o)
 {
-    release_all(); /* it may wait, and gives them up for that */
+    release_all(); /* the call may block, and releases all sections while it does */
     __real_PyCriticalSection_Begin(section, o);
     goloop_tsan_begun(section->_cs_mutex);
 }
@@ -241,7 +241,7 @@ __wrap_PyCriticalSection_End(PyCriticalSection *section)
     acquire_all();
 }
 
-/* The header calls them where a mutex is not free, or somebody waits for it. */
+/* Python's header calls these functions if a mutex is locked, or another thread waits for it. */
 #undef PyMutex_Lock
 #undef PyMutex_Unlock
 void __real_PyMutex_Lock(PyMutex *mutex);
@@ -288,11 +288,11 @@ size_of(PyObject *o)
     return size & ~(size_t)7;
 }
 
-/* Nothing that was done to this memory is to be compared with what is done from now on. */
+/* Clears the access history of memory, so that earlier accesses race with no later access. */
 static void UNSEEN
 forget_memory(void *at, unsigned long size)
 {
-    /* It is for Java's heaps, and marks memory as new and as free. */
+    /* The functions for Java's heaps mark memory as new and as free. */
     __tsan_java_alloc((unsigned long)at, size);
     __tsan_java_free((unsigned long)at, size);
 }
@@ -303,7 +303,7 @@ forget(PyObject *o)
     forget_memory(o, size_of(o));
 }
 
-/* The slots that these functions stand for. */
+/* The original slots of types, which the functions below replace. */
 static struct {
     PyTypeObject *type;
     initproc init;
@@ -313,7 +313,7 @@ static struct {
 } slots[100];
 static int types;
 
-/* Those of the innermost base that has the function. */
+/* Returns a slot of the innermost base that defines the slot. */
 #define SLOT(o, slot)                                                                         \
     __extension__({                                                                           \
         int found = -1;                                                                       \
@@ -323,7 +323,7 @@ static int types;
         slots[found].slot;                                                                    \
     })
 
-/* Others learn of an object from the interpreter once it is made, */
+/* Other threads get an object from the interpreter only after tp_init. */
 static int
 slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -332,8 +332,9 @@ slot_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* and whoever finalizes or clears it, or lets it die, is alone with it.  The memory is forgotten
- * after its end, too: a class of Python's frees it unseen by the wrapper below. */
+/* A thread that finalizes, clears or deallocates an object has the only reference.  The history is
+ * also cleared after the deallocation, because subclasses in Python free the memory without the
+ * wrapper below. */
 static void
 slot_dealloc(PyObject *self)
 {
@@ -374,7 +375,7 @@ __wrap_PyType_FromSpecWithBases(PyType_Spec *spec, PyObject *bases)
     int n = 0, k = types;
     while (spec->slots[n++].slot != 0)
         ;
-    PyType_Slot *copy = calloc((size_t)n + 1, sizeof *copy); /* it stays */
+    PyType_Slot *copy = calloc((size_t)n + 1, sizeof *copy); /* never freed */
     if (copy == NULL || k == sizeof slots / sizeof *slots)
         abort();
     for (int i = 0; i < n - 1; i++) {
