@@ -29,7 +29,7 @@ func (c *closeCounter) countClose(by *Reactor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for r := range c.reactors {
-		if r != by { // this reactor checks the count itself before it polls
+		if r != by { // the caller checks the count itself before it polls
 			_ = r.Wake() // an error means that the reactor is closing
 		}
 	}

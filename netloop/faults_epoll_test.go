@@ -64,7 +64,7 @@ func TestInterruptedWaitEndsEarly(t *testing.T) {
 	expectKinds(t, l.turn(-1))
 	if l.r.poller.timerfd < 0 {
 		f.fail("pwait2", syscall.EINTR)
-	} else { // this kernel does not have epoll_pwait2
+	} else { // the kernel does not have epoll_pwait2
 		f.fail("wait", syscall.EINTR)
 	}
 	expectKinds(t, l.turn(3600_000_000_000))
@@ -285,7 +285,7 @@ func TestWaitsWithoutTimerfdAreWholeMilliseconds(t *testing.T) {
 		l := newLoop(t, defaultSizes, f.calls)
 		if late {
 			if l.r.poller.timerfd >= 0 {
-				continue // this kernel does not have epoll_pwait2, so it cannot be forbidden
+				continue // the kernel does not have epoll_pwait2, so it cannot be forbidden
 			}
 			f.fail("pwait2", syscall.EPERM)
 			f.fail("timerfd", syscall.EPERM)

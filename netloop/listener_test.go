@@ -174,7 +174,7 @@ func TestAcceptsHaveAShareOfTime(t *testing.T) {
 		{50 * ms, 10 * ms, 40, 40},   // the time of accepting itself does not count
 		{41 * ms, 1 * ms, 40, 72},    // 25 µs; the average of the old cost and the new one
 		{0, 0, 0, 3},                 // no other work was done
-		{1000 * ms, 1000 * ms, 1, 0}, // one took a second: only one per listener for a while
+		{1000 * ms, 1000 * ms, 1, 0}, // an accept took a second: only one per listener for a while
 		{100 * ms, ms / 10, 1, 0},
 	} {
 		sh.Metrics.ConnectionsAccepted += c.accepted

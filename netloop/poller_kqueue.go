@@ -70,7 +70,7 @@ func (p *poller) apply(fd int32, set interest, setFlags int, end interest) sysca
 	change(end&^set, readable, evfiltRead, evDelete)
 	change(end&^set, writable, evfiltWrite, evDelete)
 	for i := range n {
-		// One change per call, so that an error of the first does not hide an error of the
+		// Each call makes one change, so that an error of the first does not hide an error of the
 		// second.
 		if _, err := p.calls.Kevent(p.kq, p.changes[i:i+1], nil, nil); err != nil {
 			if errno := ErrnoOf(err); errno != syscall.ENOENT || p.changes[i].Flags&evDelete == 0 {

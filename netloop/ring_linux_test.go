@@ -144,12 +144,12 @@ func TestOtherStreamsDoNotCountTowardsABatch(t *testing.T) {
 	streams := manyStreams(l, minBatch+4)
 	for i, s := range streams {
 		switch {
-		case i < minBatch-1: // one small piece
+		case i < minBatch-1: // a small piece
 			l.write(s, copyToC(t, []byte("one")))
 		case i < minBatch: // several pieces that are large in total: one call for all of them
 			l.write(s, copyToC(t, []byte("two")))
 			l.write(s, copyToC(t, make([]byte, gatherMaxBytes)))
-		case i < minBatch+1: // one large piece
+		case i < minBatch+1: // a large piece
 			l.write(s, copyToC(t, make([]byte, batchSendMax+1)))
 		case i < minBatch+2: // too many pieces
 			for range gatherMaxVectors + 1 {
@@ -352,7 +352,7 @@ func TestBatchWithPartialSends(t *testing.T) {
 		t.Errorf("%d sends to peers that have no room", l.sh.Sends-sends)
 	}
 	for i, s := range streams {
-		// It is queued after the rest of the first piece.
+		// The second piece is queued after the rest of the first piece.
 		second := bytes.Repeat([]byte{9, byte(i)}, 100)
 		l.write(s, copyToC(t, second))
 		want[s.peer] = append(want[s.peer], second...)
@@ -395,7 +395,7 @@ func TestEndsAndErrorsInABatch(t *testing.T) {
 		l.write(s, copyToC(t, []byte("more")))
 	}
 	completed := l.turn(0)
-	if l.r.Stats().Batches != batches+2 { // one batch sends, one receives for the remaining streams
+	if l.r.Stats().Batches != batches+2 { // a batch sends, a batch receives for the remaining streams
 		t.Errorf("%d batches", l.r.Stats().Batches-batches)
 	}
 	kinds := map[uint32][]CompletionKind{}

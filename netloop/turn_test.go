@@ -275,7 +275,7 @@ func TestReadyStreamsAreServedEqually(t *testing.T) {
 	}
 }
 
-// The same with more ready streams than one wait of the poller returns.
+// More streams are ready than one wait of the poller returns.
 func TestReadyStreamsAreServedEquallyBeyondOneWait(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -100,7 +100,7 @@ type node struct {
 }
 
 type nodeChunk struct {
-	free     uint64 // one bit for each unused node
+	free     uint64 // a bit for each unused node
 	position int    // index in nodeArena.withFree while free != 0
 	nodes    [nodeChunkSize]node
 }
