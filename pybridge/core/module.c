@@ -74,10 +74,13 @@
 #include "transports/transport.c"
 #include "transports/transport_type.c"
 
+#include "streams/stream_paths.c"
 #include "streams/stream.c"
 #include "streams/stream_io.c"
 #include "streams/stream_write.c"
 #include "streams/stream_read.c"
+#include "streams/stream_failed_send.c"
+#include "streams/stream_completions.c"
 #include "streams/stream_type.c"
 
 #include "listeners/listener.c"

@@ -251,7 +251,7 @@ def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: Loop
     transport._force_close(None)
     transport._fatal_error(OSError())
     transport._start(None)
-    transport._deliver_held()
+    transport._deliver_paused_data()
     transport._maybe_pause_protocol()
     transport._maybe_resume_protocol()
     transport._reset_empty_waiter()

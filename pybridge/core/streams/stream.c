@@ -308,8 +308,9 @@ static PyObject *
 stream_flush_before_abort(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    bool untried = stream_queued(s) > 0 && !stream_blocked(s);
-    return untried && stream_flush_now(s) < 0 ? gl_take_exception() : NULL;
+    if (choose_send_path(s, ON_REQUEST, 0) != SEND_BY_FLUSH || stream_flush_now(s) == 0)
+        return NULL;
+    return gl_take_exception();
 }
 
 static int
@@ -318,7 +319,7 @@ stream_close(gl_transport *t)
     gl_stream *s = (gl_stream *)t;
     if (s->in_writelines)
         return gl_transport_update_interest(t);
-    if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0)
+    if (choose_send_path(s, ON_CLOSE, 0) == SEND_BY_FLUSH && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(t, WRITE_FAILED(s));
     if (is_ending(s)) /* it was ended meanwhile */
         return 0;

@@ -181,8 +181,7 @@ GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_interest(gl_stream *s)
 {
     return (stream_wants_read(s) ? GL_WANT_READ : 0) |
-           (s->shutdown_when_sent && !s->in_writelines ? GL_WANT_SHUT : 0) |
-           (s->receives_large ? GL_WANT_DIRECT : 0) | (s->kind ? 0 : GL_WANT_FEW) |
+           (s->shutdown_when_sent && !s->in_writelines ? GL_WANT_SHUT : 0) | receive_requests(s) |
            (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
 }
 
@@ -270,7 +269,8 @@ stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->loop != NULL)
         gl_send_put_off(s->loop);
-    if (stream_queued(s) > 0 && !stream_blocked(s) && !is_ending(s) && stream_flush_now(s) < 0)
-        PyErr_Clear(); /* the next turn finds the same, and reports it */
+    if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH &&
+        stream_flush_now(s) < 0)
+        PyErr_Clear(); /* the next turn fails in the same way, and reports the error */
     Py_RETURN_NONE;
 }

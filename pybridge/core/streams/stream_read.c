@@ -93,7 +93,7 @@ stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_
 
 /* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
  * a pause, or an exception that leaves the loop, prevents goes to the front of held. */
-static int
+GL_PRIVATE int
 stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
     Py_ssize_t pos = 0;
@@ -261,7 +261,7 @@ stream_handle_recv_eof(gl_stream *s)
 }
 
 /* Receives, and counts that; what recv(2) gives, with errno in *err. */
-static ssize_t
+GL_PRIVATE ssize_t
 stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 {
     ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, MSG_DONTWAIT);
@@ -337,17 +337,20 @@ stream_receive_into_scratch(gl_stream *s)
     return rc;
 }
 
-static int
-stream_handle_readable(gl_stream *s)
+/* Receives, after Go has reported that the stream is readable. */
+GL_PRIVATE int
+stream_handle_readable(gl_stream *s, const gl_completion *c)
 {
-    /* The poller tells it again.  Where a send has failed Go tells of that next, and then all
-     * that the kernel has is received (stream_drain_input). */
-    if (is_closing(s) || s->protocol == NULL || s->paused || s->paused_data != NULL ||
-        s->paused_end || __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
+    switch (choose_receive_path(s, c)) {
+    case RECEIVE_INTO_PROTOCOL_BUFFER:
+        return stream_receive_into_protocol_buffer(s);
+    case RECEIVE_INTO_BYTES:
+        return stream_receive_into_bytes(s);
+    case RECEIVE_INTO_SCRATCH:
+        return stream_receive_into_scratch(s);
+    default:
         return 0;
-    return s->buffered && s->native_receive == NULL ? stream_receive_into_protocol_buffer(s)
-           : s->receives_large                      ? stream_receive_into_bytes(s)
-                                                    : stream_receive_into_scratch(s);
+    }
 }
 
 GL_PRIVATE int
@@ -372,165 +375,30 @@ stream_has_pending(gl_transport *t)
     return s->paused_data != NULL || s->paused_end;
 }
 
-/* ---- behind a failed send ----------------------------------------------------------------
- *
- * A peer that refuses an upload answers, and closes with bytes unread: the next send fails, and
- * the answer is still in the kernel.  asyncio's selector loop reads before it writes where one
- * poll tells of both.  Here a send may fail in the flush before the poll, in the monitor's, or
- * within write(), so what the kernel has is received behind it, and the error told behind that.
- * Its end is not told: the error is the end.
- */
+/* ---- completions of Go ----------------------------------------------------------- */
 
-/* Receives so often at most: a peer that has shut down its reading side alone may send on. */
-#define DRAIN_RECEIVES_MAX 64
-
-/* Receives once: 1 where bytes have come and went to the protocol, 0, or -1. */
-static int
-stream_drain_once(gl_stream *s)
-{
-    gl_loop *loop = s->loop;
-    uint8_t *scratch = gl_scratch_acquire(loop);
-    if (scratch == NULL)
-        return -1;
-    int err;
-    ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
-    int rc = n > 0 ? stream_deliver_bytes(s, (const char *)scratch, n, NULL) : 0;
-    gl_scratch_release(loop, scratch);
-    if (rc < 0)
-        return -1;
-    return n > 0;
-}
-
-/* Gives the protocol what was received and what the kernel still has, until it pauses or closes;
- * how many receives brought something. */
-static int
-stream_drain_input(gl_stream *s)
-{
-    int rc = gl_transport_deliver_paused_data(&s->base);
-    int received = 0;
-    bool more = rc == 0;
-    while (more && received < DRAIN_RECEIVES_MAX && !s->paused && !discards_received(s) &&
-           s->protocol != NULL && !gl_loop_is_foreign(s->loop)) {
-        rc = stream_drain_once(s);
-        more = rc > 0;
-        received += more;
-    }
-    return rc < 0 ? -1 : received;
-}
-
-/* Whether something that Go has received for it waits among this turn's completions. */
-static bool
-stream_has_data_completion(const gl_stream *s)
-{
-    const gl_shared *sh = s->loop->shared;
-    if (!s->registered || sh == NULL)
-        return false;
-    for (uint32_t i = s->loop->cmp_pos; i < sh->cmp_len; i++) {
-        const gl_completion *c = &sh->cmp[i];
-        if (c->kind == GL_CMP_DATA && c->id == s->id && c->gen == s->gen)
-            return true;
-    }
-    return false;
-}
-
+/* Delivers a DATA completion: bytes that Go has received. */
 GL_PRIVATE int
-stream_schedule_input_drain(gl_transport *t, PyObject *exc)
-{
-    gl_stream *s = (gl_stream *)t;
-    if (stream_has_data_completion(s)) {
-        stream_discard_queue(s);
-        if (stream_submit(s) < 0)
-            return -1;
-    } else {
-        /* What is held stays; the queue and the registration go. */
-        gl_transport_unregister(t);
-    }
-    return gl_transport_call_soon(t, G.s__drain_input, exc);
-}
-
-/* _drain_input(exc) */
-GL_PRIVATE PyObject *
-stream_drain_input_method(gl_stream *s, PyObject *exc)
-{
-    if (is_lost(s))
-        Py_RETURN_NONE;
-    bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
-    if (waits)
-        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__drain_input, exc));
-    int received = s->drains_input ? stream_drain_input(s) : 0;
-    s->drains_input = false;
-    PyObject *raised = received < 0 ? gl_take_exception() : NULL;
-    int rc = 0;
-    if (!is_lost(s) && received == 0) {
-        rc = gl_transport_connection_lost(&s->base, exc);
-    } else if (!is_lost(s)) {
-        /* In an iteration of its own: a task that the last bytes have woken runs before. */
-        gl_transport_discard_paused_data(&s->base);
-        gl_transport_unregister(&s->base);
-        rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
-    }
-    if (raised != NULL) {
-        if (rc < 0)
-            PyErr_WriteUnraisable((PyObject *)s);
-        gl_restore_exception(raised);
-        rc = -1;
-    }
-    return gl_none_or_null(rc);
-}
-
-static int
-stream_fail_unsent(gl_stream *s, int err)
-{
-    stream_discard_queue(s); /* Go does not look at it any more */
-    s->late_writes++;        /* asyncio's pipes count the failed one too */
-    PyObject *exc = gl_oserror(err);
-    if (exc == NULL)
-        return -1;
-    int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
-    if (rc == 0)
-        rc = stream_resolve_empty_waiter(s, exc);
-    Py_DECREF(exc);
-    return rc;
-}
-
-/* Delivers the bytes that the kernel has received, and reports the error after them.  Where the
- * protocol pauses reading, the rest is dropped, as in asyncio. */
-static int
-stream_handle_write_error(gl_stream *s, int err)
-{
-    if (is_ending(s))
-        return 0;
-    PyObject *raised = NULL;
-    if (stream_can_drain_input(s) && stream_drain_input(s) < 0)
-        raised = gl_take_exception();
-    int rc = is_ending(s) ? 0 : stream_fail_unsent(s, err);
-    if (raised == NULL)
-        return rc;
-    if (rc < 0)
-        PyErr_WriteUnraisable((PyObject *)s);
-    gl_restore_exception(raised);
-    return -1;
-}
-
-/* ---- completions ------------------------------------------------------------------------------ */
-
-static int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {
-    if (discards_received(s) || s->protocol == NULL)
+    PyObject *bytes = NULL;
+    enum receive_path path = choose_receive_path(s, c);
+    if (path == RECEIVE_NOTHING)
         return 0;
     gl_large_record_receive(s->loop, c->arg);
-    if (s->paused || s->paused_data != NULL || s->paused_end) {
-        PyObject *bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
+    if (path == RECEIVE_LATER) {
+        bytes = PyBytes_FromStringAndSize(c->ptr, (Py_ssize_t)c->arg);
         if (gl_transport_keep_paused_data(&s->base, bytes, false) < 0)
             return gl_transport_fatal_current(&s->base, READ_FAILED(s));
         return 0;
     }
-    bool lent = c->res > 0 && !s->buffered;
-    PyObject *whole = lent ? gl_large_detach(s->loop, c) : NULL;
-    int rc = lent && whole == NULL ? gl_transport_fatal_current(&s->base, READ_FAILED(s))
-                                   : stream_deliver_bytes(s, c->ptr, (Py_ssize_t)c->arg, whole);
-    Py_XDECREF(whole);
+    if (path == RECEIVE_FROM_LENT_BUFFER) {
+        bytes = gl_large_detach(s->loop, c);
+        if (bytes == NULL)
+            return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    }
+    int rc = stream_deliver_bytes(s, c->ptr, (Py_ssize_t)c->arg, bytes);
+    Py_XDECREF(bytes);
     if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
         s->receives_large = true;
         rc = s->registered ? stream_submit(s) : 0;
@@ -538,7 +406,8 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     return rc;
 }
 
-static int
+/* Delivers an EOF or READ_ERROR completion, or stores it after paused data. */
+GL_PRIVATE int
 stream_handle_read_end(gl_stream *s, const gl_completion *c)
 {
     s->read_end = (uint8_t)c->kind;
@@ -550,39 +419,4 @@ stream_handle_read_end(gl_stream *s, const gl_completion *c)
         return 0;
     }
     return stream_deliver_end(s, (uint8_t)c->kind);
-}
-
-GL_PRIVATE int
-stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
-{
-    gl_stream *s = (gl_stream *)owner;
-    if (PyContext_Enter(s->context) < 0)
-        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    int rc = 0;
-    switch (c->kind) {
-    case GL_CMP_DATA:
-        rc = stream_handle_data(s, c);
-        break;
-    case GL_CMP_EOF:
-    case GL_CMP_READ_ERROR:
-        rc = stream_handle_read_end(s, c);
-        break;
-    case GL_CMP_READY:
-        rc = stream_handle_readable(s);
-        break;
-    case GL_CMP_WROTE:
-        rc = stream_handle_wrote(s);
-        break;
-    case GL_CMP_WRITE_ERROR:
-        rc = stream_handle_write_error(s, c->res);
-        break;
-    default:
-        break;
-    }
-    gl_context_exit_keep_error(s->context);
-    if (rc >= 0)
-        return 0;
-    const char *message = s->kind ? "Exception in callback of a pipe transport"
-                                  : "Exception in callback of a stream transport";
-    return gl_call_exception_handler(loop, message, owner, s->protocol);
 }

@@ -1,20 +1,18 @@
 /*
  * stream_write.c: writing to a stream, and its flow control.
  *
- * write() takes hold of immutable bytes and puts their address into the record that Go
- * reads (stream_io.c); nothing is copied, and in the turn Go sends all that one connection
- * has in one system call.
+ * write() takes a reference to immutable bytes and puts their address into the record that Go
+ * reads (stream_io.c).  Nothing is copied, and in the turn Go sends all pieces of a connection in
+ * one system call.  Some writes are sent earlier: choose_send_path() in stream_paths.c has the
+ * table.
  *
- * Where waiting would be seen, it leaves sooner, behind what other streams have put off
- * (threads/submissions.c).  The first piece of a queue, within write(), by C
- * (stream_may_send_now); else by Go (stream_flush_now), where
- *   - no loop runs, so that no turn will come;
- *   - the queue crosses the high-water mark: only what the kernel refuses counts
- *     for pause_writing;
- *   - more than DEFER_MAX bytes wait;
- *   - close(), abort(), get_write_buffer_size(): asyncio would have sent already.
- * Once the kernel has refused bytes (stream_blocked), trying is Go's, when it is told
- * that the socket is writable.
+ *   stream_write
+ *     piece_from_object       the bytes, without a copy where possible
+ *     choose_send_path        now or in the turn?
+ *       stream_try_send       now: C sends (stream_io.c)
+ *     stream_append           the rest goes to the queue (stream_io.c)
+ *     stream_after_write      flushes an urgent queue; pause_writing()
+ *   stream_handle_wrote       a WROTE completion: resume_writing(), end of a closing stream
  */
 #include "streams/stream.h"
 
@@ -65,8 +63,8 @@ flush_or_end(gl_stream *s)
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (stream_queued(s) > s->high_mark && !stream_blocked(s) && !is_ending(s) &&
-        flush_or_end(s) < 0)
+    if (stream_queued(s) > s->high_mark && !is_ending(s) &&
+        choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH && flush_or_end(s) < 0)
         return NULL;
     return gl_none_or_null(stream_maybe_pause(s));
 }
@@ -77,26 +75,24 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_resume(s));
 }
 
-/* Something was appended: try it now where that is due, unless the kernel has just refused it, and
- * pause the protocol if too much is left. */
+/* Sends the appended bytes by the path that choose_send_path() gives for the occasion, and pauses the
+ * protocol if the queue is still above the high-water mark. */
 static int
-stream_after_write(gl_stream *s, bool tried)
+stream_after_write(gl_stream *s, enum send_occasion occasion)
 {
     gl_loop *loop = s->loop;
     if (!s->registered && gl_transport_update_interest(&s->base) < 0)
         return -1;
-    Py_ssize_t queued = stream_queued(s);
-    /* What Go does not know the monitor can't send. */
-    bool seen = (!s->registered || s->exposed || queued > s->high_mark ||
-                 queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX)) &&
-                !stream_blocked(s) && !s->protocol_paused;
-    if (queued > 0 && (loop->thread_id == 0 || seen)) {
+    enum send_path path = choose_send_path(s, occasion, 0);
+    if (path == SEND_BY_FLUSH) {
         if (flush_or_end(s) < 0)
             return -1;
-    } else if (!tried && !stream_blocked(s)) {
+    } else if (path == SEND_IN_TURN) {
         gl_put_off(loop);
     }
-    return queued > s->high_mark && !is_ending(s) ? stream_maybe_pause(s) : 0;
+    if (stream_queued(s) > s->high_mark && !is_ending(s))
+        return stream_maybe_pause(s);
+    return 0;
 }
 
 /* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
@@ -144,7 +140,7 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (!is_ending(s) && stream_queued(s) > 0 && !stream_blocked(s) && flush_or_end(s) < 0)
+    if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH && flush_or_end(s) < 0)
         return NULL;
     return PyLong_FromSsize_t(is_ending(s) ? 0 : stream_queued(s));
 }
@@ -194,28 +190,6 @@ stream_count_late_write(gl_stream *s)
                : gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING);
 }
 
-/* Whether a piece leaves within write(): a large one, one of an exposed socket; and where few streams
- * are ready the first of a turn, for its peer works while Python goes on.  Unless the stream wrote
- * again in the turn in which it wrote last: it may do so now, and its pieces leave together.  Then
- * gl_put_off() has others wait as well: none overtakes what was written before it. */
-static inline bool
-stream_may_send_now(gl_stream *s, Py_ssize_t size)
-{
-    gl_loop *loop = s->loop;
-    if (s->exposed || size > s->high_mark || size > DEFER_MAX)
-        return true;
-    if (loop == NULL || s->kind)
-        return false;
-    bool first = s->last_write_turn != (uint32_t)loop->turns,
-         leaves = first && s->single_write_last_turn;
-    s->single_write_last_turn = first;
-    s->last_write_turn = (uint32_t)loop->turns;
-    if (loop->eager_sends_left == 0 || stream_queued(s) > 0 || !leaves)
-        return false;
-    loop->eager_sends_left--;
-    return true;
-}
-
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -255,12 +229,19 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    rc = stream_may_send_now(s, c.len) ? stream_try_send(s, &c)
-                                       : 0; /* lint: allow check-commit: an error ends the stream */
-    if (rc >= 0 && c.len > 0 && !is_ending(s))
-        return gl_none_or_null(stream_append(s, &c, 1) < 0 ? -1 : stream_after_write(s, rc > 0));
-    Py_DECREF(c.owner);
-    return gl_none_or_null(rc < 0 ? -1 : 0);
+    enum send_occasion occasion = AFTER_APPEND;
+    if (choose_send_path(s, ON_WRITE, c.len) == SEND_EAGERLY) {
+        rc = stream_try_send(s, &c); /* lint: allow check-commit: an error ends the stream */
+        if (rc > 0)
+            occasion = AFTER_TRY;
+    }
+    if (rc < 0 || c.len == 0 || is_ending(s)) {
+        Py_DECREF(c.owner);
+        return gl_none_or_null(rc < 0 ? -1 : 0);
+    }
+    if (stream_append(s, &c, 1) < 0)
+        return NULL;
+    return gl_none_or_null(stream_after_write(s, occasion));
 }
 
 #if GL_STREAM_HAS_WRITELINES
@@ -412,7 +393,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
                        gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
                    ? Py_NewRef(Py_None)
                    : NULL;
-    if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, false) < 0)
+    if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, AFTER_APPEND) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -436,7 +417,9 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     }
     s->shutdown_when_sent = true;
     int rc = gl_transport_update_interest(&s->base);
-    return gl_none_or_null(rc == 0 && s->loop->thread_id == 0 ? flush_or_end(s) : rc);
+    if (rc == 0 && choose_send_path(s, ON_WRITE_EOF, 0) == SEND_BY_FLUSH)
+        rc = flush_or_end(s);
+    return gl_none_or_null(rc);
 }
 
 GL_PRIVATE PyObject *

@@ -1,0 +1,155 @@
+/*
+ * stream_failed_send.c: the last bytes of a connection whose send has failed.
+ *
+ * A peer that rejects an upload sends its answer and closes the connection with unread bytes: the
+ * next send fails, and the answer is still in the kernel.  asyncio's selector loop reads before it
+ * writes when one poll reports both.  Here a send may fail in the flush before the poll, in the
+ * monitor, or within write().  So the bytes in the kernel are received after the failure, and the
+ * error is reported after them.  EOF is not reported: the error is the end.
+ *
+ *   stream_handle_write_error      a send of Go failed (WRITE_ERROR)
+ *     stream_drain_input
+ *       stream_drain_once
+ *     stream_fail_unsent           connection_lost(exc)
+ *
+ *   stream_fail_send               a send within a call of the program failed (stream_io.c)
+ *     stream_schedule_input_drain  (transport_ops)
+ *       stream_drain_input_method  in a later iteration: _drain_input(exc)
+ */
+#include "streams/stream.h"
+
+/* Limit of the receives: a peer that has shut down only its reading side may go on sending. */
+#define DRAIN_RECEIVES_MAX 64
+
+/* Receives once and delivers the bytes.  Returns 1 if there were any, else 0, or -1. */
+static int
+stream_drain_once(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    uint8_t *scratch = gl_scratch_acquire(loop);
+    if (scratch == NULL)
+        return -1;
+    int err;
+    ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
+    int rc = 0;
+    if (n > 0)
+        rc = stream_deliver_bytes(s, (const char *)scratch, n, NULL);
+    gl_scratch_release(loop, scratch);
+    if (rc < 0)
+        return -1;
+    return n > 0;
+}
+
+/* Delivers the paused data and the bytes that the kernel still has, until the protocol pauses or
+ * closes.  Returns the number of receives that returned bytes, or -1. */
+static int
+stream_drain_input(gl_stream *s)
+{
+    int rc = gl_transport_deliver_paused_data(&s->base);
+    int received = 0;
+    bool more = rc == 0;
+    while (more && received < DRAIN_RECEIVES_MAX && !s->paused && !discards_received(s) &&
+           s->protocol != NULL && !gl_loop_is_foreign(s->loop)) {
+        rc = stream_drain_once(s);
+        more = rc > 0;
+        if (more)
+            received++;
+    }
+    return rc < 0 ? -1 : received;
+}
+
+/* Returns true if this turn's completions still contain bytes that Go has received for the stream. */
+static bool
+stream_has_data_completion(const gl_stream *s)
+{
+    const gl_shared *sh = s->loop->shared;
+    if (!s->registered || sh == NULL)
+        return false;
+    for (uint32_t i = s->loop->cmp_pos; i < sh->cmp_len; i++) {
+        const gl_completion *c = &sh->cmp[i];
+        if (c->kind == GL_CMP_DATA && c->id == s->id && c->gen == s->gen)
+            return true;
+    }
+    return false;
+}
+
+GL_PRIVATE int
+stream_schedule_input_drain(gl_transport *t, PyObject *exc)
+{
+    gl_stream *s = (gl_stream *)t;
+    if (stream_has_data_completion(s)) {
+        stream_discard_queue(s);
+        if (stream_submit(s) < 0)
+            return -1;
+    } else {
+        /* Discards the queue and the registration, and keeps the paused data. */
+        gl_transport_unregister(t);
+    }
+    return gl_transport_call_soon(t, G.s__drain_input, exc);
+}
+
+/* _drain_input(exc): delivers the received bytes, and calls connection_lost(exc) after them. */
+GL_PRIVATE PyObject *
+stream_drain_input_method(gl_stream *s, PyObject *exc)
+{
+    if (is_lost(s))
+        Py_RETURN_NONE;
+    bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
+    if (waits)
+        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__drain_input, exc));
+    int received = s->drains_input ? stream_drain_input(s) : 0;
+    s->drains_input = false;
+    PyObject *raised = received < 0 ? gl_take_exception() : NULL;
+    int rc = 0;
+    if (!is_lost(s) && received == 0) {
+        rc = gl_transport_connection_lost(&s->base, exc);
+    } else if (!is_lost(s)) {
+        /* connection_lost runs in the next iteration, after a task that the last bytes have woken. */
+        gl_transport_discard_paused_data(&s->base);
+        gl_transport_unregister(&s->base);
+        rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
+    }
+    if (raised != NULL) {
+        if (rc < 0)
+            PyErr_WriteUnraisable((PyObject *)s);
+        gl_restore_exception(raised);
+        rc = -1;
+    }
+    return gl_none_or_null(rc);
+}
+
+/* Closes the transport with the error of a send in Go. */
+static int
+stream_fail_unsent(gl_stream *s, int err)
+{
+    stream_discard_queue(s); /* Go does not send it any more */
+    s->late_writes++;        /* asyncio's pipes count the failed write too */
+    PyObject *exc = gl_oserror(err);
+    if (exc == NULL)
+        return -1;
+    int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
+    if (rc == 0)
+        rc = stream_resolve_empty_waiter(s, exc);
+    Py_DECREF(exc);
+    return rc;
+}
+
+/* Handles a WRITE_ERROR completion: delivers the bytes that the kernel has received, and reports the
+ * error after them.  If the protocol pauses reading, the remaining bytes are dropped, as in
+ * asyncio. */
+GL_PRIVATE int
+stream_handle_write_error(gl_stream *s, int err)
+{
+    if (is_ending(s))
+        return 0;
+    PyObject *raised = NULL;
+    if (stream_can_drain_input(s) && stream_drain_input(s) < 0)
+        raised = gl_take_exception();
+    int rc = is_ending(s) ? 0 : stream_fail_unsent(s, err);
+    if (raised == NULL)
+        return rc;
+    if (rc < 0)
+        PyErr_WriteUnraisable((PyObject *)s);
+    gl_restore_exception(raised);
+    return -1;
+}

@@ -1,0 +1,175 @@
+/*
+ * stream_paths.c: the choice of the path by which a stream's bytes leave and arrive.
+ *
+ * All paths of C are in the two tables below; the other files only execute the choice.  Go chooses
+ * among its own paths in netloop/stream_paths.go.
+ */
+#include "streams/stream.h"
+
+/* ---- sending ------------------------------------------------------------------------- */
+
+/* Returns true if the few-ready rule permits an eager send: few streams are ready in this turn, so
+ * the peer can work on the answer while Python goes on.  It covers the first write of a stream in a
+ * turn, while eager sends of the turn are left, if nothing is queued.  A stream that wrote more than
+ * once in the turn of its previous write is excluded, because it may do so again, and then its pieces
+ * leave in one call. */
+static inline bool
+use_eager_send(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    bool first = s->last_write_turn != (uint32_t)loop->turns;
+    bool expects_single_write = first && s->single_write_last_turn;
+    s->single_write_last_turn = first;
+    s->last_write_turn = (uint32_t)loop->turns;
+    if (loop->eager_sends_left == 0 || stream_queued(s) > 0 || !expects_single_write)
+        return false;
+    loop->eager_sends_left--;
+    return true;
+}
+
+/* Returns true if a queue may not wait for the next turn.  The monitor can't send the queue of a
+ * stream that Go does not know. */
+static inline bool
+queue_is_urgent(const gl_stream *s)
+{
+    Py_ssize_t queued = stream_queued(s);
+    return !s->registered || s->exposed || queued > s->high_mark ||
+           queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
+}
+
+static inline enum send_path
+choose_path_of_queue(const gl_stream *s, bool tried)
+{
+    bool blocked = stream_blocked(s);
+    if (stream_queued(s) > 0 &&
+        (s->loop->thread_id == 0 || (!blocked && !s->protocol_paused && queue_is_urgent(s))))
+        return SEND_BY_FLUSH;
+    return tried || blocked ? SEND_WHEN_WRITABLE : SEND_IN_TURN;
+}
+
+/* Chooses the path of a write or of the queue.  The first row that applies is used:
+ *
+ *   path                occasion         condition                         the reason
+ *   SEND_EAGERLY        ON_WRITE         the socket is exposed             user code may send or shut
+ *   (by C, in write();                                                     down next
+ *   the remainder goes                   the write exceeds the high-water  only bytes that the kernel
+ *   to the queue)                        mark                              refuses count for
+ *                                                                          pause_writing()
+ *                                        it exceeds DEFER_MAX              asyncio would have sent it;
+ *                                                                          saves a call of Go
+ *                                        use_eager_send(): few streams     the peer works meanwhile
+ *                                        are ready; not for pipes
+ *   SEND_BY_FLUSH       AFTER_APPEND,    the loop does not run             no turn will come
+ *   (by Go, now:        AFTER_TRY        not blocked, the protocol is not  as for SEND_EAGERLY; a
+ *   stream_flush_now)                    paused, and queue_is_urgent()     busy reader of a pipe may
+ *                                                                          still be awake
+ *                       ON_REQUEST       bytes are queued, not blocked     get_write_buffer_size(),
+ *                                                                          abort(), a fork, use of the
+ *                                                                          socket object: asyncio would
+ *                                                                          have sent already
+ *                       ON_WRITE_EOF     the loop does not run             no turn will come
+ *                       ON_CLOSE         bytes are queued, and the loop    as above, even if the kernel
+ *                                        is open                           refused bytes before
+ *   SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
+ *                                        (AFTER_TRY, or blocked)           poller reports room
+ *   SEND_IN_TURN        all              otherwise                         all writes of a stream in an
+ *                                                                          iteration leave in one call
+ *
+ * SEND_EAGERLY needs an empty queue and a registered socket without other requests to Go, which
+ * stream_try_send() checks under the shared lock.  If they are missing, the write is queued, and
+ * the path is chosen again for AFTER_APPEND.
+ *
+ * A path that does not wait for the turn first sends the writes of other streams that wait, and
+ * SEND_IN_TURN ends the eager sends of the turn, so that no write overtakes an earlier one
+ * (threads/submissions.c). */
+GL_PRIVATE_INLINE enum send_path
+choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
+{
+    switch (occasion) {
+    case ON_WRITE:
+        if (s->exposed || size > s->high_mark || size > DEFER_MAX)
+            return SEND_EAGERLY;
+        if (s->loop != NULL && s->kind == KIND_SOCKET && use_eager_send(s))
+            return SEND_EAGERLY;
+        return SEND_IN_TURN;
+    case AFTER_APPEND:
+    case AFTER_TRY:
+        return choose_path_of_queue(s, occasion == AFTER_TRY);
+    case ON_REQUEST:
+        if (stream_blocked(s))
+            return SEND_WHEN_WRITABLE;
+        return stream_queued(s) > 0 ? SEND_BY_FLUSH : SEND_IN_TURN;
+    case ON_WRITE_EOF:
+        return s->loop->thread_id == 0 ? SEND_BY_FLUSH : SEND_IN_TURN;
+    case ON_CLOSE:
+        return stream_queued(s) > 0 && !s->loop->closed ? SEND_BY_FLUSH : SEND_IN_TURN;
+    }
+    Py_UNREACHABLE();
+}
+
+/* ---- receiving ----------------------------------------------------------------------- */
+
+static inline bool
+has_paused_input(const gl_stream *s)
+{
+    return s->paused || s->paused_data != NULL || s->paused_end;
+}
+
+/* Chooses the path of received bytes from a DATA or READY completion.  The first row that applies is
+ * used:
+ *
+ *   path                          completion  condition                    the reason
+ *   RECEIVE_NOTHING               READY       the stream is closing, is    the poller reports it again.
+ *                                             paused, has paused data, or  After a failed send Go
+ *                                             a send has failed            reports that next, and then
+ *                                                                          all bytes are received
+ *                                                                          (stream_failed_send.c)
+ *                                 DATA        received bytes are dropped   as in asyncio
+ *                                             after close()
+ *   RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy
+ *                                             of C
+ *   RECEIVE_INTO_BYTES            READY       the last receive was of at   without a copy: a bytes
+ *                                             least LARGE_RECEIVE_MIN      object, cut to its length
+ *   RECEIVE_INTO_SCRATCH          READY       otherwise: few streams are   the bytes are in the cache,
+ *                                             ready                        and the peer works while
+ *                                                                          others are served
+ *   RECEIVE_LATER                 DATA        the stream is paused or has  order; the bytes become
+ *                                             paused data                  paused data
+ *   RECEIVE_FROM_LENT_BUFFER      DATA        Go used a large buffer, and  without a copy; large
+ *                                             the protocol gets bytes      receives of pipes
+ *   RECEIVE_FROM_ARENA            DATA        otherwise: many streams are  one batch of receives for
+ *                                             ready, or a pipe             all; C copies
+ *
+ * With receive_requests() C tells Go in advance which completion it wants. */
+GL_PRIVATE_INLINE enum receive_path
+choose_receive_path(const gl_stream *s, const gl_completion *c)
+{
+    if (s->protocol == NULL)
+        return RECEIVE_NOTHING;
+    if (c->kind == GL_CMP_READY) {
+        if (is_closing(s) || has_paused_input(s) ||
+            __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & GL_STATE_DEAD)
+            return RECEIVE_NOTHING;
+        if (s->buffered && s->native_receive == NULL)
+            return RECEIVE_INTO_PROTOCOL_BUFFER;
+        return s->receives_large ? RECEIVE_INTO_BYTES : RECEIVE_INTO_SCRATCH;
+    }
+    if (discards_received(s))
+        return RECEIVE_NOTHING;
+    if (has_paused_input(s))
+        return RECEIVE_LATER;
+    return c->res > 0 && !s->buffered ? RECEIVE_FROM_LENT_BUFFER : RECEIVE_FROM_ARENA;
+}
+
+/* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that receives
+ * much at once, and for any socket in turns in which few streams are ready. */
+GL_NO_PYTHON GL_PRIVATE_INLINE uint32_t
+receive_requests(const gl_stream *s)
+{
+    uint32_t requests = 0;
+    if (s->receives_large)
+        requests |= GL_WANT_DIRECT;
+    if (s->kind == KIND_SOCKET)
+        requests |= GL_WANT_FEW;
+    return requests;
+}
