@@ -273,7 +273,7 @@ REPLACED = """
 def test_what_replaces_the_transport_class_must_be_one(put: str) -> None:
     """It would be used as a stream's structure: a TypeError instead, and the client is closed."""
     printed = isolated(REPLACED, put)
-    assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport was replaced by ")
+    assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport must be ")
     assert "must be a subclass of goloop._core.StreamTransport" in printed
 
 

@@ -1,13 +1,13 @@
 /*
- * stream.c: construction of stream transports, and what of their registration, closing
- * and loss is not every transport's (transport.c).
+ * stream.c: construction, registration, closing and loss of stream transports, as far as they
+ * differ from other transports (transport.c).
  */
 #include "streams/stream.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 
-/* server._attach() or server._detach(), which take the transport since 3.13. */
+/* Calls server._attach() or server._detach(), which take the transport since 3.13. */
 static int
 stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
 {
@@ -20,7 +20,9 @@ stream_detach_server(gl_stream *s)
 {
     PyObject *server = s->server;
     s->server = NULL;
-    int rc = server && server != Py_None ? stream_call_server(s, server, G.s__detach) : 0;
+    int rc = 0;
+    if (server != NULL && server != Py_None)
+        rc = stream_call_server(s, server, G.s__detach);
     Py_XDECREF(server);
     return rc;
 }
@@ -44,20 +46,20 @@ static int
 stream_update_interest(gl_transport *t)
 {
     if (!t->registered)
-        return 0; /* _start tells everything */
+        return 0; /* _start registers with the interest of that moment */
     return gl_loop_check_usable(t->loop) < 0 ? -1 : stream_submit((gl_stream *)t);
 }
 
 /* ---- construction ---------------------------------------------------------------- */
 
-/* What there is to know of a protocol's way to take bytes. */
+/* How a protocol receives bytes. */
 typedef struct {
     bool buffered;
     gl_receive *native_receive;
 } protocol_kind;
 
-/* A class that inherits from neither of asyncio's is asked for its methods: seldom, and so
- * in Python. */
+/* Returns 1 if the protocol has the methods of a BufferedProtocol.  For a class without a base of
+ * asyncio Python checks the methods, which is rare. */
 static int
 protocol_is_buffered(PyObject *protocol)
 {
@@ -80,10 +82,9 @@ protocol_kind_of(PyObject *protocol, protocol_kind *kind)
     if (buffered < 0)
         return -1;
     kind->buffered = buffered;
-    kind->native_receive =
-        buffered && G.native_protocol != NULL && PyObject_TypeCheck(protocol, G.native_protocol)
-            ? G.native_receive
-            : NULL;
+    kind->native_receive = NULL;
+    if (buffered && G.native_protocol != NULL && PyObject_TypeCheck(protocol, G.native_protocol))
+        kind->native_receive = G.native_receive;
     return 0;
 }
 
@@ -99,21 +100,22 @@ stream_protocol_changed(gl_transport *t, PyObject *protocol)
 {
     gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
-    /* Pipes give data to any protocol by data_received, as asyncio's. */
+    /* Pipes call data_received of any protocol, as in asyncio. */
     if (!s->kind && protocol_kind_of(protocol, &kind) < 0)
         return -1;
     stream_set_protocol_kind(s, kind);
     return 0;
 }
 
-/* Behind gl_transport_attach_fd. */
+/* Attaches the server and schedules connection_made, after gl_transport_attach_fd(). */
 static int
 stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
 {
     int rc = 0;
     if (server != Py_None) {
         s->server = Py_NewRef(server);
-        if ((rc = stream_call_server(s, server, G.s__attach)) < 0)
+        rc = stream_call_server(s, server, G.s__attach);
+        if (rc < 0)
             Py_CLEAR(s->server);
     }
     if (rc == 0 && gl_transport_schedule_connection_made(&s->base, waiter) == 0)
@@ -133,12 +135,13 @@ is_ipv4(const uint8_t *name)
     return family == AF_INET;
 }
 
-/* How much of a name is kept. */
+/* Returns the number of bytes of a name that are stored. */
 static uint32_t
 name_length(const uint8_t *name, uint32_t len)
 {
-    return len == sizeof(struct sockaddr_in) && is_ipv4(name) ? SHORT_NAME
-                                                              : Py_MIN(len, GL_SOCKADDR_MAX);
+    if (len == sizeof(struct sockaddr_in) && is_ipv4(name))
+        return SHORT_NAME;
+    return Py_MIN(len, GL_SOCKADDR_MAX);
 }
 
 static bool
@@ -147,6 +150,7 @@ has_short_names(const gl_stream *s)
     return s->peer_len <= SHORT_NAME && s->local_len <= SHORT_NAME;
 }
 
+/* Stores the raw names of an accepted connection. */
 static int
 stream_store_names(gl_stream *s, const gl_endpoints *ends)
 {
@@ -154,7 +158,8 @@ stream_store_names(gl_stream *s, const gl_endpoints *ends)
     uint32_t local = name_length(ends->local, ends->local_len);
     uint8_t *raw = s->short_raw;
     if (peer > SHORT_NAME || local > SHORT_NAME) {
-        if ((raw = PyMem_Malloc(peer + local)) == NULL) {
+        raw = PyMem_Malloc(peer + local);
+        if (raw == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -184,11 +189,10 @@ gl_stream_class(PyObject *cls)
 {
     if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, G.stream_type))
         return true;
-    PyErr_Format(
-        PyExc_TypeError,
-        "goloop._internal.net.streams.StreamTransport was replaced by %R; what stands there must "
-        "be a subclass of goloop._core.StreamTransport",
-        cls);
+    PyErr_Format(PyExc_TypeError,
+                 "goloop._internal.net.streams.StreamTransport must be a subclass of "
+                 "goloop._core.StreamTransport, got %R",
+                 cls);
     return false;
 }
 
@@ -211,7 +215,7 @@ GL_PRIVATE PyObject *
 gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints *ends,
                    PyObject *protocol, PyObject *server, PyObject *context)
 {
-    /* Not type->tp_new: a subclass's __new__ may return anything. */
+    /* Not type->tp_new: a subclass's __new__ may return any object. */
     gl_stream *s = (gl_stream *)stream_new(type, NULL, NULL);
     if (s == NULL) {
         gl_call_close(fd);
@@ -225,7 +229,7 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints
     int rc = stream_construct_accepted(s, &a, ends, server);
     if (rc < 0) {
         PyObject *exc = gl_take_exception();
-        /* A socket object that a hook of the server asked for owns the fd. */
+        /* A hook of the server may have made a socket object, which then owns the fd. */
         if (a.lease.number >= 0)
             (void)gl_lease_close(&a.lease);
         else if (s->lease.owner == NULL)
@@ -246,8 +250,8 @@ stream_become_pipe(gl_stream *s, enum stream_kind kind)
     s->ops = &pipe_ops;
 }
 
-/* `sock` is the file object where it is a pipe, of which `pipe` is the writing end.  `watch_end`:
- * whether readiness to read says that the reader has gone. */
+/* StreamTransport(loop, sock, protocol, ...).  For a pipe `sock` is the file object, and `pipe` is
+ * true for the writing end.  `watch_end`: readability means that the reader has closed. */
 GL_PRIVATE int
 stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -257,7 +261,9 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     transport_arguments a = TRANSPORT_ARGUMENTS;
     PyObject *server = Py_None;
     protocol_kind kind = {.buffered = false};
-    int exposed = 0, pipe = 0, watch_end = 0;
+    int exposed = 0;
+    int pipe = 0;
+    int watch_end = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOOppp:StreamTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &a.waiter,
                                      &a.given_extra, &server, &a.given_context, &exposed, &pipe,
@@ -284,17 +290,16 @@ stream_start(gl_transport *t)
 {
     if (is_closing(t))
         return 0;
-    if ((t->registered ? gl_transport_update_interest(t) : gl_transport_register(t)) < 0)
-        return gl_transport_fatal_current(t, "Fatal error on transport");
-    return 0;
+    int rc = t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
+    return rc < 0 ? gl_transport_fatal_current(t, "Fatal error on transport") : 0;
 }
 
-/* Go may read, or look for the end; a write end also where only its queue is left.  A device
- * that cannot be polled (/dev/null) fails here alone. */
+/* Starts reading, or watching for the end; a writing end is also registered while it is closing and
+ * its queue is being sent.  A device that can't be polled (/dev/null) fails here. */
 static int
 pipe_start(gl_transport *t)
 {
-    /* A number is missing where somebody has set _pipe to None. */
+    /* The fd number is missing if user code has set _pipe to None. */
     if (t->lease.number < 0)
         return 0;
     return t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
@@ -302,8 +307,9 @@ pipe_start(gl_transport *t)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* What asyncio would have handed to the kernel when it was written goes out still; only
- * what did not fit is dropped.  Returns what ended the stream before, in asyncio. */
+/* Sends the bytes that asyncio would have handed to the kernel in write(); only the bytes that the
+ * kernel refuses are dropped.  Returns the exception of a failed send, with which asyncio would
+ * have ended the stream earlier. */
 static PyObject *
 stream_flush_before_abort(gl_transport *t)
 {
@@ -321,17 +327,16 @@ stream_close(gl_transport *t)
         return gl_transport_update_interest(t);
     if (choose_send_path(s, ON_CLOSE, 0) == SEND_BY_FLUSH && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(t, WRITE_FAILED(s));
-    if (is_ending(s)) /* it was ended meanwhile */
+    if (is_ending(s)) /* the flush failed, and ended it */
         return 0;
     if (stream_queued(s) > 0)
-        return gl_transport_update_interest(
-            t); /* stops reading; connection_lost comes with the last byte */
+        return gl_transport_update_interest(t); /* connection_lost is called after the last byte */
     if (s->protocol_paused && !s->loop->closed) {
-        /* A flush emptied the queue of a paused protocol and scheduled resume_writing,
-         * which may write once more (TLS its close_notify); only then is this the end. */
-        return gl_transport_update_interest(t) < 0
-                   ? -1
-                   : gl_transport_call_soon(t, G.s__close_if_sent, NULL);
+        /* A flush has emptied the queue of a paused protocol and scheduled resume_writing, which
+         * may write again (TLS writes close_notify).  The stream ends after that. */
+        if (gl_transport_update_interest(t) < 0)
+            return -1;
+        return gl_transport_call_soon(t, G.s__close_if_sent, NULL);
     }
     return gl_transport_schedule_connection_lost(t, Py_None);
 }
@@ -339,8 +344,8 @@ stream_close(gl_transport *t)
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    /* A protocol that is still paused is resumed by the report of the last bytes, which then
-     * ends the stream. */
+    /* A protocol that is still paused is resumed by the WROTE completion of the last bytes, which
+     * then ends the stream. */
     if (is_flushing(s) && stream_queued(s) == 0 && !s->protocol_paused) {
         gl_transport_unregister(&s->base);
         if (gl_transport_connection_lost(&s->base, Py_None) < 0)
@@ -380,7 +385,7 @@ pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _ignore_end(): a writing end is not watched for the end any more. */
+/* _ignore_end(): stops watching a writing end for a closed reader. */
 GL_PRIVATE PyObject *
 pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {

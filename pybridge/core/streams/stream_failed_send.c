@@ -58,7 +58,8 @@ stream_drain_input(gl_stream *s)
     return rc < 0 ? -1 : received;
 }
 
-/* Returns true if this turn's completions still contain bytes that Go has received for the stream. */
+/* Returns true if this turn's completions still contain bytes that Go has received for the
+ * stream. */
 static bool
 stream_has_data_completion(const gl_stream *s)
 {
@@ -104,7 +105,8 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
     if (!is_lost(s) && received == 0) {
         rc = gl_transport_connection_lost(&s->base, exc);
     } else if (!is_lost(s)) {
-        /* connection_lost runs in the next iteration, after a task that the last bytes have woken. */
+        /* connection_lost runs in the next iteration, after a task that the last bytes have
+         * woken. */
         gl_transport_discard_paused_data(&s->base);
         gl_transport_unregister(&s->base);
         rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
@@ -134,8 +136,8 @@ stream_fail_unsent(gl_stream *s, int err)
     return rc;
 }
 
-/* Handles a WRITE_ERROR completion: delivers the bytes that the kernel has received, and reports the
- * error after them.  If the protocol pauses reading, the remaining bytes are dropped, as in
+/* Handles a WRITE_ERROR completion: delivers the bytes that the kernel has received, and reports
+ * the error after them.  If the protocol pauses reading, the remaining bytes are dropped, as in
  * asyncio. */
 GL_PRIVATE int
 stream_handle_write_error(gl_stream *s, int err)

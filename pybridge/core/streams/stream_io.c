@@ -1,28 +1,27 @@
 /*
  * stream_io.c: the record that a stream shares with Go (gl_stream_io in abi.h): the pieces
- * of its write queue, what it wants, and what has come of that.
+ * of its write queue, its interest, and the results.
  *
- *      released    io.head                            io.tail        io.cap
- *       | to be let   | to be sent, in order             |              |   io.iov
- *       | go of       |                                  |              |   owners
+ *      released_pieces  io.head                       io.tail        io.cap
+ *       | sent, not yet   | to be sent, in order        |              |   io.iov
+ *       | released        |                             |              |   owners
  *
- * Go reads the pieces in place, so a piece is let go of when Go has sent it, and never
- * before.  C alone moves the arrays; a connection that has nothing to send has none.
+ * Go reads the pieces in place, so the reference to a piece is dropped after Go has sent it, and
+ * never before.  Only C moves the arrays; a connection with an empty queue has none.
  *
- * The record is only written under a hold, which keeps the monitor away, and a turn of another
- * thread's (threads/shared_lock.c).  The static functions here expect it.
+ * The record is only written under the shared lock, which excludes the monitor and a turn of
+ * another thread (threads/shared_lock.c).  The caller of a static function has locked it.
  */
 #include "streams/stream.h"
 
 #include <string.h>
 #include <sys/socket.h>
 
-#define PIECES_FIRST 4u  /* room of the first arrays; an empty queue gives them back */
-#define PIECES_KEEP 256u /* the most room that an empty queue keeps otherwise */
+#define PIECES_FIRST 4u  /* capacity of the first arrays; an empty queue frees them */
+#define PIECES_KEEP 256u /* otherwise the largest capacity that an empty queue keeps */
 
 /* ---- the queue --------------------------------------------------------------- */
 
-/* Lets go of the arrays of an empty queue. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_free_queue(gl_stream *s)
 {
@@ -39,7 +38,9 @@ queue_release_sent(gl_stream *s)
     while (s->released_pieces < io->head)
         Py_DECREF(s->owners[s->released_pieces++]); /* lint: allow check-commit: exact bytes */
     if (io->head == io->tail) {
-        io->head = io->tail = s->released_pieces = 0;
+        io->head = 0;
+        io->tail = 0;
+        s->released_pieces = 0;
         if (io->cap == PIECES_FIRST || io->cap > PIECES_KEEP)
             stream_free_queue(s);
     }
@@ -63,8 +64,8 @@ stream_discard_queue(gl_stream *s)
     gl_shared_unlock(s->loop);
 }
 
-/* Room for one more piece: at the front if half is free there, so that a queue which is
- * never empty does not grow by what passes through it. */
+/* Makes room for one more piece.  The pieces are moved to the front if half of the array is free
+ * there, so that a queue that is never empty does not grow with the number of its pieces. */
 static int
 queue_make_room(gl_stream *s)
 {
@@ -72,14 +73,17 @@ queue_make_room(gl_stream *s)
     queue_release_sent(s);
     if (io->tail < io->cap)
         return 0;
-    uint32_t cap = io->head < io->cap / 2 ? io->cap * 2 : io->cap, n = io->tail - io->head;
+    uint32_t n = io->tail - io->head;
+    uint32_t cap = io->cap;
     if (cap == 0)
         cap = PIECES_FIRST;
+    else if (io->head < io->cap / 2)
+        cap *= 2;
     gl_vector *iov = io->iov;
     PyObject **owners = s->owners;
     if (cap > io->cap) {
-        if (cap > UINT32_MAX / 4 ||
-            (iov = PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners)))) == NULL) {
+        iov = cap <= UINT32_MAX / 4 ? PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners))) : NULL;
+        if (iov == NULL) {
             PyErr_NoMemory();
             return -1;
         }
@@ -94,12 +98,13 @@ queue_make_room(gl_stream *s)
     io->iov = iov;
     io->cap = cap;
     io->tail = n;
-    io->head = s->released_pieces = 0;
+    io->head = 0;
+    s->released_pieces = 0;
     s->owners = owners;
     return 0;
 }
 
-/* Takes over the reference where it succeeds. */
+/* Steals the reference if it succeeds. */
 static int
 queue_append(gl_stream *s, gl_piece piece)
 {
@@ -138,12 +143,13 @@ stream_try_send(gl_stream *s, gl_piece *c)
     int err = 0;
     bool tried = false;
     gl_send_put_off(s->loop);
-    gl_shared_lock(s->loop); /* the monitor may be sending for others */
+    gl_shared_lock(s->loop); /* the monitor may be sending for other streams */
     uint32_t others = stream_interest(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
         size_t size = (size_t)Py_MIN(c->len, GL_SEND_MOST);
         n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);
-        err = n < 0 ? errno : 0;
+        if (n < 0)
+            err = errno;
         tried = true;
         s->loop->shared->sends++;
         gl_count_sent(s->loop, n);
@@ -159,7 +165,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     return stream_fail_send(s);
 }
 
-/* ---- the way to Go -------------------------------------------------------------- */
+/* ---- submissions to Go -------------------------------------------------------------- */
 
 static inline bool
 stream_can_call_go(gl_stream *s)
@@ -171,7 +177,7 @@ stream_can_call_go(gl_stream *s)
 GL_PRIVATE bool
 stream_wants_read(gl_stream *s)
 {
-    if (s->kind == KIND_WRITE_PIPE) /* until the last byte has left */
+    if (s->kind == KIND_WRITE_PIPE) /* until the last byte is sent */
         return s->watch_end && (s->phase == GL_OPEN || is_flushing(s)) && !s->read_end;
     return s->phase == GL_OPEN && !s->paused && !s->read_end && s->paused_data == NULL &&
            !s->paused_end;
@@ -180,14 +186,19 @@ stream_wants_read(gl_stream *s)
 GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_interest(gl_stream *s)
 {
-    return (stream_wants_read(s) ? GL_WANT_READ : 0) |
-           (s->shutdown_when_sent && !s->in_writelines ? GL_WANT_SHUT : 0) | receive_requests(s) |
-           (s->protocol_paused || is_closing(s) || s->empty_waiter ? GL_WANT_REPORT : 0);
+    uint32_t interest = receive_requests(s);
+    if (stream_wants_read(s))
+        interest |= GL_WANT_READ;
+    if (s->shutdown_when_sent && !s->in_writelines)
+        interest |= GL_WANT_SHUT;
+    if (s->protocol_paused || is_closing(s) || s->empty_waiter)
+        interest |= GL_WANT_REPORT;
+    return interest;
 }
 
-/* Asks the reactor to look at the record, if that is of use. */
+/* Submits the record for the next turn if the interest, the lease or the queue has changed. */
 static int
-submit(gl_stream *s)
+submit_if_changed(gl_stream *s)
 {
     gl_stream_io *io = &s->io;
     uint32_t want = stream_interest(s);
@@ -207,7 +218,7 @@ GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
     gl_shared_lock(s->loop);
-    int rc = submit(s);
+    int rc = submit_if_changed(s);
     gl_shared_unlock(s->loop);
     return rc;
 }
@@ -218,11 +229,16 @@ stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
     int rc = 0;
     gl_shared_lock(s->loop);
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (rc < 0 || pieces[i].len == 0 || (rc = queue_append(s, pieces[i])) < 0)
+        bool appended = false;
+        if (rc == 0 && pieces[i].len > 0) {
+            rc = queue_append(s, pieces[i]);
+            appended = rc == 0;
+        }
+        if (!appended)
             Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
     }
     if (rc == 0 && s->registered)
-        rc = submit(s);
+        rc = submit_if_changed(s);
     gl_shared_unlock(s->loop);
     return rc;
 }
@@ -235,12 +251,12 @@ stream_flush_now(gl_stream *s)
     gl_loop *loop = s->loop;
     if ((s->registered ? stream_submit(s) : gl_transport_register(&s->base)) < 0)
         return -1;
-    /* What stream_open() has taken from a watch of the number may have run Python. */
+    /* The registration may have detached a watch of the same fd, which may have run Python. */
     if (!stream_can_call_go(s) || !s->registered)
         return 0;
     int32_t rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0) {
-        s->late_writes++; /* asyncio's pipes count the failed one too */
+        s->late_writes++; /* asyncio's pipes count the failed write too */
         return gl_set_oserror(-rc);
     }
     stream_release_sent(s);

@@ -10,9 +10,9 @@
 
 /* Returns true if the few-ready rule permits an eager send: few streams are ready in this turn, so
  * the peer can work on the answer while Python goes on.  It covers the first write of a stream in a
- * turn, while eager sends of the turn are left, if nothing is queued.  A stream that wrote more than
- * once in the turn of its previous write is excluded, because it may do so again, and then its pieces
- * leave in one call. */
+ * turn, while eager sends of the turn are left, if nothing is queued.  A stream that wrote more
+ * than once in the turn of its previous write is excluded, because it may do so again, and then its
+ * pieces leave in one call. */
 static inline bool
 use_eager_send(gl_stream *s)
 {
@@ -49,31 +49,31 @@ choose_path_of_queue(const gl_stream *s, bool tried)
 
 /* Chooses the path of a write or of the queue.  The first row that applies is used:
  *
- *   path                occasion         condition                         the reason
- *   SEND_EAGERLY        ON_WRITE         the socket is exposed             user code may send or shut
- *   (by C, in write();                                                     down next
- *   the remainder goes                   the write exceeds the high-water  only bytes that the kernel
- *   to the queue)                        mark                              refuses count for
- *                                                                          pause_writing()
- *                                        it exceeds DEFER_MAX              asyncio would have sent it;
- *                                                                          saves a call of Go
- *                                        use_eager_send(): few streams     the peer works meanwhile
- *                                        are ready; not for pipes
- *   SEND_BY_FLUSH       AFTER_APPEND,    the loop does not run             no turn will come
- *   (by Go, now:        AFTER_TRY        not blocked, the protocol is not  as for SEND_EAGERLY; a
- *   stream_flush_now)                    paused, and queue_is_urgent()     busy reader of a pipe may
- *                                                                          still be awake
- *                       ON_REQUEST       bytes are queued, not blocked     get_write_buffer_size(),
- *                                                                          abort(), a fork, use of the
- *                                                                          socket object: asyncio would
- *                                                                          have sent already
- *                       ON_WRITE_EOF     the loop does not run             no turn will come
- *                       ON_CLOSE         bytes are queued, and the loop    as above, even if the kernel
- *                                        is open                           refused bytes before
- *   SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
- *                                        (AFTER_TRY, or blocked)           poller reports room
- *   SEND_IN_TURN        all              otherwise                         all writes of a stream in an
- *                                                                          iteration leave in one call
+ * path                occasion         condition                         the reason
+ * SEND_EAGERLY        ON_WRITE         the socket is exposed             user code may send or
+ * (by C, in write();                                                     shut down next
+ * a remainder goes                     the write exceeds the high-water  only bytes that the
+ * to the queue)                        mark                              kernel refuses count for
+ *                                                                        pause_writing()
+ *                                      it exceeds DEFER_MAX              asyncio would have sent
+ *                                                                        it; saves a call of Go
+ *                                      use_eager_send(): few streams     the peer works meanwhile
+ *                                      are ready; not for pipes
+ * SEND_BY_FLUSH       AFTER_APPEND,    the loop does not run             no turn will come
+ * (by Go, now:        AFTER_TRY        not blocked, the protocol is not  as for SEND_EAGERLY; a
+ * stream_flush_now)                    paused, and queue_is_urgent()     busy reader of a pipe may
+ *                                                                        still be awake
+ *                     ON_REQUEST       bytes are queued, not blocked     get_write_buffer_size(),
+ *                                                                        abort(), fork, use of the
+ *                                                                        socket: asyncio would have
+ *                                                                        sent already
+ *                     ON_WRITE_EOF     the loop does not run             no turn will come
+ *                     ON_CLOSE         bytes are queued, and the loop    as above; also if the
+ *                                      is open                           kernel refused bytes before
+ * SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
+ *                                      (AFTER_TRY, or blocked)           poller reports room
+ * SEND_IN_TURN        all              otherwise                         all writes of an iteration
+ *                                                                        leave in one call
  *
  * SEND_EAGERLY needs an empty queue and a registered socket without other requests to Go, which
  * stream_try_send() checks under the shared lock.  If they are missing, the write is queued, and
@@ -115,30 +115,30 @@ has_paused_input(const gl_stream *s)
     return s->paused || s->paused_data != NULL || s->paused_end;
 }
 
-/* Chooses the path of received bytes from a DATA or READY completion.  The first row that applies is
- * used:
+/* Chooses the path of the received bytes of a DATA or READY completion.  The first row that applies
+ * is used:
  *
- *   path                          completion  condition                    the reason
- *   RECEIVE_NOTHING               READY       the stream is closing, is    the poller reports it again.
- *                                             paused, has paused data, or  After a failed send Go
- *                                             a send has failed            reports that next, and then
- *                                                                          all bytes are received
- *                                                                          (stream_failed_send.c)
- *                                 DATA        received bytes are dropped   as in asyncio
- *                                             after close()
- *   RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy
- *                                             of C
- *   RECEIVE_INTO_BYTES            READY       the last receive was of at   without a copy: a bytes
- *                                             least LARGE_RECEIVE_MIN      object, cut to its length
- *   RECEIVE_INTO_SCRATCH          READY       otherwise: few streams are   the bytes are in the cache,
- *                                             ready                        and the peer works while
- *                                                                          others are served
- *   RECEIVE_LATER                 DATA        the stream is paused or has  order; the bytes become
- *                                             paused data                  paused data
- *   RECEIVE_FROM_LENT_BUFFER      DATA        Go used a large buffer, and  without a copy; large
- *                                             the protocol gets bytes      receives of pipes
- *   RECEIVE_FROM_ARENA            DATA        otherwise: many streams are  one batch of receives for
- *                                             ready, or a pipe             all; C copies
+ * path                          completion  condition                    the reason
+ * RECEIVE_NOTHING               READY       the stream is closing, is    the poller repeats it.
+ *                                           paused, has paused data, or  After a failed send Go
+ *                                           a send has failed            reports that next; then
+ *                                                                        all bytes are received
+ *                                                                        (stream_failed_send.c)
+ *                               DATA        received bytes are dropped   as in asyncio
+ *                                           after close()
+ * RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy
+ *                                           of C
+ * RECEIVE_INTO_BYTES            READY       the last receive was of at   without a copy: a bytes
+ *                                           least LARGE_RECEIVE_MIN      object, cut to its length
+ * RECEIVE_INTO_SCRATCH          READY       otherwise: few streams are   the bytes are in cache,
+ *                                           ready                        and the peer works while
+ *                                                                        others are served
+ * RECEIVE_LATER                 DATA        the stream is paused or has  order; the bytes become
+ *                                           paused data                  paused data
+ * RECEIVE_FROM_LENT_BUFFER      DATA        Go used a large buffer, and  without a copy; large
+ *                                           the protocol gets bytes      receives of pipes
+ * RECEIVE_FROM_ARENA            DATA        otherwise: many streams are  one batch of receives for
+ *                                           ready, or a pipe             all; C copies
  *
  * With receive_requests() C tells Go in advance which completion it wants. */
 GL_PRIVATE_INLINE enum receive_path
@@ -161,8 +161,8 @@ choose_receive_path(const gl_stream *s, const gl_completion *c)
     return c->res > 0 && !s->buffered ? RECEIVE_FROM_LENT_BUFFER : RECEIVE_FROM_ARENA;
 }
 
-/* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that receives
- * much at once, and for any socket in turns in which few streams are ready. */
+/* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that
+ * receives much at once, and for any socket in turns in which few streams are ready. */
 GL_NO_PYTHON GL_PRIVATE_INLINE uint32_t
 receive_requests(const gl_stream *s)
 {

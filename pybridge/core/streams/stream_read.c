@@ -1,29 +1,40 @@
 /*
  * stream_read.c: received bytes on their way to the protocol.
  *
- * Go receives for all connections before the first protocol is called, so the
- * state is looked at again before each call of Python: an earlier callback of the
- * same turn may have closed this transport, paused it, or given it another
- * protocol.  What was received for a closing transport is dropped, as asyncio
- * drops what it does not read any more.  What was received for a paused one is
- * held, in order:
+ * choose_receive_path() in stream_paths.c has the table of the paths.
  *
- *      held[0] held[1] ...  paused_end (EOF or an error)
+ *   stream_handle_readable                 READY: C receives
+ *     stream_receive_into_protocol_buffer
+ *     stream_receive_into_bytes
+ *     stream_receive_into_scratch
+ *       stream_deliver_bytes               data_received() or get_buffer() and buffer_updated()
+ *   stream_handle_data                     DATA: Go has received
+ *     stream_deliver_bytes
+ *   stream_handle_read_end                 EOF, READ_ERROR
+ *     stream_deliver_end
  *
- * and delivered by _deliver_paused_data, which resume_reading schedules.  While anything
- * is held the reactor is not told to read on, so nothing newer can overtake it but
- * what the same turn brought, and that is appended.
+ * Go receives for all connections before the first protocol is called, so the state is checked
+ * again before each call of Python: an earlier callback of the same turn may have closed or paused
+ * this transport, or set another protocol.  Bytes for a closing transport are dropped, because
+ * asyncio no longer reads then.  Bytes for a paused one become paused data, in order:
+ *
+ *      paused_data[0] paused_data[1] ...  paused_end (EOF or an error)
+ *
+ * _deliver_paused_data, which resume_reading schedules, delivers them.  While there is paused data
+ * the stream is not registered for reading, so only completions of the same turn can follow, and
+ * these are appended.
  */
 #include "streams/stream.h"
 
-/* ---- delivery: each returns -1 where an exception has to leave the loop ----------------- */
+/* ---- delivery: each function returns -1 if an exception has to leave the loop ----------- */
 
-/* The buffer of a BufferedProtocol: 1 with a view that is not empty, 0 where the
- * transport was closed for an error, -1. */
+/* Gets the buffer of a BufferedProtocol.  Returns 1 with a view that is not empty, 0 if an error
+ * has closed the transport, or -1. */
 static int
 stream_get_buffer(gl_stream *s, Py_buffer *view)
 {
-    PyObject *protocol = Py_NewRef(s->protocol), *hint = PyLong_FromLong(-1);
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *hint = PyLong_FromLong(-1);
     PyObject *buf = hint ? PyObject_CallMethodOneArg(protocol, G.s_get_buffer, hint) : NULL;
     Py_XDECREF(hint);
     Py_DECREF(protocol);
@@ -39,7 +50,7 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
                                           "Fatal error: protocol.get_buffer() call failed.");
     int rc = PyObject_GetBuffer(buf, view, PyBUF_WRITABLE);
     if (rc < 0) {
-        /* In the words of socket.recv_into, which asyncio calls with the buffer. */
+        /* The message of socket.recv_into, which asyncio calls with the buffer. */
         if (!gl_is_exit_exception()) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError,
@@ -61,7 +72,8 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
 static int
 stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 {
-    PyObject *protocol = Py_NewRef(s->protocol), *count = PyLong_FromSsize_t(n);
+    PyObject *protocol = Py_NewRef(s->protocol);
+    PyObject *count = PyLong_FromSsize_t(n);
     int rc = count ? gl_call_method(protocol, G.s_buffer_updated, count) : -1;
     Py_XDECREF(count);
     Py_DECREF(protocol);
@@ -71,8 +83,8 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
     return rc;
 }
 
-/* One round of get_buffer and buffer_updated; *done: the bytes that it took, 0 where
- * the transport was closed for an error. */
+/* Calls get_buffer and buffer_updated once.  *done: the number of copied bytes, 0 if an error has
+ * closed the transport. */
 static int
 stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
 {
@@ -86,13 +98,59 @@ stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_
     memcpy(view.buf, data, (size_t)n);
     PyBuffer_Release(&view);
     *done = n;
-    if (s->protocol == NULL) /* lost within get_buffer */
+    if (s->protocol == NULL) /* connection_lost was called within get_buffer */
         return 0;
     return stream_buffer_updated(s, n);
 }
 
-/* Delivers n bytes.  `whole`, where not NULL, is a bytes object of just these. What
- * a pause, or an exception that leaves the loop, prevents goes to the front of held. */
+/* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them. */
+static int
+stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
+{
+    PyObject *bytes = whole ? Py_NewRef(whole) : PyBytes_FromStringAndSize(data, n);
+    if (bytes == NULL)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    PyObject *protocol = Py_NewRef(s->protocol);
+    int rc = gl_call_method(protocol, G.s_data_received, bytes);
+    Py_DECREF(protocol);
+    Py_DECREF(bytes);
+    /* asyncio's pipes go on reading, and the loop reports the exception. */
+    if (rc < 0 && s->kind == KIND_SOCKET)
+        rc = gl_transport_fatal_current(&s->base,
+                                        "Fatal error: protocol.data_received() call failed.");
+    return rc;
+}
+
+static int
+stream_call_native_receive(gl_stream *s, const char *data, Py_ssize_t n)
+{
+    PyObject *protocol = Py_NewRef(s->protocol);
+    int rc = s->native_receive(protocol, data, n);
+    Py_DECREF(protocol);
+    if (rc < 0)
+        rc = gl_transport_fatal_current(&s->base,
+                                        "Fatal error: protocol.buffer_updated() call failed.");
+    return rc;
+}
+
+/* Moves undelivered bytes to the front of paused_data.  `rc` is the result of the delivery, whose
+ * exception is kept.  Returns rc, or the result of closing the transport without memory. */
+static int
+stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
+{
+    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    PyObject *bytes = PyBytes_FromStringAndSize(data, n);
+    if (gl_transport_keep_paused_data(&s->base, bytes, true) < 0 ||
+        (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
+        if (exc != NULL)
+            PyErr_Clear();
+        else
+            rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    }
+    gl_restore_exception(exc);
+    return rc;
+}
+
 GL_PRIVATE int
 stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -104,12 +162,7 @@ stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *who
         if (s->paused)
             break;
         if (s->native_receive != NULL) {
-            PyObject *protocol = Py_NewRef(s->protocol);
-            rc = s->native_receive(protocol, data + pos, n - pos);
-            Py_DECREF(protocol);
-            if (rc < 0)
-                rc = gl_transport_fatal_current(
-                    &s->base, "Fatal error: protocol.buffer_updated() call failed.");
+            rc = stream_call_native_receive(s, data + pos, n - pos);
             pos = n;
         } else if (s->buffered) {
             Py_ssize_t done;
@@ -118,37 +171,16 @@ stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *who
                 return 0;
             pos += done;
         } else {
-            PyObject *bytes = pos == 0 && whole != NULL
-                                  ? Py_NewRef(whole)
-                                  : PyBytes_FromStringAndSize(data + pos, n - pos);
-            if (bytes == NULL)
-                return gl_transport_fatal_current(&s->base, READ_FAILED(s));
-            PyObject *protocol = Py_NewRef(s->protocol);
-            rc = gl_call_method(protocol, G.s_data_received, bytes);
-            Py_DECREF(protocol);
-            Py_DECREF(bytes);
-            /* asyncio's pipes read on, and the loop reports the exception. */
-            if (rc < 0 && !s->kind)
-                rc = gl_transport_fatal_current(
-                    &s->base, "Fatal error: protocol.data_received() call failed.");
+            rc = stream_call_data_received(s, data + pos, n - pos, pos == 0 ? whole : NULL);
             pos = n;
         }
     }
-    if (pos < n && !discards_received(s)) {
-        PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
-        if (gl_transport_keep_paused_data(&s->base, PyBytes_FromStringAndSize(data + pos, n - pos),
-                                          true) < 0 ||
-            (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
-            if (exc != NULL)
-                PyErr_Clear();
-            else
-                rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
-        }
-        gl_restore_exception(exc);
-    }
+    if (pos < n && !discards_received(s))
+        rc = stream_keep_undelivered(s, data + pos, n - pos, rc);
     return rc;
 }
 
+/* Logs, in debug mode, that the peer has closed the pipe. */
 static int
 pipe_log_closed(gl_stream *s)
 {
@@ -158,6 +190,8 @@ pipe_log_closed(gl_stream *s)
                                               "%r was closed by peer", (PyObject *)s));
 }
 
+/* Handles the end of a reading pipe: schedules eof_received and connection_lost, as asyncio
+ * does. */
 static int
 read_pipe_ended(gl_stream *s)
 {
@@ -168,11 +202,14 @@ read_pipe_ended(gl_stream *s)
     PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
     if (method == NULL)
         return -1;
-    int rc = s->loop != NULL ? gl_schedule_on_own_loop(s->loop, method, NULL, s->context) : 0;
+    int rc = 0;
+    if (s->loop != NULL)
+        rc = gl_schedule_on_own_loop(s->loop, method, NULL, s->context);
     Py_DECREF(method);
     return rc < 0 ? -1 : gl_transport_force_close(&s->base, Py_None);
 }
 
+/* Handles a closed reader: BrokenPipeError if bytes are queued. */
 static int
 write_pipe_ended(gl_stream *s)
 {
@@ -198,7 +235,7 @@ static int
 stream_deliver_eof(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
-        return 0; /* it came before the end was left to a reader */
+        return 0; /* it was reported before pipe_stop_watching_end() */
     if (s->kind)
         return pipe_ended(s);
     if (is_closing(s) || s->protocol == NULL)
@@ -215,7 +252,7 @@ stream_deliver_eof(gl_stream *s)
     Py_DECREF(r);
     if (keep_open < 0)
         return -1;
-    /* asyncio stops reading now, also where eof_received() has resumed it. */
+    /* asyncio stops reading now, even if eof_received() has resumed it. */
     s->paused_end = 0;
     return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
 }
@@ -240,15 +277,16 @@ stream_deliver_end(gl_stream *s, uint8_t end)
                              : stream_deliver_read_error(s, s->paused_errno);
 }
 
-/* ---- receiving directly ----------------------------------------------------------------
+/* ---- receiving in C ----------------------------------------------------------------------
  *
- * What Go receives is copied once more.  For a few bytes of many connections that is cheaper than
- * a call of the system's for each.  For many bytes it is not; and of few connections Go makes no
- * batch, and a peer that has its answer works while we serve the next.  Then Go only reports that
- * there is something, and it is received here.
+ * Bytes that Go receives are copied once more.  For a few bytes of many connections this is cheaper
+ * than a system call for each connection, but not for many bytes.  With few ready connections Go
+ * makes no batch, and a peer that has its answer can work while the next one is served.  In these
+ * cases Go only reports that the stream is readable, and C receives.
  */
 
-/* Go, which stops by itself where it meets the end, has not met it. */
+/* Handles EOF that C has received.  Go stops reading by itself only at an EOF that it has
+ * received. */
 static int
 stream_handle_recv_eof(gl_stream *s)
 {
@@ -260,7 +298,6 @@ stream_handle_recv_eof(gl_stream *s)
     return stream_deliver_eof(s);
 }
 
-/* Receives, and counts that; what recv(2) gives, with errno in *err. */
 GL_PRIVATE ssize_t
 stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 {
@@ -271,7 +308,7 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
     return n;
 }
 
-/* What a receive of n came to: 1 where bytes have come; else 0 or -1, and it is dealt with. */
+/* Handles the result n of a receive.  Returns 1 if there are bytes to deliver, else 0 or -1. */
 static int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
@@ -295,9 +332,9 @@ stream_receive_into_protocol_buffer(gl_stream *s)
         return rc;
     ssize_t n = -1;
     int err = EAGAIN;
-    if (s->protocol != NULL && !gl_loop_is_foreign(s->loop)) /* whatever get_buffer() has done */
+    if (s->protocol != NULL && !gl_loop_is_foreign(s->loop)) /* get_buffer() may have closed it */
         n = stream_recv(s, view.buf, view.len, &err);
-    PyBuffer_Release(&view); /* lint: allow check-commit: looked at again */
+    PyBuffer_Release(&view); /* lint: allow check-commit: checked again */
     if (s->protocol == NULL)
         return 0;
     rc = stream_handle_recv_result(s, n, err);
@@ -364,8 +401,8 @@ stream_deliver_item(gl_transport *t, PyObject *item)
     return stream_deliver_end(s, end);
 }
 
-/* A socket at its end stays readable: asyncio tells whoever reads again of the EOF once
- * more, and start_tls relies on it. */
+/* A socket at EOF stays readable.  asyncio reports EOF again when reading is resumed, and start_tls
+ * relies on it. */
 GL_PRIVATE bool
 stream_has_pending(gl_transport *t)
 {

@@ -1,11 +1,14 @@
 /*
- * stream_type.c: the type goloop._core.StreamTransport, which goloop/_internal/net/streams.py completes
- * for sockets and pipes.py for the writing ends of pipes; and ReadPipeTransport for the others, which
- * has the base and the methods of an asyncio.ReadTransport alone, so that isinstance tells the same.
+ * stream_type.c: the types of streams.
  *
- * StreamTransport is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the stdlib's
- * sendfile fallback accepts no other transports.  The arithmetic of the write limits is the
- * mix-in's, which puts its results into _high_water and _low_water.
+ *   StreamTransport     sockets (completed by goloop/_internal/net/streams.py) and writing ends of
+ *                       pipes (pipes.py)
+ *   ReadPipeTransport   reading ends of pipes; has only the base and the methods of an
+ *                       asyncio.ReadTransport, so that isinstance() gives asyncio's results
+ *
+ * StreamTransport is a subclass of asyncio's _FlowControlMixin, and so of asyncio.Transport: the
+ * standard library's sendfile fallback accepts no other transports.  The mix-in computes the write
+ * limits and stores them in _high_water and _low_water.
  */
 #include "streams/stream.h"
 
@@ -19,10 +22,10 @@ stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObj
     return data ? stream_write(s, data) : NULL;
 }
 
-/* ---- what an accepted connection knows of itself ---------------------------------------- */
+/* ---- the names of an accepted connection ---------------------------------------- */
 
-/* _raw_name(peer): a name that came with the connection, as a socket would tell it; None
- * where it must be asked. */
+/* _raw_name(peer): a name that was accepted with the connection, in the form of
+ * socket.getpeername() or getsockname(); None if the socket has to be asked. */
 static PyObject *
 stream_raw_name(gl_stream *s, PyObject *peer)
 {
@@ -33,9 +36,8 @@ stream_raw_name(gl_stream *s, PyObject *peer)
     return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
 }
 
-/* _adopt(sock): a socket object that was made over the descriptor of a transport without
- * one owns it from now on.  False where that isn't so: another thread was faster, or has
- * closed the transport. */
+/* _adopt(sock): makes a socket object the owner of the descriptor of a transport without an owner.
+ * Returns False if another thread was faster, or has closed the transport. */
 static PyObject *
 stream_adopt(gl_stream *s, PyObject *sock)
 {
@@ -45,8 +47,8 @@ stream_adopt(gl_stream *s, PyObject *sock)
     if (s->lease.owner != NULL || s->lease.number != number)
         Py_RETURN_FALSE;
     gl_lease_set_owner(&s->lease, sock);
-    /* From now on Go compares, too.  Without memory the count of users still keeps the socket
-     * open. */
+    /* From now on Go compares the owner's number too.  If this fails without memory, the count of
+     * users still keeps the socket open. */
     if (s->registered && !gl_loop_is_foreign(s->loop) && gl_transport_update_interest(&s->base) < 0)
         PyErr_Clear();
     Py_RETURN_TRUE;
@@ -111,7 +113,7 @@ static PyMethodDef stream_methods[] = {
     {"write_eof", GL_FASTKW(write_eof_checked),
      PyDoc_STR("write_eof($self)\n--\n\n"
                "Close the write end once buffered data is sent; reading goes on.")},
-    {"_flush", GL_NOARGS(stream_flush), PyDoc_STR("Send now what waits to be sent.")},
+    {"_flush", GL_NOARGS(stream_flush), PyDoc_STR("Send the pending writes now.")},
     {"_adopt", GL_ONEARG(stream_adopt), NULL},
     {"_raw_name", GL_ONEARG(stream_raw_name), NULL},
     {NULL, NULL, 0, NULL},

@@ -20,14 +20,17 @@
 
 /* ---- flow control ------------------------------------------------------------------ */
 
+/* Calls pause_writing() or resume_writing(); an exception goes to the loop's exception handler. */
 static int
 stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     gl_loop *loop = (gl_loop *)Py_NewRef(s->loop);
-    int rc = method == G.s_pause_writing
-                 ? gl_transport_call_in_context_copy(&s->base, protocol, method)
-                 : gl_call_method(protocol, method, NULL);
+    int rc;
+    if (method == G.s_pause_writing)
+        rc = gl_transport_call_in_context_copy(&s->base, protocol, method);
+    else
+        rc = gl_call_method(protocol, method, NULL);
     if (rc < 0)
         rc = gl_call_exception_handler(loop, failed, (PyObject *)s, s->protocol);
     Py_DECREF(loop);
@@ -53,13 +56,14 @@ stream_maybe_resume(gl_stream *s)
     return stream_call_flow_control(s, G.s_resume_writing, "protocol.resume_writing() failed");
 }
 
+/* Flushes the queue; a failure ends the transport. */
 static int
 flush_or_end(gl_stream *s)
 {
     return stream_flush_now(s) < 0 ? stream_fail_send(s) : 0;
 }
 
-/* What the kernel takes does not count. */
+/* _maybe_pause_protocol(): flushes first, because only bytes that the kernel refuses count. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -75,8 +79,8 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_resume(s));
 }
 
-/* Sends the appended bytes by the path that choose_send_path() gives for the occasion, and pauses the
- * protocol if the queue is still above the high-water mark. */
+/* Sends the appended bytes by the path that choose_send_path() gives for the occasion, and pauses
+ * the protocol if the queue is still above the high-water mark. */
 static int
 stream_after_write(gl_stream *s, enum send_occasion occasion)
 {
@@ -95,16 +99,19 @@ stream_after_write(gl_stream *s, enum send_occasion occasion)
     return 0;
 }
 
-/* A floor that saturates: for any size, size <= n exactly if size <= mark; never where the mark
- * is not a number. */
+/* Converts a mark to a Py_ssize_t: the floor, saturated, so that size <= *out exactly if
+ * size <= mark.  A NaN becomes the minimum. */
 static int
 mark_as_number(PyObject *mark, Py_ssize_t *out)
 {
     if (PyFloat_Check(mark)) {
         double d = floor(PyFloat_AS_DOUBLE(mark));
-        *out = d >= (double)PY_SSIZE_T_MAX  ? PY_SSIZE_T_MAX
-               : d > (double)PY_SSIZE_T_MIN ? (Py_ssize_t)d
-                                            : PY_SSIZE_T_MIN;
+        if (d >= (double)PY_SSIZE_T_MAX)
+            *out = PY_SSIZE_T_MAX;
+        else if (d > (double)PY_SSIZE_T_MIN)
+            *out = (Py_ssize_t)d;
+        else
+            *out = PY_SSIZE_T_MIN;
         return 0;
     }
     *out = PyNumber_AsSsize_t(mark, NULL);
@@ -123,15 +130,15 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 {
     Py_ssize_t number;
     if (mark == NULL) {
-        PyErr_SetString(PyExc_AttributeError, "the marks can't be deleted");
+        PyErr_SetString(PyExc_AttributeError, "the write buffer limits can't be deleted");
         return -1;
     }
     if (mark_as_number(mark, &number) < 0)
         return -1;
     *(high ? &s->high_mark : &s->low_mark) = number;
     Py_XSETREF(*(high ? &s->high_water : &s->low_water), Py_NewRef(mark));
-    /* A low mark that is raised above the queue resumes, from the loop, as bytes that leave do:
-     * where the peer does not read none would. */
+    /* A low mark that is raised above the size of the queue resumes the protocol, from the loop, as
+     * sent bytes do.  Otherwise a peer that does not read would leave it paused. */
     if (high || !s->protocol_paused || is_ending(s) || stream_queued(s) > s->low_mark)
         return 0;
     return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
@@ -147,8 +154,8 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 
 /* ---- write -------------------------------------------------------------------------- */
 
-/* One piece for the queue, from an object with the buffer protocol.  Bytes, and
- * views of bytes, are referred to; whatever may change is copied. */
+/* Makes a piece for the queue from an object with the buffer protocol.  Bytes and views of bytes
+ * are referenced; mutable objects are copied. */
 static int
 piece_from_object(PyObject *data, gl_piece *c)
 {
@@ -174,7 +181,7 @@ piece_from_object(PyObject *data, gl_piece *c)
     return 0;
 }
 
-/* Whether it is too late to write. */
+/* Returns true if a write is ignored: the transport is closing (pipe) or ending (socket). */
 static inline bool
 stream_is_write_too_late(const gl_stream *s)
 {
@@ -184,10 +191,10 @@ stream_is_write_too_late(const gl_stream *s)
 static int
 stream_count_late_write(gl_stream *s)
 {
-    return s->kind
-               ? gl_count_late_write(&s->late_writes, "pipe closed by peer or os.write(pipe, data) "
-                                                      "raised exception.")
-               : gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING);
+    if (s->kind == KIND_SOCKET)
+        return gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING);
+    return gl_count_late_write(&s->late_writes, "pipe closed by peer or os.write(pipe, data) "
+                                                "raised exception.");
 }
 
 GL_PRIVATE PyObject *
@@ -205,9 +212,13 @@ stream_write(gl_stream *s, PyObject *data)
         PyErr_SetString(PyExc_RuntimeError, "unable to write; sendfile is in progress");
         return NULL;
     }
-    Py_ssize_t size = PyBytes_Check(data)       ? PyBytes_GET_SIZE(data)
-                      : PyByteArray_Check(data) ? PyByteArray_GET_SIZE(data)
-                                                : PyMemoryView_GET_BUFFER(data)->len;
+    Py_ssize_t size;
+    if (PyBytes_Check(data))
+        size = PyBytes_GET_SIZE(data);
+    else if (PyByteArray_Check(data))
+        size = PyByteArray_GET_SIZE(data);
+    else
+        size = PyMemoryView_GET_BUFFER(data)->len;
     if (size == 0)
         Py_RETURN_NONE;
     if (stream_is_write_too_late(s))
@@ -217,12 +228,12 @@ stream_write(gl_stream *s, PyObject *data)
         if (!PyErr_ExceptionMatches(PyExc_BufferError))
             return NULL;
         s->late_writes++;
-        /* asyncio learns of a view in pieces when it sends it. */
+        /* asyncio finds out that a view is not contiguous when it sends it. */
         if (gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
             return NULL;
         Py_RETURN_NONE;
     }
-    /* An object's __buffer__ may have closed the stream, or given nothing. */
+    /* An object's __buffer__ may have closed the stream, or returned an empty buffer. */
     bool late = c.len == 0 || stream_is_write_too_late(s) || s->eof;
     int rc = !late && s->loop != NULL ? gl_loop_check_usable(s->loop) : 0;
     if (late || rc < 0) {
@@ -256,11 +267,13 @@ piece_from_item(PyObject *item, gl_piece *piece)
     return rc;
 }
 
-/* The pieces of a tuple of objects: how many there are, fewer with an exception. */
+/* Makes the pieces of a tuple of objects.  Returns their number; fewer than the objects with an
+ * exception. */
 static Py_ssize_t
 pieces_from_items(PyObject *items, gl_piece *pieces)
 {
-    Py_ssize_t n = PyTuple_GET_SIZE(items), taken = 0;
+    Py_ssize_t n = PyTuple_GET_SIZE(items);
+    Py_ssize_t taken = 0;
     while (taken < n && piece_from_item(PyTuple_GET_ITEM(items, taken), &pieces[taken]) == 0)
         taken++;
     return taken;
@@ -268,7 +281,7 @@ pieces_from_items(PyObject *items, gl_piece *pieces)
 
 #if GL_WRITELINES_QUEUES_EACH
 
-/* Queues one item, if the stream still takes any. */
+/* Queues one item, unless the stream is ending. */
 static int
 stream_queue_item(gl_stream *s, PyObject *item)
 {
@@ -285,7 +298,7 @@ stream_queue_item(gl_stream *s, PyObject *item)
     return stream_append(s, &piece, 1);
 }
 
-/* What ended meanwhile ends now: close() and write_eof() come behind all items. */
+/* Executes a close() or write_eof() of the iteration now, after all items. */
 static int
 stream_end_writelines(gl_stream *s, bool before)
 {
@@ -297,8 +310,8 @@ stream_end_writelines(gl_stream *s, bool before)
     return s->shutdown_when_sent ? gl_transport_update_interest(&s->base) : 0;
 }
 
-/* The items of an iterator.  Since 3.15 asyncio queues each before it asks for the next, so that what
- * the iterator writes comes between them. */
+/* Queues the items of an iterator.  Since 3.15 asyncio queues each item before it requests the
+ * next, so that writes of the iterator itself come between them. */
 static int
 stream_write_each(gl_stream *s, PyObject *list)
 {
@@ -326,7 +339,7 @@ stream_write_each(gl_stream *s, PyObject *list)
 
 #endif
 
-/* Nothing is queued unless all are good. */
+/* Queues all items, or none if one is invalid. */
 static int
 stream_write_items(gl_stream *s, PyObject *items)
 {
@@ -337,13 +350,14 @@ stream_write_items(gl_stream *s, PyObject *items)
         return -1;
     }
     Py_ssize_t taken = pieces_from_items(items, pieces);
-    /* Python code ran (__buffer__, an iterator): is the stream still there? */
+    /* Python code ran (__buffer__, an iterator) and may have closed the loop. */
     int rc = taken < n || gl_transport_check_usable(&s->base) < 0 ? -1 : 0;
-    if (rc == 0 && !is_ending(s) && !s->eof)
+    if (rc == 0 && !is_ending(s) && !s->eof) {
         rc = stream_append(s, pieces, n);
-    else
-        while (taken > 0)
-            Py_DECREF(pieces[--taken].owner); /* lint: allow check-commit: exact bytes */
+    } else {
+        for (Py_ssize_t i = 0; i < taken; i++)
+            Py_DECREF(pieces[i].owner); /* lint: allow check-commit: exact bytes */
+    }
     PyMem_Free(pieces);
     return rc;
 }
@@ -355,8 +369,7 @@ stream_write_list(gl_stream *s, PyObject *list)
     if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list))
         return stream_write_each(s, list);
 #endif
-    /* A private copy: iterating a list in place would follow changes made by the
-     * __buffer__ methods of its items. */
+    /* A private copy, because the __buffer__ methods of the items may change the list. */
     PyObject *items = PySequence_Tuple(list);
     if (items == NULL)
         return -1;
@@ -428,10 +441,10 @@ stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
     Py_RETURN_TRUE;
 }
 
-/* ---- what Go reports -------------------------------------------------------------------- */
+/* ---- the WROTE completion -------------------------------------------------------------------- */
 
-/* An exception leaves the loop just when the last byte has gone: connection_lost
- * waits until the loop runs again. */
+/* Ends the stream after its last byte, while an exception leaves the loop: connection_lost is
+ * scheduled for the next run. */
 static int
 stream_end_after_exception(gl_stream *s)
 {
@@ -449,15 +462,16 @@ stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
     if (waiter == NULL)
         return 0;
     int done = gl_take_bool(PyObject_CallMethodNoArgs(waiter, G.s_done));
-    if (done == 0)
-        done =
-            gl_call_method(waiter, exc ? G.s_set_exception : G.s_set_result, exc ? exc : Py_None);
+    if (done == 0 && exc != NULL)
+        done = gl_call_method(waiter, G.s_set_exception, exc);
+    else if (done == 0)
+        done = gl_call_method(waiter, G.s_set_result, Py_None);
     Py_DECREF(waiter);
     return done < 0 ? -1 : 0;
 }
 
-/* Bytes have left the queue: let their owners go; then, in asyncio's order, wake
- * the protocol and the empty waiter, and end a stream that only waited for this. */
+/* Releases the sent pieces.  Then, in asyncio's order, resumes the protocol, resolves the empty
+ * waiter, and ends a closing stream whose queue is empty. */
 GL_PRIVATE int
 stream_handle_wrote(gl_stream *s)
 {
@@ -466,11 +480,14 @@ stream_handle_wrote(gl_stream *s)
     stream_release_sent(s);
     if (!s->protocol_paused && s->empty_waiter == NULL && !is_closing(s))
         return 0;
-    int rc = stream_maybe_resume(s); /* which may write more */
+    int rc = stream_maybe_resume(s); /* resume_writing() may write more */
     if (rc == 0 && stream_queued(s) == 0 && !is_ending(s))
         rc = stream_resolve_empty_waiter(s, NULL);
-    if (is_flushing(s) && stream_queued(s) == 0)
-        rc = rc == 0 ? gl_transport_connection_lost(&s->base, Py_None)
-                     : stream_end_after_exception(s);
+    if (is_flushing(s) && stream_queued(s) == 0) {
+        if (rc == 0)
+            rc = gl_transport_connection_lost(&s->base, Py_None);
+        else
+            rc = stream_end_after_exception(s);
+    }
     return rc;
 }
