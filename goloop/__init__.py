@@ -19,7 +19,7 @@ from __future__ import annotations
 import os as _os
 import sys
 
-from ._internal.chosen import Future, Loop, Task, new_event_loop
+from ._internal.backend import Future, Loop, Task, new_event_loop
 from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
 from ._internal.version import __version__, native
@@ -32,10 +32,10 @@ __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._internal.metrics.diagnostics import diagnostics
+    from ._internal.metrics.flight_recorder import SlowIteration, SlowStack
     from ._internal.metrics.histogram import Histogram
-    from ._internal.metrics.metering import Metrics
+    from ._internal.metrics.metrics import Metrics
     from ._internal.metrics.profiling import Profile, ProfileEntry, ProfileStack
-    from ._internal.metrics.slow import SlowIteration, SlowStack
     from ._internal.process.shared_listener import SharedListener
     from ._internal.process.threads import run_threads
     from .watchdog import Blocked
@@ -54,12 +54,12 @@ _SOMETIMES = {
 _LATER = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metrics.histogram",
-    "Metrics": "goloop._internal.metrics.metering",
+    "Metrics": "goloop._internal.metrics.metrics",
     "Profile": "goloop._internal.metrics.profiling",
     "ProfileEntry": "goloop._internal.metrics.profiling",
     "ProfileStack": "goloop._internal.metrics.profiling",
-    "SlowIteration": "goloop._internal.metrics.slow",
-    "SlowStack": "goloop._internal.metrics.slow",
+    "SlowIteration": "goloop._internal.metrics.flight_recorder",
+    "SlowStack": "goloop._internal.metrics.flight_recorder",
 }
 
 
@@ -92,7 +92,7 @@ def metrics() -> Metrics:
     """
     if not native:
         raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
-    from ._internal.metrics.metering import metrics as ask
+    from ._internal.metrics.metrics import metrics as ask
 
     return ask()
 
@@ -123,7 +123,7 @@ def dump() -> None:
     For a handler of signals: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`.  A
     process that `GOLOOP_WATCHDOG_ABORT` ends writes the most of it.  Since 0.3.0.
     """
-    from ._internal.metrics.slow import dump as write
+    from ._internal.metrics.flight_recorder import dump as write
 
     write()
 
@@ -150,9 +150,9 @@ if not native:
     _fallback.warn()
 
 if native:
-    from ._internal import late as _late
+    from ._internal import module_preload as _module_preload
 
-    _late.keep()
+    _module_preload.keep()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     from .operations.introspection import introspect_if_asked as _introspect_if_asked
@@ -187,9 +187,9 @@ __all__: tuple[str, ...] = (
 )
 
 if sys.version_info >= (3, 15):
-    from ._internal import eager as _eager
+    from ._internal import lazy_imports as _lazy_imports
 
-    _eager.load()
+    _lazy_imports.load()
 
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")

@@ -16,7 +16,7 @@
     python -m goloop help [COMMAND]      shows how to use all that
 
 The program is run as Python itself would run it, with Python's own options before it, but
-for its event loops: see switching.py.  A program that names its loop itself
+for its event loops: see patch_process.py.  A program that names its loop itself
 (loop_factory=...) gets what it names.
 """
 
@@ -172,9 +172,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from .operations.commands import trace
 
         return trace.main(arguments)
-    from .operations.commands import inspecting
+    from .operations.commands import client
 
-    return inspecting.main(name, arguments)
+    return client.main(name, arguments)
 
 
 def _meant(word: str) -> str | None:

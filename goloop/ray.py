@@ -9,7 +9,7 @@ task.
 
 from __future__ import annotations
 
-from ._internal.process.switching import switch
+from ._internal.process.patch_process import switch
 
 __all__ = ("setup",)
 

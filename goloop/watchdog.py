@@ -25,7 +25,7 @@ import threading
 import time
 
 from ._internal.frames import Frame, read_frames
-from ._internal.tasks import looking
+from ._internal.tasks import call_graph
 
 # Each program on goloop imports this module, so nothing here makes its classes by exec(), as
 # dataclasses and typing.NamedTuple do: these took as long as a loop.
@@ -189,7 +189,7 @@ def _where(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
     """The innermost call of the program's own code, or of any: its name and file, the line, and in
     words the closing parenthesis and what has called it."""
     stack = _below_the_loop(stack)
-    own = [frame for frame in reversed(stack) if looking.library_of(frame.file) is None]
+    own = [frame for frame in reversed(stack) if call_graph.library_of(frame.file) is None]
     at, *callers = own or [stack[-1]]
     rest = "".join(f" < {frame.function}:{frame.line}" for frame in callers[:_CALLERS_MAX])
     return f"{at.function} ({'/'.join(at.file.split('/')[-2:])}", at.line, ")" + rest
@@ -201,7 +201,7 @@ def _short(stack: tuple[Frame, ...]) -> str:
     lines: list[str] = []
     skipped: list[str] = []
     for index, frame in enumerate(stack):
-        library = looking.library_of(frame.file)
+        library = call_graph.library_of(frame.file)
         if library is not None and index < len(stack) - 1:
             skipped.append(library)
             continue
@@ -420,7 +420,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     _, holder = stacks.pop()
     if stacks and not stacks[-1][1] and ended is None:
         # C can't read it where there is no GIL.
-        read = looking.thread_stack(loop._thread_id or 0)[0][::-1]
+        read = call_graph.thread_stack(loop._thread_id or 0)[0][::-1]
         stacks[-1] = stacks[-1][0], tuple(Frame(*entry) for entry in read)
     now = {
         "duration": seconds,
@@ -491,10 +491,10 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
         return task.get_name(), ()
     names: list[str] = []
     if len(everybody) <= _TASKS_MAX:
-        waiting = looking.waiting_tasks(everybody)
+        waiting = call_graph.waiting_tasks(everybody)
         seen, found = {id(task)}, [task]
         while found and len(names) < _AWAITERS_MAX:
-            for each in looking.awaiters(found.pop(0), waiting):
+            for each in call_graph.awaiters(found.pop(0), waiting):
                 if id(each) not in seen:
                     seen.add(id(each))
                     names.append(each.get_name())

@@ -13,7 +13,7 @@ import asyncio
 import importlib
 from typing import Any
 
-from ._internal.chosen import Loop, new_event_loop
+from ._internal.backend import Loop, new_event_loop
 
 __all__ = ("GoloopWorker",)
 

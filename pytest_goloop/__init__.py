@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Before any plugin or test has asked for a loop."""
     if config.getoption("goloop_loop", "asyncio") == "goloop":
-        from goloop._internal.process.switching import switch
+        from goloop._internal.process.patch_process import switch
 
         switch()
     given = {

@@ -28,7 +28,7 @@ from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
-from .._internal.chosen import native, new_event_loop
+from .._internal.backend import native, new_event_loop
 
 __all__ = ("Guest", "start")
 

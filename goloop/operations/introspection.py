@@ -49,15 +49,15 @@ import threading
 import time
 import warnings
 
-from .._internal import chosen
+from .._internal import backend
 from .._internal.loop.descriptors import close_own_socket, file_of
 from .._internal.version import __version__
-from .described import CONNECTIONS, TASKS, describe_process, describe_tasks
+from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .._internal.loop.descriptors import File
-    from .described import Row
+    from .snapshot import Row
 
 PROTOCOL = 1
 ABSTRACT = sys.platform == "linux"
@@ -166,7 +166,7 @@ def _stop() -> None:
 
 def _tell_core(fd: int) -> None:
     """Where others ask, for the monitor; -1: nowhere."""
-    if chosen.native:
+    if backend.native:
         from .. import _core
 
         _core._set_asker(fd)

@@ -38,10 +38,10 @@ except ImportError as error:
     raise ImportError("goloop.otel needs opentelemetry: pip install goloop[otel]") from error
 
 from .. import watchdog
-from .._internal.metrics import metering
-from .._internal.metrics.catalogue import FIGURES, Figure
+from .._internal.metrics import metrics as metrics_module
 from .._internal.metrics.histogram import Histogram
-from .._internal.metrics.metering import Metrics
+from .._internal.metrics.metric_registry import FIGURES, Figure
+from .._internal.metrics.metrics import Metrics
 from .._internal.version import __version__
 
 __all__ = ("Instrumentation", "instrument")
@@ -117,8 +117,8 @@ def instrument(
         endings.append(watchdog.subscribe(_BlockedSpells(tracer)))
     if exceptions:
         observe = _Exceptions(tracer)
-        metering.on_exception.append(observe)
-        endings.append(lambda: metering.on_exception.remove(observe))
+        metrics_module.on_exception.append(observe)
+        endings.append(lambda: metrics_module.on_exception.remove(observe))
     _current = Instrumentation(endings)
     return _current
 
@@ -215,7 +215,7 @@ class _Observer:
         if name in observed or pid != os.getpid():
             # A forked child has begun at nothing.
             before = now if pid == os.getpid() else Metrics()
-            now, observed = metering.metrics(), set()
+            now, observed = metrics_module.metrics(), set()
             since = now - before
             self._latest = os.getpid(), now, since, observed
         observed.add(name)

@@ -51,12 +51,12 @@ except ImportError as error:
     ) from error
 
 from .._internal.buckets import BUCKETS
-from .._internal.metrics.catalogue import FIGURES, Figure, bounded
+from .._internal.metrics.metric_registry import FIGURES, Figure, bounded
 from .._internal.version import __version__, native
 
 if native:
     from .._internal.metrics.histogram import Histogram
-    from .._internal.metrics.metering import (
+    from .._internal.metrics.metrics import (
         _OF_THE_PROCESS,
         _STATES,
         Metrics,
@@ -183,7 +183,7 @@ _ENDED = "goloop_ended.json"
 _NAME = re.compile(r"goloop_(\d+)_(\d+)\.json(\.new)?")
 
 # Held while this process writes and reads its files, and over a fork: then the thread that writes
-# is in the middle of nothing, neither here nor in metering.py.  Re-entrant, for a signal handler
+# is in the middle of nothing, neither here nor in metrics.py.  Re-entrant, for a signal handler
 # may fork while its thread writes.
 _busy = threading.RLock()
 

@@ -12,7 +12,7 @@ See docs/testing.md and docs/testing-reference.md.
 
 from __future__ import annotations
 
-from .._internal.chosen import native
+from .._internal.backend import native
 
 if not native:
     raise ImportError("goloop.testing needs goloop's own loop; goloop.diagnostics() has the reason")
@@ -30,8 +30,8 @@ from .simulated.errors import (
     SimulationError,
     SimulationTimeout,
 )
-from .simulation.drawn import DrawnSimulation, simulations
 from .simulation.faults import Faults
+from .simulation.hypothesis import DrawnSimulation, simulations
 from .simulation.network import Network
 from .simulation.run import Result, Simulation, buggify, run
 from .simulation.simulate import simulate

@@ -14,7 +14,7 @@ import (
 )
 
 // A thread of Python's waits for clients that ask about this process, accepts and answers them
-// (goloop/_internal/observe/introspection.py). It needs the GIL for that. While an iteration is long
+// (goloop/operations/introspection.py). It needs the GIL for that. While an iteration is long
 // the monitor looks whether one waits at the listener; after patience it is Go's, and so are those
 // that come next.
 const (

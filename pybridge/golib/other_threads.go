@@ -15,7 +15,7 @@ import (
 
 // Go's threads are known by their signal mask: they start with everything blocked (runtime/signals.c),
 // of which Go unblocks a fixed set. Those of C are known by their names, and so are those of Python
-// that look names up (goloop/_internal/net/lookups.py).
+// that look names up (goloop/_internal/net/resolver_threads.py).
 var (
 	blocked = signalBits(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTERM, syscall.SIGWINCH, syscall.Signal(64))

@@ -349,7 +349,7 @@ func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, profiled.text())
 }
 
-// text is all of it as JSON; goloop/_internal/observe/profiling.py reads it.
+// text is all of it as JSON; goloop/_internal/metrics/profiling.py reads it.
 func (p *profile) text() []byte {
 	p.Lock()
 	defer p.Unlock()

@@ -20,7 +20,7 @@ import (
 //	the place of the fourth the answer's size of a name, or its second descriptor;
 //	then bytes: what is sent, names, and what came
 //
-// The result is as C's: a number >= 0, or -errno. goloop/_internal/simulated/kernel.py has the
+// The result is as C's: a number >= 0, or -errno. goloop/testing/simulated/kernel.py has the
 // other half.
 const (
 	askMake = iota
@@ -222,7 +222,7 @@ func (r request) network() (n simulated.Network) {
 	return n
 }
 
-// faults are those of goloop/_internal/simulation/faults.py, whose chances have the same order. They
+// faults are those of goloop/testing/simulation/faults.py, whose chances have the same order. They
 // meet sockets alone, but for the wait that a signal interrupts.
 func (r request) faults() simulated.Faults {
 	f := simulated.Faults{LateMost: 50_000_000, Descriptors: r.word(4)}

@@ -19,7 +19,7 @@ import (
 
 // The trace: what loops do, record by record. While a client asks for it, each loop has a ring in which
 // C notes (core/observe/trace.c); a thread of C's (monitor.c) comes here again and again, and what is
-// new goes to the client as it is. goloop/_internal/top/trace.py makes JSON of it, over there.
+// new goes to the client as it is. operations/commands/trace.py makes JSON of it.
 //
 //	after one line of JSON:  frame ... frame
 //	frame:  uint32 kind, uint32 length, int32 loop, uint32 thread; then so many bytes

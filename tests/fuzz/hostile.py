@@ -46,7 +46,7 @@ SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a
 
 # What is not called, and why.  Each name of the tables is called or stands here.
 SKIPPED = {
-    "module._enable_tasks": "takes offsets into the interpreter's memory, once, from probe.py",
+    "module._enable_tasks": "takes offsets into the interpreter's memory once, by layout_check.py",
     "module._trace": "is given a descriptor by its number, which is no longer its owner's then",
     "module.set_library_path": "is for the import of goloop; the library is open",
 }

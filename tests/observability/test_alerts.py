@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import goloop.prometheus
-from goloop._internal.metrics.catalogue import FIGURES
+from goloop._internal.metrics.metric_registry import FIGURES
 from goloop.operations.commands import export
 
 pytestmark = pytest.mark.goloop_only("asyncio counts nothing")

@@ -16,7 +16,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 from goloop.operations import introspection
-from goloop.operations.commands.inspecting import NoAnswer, ask
+from goloop.operations.commands.client import NoAnswer, ask
 from goloop.operations.introspection import address
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
@@ -27,7 +27,7 @@ DAEMON = """
 import asyncio, ctypes, os, socket, sys
 import goloop
 from goloop.operations import introspection
-from goloop.operations.commands.inspecting import NoAnswer, ask
+from goloop.operations.commands.client import NoAnswer, ask
 from pathlib import Path
 if os.fork():
     os._exit(os.wait()[1])
@@ -151,13 +151,13 @@ ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 # Asks its process 1, that is itself, by a name that another one has.
 ASKS = """
-from goloop.operations.commands import inspecting
+from goloop.operations.commands import client
 from goloop.operations import introspection
 introspection.prefix = lambda: "PREFIX"
 print("ready", flush=True)
 try:
-    inspecting.ask(1, "tasks")
-except inspecting.NoAnswer as error:
+    client.ask(1, "tasks")
+except client.NoAnswer as error:
     print(error, flush=True)
 """
 

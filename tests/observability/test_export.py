@@ -20,9 +20,9 @@ import pytest
 from asked_programs import goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from goloop._internal.metrics.catalogue import FIGURES
+from goloop._internal.metrics.metric_registry import FIGURES
 from goloop.operations import introspection
-from goloop.operations.commands import export, inspecting
+from goloop.operations.commands import client, export
 
 pytestmark = pytest.mark.goloop_only("asyncio's loop counts nothing")
 
@@ -379,7 +379,7 @@ while True:
 def test_an_answer_without_bottom_and_one_without_end_are_none(
     monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:
-    monkeypatch.setattr(inspecting, "_BYTES", 2_000_000)
+    monkeypatch.setattr(client, "_BYTES", 2_000_000)
     with running(f"{APART}import sys, time{FLOODS}", asked=False) as process:
         assert process.stdin is not None
         process.stdin.write(f"{piece}\n")

@@ -28,10 +28,10 @@ import goloop
 from goloop import _core
 from goloop._internal.buckets import BUCKETS, bucket_of
 from goloop._internal.loop import running
-from goloop._internal.metrics import catalogue, metering
 from goloop._internal.metrics import histogram as histograms
+from goloop._internal.metrics import metric_registry, metrics
 from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metering import Metrics
+from goloop._internal.metrics.metrics import Metrics
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),
@@ -741,16 +741,16 @@ def test_the_blocks_of_c_are_the_rows_of_the_table() -> None:
     for header, struct in (("abi_observers.h", "gl_metrics"), ("core/state/state.h", "gl_counts")):
         assert members(header, struct) == [
             (figure.field, figure.kind == "histogram")
-            for figure in catalogue.FIGURES
+            for figure in metric_registry.FIGURES
             if figure.source == struct
         ]
 
 
 def test_every_figure_has_a_meaning_and_a_type() -> None:
-    source = Path(metering.__file__).read_text()
+    source = Path(metrics.__file__).read_text()
     body = source.split("class Metrics:")[1].split("@property")[0]
     lines = [line.strip() for line in body.splitlines()]
-    for field, figure in zip(dataclasses.fields(Metrics), catalogue.FIGURES, strict=True):
+    for field, figure in zip(dataclasses.fields(Metrics), metric_registry.FIGURES, strict=True):
         assert field.name == figure.field
         kind = "float" if figure.unit == "s" else "int"
         assert field.type == ("Histogram" if figure.kind == "histogram" else kind)
@@ -759,9 +759,9 @@ def test_every_figure_has_a_meaning_and_a_type() -> None:
 
 
 async def test_every_figure_has_a_value(loop: Any) -> None:
-    sources = {figure.field: figure.source for figure in catalogue.FIGURES}
+    sources = {figure.field: figure.source for figure in metric_registry.FIGURES}
     raw = loop._metrics()
-    told = catalogue.unpacked(raw)
+    told = metric_registry.unpacked(raw)
     # What Python counts is not there before the first time.
     assert told.keys() <= sources.keys()
     assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}

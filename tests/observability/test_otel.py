@@ -27,10 +27,10 @@ import goloop
 import goloop.otel
 from goloop import watchdog
 from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics import metering
-from goloop._internal.metrics.catalogue import FIGURES
+from goloop._internal.metrics import metrics
 from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metering import Metrics
+from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metrics import Metrics
 
 
 class Pipeline:
@@ -78,7 +78,7 @@ def pipeline() -> Iterator[Pipeline]:
     yield made
     goloop.otel.instrument().uninstrument()
     assert not watchdog._subscribers
-    assert not metering.on_exception
+    assert not metrics.on_exception
     made.meters.shutdown()
     made.traces.shutdown()
 
@@ -105,7 +105,7 @@ def test_every_field_is_exported_with_its_value_unit_and_kind(
         values[field.name] = (
             histogram(0, 0, number) if isinstance(value, Histogram) else type(value)(number)
         )
-    monkeypatch.setattr(metering, "metrics", lambda: Metrics(**values))
+    monkeypatch.setattr(metrics, "metrics", lambda: Metrics(**values))
     pipeline.instrument()
     found = pipeline.collect()
     names = {"goloop.utilization"}
@@ -146,7 +146,7 @@ def test_percentiles_and_utilization_are_those_since_the_last_collection(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=1.0, time_idle=3.0)
-    monkeypatch.setattr(metering, "metrics", lambda: figures)
+    monkeypatch.setattr(metrics, "metrics", lambda: figures)
     pipeline.instrument()
     found = pipeline.values()
     name = "goloop.iteration.duration"
@@ -169,7 +169,7 @@ def test_a_collection_takes_one_snapshot(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    monkeypatch.setattr(metering, "metrics", lambda: taken.append(1) or Metrics())
+    monkeypatch.setattr(metrics, "metrics", lambda: taken.append(1) or Metrics())
     pipeline.instrument()
     for number in (1, 2, 3):
         pipeline.collect()
@@ -180,7 +180,7 @@ def test_in_a_forked_child_a_collection_begins_at_nothing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=9.0)
-    monkeypatch.setattr(metering, "metrics", lambda: figures)
+    monkeypatch.setattr(metrics, "metrics", lambda: figures)
     pipeline.instrument()
     pipeline.collect()
     observer = goloop.operations.otel._observers[pipeline.meters]

@@ -35,9 +35,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 import goloop
 import goloop.prometheus
 from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics.catalogue import FIGURES
 from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metering import Metrics
+from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metrics import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = {field.name for field in dataclasses.fields(Metrics)}
@@ -714,11 +714,11 @@ def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None
         import os, signal, threading, warnings
         warnings.simplefilter("ignore")
         import goloop
-        from goloop._internal.metrics import metering
+        from goloop._internal.metrics import metrics
         goloop.metrics()
         inside, leave = threading.Event(), threading.Event()
         def ask():
-            with metering._lock:
+            with metrics._lock:
                 inside.set()
                 leave.wait()
         thread = threading.Thread(target=ask)

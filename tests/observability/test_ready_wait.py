@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from protocols import until
 
-from goloop._internal.metrics.metering import Metrics
+from goloop._internal.metrics.metrics import Metrics
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),

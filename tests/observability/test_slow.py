@@ -19,7 +19,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 import goloop as package
-from goloop._internal.metrics import slow
+from goloop._internal.metrics import flight_recorder
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop records nothing"),
@@ -374,12 +374,12 @@ def test_a_snapshot_becomes_objects() -> None:
                  [8, 91_000_000_000, 2_000_000_000, 1, 0, 0, 1_000_000_000, [5, 2, [1, 0]],
                   [[50_000_000, 3, [0]]]]],
     }  # fmt: skip
-    first, second = slow.from_raw(raw)
+    first, second = flight_recorder.from_raw(raw)
     assert (first.loop, first.started, first.seconds, first.gc) == (7, 990.0, 0.5, 0.5)
     assert first.longest_stack is None
     assert second.longest_stack.task == "work"
     assert [frame.function for frame in second.longest_stack.frames] == ["work", "spin"]
     assert second.stacks[0].task == "callback spin"
-    assert slow.from_raw(raw, 8) == [second]
+    assert flight_recorder.from_raw(raw, 8) == [second]
     assert str(second).splitlines()[0].endswith("loop 8: 2.000 s, 1 callback")
     assert str(first).splitlines()[0].endswith("3 callbacks, 0.500 s in the garbage collector")

@@ -23,8 +23,8 @@ import pytest
 from asked_programs import goloop, running, until
 
 from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics import metering
-from goloop.operations.commands import terminal, top_view, watched
+from goloop._internal.metrics import metrics
+from goloop.operations.commands import target, terminal, top_view
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -136,7 +136,7 @@ def test_a_task_that_stands_is_told_from_one_that_moves(program: subprocess.Pope
 
 def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
     row = {"id": 5, "mark": 1, "wait": 0, "name": "t", "stack": [["f", "a.py", 1]], "awaiters": []}
-    each = watched.Watched(1)
+    each = target.Watched(1)
 
     def seen(iterations: int, current: int | None, now: float) -> float:
         loop = {"id": 9, "metrics": {"iterations": iterations}, "current": current, "tasks": [row]}
@@ -157,12 +157,12 @@ def test_the_greatest_value_is_that_of_the_interval() -> None:
             buckets[8 * index] = count
         return histograms.Histogram(sum(counts), seconds, seconds, tuple(buckets))
 
-    earlier = metering.Metrics(iteration_time=histogram(1.0, 0, 0, 1))
-    later = metering.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
-    told = watched._spread((later - earlier).iteration_time)
+    earlier = metrics.Metrics(iteration_time=histogram(1.0, 0, 0, 1))
+    later = metrics.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
+    told = target._spread((later - earlier).iteration_time)
     assert told["count"] == 3
     assert told["p50"] == told["p99"] == told["max"] == histograms.MIDDLES[8] * 1e-9
-    told = watched._spread((later - later).iteration_time)
+    told = target._spread((later - later).iteration_time)
     assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 
 
@@ -328,7 +328,7 @@ def test_all_leaves_the_programs_of_others_out() -> None:
     become = "import os; import asyncio, goloop, goloop.watchdog\n"
     become += "os.setresuid(65534, 65534, 65534)\n"
     imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
-    imports += "from goloop._internal.metrics import metering\n"
+    imports += "from goloop._internal.metrics import metrics\n"
     imports += "from goloop.operations.commands import top\n"
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
         done = goloop("top", "--all", "--once", "--json", before=imports + become)
@@ -348,7 +348,7 @@ HELD = (
     + """
 import base64, json, threading
 from goloop import _core
-from goloop._internal.metrics import catalogue; from goloop.operations import introspection
+from goloop._internal.metrics import metric_registry; from goloop.operations import introspection
 whole = introspection.respond
 held = threading.Event()
 def respond(question):
@@ -356,7 +356,7 @@ def respond(question):
         return whole(question)
     [loop] = _core._open_loops()
     raw = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-           for name, value in catalogue.unpacked(loop._metrics()).items()
+           for name, value in metric_registry.unpacked(loop._metrics()).items()
            if name in ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")}
     stack = [["slow", "/app/views.py", 12], ["match\\x1b[2J", "/usr/lib/re.py", 7]]
     return {"protocol": 1, "partial": True,
@@ -410,7 +410,7 @@ def test_several_loops_are_known_by_their_numbers_while_the_gil_is_held() -> Non
     def loop(number: int, **facts: Any) -> dict[str, Any]:
         return {"number": number, "metrics": {"turns": number * 10, "time_busy": 0}, **facts}
 
-    process = watched.Watched(os.getpid())
+    process = target.Watched(os.getpid())
     whole = [loop(number, id=100 + number, tasks=[]) for number in (1, 2)]
     process._taken({"loops": whole}, 1.0)
     # The monitor's list has the last one first.

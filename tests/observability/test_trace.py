@@ -19,7 +19,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 from goloop.operations.commands import trace
-from goloop.operations.commands.inspecting import NoAnswer, Question, ask
+from goloop.operations.commands.client import NoAnswer, Question, ask
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop can't be traced"),
@@ -393,7 +393,7 @@ def test_there_is_one_trace_at_a_time_and_another_one_afterwards() -> None:
 
 TRACER = """
 import sys, time
-from goloop.operations.commands.inspecting import Question
+from goloop.operations.commands.client import Question
 question = Question(int(sys.argv[1]), ask="trace")
 while b"\\n" not in question.data:
     question.receive()

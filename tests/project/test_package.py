@@ -122,7 +122,7 @@ def test_no_modules_import_each_other() -> None:
 # a program that `goloop doctor` has started, and on a simulated kernel.
 HOOKS = {
     ("goloop._internal.net.streams", "goloop.testing.simulated.sockets"),
-    ("goloop._internal.process.switching", "goloop.operations.witness"),
+    ("goloop._internal.process.patch_process", "goloop.operations.doctor_recorder"),
 }
 # The modules that programs import, and that only hand on what the two packages have.
 FACES = {"goloop.__init__", "goloop.__main__", "goloop.otel", "goloop.prometheus"}

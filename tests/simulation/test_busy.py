@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from goloop import testing
-from goloop.testing.simulated.busy import LONGEST
+from goloop.testing.simulated.callback_times import LONGEST
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 POLICIES = ("io", "shuffle", "pct:3", "dfs:2")

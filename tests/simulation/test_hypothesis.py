@@ -17,7 +17,7 @@ import pytest
 from hypothesis import database, given, settings, strategies
 
 from goloop import testing
-from goloop.testing.simulated.chance import Drawn
+from goloop.testing.simulated.randomness import Drawn
 from goloop.testing.simulation.run import live, new_life
 
 sys.path.append(str(Path(__file__).resolve().parent / "corpus"))

@@ -18,7 +18,7 @@ import pytest
 import tls_tools
 
 from goloop import testing
-from goloop.testing.simulation import life
+from goloop.testing.simulation import session
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -57,9 +57,9 @@ if sys.platform == "linux":
 @pytest.fixture(autouse=True)
 def _default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulations that name no loop have asyncio's."""
-    real = life.loop_class
+    real = session.loop_class
     names = {"goloop": "asyncio", "goloop's": "goloop"}
-    monkeypatch.setattr(life, "loop_class", lambda name: real(names.get(name, name)))
+    monkeypatch.setattr(session, "loop_class", lambda name: real(names.get(name, name)))
 
 
 BOTH = ("goloop's", "asyncio")

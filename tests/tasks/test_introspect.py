@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop.operations import described, introspection
-from goloop.operations.commands.inspecting import NoAnswer, Question, answering, ask, process_id
+from goloop.operations import introspection, snapshot
+from goloop.operations.commands.client import NoAnswer, Question, answering, ask, process_id
 from goloop.operations.introspection import address
 
 PROGRAM = """
@@ -412,7 +412,7 @@ def test_an_older_goloop_is_understood_by_ps() -> None:
 
 
 def test_a_process_that_keeps_silent_is_given_up() -> None:
-    quick = "from goloop.operations.commands import inspecting; inspecting.SECONDS = 0.2\n"
+    quick = "from goloop.operations.commands import client; client.SECONDS = 0.2\n"
     with running(PROGRAM) as process:
         process.send_signal(signal.SIGSTOP)
         for command in ("ps", "top"):
@@ -513,7 +513,7 @@ def test_each_loop_is_described_with_its_thread(answer: dict[str, Any]) -> None:
 
 
 def test_the_figures_can_be_rebuilt(answer: dict[str, Any]) -> None:
-    from goloop.operations.commands.watched import metrics_of
+    from goloop.operations.commands.target import metrics_of
 
     metrics = metrics_of(loop_of(answer, "MainThread")["metrics"])
     assert metrics.tasks == loop_of(answer, "MainThread")["task_count"]
@@ -580,7 +580,7 @@ def test_what_takes_the_place_of_another_is_not_taken_for_it() -> None:
     class Thing:
         pass
 
-    marks = described._Marks()
+    marks = snapshot._Marks()
     first: Any = Thing()
     number, place = marks.of(first), id(first)
     assert marks.of(first) == marks.known(first) == number

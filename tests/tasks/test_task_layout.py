@@ -16,7 +16,7 @@ import pytest
 
 import goloop
 from goloop import _core
-from goloop._internal.tasks import probe, tasks
+from goloop._internal.tasks import layout_check, tasks
 
 native = pytest.mark.skipif(tasks.reason is not None, reason=f"no own classes: {tasks.reason}")
 
@@ -62,8 +62,8 @@ def test_a_field_that_lies_elsewhere_is_noticed(field: str) -> None:
             words[field] ^= 1 if words[field] < 256 else 0x10
         return words
 
-    with pytest.raises(probe.Mismatch):
-        probe.check(lying)
+    with pytest.raises(layout_check.Mismatch):
+        layout_check.check(lying)
     assert asyncio._get_running_loop() is None
 
 
@@ -72,7 +72,7 @@ def test_a_mismatch_falls_back_and_says_why() -> None:
     def lying(future: Any) -> Mapping[str, int]:
         return {**_core._peek(future), "result": 1}
 
-    future, task, reason = probe.enable(lying)
+    future, task, reason = layout_check.enable(lying)
     assert future is asyncio.Future
     assert task is asyncio.Task
     assert reason is not None
@@ -84,11 +84,11 @@ def test_another_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = _core._layout()
     assert layout is not None
     monkeypatch.setattr(_core, "_layout", lambda: {**layout, "task": layout["task"] + 8})
-    with pytest.raises(probe.Mismatch, match="bytes, not"):
-        probe.check()
+    with pytest.raises(layout_check.Mismatch, match="bytes, not"):
+        layout_check.check()
     monkeypatch.setattr(_core, "_layout", lambda: None)
-    with pytest.raises(probe.Mismatch, match="does not know"):
-        probe.check()
+    with pytest.raises(layout_check.Mismatch, match="does not know"):
+        layout_check.check()
 
 
 @native
@@ -97,7 +97,7 @@ def test_the_probe_leaves_no_trace() -> None:
         before = asyncio.all_tasks()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            probe.check()
+            layout_check.check()
         assert asyncio.all_tasks() == before
         assert asyncio.current_task() in before
 
@@ -192,9 +192,9 @@ def test_the_offsets_are_those_of_cpythons_own_table() -> None:
     assert task[2] == layout["task_awaited_by"]
     assert task[5] == layout["task_coro"]
     assert task[6] == layout["task_node"]
-    assert thread[1:] == probe.check()
+    assert thread[1:] == layout_check.check()
     # How far the probe looks; what is behind the thread state is another object's.
-    source = (Path(__file__).parents[2] / "pybridge/core/tasks/probe.c").read_text()
+    source = (Path(__file__).parents[2] / "pybridge/core/tasks/layout_check.c").read_text()
     newest, older = map(int, re.findall(r"#define GL_TS_END (\d+)", source))
     end = newest if sys.version_info >= (3, 15) else older
     assert thread[3] + 16 <= end <= thread[0]

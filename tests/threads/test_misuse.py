@@ -39,7 +39,7 @@ LOOKS = """
 import asyncio, faulthandler, sys, threading, time
 import goloop
 from goloop import watchdog
-from goloop.operations import described
+from goloop.operations import snapshot
 
 faulthandler.enable()
 end = time.monotonic() + float(sys.argv[1])

@@ -221,8 +221,8 @@ until(lambda: not resolvers())
 def test_idle_threads_end(library: Path) -> None:
     passes(
         """
-from goloop._internal.net import lookups
-lookups._IDLE_SECONDS = 0.01
+from goloop._internal.net import resolver_threads
+resolver_threads._IDLE_SECONDS = 0.01
 slow.slow_open(1)
 loop = goloop.new_event_loop()
 for n in (1, 3):  # and they come again
@@ -364,11 +364,11 @@ def test_a_fork_amid_the_beginning_of_a_look_up_is_no_deadlock(library: Path) ->
         """
 warnings.simplefilter("ignore")
 slow.slow_open(1)
-from goloop._internal.net import lookups
+from goloop._internal.net import resolver_threads
 forks = 0
 def strike(frame, event, argument):
     global left, forks
-    if frame.f_code.co_filename != lookups.__file__:
+    if frame.f_code.co_filename != resolver_threads.__file__:
         return None
     left -= event == "line"
     if left == 0:

@@ -40,7 +40,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     # For a task factory, and to word errors.
     _create_by_asyncio = asyncio.base_events.BaseEventLoop.create_task
 
-    # The figures of catalogue.py that are counted in Python.
+    # The figures of metric_registry.py that are counted in Python.
     _tally: dict[str, int]
     _cpu_time: CpuTime
     _dns_time: memoryview[int] | None = None
@@ -79,7 +79,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         self._tally[figure] = self._tally.get(figure, 0) + by
 
     def _metrics(self) -> dict[str, Any]:
-        """The figures as they are counted; catalogue.unpacked() gives them names."""
+        """The figures as they are counted; metric_registry.unpacked() gives them names."""
         figures: dict[str, Any] = {"counted": self._counted(), **self._tally}
         figures["time_cpu"] = self._cpu_time.so_far()
         if self._dns_time is not None:
@@ -101,7 +101,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         # Not needed by programs that only run.
         import json
 
-        from ..metrics.catalogue import unpacked
+        from ..metrics.metric_registry import unpacked
 
         told = unpacked(self._metrics())
         if not told:

@@ -20,10 +20,10 @@ from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import UnixSockets
 from ..net.tls import StartTLS
-from ..process import delegating
+from ..process import aiofastnet_compat
 from ..process.processes import Processes
+from . import arg_errors
 from . import debugging as debugging  # for C, when it is imported
-from . import naming
 from .cpu_time import CpuTime
 from .running import Running, packed_figures, retired
 from .watching import Watching
@@ -32,16 +32,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..metrics.metering import Metrics
+    from ..metrics.metrics import Metrics
 
 
 class _NestPatched:
-    """The attribute `_nest_patched`, for which nest_asyncio asks: see nesting.py."""
+    """The attribute `_nest_patched`, for which nest_asyncio asks: see nest_asyncio_compat.py."""
 
     def __get__(self, loop: object, owner: type) -> bool:
-        from . import nesting
+        from . import nest_asyncio_compat
 
-        return nesting.asked(loop, owner, sys._getframe(1))
+        return nest_asyncio_compat.asked(loop, owner, sys._getframe(1))
 
 
 class Loop(
@@ -75,7 +75,7 @@ class Loop(
         self._init_datagrams()
         self._init_processes()
         self._handshakes = Handshakes()
-        delegating.begin()
+        aiofastnet_compat.begin()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         # An __init__ that failed, or was never called, leaves nothing to close.
@@ -122,9 +122,9 @@ class Loop(
         Returns:
             A snapshot: times in seconds, sizes in bytes.
         """
-        from ..metrics import metering
+        from ..metrics import metrics as metrics_module
 
-        return metering.of_loop(self)
+        return metrics_module.of_loop(self)
 
     def close(self) -> None:
         """Close the loop; it must not be running.
@@ -142,9 +142,9 @@ class Loop(
         # One step, after which it is no open loop and one of the closed: never neither, nor both.
         last[0] = 1
         if len(retired) >= 64:
-            from ..metrics import metering
+            from ..metrics import metrics as metrics_module
 
-            metering.add_retired()
+            metrics_module.add_retired()
         self._forget_handshakes()
         asyncio.base_events.BaseEventLoop.close(self)
         self._forget_listeners()
@@ -156,7 +156,7 @@ class Loop(
 
 for _part in Loop.__mro__:
     if _part.__module__.startswith("goloop"):
-        naming.named_as(_part, naming.LOOP)
+        arg_errors.named_as(_part, arg_errors.LOOP)
 
 
 def new_event_loop() -> Loop:

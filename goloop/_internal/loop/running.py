@@ -17,7 +17,7 @@ import sys
 import threading
 from asyncio.log import logger
 
-from ..tasks.waiting import TaskStepMethWrapper
+from ..tasks.slow_path import TaskStepMethWrapper
 from .debugging import as_handled
 from .signals import Signals
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 
 
-# The last figures of closed loops, until metering.py adds them up: a program that never asks need
+# The last figures of closed loops, until metrics.py adds them up: a program that never asks need
 # not import it.  Each entry is a byte that is 1 once the loop counts as closed, and what marshal
 # makes of the process id and Loop._metrics().  The collector does not track a bytearray, so that
 # leak tests, which compare gc.get_objects(), find nothing after a loop was closed.  A forked child
@@ -116,7 +116,7 @@ class _CallExceptionHandler:
         return functools.partial(_call_exception_handler, loop)
 
 
-# Its names are those of asyncio's, for they stand in errors (naming.py).
+# Its names are those of asyncio's, for they stand in errors (arg_errors.py).
 def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
     self._count("unhandled_exceptions")
     for observe in tuple(on_exception):

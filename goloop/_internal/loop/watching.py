@@ -19,7 +19,7 @@ from .signals import simulated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..metrics.slow import SlowIteration
+    from ..metrics.flight_recorder import SlowIteration
 
 # Seconds.
 DEFAULT_LIMIT = 1.0
@@ -127,9 +127,9 @@ class Watching(CoreLoop):
         keeps 256, of all its loops.  May be called from any thread.  Since 0.3.0.
         """
         # Not needed by programs that only run.
-        from ..metrics import profiling, slow
+        from ..metrics import flight_recorder, profiling
 
-        return slow.from_raw(profiling.snapshot(), self._loop_number)
+        return flight_recorder.from_raw(profiling.snapshot(), self._loop_number)
 
     # ---- called by C -------------------------------------------------------------
 

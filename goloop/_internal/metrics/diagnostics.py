@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from .. import chosen
+from .. import backend
 from ..version import __version__
 
 TYPE_CHECKING = False
@@ -36,13 +36,13 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
         loop = asyncio._get_running_loop()
     facts: dict[str, Any] = {
         "goloop": __version__,
-        "native": chosen.native,
+        "native": backend.native,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         # Not platform.platform(), which may start a process to ask.
         "platform": " ".join((platform.system(), platform.release(), platform.machine())),
         "executable": sys.executable,
     }
-    if not chosen.native:
+    if not backend.native:
         from ..process import fallback
 
         facts["reason"] = fallback.reason()

@@ -17,7 +17,7 @@ import weakref
 from asyncio import trsock
 
 from ... import _core
-from ..loop import naming
+from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from ..loop.debugging import as_handled
 from . import transport_info
@@ -154,7 +154,7 @@ class DatagramTransport(_core.DatagramTransport):
         return transport_info.described(self, self._blocked, self._buffer_size)
 
 
-naming.named_as(DatagramTransport)
+arg_errors.named_as(DatagramTransport)
 
 
 class Datagrams(CoreLoop):

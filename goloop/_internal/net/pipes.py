@@ -25,7 +25,7 @@ import stat
 from asyncio import base_subprocess, futures
 
 from ... import _core
-from ..loop import naming
+from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from .transport_info import fatal_error, head
 
@@ -183,7 +183,7 @@ class WritePipeTransport(_core.StreamTransport):
         return _described(self, f"{'polling' if size else 'idle'} bufsize={size}")
 
 
-naming.named_as(WritePipeTransport)
+arg_errors.named_as(WritePipeTransport)
 
 
 class Pipes(CoreLoop):

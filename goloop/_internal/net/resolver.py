@@ -2,7 +2,7 @@
 
 Address literals and services are answered at once by socket.getaddrinfo itself, told to look
 up no host name (AI_NUMERICHOST).  What is left are names, which go to threads of the loop's
-own (lookups.py), never to the default executor.
+own (resolver_threads.py), never to the default executor.
 
 That is for the socket module's own functions.  One that the program has put in their place may
 do anything, and takes asyncio's way: a thread of the default executor; and so does all
@@ -19,14 +19,14 @@ from asyncio.log import logger
 from types import BuiltinFunctionType
 
 from ..loop.base import CoreLoop
-from .lookups import LookUps  # here: a program may have no files by its first look-up
+from .resolver_threads import LookUps  # here: a program may have no files by its first look-up
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .lookups import Question
+    from .resolver_threads import Question
 
     AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
     SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]

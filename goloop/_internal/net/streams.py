@@ -25,7 +25,7 @@ from asyncio.log import logger
 from collections.abc import Awaitable, Callable, Iterator
 
 from ... import _core
-from ..loop import naming
+from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from . import transport_info  # for C too, which imports nothing amid a call
 from .tls import TLSProtocol
@@ -264,7 +264,7 @@ class StreamTransport(_core.StreamTransport):
         self._empty_waiter = None
 
 
-naming.named_as(StreamTransport)
+arg_errors.named_as(StreamTransport)
 
 
 class Listener(_core.Listener):

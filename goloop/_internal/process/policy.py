@@ -10,7 +10,7 @@ import asyncio
 import sys
 import warnings
 
-from ..chosen import Loop
+from ..backend import Loop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import sys
 
 from ..interpreter_options import interpreter_options
 from ..loop.debugging import CONTEXT, TRACEBACK
-from .switching import switch
+from .patch_process import switch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 
-from ..chosen import new_event_loop
+from ..backend import new_event_loop
 from . import policy
 
 TYPE_CHECKING = False
@@ -59,7 +59,7 @@ def install() -> None:
     Raises:
         RuntimeError: asyncio of this Python has no policies any more.
     """
-    from .switching import switch
+    from .patch_process import switch
 
     if sys.version_info >= (3, 14) and policy.AVAILABLE:
         policy.warn_deprecated("goloop.install")

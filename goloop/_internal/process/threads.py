@@ -4,7 +4,7 @@ The caller's thread runs no loop.  It waits for calls, which the threads and the
 leave for it, so everything is decided in one place:
 
     thread 0   runner, loop, main(0) ──┐  failed, ended
-    thread 1   runner, loop, main(1) ──┼──────────────────► calls.py ──► the caller's thread
+    thread 1   runner, loop, main(1) ──┼──────────────────► mailbox.py ──► the caller's thread
     SIGINT, SIGTERM ───────────────────┘                                   │
          ▲                                                                 │
          └──────────── cancel every main task (call_soon_threadsafe) ──────┘
@@ -25,10 +25,10 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 
-from ..chosen import new_event_loop
-from ..passed import refuse_coroutine
+from ..backend import new_event_loop
+from ..coroutine_check import refuse_coroutine
 from ..tasks.stacks import what_runs
-from .calls import Calls
+from .mailbox import Calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

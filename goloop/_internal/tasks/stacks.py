@@ -7,7 +7,7 @@ import contextlib
 import threading
 import traceback
 
-from .looking import await_stack, thread_stack
+from .call_graph import await_stack, thread_stack
 
 
 def what_runs(thread: threading.Thread, loop: asyncio.AbstractEventLoop | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from . import probe
+from . import layout_check
 
 TYPE_CHECKING = False
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     reason: str | None
 else:
-    Future, Task, reason = probe.enable()
+    Future, Task, reason = layout_check.enable()
 
     if reason is None and sys.version_info < (3, 14):
         from . import task_set

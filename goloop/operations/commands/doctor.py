@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 
-from ..._internal import chosen
+from ..._internal import backend
 from ..._internal.interpreter_options import interpreter_options
 
 TYPE_CHECKING = False
@@ -134,12 +134,12 @@ def examine() -> dict[str, Any]:
 
 def _loop() -> dict[str, Any]:
     """A loop that has been busy, for the ring is made when it is needed first."""
-    from ..witness import name_of
+    from ..doctor_recorder import name_of
 
-    if not chosen.native:
-        return {"kind": name_of(chosen.Loop)}
+    if not backend.native:
+        return {"kind": name_of(backend.Loop)}
     try:
-        with asyncio.Runner(loop_factory=chosen.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=backend.new_event_loop) as runner:
             found: dict[str, Any] = runner.run(_be_busy())
             return found
     except (ImportError, OSError, RuntimeError) as error:

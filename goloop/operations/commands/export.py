@@ -27,18 +27,18 @@ import sys
 import threading
 import time
 
-from ..._internal.metrics.catalogue import FIGURES, bounded
+from ..._internal.metrics.metric_registry import FIGURES, bounded
 from ..introspection import is_alive
 from . import options
-from .inspecting import NoAnswer, Question, answering, is_anothers
-from .watched import command_line, metrics_of
+from .client import NoAnswer, Question, answering, is_anothers
+from .target import command_line, metrics_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from ..._internal.metrics.catalogue import Figure
-    from ..described import Row
+    from ..._internal.metrics.metric_registry import Figure
+    from ..snapshot import Row
 
     Family = tuple[str, str, str]
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import difflib
 
-from .inspecting import process_id
+from .client import process_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import signal
 import sys
 import time
 
-from ..._internal.metrics import profiling, slow
+from ..._internal.metrics import flight_recorder, profiling
 from . import options
-from .inspecting import GIL_HELD, NoAnswer, ask
+from .client import GIL_HELD, NoAnswer, ask
 from .terminal import printable
 
 TYPE_CHECKING = False
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from ..._internal.metrics.profiling import Profile
-    from ..described import Row
+    from ..snapshot import Row
 
     _Read = TypeVar("_Read")
 
@@ -123,9 +123,9 @@ def slow_main(arguments: list[str]) -> int:
     parser.add_argument("pid", type=options.pid, metavar="PID", help="a process that answers")
     given = parser.parse_args(arguments)
     try:
-        found = _asked(given.pid, slow.from_raw)
+        found = _asked(given.pid, flight_recorder.from_raw)
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
-    _show(slow.table(found))
+    _show(flight_recorder.table(found))
     return 0

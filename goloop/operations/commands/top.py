@@ -1,6 +1,6 @@
 """`python -m goloop top PID`: a running program's loops, tasks and connections, as they go on.
 
-The programs' side and the protocol are in introspection.py, the asking is in inspecting.py.  Here
+The programs' side and the protocol are in introspection.py, the asking is in client.py.  Here
 is who is asked when, and what becomes of the reports: text, JSON, or a screen with keys.
 """
 
@@ -17,17 +17,17 @@ import time
 
 from ..introspection import is_alive
 from . import options
-from .inspecting import HINT, Question, answering
+from .client import HINT, Question, answering
+from .target import Watched, for_scripts
 from .terminal import Screen, Terminal
 from .top_view import ORDERS, View
-from .watched import Watched, for_scripts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..described import Row
+    from ..snapshot import Row
 
 
 class _Ended(Exception):

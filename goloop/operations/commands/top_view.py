@@ -1,11 +1,11 @@
-"""How `top` looks: reports (watched.py) become lines (terminal.py)."""
+"""How `top` looks: reports (target.py) become lines (terminal.py)."""
 
 from __future__ import annotations
 
 import re
 
-from ..._internal.tasks.looking import library_of
-from .inspecting import GIL_HELD
+from ..._internal.tasks.call_graph import library_of
+from .client import GIL_HELD
 from .terminal import Terminal, pad, printable, width
 
 TYPE_CHECKING = False
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ..._internal.tasks.looking import Frame
-    from ..described import Row
+    from ..._internal.tasks.call_graph import Frame
+    from ..snapshot import Row
     from .terminal import Line
 
 ORDERS = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from ..._internal.version import __version__
 from . import options
-from .inspecting import SECONDS, NoAnswer, Question
+from .client import SECONDS, NoAnswer, Question
 from .terminal import printable
 
 TYPE_CHECKING = False

@@ -1,6 +1,6 @@
 """Hosts of a simulation: what runs where, and how it ends and begins anew.
 
-All hosts run in one loop, and what runs on one is told apart by its boot (boots.py).  Sockets
+All hosts run in one loop, and what runs on one is told apart by its boot (lifecycle.py).  Sockets
 belong to the host that made them; packets are the kernel's (netloop/simulated/hosts.go).
 """
 
@@ -13,11 +13,11 @@ import functools
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ..._internal.passed import refuse_coroutine
+from ..._internal.coroutine_check import refuse_coroutine
 from ..simulated.kernel import Ask, ask, host_here
 from ..simulation.faults import Faults
-from . import boots
-from .boots import Boot
+from . import lifecycle
+from .lifecycle import Boot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Host:
         if self._up:
             self._change(_Change.RESUME)
         for each in self._boot.family():
-            boots.resume(each, self._session.loop)
+            lifecycle.resume(each, self._session.loop)
 
     def clock_skew(self, seconds: float) -> None:
         """Set its calendar's clock, what `time.time()` and `datetime.now()` go by, ahead or behind.
@@ -226,7 +226,7 @@ class Host:
         for program in self._programs:
             program.task = None
         self._change(change)
-        boots.end(self._boot.family(), self._session.loop)
+        lifecycle.end(self._boot.family(), self._session.loop)
 
 
 class Hosts:
@@ -240,13 +240,13 @@ class Hosts:
         """A new host."""
         if not name or name in self._by_name or name == "localhost":
             raise ValueError(f"{name!r} is no name for a host, or is taken")
-        boots.have_boots(self._session.loop)
+        lifecycle.have_boots(self._session.loop)
         made = self._by_name[name] = Host(self._session, name, ipv6)
         return made
 
     def name_of(self, task: Any) -> str | None:
         """The host of a task."""
-        boot = boots.boot_of(task)
+        boot = lifecycle.boot_of(task)
         return None if boot is None or boot.host is None else boot.host.name
 
     def by_name(self) -> Mapping[str, Host]:

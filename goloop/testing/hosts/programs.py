@@ -24,8 +24,8 @@ from typing import Any
 from ..simulated import descriptors
 from ..simulated.errors import EscapedSimulation
 from ..simulated.kernel import FIRST_PID, Ask, ask, host_here, host_number
-from . import boots
-from .boots import Boot
+from . import lifecycle
+from .lifecycle import Boot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Programs:
     ) -> asyncio.SubprocessTransport:
         """The transport of a child that has started; the arguments are asyncio's own."""
         loop = self._session.loop
-        boots.have_boots(loop)
+        lifecycle.have_boots(loop)
         waiter = loop.create_future()
         make: Any = _Transport
         transport = make(loop, protocol, *command, waiter=waiter, **options)
@@ -319,10 +319,10 @@ class Child:
         self._loop._simulation.programs.forget(self.pid)
         ask(Ask.END_PROGRAM, self._loop._simulation.kernel.number, self._boot.number)
         self._siblings.remove(self._boot)
-        boots.end([self._boot], self._loop)
+        lifecycle.end([self._boot], self._loop)
         for stream in self._streams:
             if not stream.is_closing():
-                boots.end_transport(stream, [self._boot])
+                lifecycle.end_transport(stream, [self._boot])
         for file in self._files[len(self._streams) :]:
             file.close()
         self._loop.call_soon(self.transport._process_exited, code, context=self._context)

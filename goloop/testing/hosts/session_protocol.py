@@ -8,7 +8,7 @@ from ..simulated.kernel import Kernel
 
 
 class Session(Protocol):
-    """A simulation while it runs; simulation/life.py implements it."""
+    """A simulation while it runs; simulation/session.py implements it."""
 
     @property
     def kernel(self) -> Kernel:

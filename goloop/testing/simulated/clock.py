@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ... import _core
 from ..._internal.loop.loop import Loop
-from ..._internal.metrics import catalogue
+from ..._internal.metrics import metric_registry
 from ..._internal.metrics.histogram import HISTOGRAM
 
 TYPE_CHECKING = False
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
     _Ts = TypeVarTuple("_Ts")
 
-_fields = [figure.field for figure in catalogue._COUNTED]
-_layout = catalogue._COUNTED_LAYOUT.format
+_fields = [figure.field for figure in metric_registry._COUNTED]
+_layout = metric_registry._COUNTED_LAYOUT.format
 
 
 def _reader(field: str) -> Callable[[bytes], int]:
-    sizes = [HISTOGRAM.size if figure.kind == "histogram" else 8 for figure in catalogue._COUNTED]
+    sizes = [
+        HISTOGRAM.size if figure.kind == "histogram" else 8 for figure in metric_registry._COUNTED
+    ]
     place = sum(sizes[: _fields.index(field)])
     number = struct.Struct("=Q")
     return lambda counted: number.unpack_from(counted, place)[0]

@@ -73,7 +73,7 @@ class Ask(enum.IntEnum):
 _HEAD = struct.Struct("=8q")
 _NONE = (0,) * 6
 _NAME_MOST = 128
-# Seconds; more than a simulation has (life.py), and still 63 bits of ns behind its end.
+# Seconds; more than a simulation has (session.py), and still 63 bits of ns behind its end.
 _LONGEST = 4e9
 FIRST = 1 << 24  # the least descriptor of a simulated kernel
 # The least number of a process; more than Linux gives to any (PID_MAX_LIMIT), so that no signal
@@ -199,7 +199,7 @@ class Kernel:
 
 # By thread, what it is on.
 here: dict[int, Kernel] = {}
-# By thread, its simulation: a World of world.py.
+# By thread, its simulation: a World of patches.py.
 worlds: dict[int, Any] = {}
 # The host that runs, a Boot of hosts.py; None: what is on no host.
 host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", default=None)

@@ -18,8 +18,8 @@ import zlib
 from ... import _core
 from ..._internal.loop.loop import Loop
 from ..._internal.tasks.tasks import Future, Task
+from . import patches as worlds
 from . import threads
-from . import world as worlds
 from .clock import ready
 from .descriptors import number_of
 from .errors import EscapedSimulation

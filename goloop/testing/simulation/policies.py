@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..simulated import busy
+from ..simulated import callback_times
 from ..simulated.loop import Simulated, stepped
 
 TYPE_CHECKING = False
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import contextvars
     from typing import TypeVarTuple
 
-    from ..simulated.chance import Drawn, Seeded
+    from ..simulated.randomness import Drawn, Seeded
 
     _Ts = TypeVarTuple("_Ts")
 
@@ -217,13 +217,13 @@ def scheduler(policy: str, seed: int, chance: Seeded | Drawn) -> Scheduler | Non
 
 def moments(
     scheduler: Scheduler | None, seed: int, chance: Seeded | Drawn, drawn: bool
-) -> busy.Moments | None:
+) -> callback_times.Moments | None:
     """What decides when time passes in callbacks; None: it never does."""
     if isinstance(scheduler, Delays):
         return scheduler
     generator = chance.generator("moments")
     takes_time = generator.randrange(2) if drawn else seed % 2
-    return busy.Drawn(generator) if takes_time else None
+    return callback_times.Drawn(generator) if takes_time else None
 
 
 def outer_seed(policy: str, seed: int) -> int:

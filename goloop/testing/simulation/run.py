@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from ..._internal.passed import refuse_coroutine
+from ..._internal.coroutine_check import refuse_coroutine
 from ..hosts.hosts import Host
 from ..hosts.programs import Process
 from ..simulated.kernel import worlds
 from . import pictures
 from .faults import Faults
-from .life import Life
 from .network import Network
+from .session import Life
 from .tracebacks import line_of, of_the_program
 
 _T = TypeVar("_T")

@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from ..._internal.passed import refuse_coroutine
+from ..._internal.coroutine_check import refuse_coroutine
 from ..simulated.errors import NonDeterminism
-from ..simulated.world import replacements
-from . import findings, pictures, policies, replay
-from .life import loop_class
+from ..simulated.patches import replacements
+from . import leaks, pictures, policies, replay
 from .run import live, new_life
+from .session import loop_class
 from .tracebacks import of_the_program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..simulated.chance import Drawn
+    from ..simulated.randomness import Drawn
 
 _LAST = 20  # events that a note shows
 PROGRESS = 5.0  # seconds from one word of progress to the next
@@ -138,7 +138,7 @@ def simulate(
         raise ValueError(f"seeds is a number from 1 on, not {seeds!r}")
     policies.check(policy)
     loop_class(loop)
-    plan = Plan(max_time, policy, findings.check(allow), loop)
+    plan = Plan(max_time, policy, leaks.check(allow), loop)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         refuse_coroutine(function, "testing.simulate()")

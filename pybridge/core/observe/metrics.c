@@ -4,8 +4,8 @@
  * The figures stand in the shared block (gl_metrics), where Go counts too, and in the loop
  * (gl_counts).  They are written by whoever is at work and read by any thread with the GIL: a
  * snapshot stops nobody, and may have one event in one figure that is not yet in another.
- * goloop/_internal/observe/metering.py makes a Metrics of the two blocks, whose bytes are all that a
- * snapshot takes.  A new figure is a field of either, and a row in catalogue.py.
+ * goloop/_internal/metrics/metrics.py makes a Metrics of the two blocks, whose bytes are all that a
+ * snapshot takes.  A new figure is a field of either, and a row in metric_registry.py.
  *
  * Compiled with GL_NO_METRICS, as Go's half with the tag `nometrics`, no time is noted; the
  * benchmark of what that costs compares the two.

@@ -71,7 +71,7 @@ limits_thread(void *gate)
 /* 0, or why so many threads can't be.  Their stacks have libc's size, for thread-local
  * variables lie there too, but are not libc's own: those that it keeps in a forked child may be of
  * threads that used its resolver, and then glibc takes a lock at the end of a thread that nobody
- * may be there to release, see goloop/_internal/net/lookups.py. */
+ * may be there to release, see goloop/_internal/net/resolver_threads.py. */
 static int
 limits_threads(pthread_attr_t *attributes, size_t size)
 {

@@ -53,7 +53,8 @@ typedef struct gl_timers {  /* timers.c [GIL] */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
-/* What is not counted in the shared block: names and order as in goloop/_internal/observe/catalogue.py,
+/* Counts outside of the shared block: names and order as in
+ * goloop/_internal/metrics/metric_registry.py,
  * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
 typedef struct gl_counts {
     uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls, write_buffer_bytes,

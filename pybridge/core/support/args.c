@@ -2,7 +2,7 @@
  * args.c: arguments by name, and wrong ones.
  *
  * What is wrong with a call is left to CPython to say, of asyncio's own method: see
- * goloop/_internal/loop/naming.py.  So the words are those of the running version.
+ * goloop/_internal/loop/arg_errors.py.  So the words are those of the running version.
  */
 #include "support/args.h"
 

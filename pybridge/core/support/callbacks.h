@@ -108,10 +108,10 @@
     X(asyncio_TimerHandle, "asyncio", "TimerHandle") \
     X(allocate_lock, "_thread", "allocate_lock") \
     X(caller_stack, "goloop._internal.loop.debugging", "caller_stack") /* a handle's stack in debug mode */ \
-    X(fd_number, "goloop._internal.loop.naming", "fd_number") /* fileno(), with asyncio's errors */ \
+    X(fd_number, "goloop._internal.loop.arg_errors", "fd_number") /* fileno(), with asyncio's errors */ \
     X(log_debug, "goloop._internal.loop.debugging", "log") /* a line at debug level about an object */ \
     X(logger, "asyncio.log", "logger") \
-    X(refuse_call, "goloop._internal.loop.naming", "refuse") /* raises asyncio's error for wrong arguments */ \
+    X(refuse_call, "goloop._internal.loop.arg_errors", "refuse") /* raises asyncio's error for wrong arguments */ \
     X(socket_socket, "socket", "socket") \
     X(stack_summary, "goloop._internal.loop.debugging", "stack_summary") /* caller_stack's frames as a StackSummary */
 
@@ -122,7 +122,7 @@
     X("asyncio.events", "_ThreadSafeHandle", "queue/handle_views.c, at import, since 3.14") \
     X("collections.abc", "Coroutine", "watch/sockop.c, at import") \
     X("goloop._internal.loop.descriptors", "Users", "a transport uses the number of a socket") \
-    X("goloop._internal.loop.naming", "refuse_data", "write() of an object without bytes") \
+    X("goloop._internal.loop.arg_errors", "refuse_data", "write() of an object without bytes") \
     X("goloop._internal.net.sockets", "throw", "a sock_* operation is cancelled") \
     X("goloop._internal.net.transport_info", "has_buffer_methods", "set_protocol()")
 

@@ -114,7 +114,7 @@ struct gl_globals {
     PyObject *asyncio_constants;                               /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task; /* the C-accelerated classes */
-        /* For tasks/: by goloop/_internal/tasks/probe.py, which names them */
+        /* For tasks/: by goloop/_internal/tasks/layout_check.py, which names them */
         PyObject *iscoroutine, *iter_throw, *step, *wait;
         PyObject *Future_add_done_callback, *Future_cancel, *Future_set_exception, *Task_cancel;
         PyObject *create_task_names; /* frozenset: keywords that create_task takes */

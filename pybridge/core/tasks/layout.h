@@ -11,7 +11,7 @@
  * Modules/_asynciomodule.c of its branch.  CPython keeps them private, so a patch release
  * may move them: the numbers here are checked against the sizes of the running classes
  * (Future.__basicsize__, Task.__basicsize__), and then word by word and flag by flag
- * against their public behaviour (probe.c, goloop/_internal/tasks/probe.py).  Where anything differs
+ * against their public behaviour (probe.c and layout_check.py).  Where anything differs
  * goloop uses the stdlib's classes.
  *
  * The GIL guards every field, or without one the lock of the loop that is in it; before 3.14 a task's node too, which belongs to one list of

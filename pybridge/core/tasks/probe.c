@@ -1,5 +1,5 @@
 /*
- * probe.c: what goloop/_internal/tasks/probe.py needs to compare layout.h with the running CPython,
+ * probe.c: what tasks/layout_check.py needs to compare layout.h with the running CPython,
  * and the switch that makes goloop.Future and goloop.Task exist.
  *
  * The probe itself is Python, since it works through asyncio's public API.  It asks
@@ -191,7 +191,7 @@ make_types(PyObject *module)
 }
 
 /* _core._enable_tasks(offsets, objects) -> (Future, Task), with the offsets into the thread state
- * and what G.asyncio has of objects.  Only for goloop/_internal/tasks/probe.py; once. */
+ * and what G.asyncio has of objects.  Only for goloop/_internal/tasks/layout_check.py; once. */
 static PyObject *
 core_enable_tasks(PyObject *module, PyObject *args)
 {
@@ -215,15 +215,15 @@ core_enable_tasks(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef task_functions[] = {
-    {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
-    {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+    {"_layout", core_layout, METH_NOARGS, PyDoc_STR("For goloop/_internal/tasks/layout_check.py.")},
+    {"_peek", core_peek, METH_O, PyDoc_STR("For goloop/_internal/tasks/layout_check.py.")},
     {"_thread_words", core_thread_words, METH_NOARGS,
-     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+     PyDoc_STR("For goloop/_internal/tasks/layout_check.py.")},
     {"_task_names", core_task_names, METH_VARARGS,
-     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
+     PyDoc_STR("For goloop/_internal/tasks/layout_check.py.")},
     {"_enable_tasks", core_enable_tasks, METH_VARARGS,
-     PyDoc_STR("For goloop/_internal/tasks/probe.py.")},
-    {"_step", GL_FAST(core_step), PyDoc_STR("For goloop/_internal/tasks/waiting.py.")},
+     PyDoc_STR("For goloop/_internal/tasks/layout_check.py.")},
+    {"_step", GL_FAST(core_step), PyDoc_STR("For goloop/_internal/tasks/slow_path.py.")},
     {"_live_tasks", core_live_tasks, METH_NOARGS,
      PyDoc_STR("For goloop/_internal/tasks/task_set.py.")},
     {NULL, NULL, 0, NULL},

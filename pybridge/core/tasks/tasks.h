@@ -21,7 +21,7 @@
 #include "queue/queue.h"
 #include "tasks/layout.h"
 
-/* asyncio's classes, and the functions of the module for goloop/_internal/tasks/probe.py; at import. */
+/* asyncio's classes, and the functions of the module for tasks/layout_check.py; at import. */
 GL_PRIVATE int gl_tasks_init(PyObject *module);
 
 /* ---- which objects they are ---------------------------------------------------------------- */

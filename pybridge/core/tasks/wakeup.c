@@ -10,10 +10,10 @@
  *   anything else                             gets a RuntimeError by a scheduled step
  *
  * What follows the future protocol by methods of its own, and what is wrong, is for
- * goloop/_internal/tasks/waiting.py.
+ * goloop/_internal/tasks/slow_path.py.
  *
  * Two callables exist for the general path, named as asyncio's are, because they are
- * seen in logs and reprs: `TaskStepMethWrapper` (in waiting.py) and the built-in method
+ * seen in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the built-in method
  * `Task.task_wakeup`.
  */
 #include "tasks/private.h"

@@ -32,7 +32,7 @@ import timed
 import tls_tools
 
 from goloop import testing
-from goloop.testing.simulation import findings
+from goloop.testing.simulation import leaks
 from goloop.testing.simulation.simulate import Plan
 
 # Seconds of virtual time; none needs nearly as many.
@@ -46,7 +46,7 @@ def quiet() -> Iterator[None]:
     gc.collect()
     logging.disable()
     try:
-        with warnings.catch_warnings(), findings.only_new_objects():
+        with warnings.catch_warnings(), leaks.only_new_objects():
             warnings.simplefilter("ignore")
             yield
     finally:

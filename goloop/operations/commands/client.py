@@ -26,8 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..._internal.tasks.looking import Frame
-    from ..described import Row
+    from ..._internal.tasks.call_graph import Frame
+    from ..snapshot import Row
 
 # How long an answer may take, and how many bytes it may have.
 SECONDS = 10.0

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent import futures
 
-from ..._internal import eager
+from ..._internal import lazy_imports
 from ..._internal.loop import loop
 from . import clock, descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
@@ -480,7 +480,7 @@ def replacements() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            eager.load()  # an import needs what is replaced
+            lazy_imports.load()  # an import needs what is replaced
             _replaced.extend(_replace())
     try:
         yield

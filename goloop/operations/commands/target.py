@@ -12,14 +12,14 @@ import dataclasses
 import struct
 import time
 
-from .inspecting import NoAnswer, Question
+from .client import NoAnswer, Question
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..._internal.metrics.metering import Metrics
-    from ..described import Row
+    from ..._internal.metrics.metrics import Metrics
+    from ..snapshot import Row
 
 # Of each loop.
 TASKS = 500
@@ -248,10 +248,10 @@ def metrics_of(raw: Row) -> Metrics:
 
     Raises ValueError, TypeError or struct.error for what is not of a known kind.
     """
-    from ..._internal.metrics import metering
+    from ..._internal.metrics import metrics as metrics_module
 
-    known = {field.name for field in dataclasses.fields(metering.Metrics)}
-    return metering.from_raw(
+    known = {field.name for field in dataclasses.fields(metrics_module.Metrics)}
+    return metrics_module.from_raw(
         {
             name: base64.b64decode(value) if isinstance(value, str) else value
             for name, value in raw.items()

@@ -27,7 +27,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 
 from ... import _core
-from . import waiting
+from . import slow_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -355,8 +355,8 @@ def _objects() -> tuple[Any, ...]:
         asyncio.Task.cancel,
         asyncio.iscoroutine,
         iterator.throw,
-        waiting.TaskStepMethWrapper,
-        waiting.wait,
+        slow_path.TaskStepMethWrapper,
+        slow_path.wait,
     )
 
 

@@ -30,15 +30,17 @@ GOLOOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # By folder of goloop; a module comes behind those that it needs.
 OWN = {
     "_internal/metrics": (
-        *("histogram", "catalogue", "metering", "profiling", "profile_formats", "slow"),
-        "diagnostics",
+        *("histogram", "metric_registry", "metrics", "profiling", "profile_formats"),
+        *("flight_recorder", "diagnostics"),
     ),
     "_internal/net": ("selector_transports",),
     "_internal/tasks": ("stacks",),
-    "_internal/process": ("calls", "shared_sockets", "shared_listener", "threads", "switching"),
-    "operations": ("described", "introspection", "witness"),
+    "_internal/process": (
+        *("mailbox", "shared_sockets", "shared_listener", "threads", "patch_process"),
+    ),
+    "operations": ("snapshot", "introspection", "doctor_recorder"),
 }
-# What `metering` needs of the standard library. json comes behind its parts.
+# What `metrics` needs of the standard library. json comes behind its parts.
 STANDARD = ("copy", "dataclasses", "json.scanner", "json.decoder", "json.encoder", "json")
 
 _kept: dict[str, tuple[str, bytes, bool]] = {}  # path, bytes, whether they are compiled
@@ -77,7 +79,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Provides what the module needs of the standard library, and runs it."""
-        if module.__name__.endswith((".histogram", ".catalogue", ".metering")):
+        if module.__name__.endswith((".histogram", ".metric_registry", ".metrics.metrics")):
             _provide_standard()
         super().exec_module(module)
 

@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 
-from .. import chosen
+from .. import backend
 from .after_import import after_import
 from .policy import set_policy
 
@@ -57,7 +57,7 @@ def switch(*, command: bool = False) -> None:
     """
     global _switched, _restarts, _warned
     set_policy()
-    if not chosen.native:
+    if not backend.native:
         return
     if command and not _restarts:
         _restarts = True
@@ -83,8 +83,8 @@ def switch(*, command: bool = False) -> None:
 def _uvicorn(module: Any) -> None:
     """`--loop auto`, the default; uvicorn-worker's gunicorn worker asks for that too."""
 
-    def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], chosen.Loop]:
-        return chosen.new_event_loop
+    def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], backend.Loop]:
+        return backend.new_event_loop
 
     if hasattr(module, "auto_loop_setup"):  # before 0.36
         module.auto_loop_setup = lambda use_subprocess=False: set_policy()
@@ -96,8 +96,8 @@ def _uvicorn(module: Any) -> None:
 def _granian(module: ModuleType) -> None:
     """`--loop auto`, the default."""
 
-    def build() -> chosen.Loop:
-        loop = chosen.new_event_loop()
+    def build() -> backend.Loop:
+        loop = backend.new_event_loop()
         asyncio.set_event_loop(loop)
         return loop
 
@@ -113,7 +113,7 @@ def _gunicorn(module: ModuleType) -> None:
         if getattr(self.cfg, "asgi_loop", "auto") != "auto":
             original(self)
             return
-        self.loop = chosen.new_event_loop()
+        self.loop = backend.new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.log.debug("Using goloop event loop")
 
@@ -128,12 +128,12 @@ def _taskiq(module: Any) -> None:
 def _ray(module: Any) -> None:
     """Asynchronous actors: uvloop if it is installed, or asyncio's."""
     original = module.get_new_event_loop
-    module.get_new_event_loop = chosen.new_event_loop
+    module.get_new_event_loop = backend.new_event_loop
     module.try_install_uvloop = set_policy
     # Its compiled half has taken the function, if it is there already.
     compiled = sys.modules.get("ray._raylet")
     if getattr(compiled, "get_new_event_loop", None) is original:
-        vars(compiled)["get_new_event_loop"] = chosen.new_event_loop
+        vars(compiled)["get_new_event_loop"] = backend.new_event_loop
 
 
 _PROGRAMS: dict[str, Callable[[ModuleType], None]] = {
@@ -167,7 +167,7 @@ import sys
 before = sys.path[:]
 sys.path[:] = path
 try:
-    from goloop._internal.process.switching import switch
+    from goloop._internal.process.patch_process import switch
     switch(command=command)
 finally:
     sys.path[:] = before
@@ -236,20 +236,20 @@ def _django_restart(module: ModuleType) -> None:
 def _watch_loops() -> None:
     """Notes what loop other than goloop's runs: each says so to asyncio, by this function.
 
-    `goloop doctor` wants to know all of them (witness.py).
+    `goloop doctor` wants to know all of them (doctor_recorder.py).
     """
     original = asyncio.events._set_running_loop
     doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
         global _other
-        if loop is not None and _other is None and not isinstance(loop, chosen.Loop):
+        if loop is not None and _other is None and not isinstance(loop, backend.Loop):
             kind = type(loop)
             _other = f"{kind.__module__}.{kind.__qualname__}"
         if doctor and loop is not None:
-            from ...operations import witness
+            from ...operations import doctor_recorder
 
-            witness.note(loop, isinstance(loop, chosen.Loop), _hint())
+            doctor_recorder.note(loop, isinstance(loop, backend.Loop), _hint())
         original(loop)
 
     asyncio.events._set_running_loop = _set_running_loop
@@ -297,7 +297,7 @@ def _hint() -> str:
 
 
 def _goloop_ran() -> bool:
-    from ..metrics.metering import metrics
+    from ..metrics.metrics import metrics
 
     return metrics().iterations > 0
 

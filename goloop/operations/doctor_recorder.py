@@ -1,8 +1,8 @@
 """Notes which loops run in the processes of a program that `goloop doctor` runs, and why.
 
-doctor.py makes a file and names it in GOLOOP_DOCTOR; switching.py shows each loop that begins to
-run to `note`.  A loop of one kind that is run by one function is one line of JSON in the file, in
-each process, written when it begins to run: a process that is killed has written its lines.
+doctor.py makes a file and names it in GOLOOP_DOCTOR; patch_process.py shows each loop that begins
+to run to `note`.  A loop of one kind that is run by one function is one line of JSON in the file,
+in each process, written when it begins to run: a process that is killed has written its lines.
 """
 
 from __future__ import annotations

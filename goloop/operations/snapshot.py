@@ -18,8 +18,8 @@ import time
 import weakref
 
 from .._internal.metrics import profiling
-from .._internal.metrics.catalogue import FIGURES, unpacked
-from .._internal.tasks.looking import (
+from .._internal.metrics.metric_registry import FIGURES, unpacked
+from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
     awaiters,

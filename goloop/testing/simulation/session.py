@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, NoReturn
 
 from ..._internal.loop import running
-from ..._internal.tasks.looking import await_stack, awaiters, waiting_tasks
-from ...operations.commands.inspecting import tree
-from ..hosts.boots import abort, run_handler
+from ..._internal.tasks.call_graph import await_stack, awaiters, waiting_tasks
+from ...operations.commands.client import tree
 from ..hosts.hosts import Hosts
+from ..hosts.lifecycle import abort, run_handler
 from ..hosts.programs import Programs
-from ..simulated import busy, chance
+from ..simulated import callback_times, randomness
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
 from ..simulated.kernel import Kernel, host_here, worlds
 from ..simulated.loop import SimulatedLoop
-from ..simulated.world import fresh_counters, replacements
-from . import findings, policies
+from ..simulated.patches import fresh_counters, replacements
+from . import leaks, policies
 from .faults import Faults
 from .invariants import Invariants
 from .network import Network
@@ -68,10 +68,10 @@ class Life:
         loop: str = "goloop",
         record: bool = False,
         allow: Collection[str] | None = None,
-        drawn: chance.Drawn | None = None,
+        drawn: randomness.Drawn | None = None,
     ) -> None:
         self._loop_class = loop_class(loop)
-        self._chance = drawn or chance.Seeded(policies.outer_seed(policy, seed))
+        self._chance = drawn or randomness.Seeded(policies.outer_seed(policy, seed))
         self._scheduler = policies.scheduler(policy, seed, self._chance)
         self._moments = policies.moments(self._scheduler, seed, self._chance, drawn is not None)
         self._record, self._allow = record, allow
@@ -142,7 +142,7 @@ class Life:
         if self._moments is None or (due := self.loop.next_timer()) is None:
             return
         left = due - self.kernel.now_ns()
-        if left <= busy.LONGEST and self.loop.has_ready() and self._moments.lasts(left):
+        if left <= callback_times.LONGEST and self.loop.has_ready() and self._moments.lasts(left):
             self._callbacks_take(left)
 
     def _callbacks_take(self, ns: int) -> None:
@@ -195,7 +195,7 @@ class Life:
 
     def buggify(self, probability: float) -> bool:
         """Whether a rare thing happens."""
-        return chance.happens(self._buggy_random, probability)
+        return randomness.happens(self._buggy_random, probability)
 
     def job_begins(self) -> tuple[bool, int]:
         """Until it ends, time that it sleeps is its own; what job_ends() is to be given."""
@@ -297,7 +297,7 @@ class Life:
 
     def _new_loop(self) -> Any:
         scheduler = self._scheduler
-        base = self._loop_class if self._moments is None else busy.busy(self._loop_class)
+        base = self._loop_class if self._moments is None else callback_times.busy(self._loop_class)
         if scheduler is None and not self._record:
             return base(self)
         note = self._note_step if self._record else None
@@ -311,7 +311,7 @@ class Life:
         thread = threading.get_ident()
         collecting = gc.isenabled()
         gc.disable()  # what finalizers do must not depend on when it runs
-        own = findings.only_new_objects if self._allow is not None else contextlib.nullcontext
+        own = leaks.only_new_objects if self._allow is not None else contextlib.nullcontext
         try:
             with own(), replacements(), fresh_counters(), self.kernel:
                 worlds[thread] = self
@@ -384,7 +384,7 @@ class Life:
                 del task
                 gc.collect()  # what was never retrieved is reported by finalizers
                 when = f"{self.ended:.6f} s of virtual time{self._whence}"
-                findings.raise_what_is_left(left, self._unhandled, self._allow, when)
+                leaks.raise_what_is_left(left, self._unhandled, self._allow, when)
             return value
         finally:
             asyncio.set_event_loop(None)
@@ -398,7 +398,7 @@ class Life:
     def _watched(self, left: list[str]) -> contextlib.AbstractContextManager[None]:
         if self._allow is None or "transports" in self._allow:
             return contextlib.nullcontext()
-        return findings.dropped_transports(left)
+        return leaks.dropped_transports(left)
 
     def _let_settle(self, left: list[str]) -> None:
         """When `main` is done: promises are waited for; then what goes on is `left`."""
@@ -409,11 +409,11 @@ class Life:
         self.hosts.end()
         if self._allow is None:
             return
-        self._run_own(asyncio.sleep(findings.SETTLE))
+        self._run_own(asyncio.sleep(leaks.SETTLE))
         if "tasks" not in self._allow and asyncio.all_tasks(loop):
             left.append(f"tasks run:\n{describe(loop)}")
         if "transports" not in self._allow:
-            left += findings.open_transports(loop, self.programs.own) + self.programs.left()
+            left += leaks.open_transports(loop, self.programs.own) + self.programs.left()
 
     def _explain(self, exc: OSError) -> None:
         """Raises what an error of the kernel's means."""

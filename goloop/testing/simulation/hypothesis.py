@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from ..._internal.passed import refuse_coroutine
-from ..simulated.chance import Drawn
-from . import findings, policies
+from ..._internal.coroutine_check import refuse_coroutine
+from ..simulated.randomness import Drawn
+from . import leaks, policies
 from .run import Result
 from .simulate import Plan, told
 
@@ -112,7 +112,7 @@ def simulations(
         raise ValueError(
             f"Hypothesis decides itself what it tries; 'shuffle' is for it, not {policy!r}"
         )
-    plan = Plan(max_time, policy, findings.check(allow))
+    plan = Plan(max_time, policy, leaks.check(allow))
 
     @functools.cache
     def below(n: int) -> SearchStrategy[int]:

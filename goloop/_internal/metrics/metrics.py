@@ -26,8 +26,8 @@ if not native:
 from ... import _core
 from ..loop.running import last_figures, retired
 from ..loop.running import on_exception as on_exception
-from .catalogue import FIGURES, unpacked
 from .histogram import HISTOGRAM, Histogram
+from .metric_registry import FIGURES, unpacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

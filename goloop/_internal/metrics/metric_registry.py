@@ -33,7 +33,7 @@ class Figure:
     kind: Kind
     """`counter` never goes back; a `state` can be added up, a `most` can't."""
     source: str
-    """`gl_metrics` or `gl_counts`; `python`, where Loop._count() counts it or metering.py knows
+    """`gl_metrics` or `gl_counts`; `python`, where Loop._count() counts it or metrics.py knows
     it; `process`, which has it once, however many loops there are; or a part of a histogram."""
     unit: str
     """As OpenTelemetry has it (UCUM): `s`, `By`, `{connection}`.  Seconds are counted in ns."""
