@@ -77,3 +77,12 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
         for part in ("Question", "Figures", "Decision", "Consequence"):
             assert f"**{part}.**" in text, (name, part)
         assert re.search(r"^2\d\d\d-\d\d-\d\d, ", text, re.MULTILINE), name
+
+
+def test_the_page_of_calls_from_c_repeats_the_header() -> None:
+    header = (ROOT / "pybridge" / "core" / "support" / "callbacks.h").read_text()
+    table = header.partition("#define GL_METHODS(X)")[2].partition("\n\n")[0]
+    rows = re.findall(r'X\((\w+), "([^"]*)", "([^"]*)"\)', table)
+    text = (INTERNALS / "callbacks.md").read_text()
+    listed = re.findall(r"^\| `(\w+)` \| `(.*)` \| (.*) \|$", text, re.MULTILINE)
+    assert [(name, owners.replace("`, `", " | "), when) for name, owners, when in listed] == rows
