@@ -115,7 +115,8 @@ barrier(void)
 static bool
 monitor_has_fences(gl_shared *sh)
 {
-    return !monitor.fenced || __atomic_load_n(&sh->fence_state, __ATOMIC_ACQUIRE) == GL_FENCE_IN_USE;
+    return !monitor.fenced ||
+           __atomic_load_n(&sh->fence_state, __ATOMIC_ACQUIRE) == GL_FENCE_IN_USE;
 }
 
 /* ---- the guest ------------------------------------------------------------------------ *
@@ -165,7 +166,8 @@ flusher_lock(gl_shared *sh, uint32_t me)
 static void
 flusher_unlock(gl_shared *sh, uint32_t me)
 {
-    if (__atomic_compare_exchange_n(&sh->flusher_lock, &me, 0u, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange_n(&sh->flusher_lock, &me, 0u, false, __ATOMIC_SEQ_CST,
+                                    __ATOMIC_RELAXED))
         return;
 #if defined(__linux__)
     syscall(SYS_futex, &sh->flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0);

@@ -89,7 +89,7 @@ go_call_end(gl_go_call *visit)
       (int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags, uint32_t *id,                \
        uint32_t *gen),                                                                             \
       (reactor, fd, io, flags, id, gen))                                                           \
-    X(int32_t, unregister, BY_ID)                                                                      \
+    X(int32_t, unregister, BY_ID)                                                                  \
     X(int32_t, datagram_open,                                                                      \
       (int32_t reactor, int32_t fd, int32_t *owner, uint32_t want, uint32_t *id, uint32_t *gen),   \
       (reactor, fd, owner, want, id, gen))                                                         \

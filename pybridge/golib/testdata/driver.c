@@ -315,7 +315,8 @@ case_yield_to_flusher(void)
         while (__atomic_load_n(&l.shared.flusher_lock, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
             usleep(100);
         EXPECT(__atomic_load_n(&l.shared.lock_depth, __ATOMIC_SEQ_CST) == 0);
-        EXPECT(syscall(SYS_futex, &l.shared.flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0);
+        EXPECT(syscall(SYS_futex, &l.shared.flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL,
+                       0) == 0);
         EXPECT(pthread_join(thread, NULL) == 0);
         EXPECT(__atomic_load_n(&l.shared.flusher_lock, __ATOMIC_SEQ_CST) == 0);
     }
