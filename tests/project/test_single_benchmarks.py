@@ -24,14 +24,6 @@ def test_a_simulator_runs_each_program(simulator: str, program: str) -> None:
     assert figure > 0
 
 
-def test_what_a_simulator_can_not_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "simloom", None)
-    told = simulations.sample("simloom", "steps", 0.01)
-    assert isinstance(told, str)
-    assert told.startswith("ModuleNotFoundError")
-    assert "no streams" in str(simulations.sample("seedloop", "streams", 0.01))
-
-
 def test_a_ratio_is_to_the_best_of_those_that_order_alike() -> None:
     found: dict[str, dict[int, float]] = {name: {} for name in simulations.SIMULATORS}
     found["goloop"] = {0: 300.0, 1: 300.0}
