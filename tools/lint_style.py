@@ -26,7 +26,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Rooms without a finding: `make check CHECKS=lint-c` keeps them so.
 # One path on each line, in alphabetical order.
-CLEAN: list[str] = []
+CLEAN: list[str] = [
+    "pybridge/abi_observers.h",
+    "pybridge/core/linkage.h",
+    "pybridge/core/module.c",
+]
 
 COLUMNS = 100
 

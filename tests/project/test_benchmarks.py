@@ -571,7 +571,7 @@ while piece := client.recv(4096):
 @needs_compiler
 def test_a_late_answer_counts_for_the_requests_that_it_held_up() -> None:
     with serving(PACED) as server:
-        done = load(server, "http-paced", "0.5", size=100)
+        done = load(server, "http-paced", "1.5", size=100)
     assert done.returncode == 0, done.stderr
     # 100 a second, and a pause of 0.3 s after every 25 answers: most requests were due during a
     # pause, so the median is late. Counted from their sending, one answer of 25 would be late.
