@@ -20,7 +20,8 @@ type closeCounter struct {
 	reactors map[*Reactor]struct{}
 }
 
-// countClose is called by a reactor after a registration has ended.
+// countClose counts a descriptor that the reactor `by` has deregistered and will be closed. It
+// wakes the other reactors with listeners that back off.
 func (c *closeCounter) countClose(by *Reactor) {
 	c.count.Add(1)
 	if c.waiters.Load() == 0 {

@@ -60,9 +60,10 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	return true
 }
 
-// receiveDatagrams returns false if there was no room for any datagram. If it returns true, the
-// poller reports remaining datagrams after the events of the other descriptors, so that a flood
-// of datagrams is not served first in each turn.
+// receiveDatagrams receives up to DatagramsPerTurn datagrams. It returns false if there was no
+// room for any datagram. If it returns true, the poller reports remaining datagrams after the
+// events of the other descriptors, so that a flood of datagrams is not served first in each
+// turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {

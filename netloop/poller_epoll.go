@@ -223,8 +223,9 @@ func (p *poller) isValidQuick() bool {
 	return p.tracks(p.wakeFD)
 }
 
-// isValidInThread checks the eventfd's count, too. If the kernel does not report it, the
-// function checks that the wakeup's number refers to a file that is registered in the poller.
+// isValidInThread verifies the numbers in the calling thread's descriptor table, by the
+// eventfd's count. If the kernel does not report it, the function checks that the wakeup's
+// number refers to a file that is registered in the poller.
 func (p *poller) isValidInThread() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {

@@ -146,7 +146,7 @@ func (r *Reactor) sendBatch(streams []token) {
 	r.batch.gatherBuffer = r.batch.gatherBuffer[:0]
 	for _, t := range streams {
 		s := r.registry.find(t.id(), t.gen())
-		v := r.gather(s.stream.BatchSend())
+		v := r.gather(s.stream.PendingForBatch())
 		r.ring.send(s.fd, v.Base, v.Len)
 	}
 	r.runBatch()

@@ -132,7 +132,7 @@ func (s *slot) chooseSendPath(when sendOccasion, gatherRoom uintptr) (path sendP
 	case when != whenManyQueued:
 		return sendAlone, 0
 	}
-	v := s.stream.BatchSend()
+	v := s.stream.PendingForBatch()
 	switch {
 	case len(v) == 1 && v[0].Len <= batchSendMax:
 		return sendInBatch, 0

@@ -357,7 +357,7 @@ func TestWriteErrorReportsTheBytesSentBefore(t *testing.T) {
 	s := l.open(a, openPaused)
 	l.writeUnreported(s, mapMemory(t, 500_000))
 	l.r.Flush()
-	sent := l.r.registry.find(s.id, s.gen).stream.Unreported()
+	sent := l.r.registry.find(s.id, s.gen).stream.UnreportedBytes()
 	_ = sys.Close(b)
 	_, all := l.turnUntil(CmpWriteError)
 	total := int64(0)

@@ -73,7 +73,7 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	if !tried {
 		r.flushSlot(id, s, whenWritable)
 	}
-	s.stream.TakeUnreported()
+	s.stream.TakeUnreportedBytes()
 	if s.writeError != 0 {
 		return errnoError("flush_stream", syscall.Errno(s.writeError))
 	}
@@ -124,7 +124,7 @@ func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 			s.writeError = errno32(errno)
 		}
 	}
-	if s.writeError != 0 || st.Unreported() > 0 {
+	if s.writeError != 0 || st.UnreportedBytes() > 0 {
 		r.queueReport(id, s)
 	}
 	r.updateInterest(id, s)
@@ -189,7 +189,7 @@ func (r *Reactor) reportPending() {
 // reportStream reports sent bytes and errors of a stream, with at most two completions.
 func (r *Reactor) reportStream(t token, s *slot) {
 	r.clearUrgent(s)
-	n := s.stream.TakeUnreported()
+	n := s.stream.TakeUnreportedBytes()
 	switch {
 	case s.writeError != 0:
 		r.out.put(Completion{Kind: CmpWriteError, ID: t.id(), Gen: t.gen(),

@@ -77,7 +77,7 @@ const maxSendBytes = 4 << 20
 type Stream struct {
 	io *StreamIO
 	fd int32
-	// reported is the value of io.Sent at the last TakeUnreported.
+	// reported is the value of io.Sent at the last TakeUnreportedBytes.
 	reported     uint64
 	pipePressure pipePressure
 }
@@ -177,19 +177,19 @@ func (s *Stream) shutdownIfDrained(c *Calls) {
 	}
 }
 
-// TakeUnreported returns the number of bytes sent since the last call.
-func (s *Stream) TakeUnreported() int64 {
-	n := s.Unreported()
+// TakeUnreportedBytes returns the number of bytes sent since the last call.
+func (s *Stream) TakeUnreportedBytes() int64 {
+	n := s.UnreportedBytes()
 	s.reported = s.io.Sent
 	return n
 }
 
-// Unreported returns the result of TakeUnreported without resetting it.
-func (s *Stream) Unreported() int64 { return int64(s.io.Sent - s.reported) }
+// UnreportedBytes returns the result of TakeUnreportedBytes without resetting it.
+func (s *Stream) UnreportedBytes() int64 { return int64(s.io.Sent - s.reported) }
 
 // Flush sends until the queue is empty or the kernel accepts no more bytes, and then shuts down
 // the writing half if requested. It adds the number of its calls to sends. An errno means that
-// the writing half is dead; Unreported still includes the bytes that were sent before.
+// the writing half is dead; UnreportedBytes still includes the bytes that were sent before.
 func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno {
 	s.io.State &^= StateBlocked
 	before := s.io.Sent
@@ -240,16 +240,16 @@ func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again 
 	return true, 0
 }
 
-// BatchSend returns the vectors of the next send if the caller may make this send itself: the
-// descriptor is a socket and is not known to be blocked. Otherwise it returns nil.
-func (s *Stream) BatchSend() []Vector {
+// PendingForBatch returns the vectors of the next send if the caller may make this send itself:
+// the descriptor is a socket and is not known to be blocked. Otherwise it returns nil.
+func (s *Stream) PendingForBatch() []Vector {
 	if s.has(StateBlocked|StatePipe) || !s.LeaseValid() {
 		return nil
 	}
 	return s.pending()
 }
 
-// CompleteSend applies the result of a send of BatchSend that the caller made. The errno
+// CompleteSend applies the result of a send of PendingForBatch that the caller made. The errno
 // has the same meaning as Flush's. Remaining bytes are left to Flush.
 func (s *Stream) CompleteSend(c *Calls, n int, errno syscall.Errno) syscall.Errno {
 	_, errno = s.applySendResult(s.pending(), n, errno)

@@ -122,8 +122,8 @@ func TestFlushSendsTheQueueInOrder(t *testing.T) {
 			if errno := flush(s, w); errno != 0 {
 				t.Fatal(errno)
 			}
-			if got := s.Unreported(); got != s.TakeUnreported() {
-				t.Fatal("Unreported and TakeUnreported differ")
+			if got := s.UnreportedBytes(); got != s.TakeUnreportedBytes() {
+				t.Fatal("UnreportedBytes and TakeUnreportedBytes differ")
 			} else {
 				sent += got
 			}
@@ -267,7 +267,7 @@ func TestSendErrorIsFinal(t *testing.T) {
 	s.io.Want |= WantShut
 	calls := w.sendCalls
 	flush(s, w)
-	if s.HasPending() || s.TakeUnreported() != 30 || s.Interest() != 0 || w.shutdowns != 0 || w.sendCalls != calls {
+	if s.HasPending() || s.TakeUnreportedBytes() != 30 || s.Interest() != 0 || w.shutdowns != 0 || w.sendCalls != calls {
 		t.Errorf("%d pending, interest %d, shut %d", s.pendingBytes(), s.Interest(), w.shutdowns)
 	}
 }
