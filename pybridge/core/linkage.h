@@ -1,10 +1,10 @@
 /*
- * linkage.h: how the extension's files find each other.
+ * linkage.h: linkage of the functions and objects that several files of the extension use.
  *
  * A release is one translation unit: module.c defines GL_AMALGAMATION and includes every
- * other file, so that the compiler sees the whole and exports nothing.  `make check
- * CHECKS=units` compiles each file alone, against its headers, so that none can lean on
- * what it did not include.
+ * other file, so that the compiler can inline everything and exports nothing.  `make check
+ * CHECKS=units` compiles each file alone, against its headers, so that each file includes all
+ * that it uses.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 #define GL_PRIVATE_DATA extern
 #endif
 
-/* Marks a function from which no way leads to Python, so that it may stand between the check
- * that a loop is usable and what relies on it.  tools/lint_c.py holds each to it; any other
- * function may run Python. */
+/* Marks a function that never runs Python, directly or indirectly, so that it may be called
+ * between the check that a loop is usable and the code that relies on the check.  tools/lint_c.py
+ * verifies the marks; every other function may run Python. */
 #define GL_NO_PYTHON

@@ -1,11 +1,11 @@
 /*
- * module.c: the module goloop._core, one translation unit out of the files of all rooms.
+ * module.c: the module goloop._core, one translation unit of the files of all rooms.
  *
- * Importing it runs no Go; the library is started by the first Loop.
+ * The import runs no Go; the first Loop starts the library.
  */
 #define GL_AMALGAMATION
 
-/* First: Python.h chooses what the C library declares, and each Python chooses otherwise. */
+/* First: Python.h sets the feature macros of the C library, differently in each version. */
 #include "support/support.h"
 
 #include "runtime/process.c"
@@ -120,8 +120,8 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 #if GL_HAS_SET_WAKEUP_FD
-/* As signal.set_wakeup_fd, but without its checks, and without forgetting whether the
- * owner of the present one wants to be warned of a full buffer. */
+/* Like signal.set_wakeup_fd, but without its checks, and without a change of the current
+ * warn_on_full_buffer. */
 static PyObject *
 core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
 {
@@ -149,20 +149,21 @@ static PyMethodDef core_methods[] = {
      PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
     {"_shut_door", gl_foreign_thread_close, METH_NOARGS,
-     PyDoc_STR("For atexit: shuts threads/foreign_threads.c.")},
+     PyDoc_STR("For atexit: refuses foreign threads and waits for the attached ones.")},
 #if GL_HAS_SET_WAKEUP_FD
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
 #endif
     {"set_library_path", core_set_library_path, METH_O,
-     PyDoc_STR("set_library_path(path): loads the Go library; before the first loop.")},
+     PyDoc_STR(
+         "set_library_path(path): the file of the Go library; call it before the first loop.")},
     {"library_info", core_library_info, METH_NOARGS,
-     PyDoc_STR("library_info() -> dict: how this process came by its Go runtime.")},
+     PyDoc_STR("library_info() -> dict: how and when this process loaded the Go library.")},
     {NULL, NULL, 0, NULL},
 };
 
-/* The state of this file and of all below is the process's, and its objects belong to
- * the interpreter that made them: so it is loaded once, and in the main one. */
+/* The module's state belongs to the process, and its objects to the interpreter that created
+ * them, so the module is loaded only once, in the main interpreter. */
 static int
 core_refuse_again(void)
 {
@@ -180,7 +181,7 @@ core_refuse_again(void)
     return 0;
 }
 
-/* In order: each may need what those before it have made. */
+/* In order: each may use the objects of those before it. */
 static int (*const inits[])(PyObject *module) = {
     gl_names_init,     gl_calls_init,       gl_lease_init,         gl_metrics_init,
     gl_watchdog_init,  gl_trace_init,       gl_shared_lock_init,   gl_stopped_init,

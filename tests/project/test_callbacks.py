@@ -19,11 +19,12 @@ if not HEADER.exists():
 def rows(table: str) -> list[list[str]]:
     """The arguments of each X() of a table, without quotation marks."""
     text = re.sub(r"/\*.*?\*/", "", HEADER.read_text(), flags=re.S)
-    body = re.search(rf"#define {table}\(X\)((?:.*\\\n)*.*\n)", text)
-    assert body is not None, table
+    found = re.search(rf"#define {table}\(X\)((?:.*\\\n)*.*\n)", text)
+    assert found is not None, table
+    body = re.sub(r'"\s*"', "", found[1].replace("\\\n", "\n"))  # C joins strings, too
     return [
-        [part.strip(' "') for part in re.findall(r'"[^"]*"|[^,"]+', row) if part.strip()]
-        for row in re.findall(r'X\(((?:"[^"]*"|[^()"])*)\)', body[1])
+        [part.strip(' \n"') for part in re.findall(r'"[^"]*"|[^,"]+', row) if part.strip()]
+        for row in re.findall(r'X\(((?:"[^"]*"|[^()"])*)\)', body)
     ]
 
 

@@ -150,7 +150,7 @@ class Carrier:
     # ---- what the transport calls
 
     def send(self, data: Any) -> int:
-        self._loop._send_put_off()
+        self._loop._flush_deferred_sends()
         if not self._waiting:
             sent = self._sock.send(data)
         else:
@@ -173,7 +173,7 @@ class Carrier:
         if self._waiting:
             # Empty pieces are there in older releases: python/cpython#155888.
             return self.send(next(piece for piece in pieces if len(piece)))
-        self._loop._send_put_off()
+        self._loop._flush_deferred_sends()
         sent = self._sock.sendmsg(pieces)
         self._sent += sent
         self._loop._count("bytes_sent", sent)

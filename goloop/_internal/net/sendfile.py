@@ -115,7 +115,7 @@ class Sendfile(Sockets):
             while not count or sent < count:
                 if count:
                     block = count - sent
-                self._send_put_off()
+                self._flush_deferred_sends()
                 try:
                     n = os.sendfile(sock.fileno(), source, offset + sent, min(block, _LARGEST))
                 except (BlockingIOError, InterruptedError):

@@ -116,7 +116,7 @@ class Sockets(CoreLoop):
     @_public
     async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
         self._check_sock(sock)
-        self._send_put_off()
+        self._flush_deferred_sends()
         try:
             sent = sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -124,7 +124,7 @@ class Sockets(CoreLoop):
         rest = memoryview(data).cast("B")
         while sent < len(rest):
             await self._until_writable(sock)
-            self._send_put_off()
+            self._flush_deferred_sends()
             with contextlib.suppress(BlockingIOError, InterruptedError):
                 sent += sock.send(rest[sent:])
 
@@ -152,7 +152,7 @@ class Sockets(CoreLoop):
             address = resolved[0][4]
         delay = _FIRST_RETRY
         while True:
-            self._send_put_off()
+            self._flush_deferred_sends()
             try:
                 sock.connect(address)
             except (BlockingIOError, InterruptedError):
@@ -207,7 +207,7 @@ class Sockets(CoreLoop):
         """Send a datagram; returns the number of bytes sent."""
         self._check_sock(sock)
         while True:
-            self._send_put_off()
+            self._flush_deferred_sends()
             try:
                 sent = sock.sendto(data, address)
             except (BlockingIOError, InterruptedError):
@@ -277,7 +277,7 @@ class Sockets(CoreLoop):
         # They may be iterators, and the call may be made more than once.
         buffers, ancdata = list(buffers), list(ancdata)
         while True:
-            self._send_put_off()
+            self._flush_deferred_sends()
             try:
                 sent = sock.sendmsg(buffers, ancdata, flags, address)
             except (BlockingIOError, InterruptedError):

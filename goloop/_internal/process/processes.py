@@ -47,7 +47,7 @@ class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of
         # Of send_signal(), terminate() and kill().  A transport whose connection is lost has
         # neither a child nor a loop.
         super()._check_proc()
-        self._loop._send_put_off()
+        self._loop._flush_deferred_sends()
 
 
 class Processes(CoreLoop):

@@ -230,7 +230,7 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
         return gl_loop_check_usable(d->loop);
     if (d->blocked)
         return datagram_enqueue(d, data, addr);
-    gl_send_put_off(d->loop);
+    gl_flush_deferred_sends(d->loop);
     enum send_result what = datagram_send(d, data, addr);
     if (what == SEND_DONE)
         return 0;

@@ -70,7 +70,9 @@ schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
 #else
     PyObject *(*const push)(gl_loop *, PyObject *) = push_handle;
 #endif
-    PyObject *callback = value[0], *context = value[1], *const *rest = args + 1;
+    PyObject *callback = value[0];
+    PyObject *context = value[1];
+    PyObject *const *rest = args + 1;
     Py_ssize_t nrest = nargs > 1 ? nargs - 1 : 0;
     if (GL_READ(self->closed) || GL_READ(self->shared) == NULL || gl_loop_is_foreign(self)) {
         gl_loop_check_usable(self);
@@ -121,7 +123,8 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
     PyObject *h =
         schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs, kwnames);
 #ifndef GL_FREE_THREADED
-    self->counts.threadsafe_calls += h != NULL;
+    if (h != NULL)
+        self->counts.threadsafe_calls++;
     gl_wake(self);
 #endif
     return h;

@@ -141,11 +141,11 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Before Python code sends by a socket, connects one, or signals a child: see gl_send_put_off. */
+/* For Python code that sends on a socket, connects one or signals a child process. */
 static PyObject *
-loop__send_put_off(gl_loop *self, PyObject *Py_UNUSED(ignored))
+loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    gl_send_put_off(self);
+    gl_flush_deferred_sends(self);
     Py_RETURN_NONE;
 }
 
@@ -172,7 +172,8 @@ loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
     gl_enable_try(self);
 #ifdef GL_FREE_THREADED
     gl_task_node *tasks = &((gl_loop *)self)->tasks;
-    tasks->next = tasks->prev = tasks;
+    tasks->next = tasks;
+    tasks->prev = tasks;
     if (gl_lock_init((gl_loop *)self) < 0)
         Py_CLEAR(self);
 #endif
@@ -203,7 +204,8 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_NoMemory();
         return -1;
     }
-    sh->popped = &self->ready.head, sh->handed = &self->cmp_pos;
+    sh->popped = &self->ready.head;
+    sh->handed = &self->cmp_pos;
     int32_t r = gl_ready_init(&self->ready) < 0 ? 0 : go->reactor_new(sh);
     if (r < 0)
         gl_set_oserror(-r);
@@ -317,7 +319,7 @@ static PyMethodDef loop_methods[] = {
     {"_wake", GL_NOARGS(loop__wake), NULL},
     {"_close_core", GL_NOARGS(loop__close_core), NULL},
     {"_describe", GL_NOARGS(loop__describe), NULL},
-    {"_send_put_off", GL_NOARGS(loop__send_put_off), NULL},
+    {"_flush_deferred_sends", GL_NOARGS(loop__flush_deferred_sends), NULL},
     {NULL, NULL, 0, NULL},
 };
 

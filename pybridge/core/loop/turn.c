@@ -3,33 +3,34 @@
  *
  *      +--> turn: submissions flushed, poll, I/O, timers      (Go, without the GIL)
  *      |      |
- *      |    connections that were accepted                    (protocol factories)
+ *      |    accepted connections                              (protocol factories)
  *      |      |
- *      |    the entries that the ready queue held              (call_soon, tasks)
+ *      |    the entries of the ready queue at this moment      (call_soon, tasks)
  *      |      |
  *      |    the turn's completions: I/O, then due timers       (protocols, readers)
  *      |      |
- *      +------+  what all these scheduled runs in the next iteration
+ *      +------+  callbacks that these schedule run in the next iteration
  *
- * The order is asyncio's: there the poll appends readers and then due timers behind
- * what is ready, and runs just what is there.  But what Go has accepted comes first: otherwise
- * a server that closes now would take it along (dispatch_accepted).
+ * The order is asyncio's: its poll appends readers and then due timers to the ready entries,
+ * and the iteration runs the entries of that moment.  Accepted connections come first, though:
+ * otherwise a server that is closed in this iteration would close them too (dispatch_accepted).
  *
- * A turn is left out while the ready queue is busy and nothing asks for one: poll
- * every 64th iteration, or after some tens of microseconds, or when writes wait, a
- * timer is due, or a connection was closed.
+ * While the ready queue has entries, an iteration skips the turn unless one is needed: the loop
+ * polls in every 64th iteration, after some tens of microseconds, and when writes are pending, a
+ * timer is due or a connection was closed (turn_due).
  *
- * SystemExit and KeyboardInterrupt leave in the middle; completions that were not
- * handled yet are handled first when the loop is run again.
+ * SystemExit and KeyboardInterrupt end an iteration in the middle; the remaining completions are
+ * delivered first when the loop is run again.
  */
 #include "loop/private.h"
 
 #define GL_POLL_EVERY 64
-#define GL_FEW                                                                                     \
-    4 /* events of a turn, and writes in it that leave at once: Go makes no batch of so few */
+/* Events of a turn with "few ready" streams, and its number of eager sends: a batch of so few sends
+ * would not pay. */
+#define GL_FEW 4
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
-/* A cheap clock of no particular unit, good for "a while has passed". */
+/* Reads a cheap clock whose unit depends on the processor. */
 static inline uint64_t
 ticks(void)
 {
@@ -40,7 +41,7 @@ ticks(void)
     return (uint64_t)gl_monotonic_ns() * 2u;
 }
 
-/* Steps a Task that was in the ready queue; takes over the reference. */
+/* Steps a Task of the ready queue; steals the reference. */
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
@@ -79,21 +80,24 @@ deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint3
 
 /* ---- completions --------------------------------------------------------------- */
 
-/* A timer's callback begins; the clock is read for the first, and for the sample. */
+/* Records the lateness of a timer.  Reads the clock for the first timer of a turn, and for samples. */
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
     gl_shared *sh = loop->shared;
-    uint32_t n = gl_ready_sample_weight(&loop->ready);
-    if (n || loop->timers_at == 0)
+    uint32_t weight = gl_ready_sample_weight(&loop->ready);
+    if (weight != 0 || loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
     gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
-    if (n) /* a deadline before the poll before was armed too late */
+    /* If the timer was already due before the previous poll it was armed late: its wait is counted
+     * from that poll. */
+    if (weight != 0)
         gl_histogram_add(&sh->metrics.ready_wait,
-                         loop->timers_at - Py_MAX(deadline, loop->polled_before), n);
+                         loop->timers_at - Py_MAX(deadline, loop->polled_before), weight);
 }
 
-/* The GIL is back.  Events of the poll run next, and count if they have waited for it, a millisecond. */
+/* Records how long the thread waited for the GIL after the poll, and the poll's events as waiting
+ * entries if that exceeded 1 ms. */
 static inline void
 note_polled(gl_loop *loop, int64_t polled)
 {
@@ -118,12 +122,12 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         return r;
     }
     if (c->kind == GL_CMP_NONE)
-        return 0; /* of dispatch_accepted */
+        return 0; /* dispatch_accepted has delivered it */
     gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
-    /* A child of fork() has them, too, and they are the parent's. */
+    /* A forked child has a copy of the parent's completions. */
     if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen || gl_loop_is_foreign(loop)) {
         if (c->kind == GL_CMP_ACCEPT)
-            gl_call_close(c->res); /* the listener went between accept and now */
+            gl_call_close(c->res); /* the listener was closed after the accept */
         return 0;
     }
     if (reg->kind == GL_REG_WATCH)
@@ -135,7 +139,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
     return r;
 }
 
-/* Hands out the rest of the turn's completions. */
+/* Delivers the remaining completions of the turn. */
 static int
 dispatch(gl_loop *loop)
 {
@@ -148,8 +152,8 @@ dispatch(gl_loop *loop)
     return 0;
 }
 
-/* Hands out the connections that Go has accepted.  asyncio would find them in the kernel's queue
- * now; here what is ready might close their server first, and with it connections that other
+/* Delivers the connections that Go has accepted.  In asyncio they would still be in the kernel's
+ * queue; here a ready callback could close their server first, and so close connections that other
  * processes on the same socket would have served. */
 static int
 dispatch_accepted(gl_loop *loop)
@@ -202,10 +206,12 @@ turn(gl_loop *loop, int64_t timeout)
 #endif
     GL_WRITE(loop->sleeping, timeout != 0);
     loop->dirty = 0;
-    loop->put_off = 0;
-    loop->ended -= loop->ended > 0;
-    /* Both: if a thread forks before Go has begun, the child's dispatch_drop looks at them. */
-    GL_WRITE(loop->cmp_pos, loop->shared->cmp_len = 0);
+    loop->sends_deferred = 0;
+    if (loop->forced_polls_left > 0)
+        loop->forced_polls_left--;
+    /* Both: if another thread forks before the turn starts, the child's dispatch_drop reads them. */
+    loop->shared->cmp_len = 0;
+    GL_WRITE(loop->cmp_pos, 0);
     loop->polled_before = loop->shared->now;
     gl_shared_lock(loop);
     if (timeout != 0)
@@ -214,7 +220,7 @@ turn(gl_loop *loop, int64_t timeout)
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
     if (timeout != 0)
-        gl_monitor_resume(loop); /* a thread that keeps the GIL now blocks the loop */
+        gl_monitor_resume(loop); /* from now on a thread that has the GIL blocks the loop */
     __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
     polled = gl_monotonic_ns();
     Py_END_ALLOW_THREADS
@@ -226,16 +232,18 @@ turn(gl_loop *loop, int64_t timeout)
     GL_WRITE(loop->sleeping, 0);
     loop->since_poll = 0;
     loop->last_poll_ticks = ticks();
-    loop->timers_at = loop->share = 0;
+    loop->timers_at = 0;
+    loop->share = 0;
     loop->eager_sends_left = loop->shared->events <= GL_FEW ? GL_FEW : 0;
     gl_watchdog_polled(loop);
     note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);
+    if (n == -EBADF)
+        return gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_descriptors_lost),
+                                                  "ii", loop->shared->poll_fd,
+                                                  loop->shared->wake_fd));
     if (n < 0)
-        return n != -EBADF ? gl_set_oserror(-n)
-                           : gl_drop_result(PyObject_CallMethod(
-                                 (PyObject *)loop, GL_METHOD(_descriptors_lost), "ii",
-                                 loop->shared->poll_fd, loop->shared->wake_fd));
+        return gl_set_oserror(-n);
     gl_submissions_trim(loop);
     return PyErr_CheckSignals();
 }
@@ -247,16 +255,20 @@ traced_turn(gl_loop *loop, int64_t timeout)
     if (t != NULL)
         gl_trace_add(loop, t, GL_TRACE_TURN, 0, 0);
     int r = turn(loop, timeout);
-    if ((t = gl_trace_of(loop)) != NULL) /* perhaps since the wait */
+    t = gl_trace_of(loop); /* a client may have started the trace during the turn */
+    if (t != NULL)
         gl_trace_add(loop, t, GL_TRACE_WAKE, 0, (uint64_t)(gl_monotonic_ns() - loop->shared->now));
     return r;
 }
 
-/* Is a turn due though there is work in the ready queue? */
+/* Returns true if this iteration polls although the ready queue has entries. */
 static inline bool
 turn_due(gl_loop *loop)
 {
-    if (loop->dirty || loop->ended || ++loop->since_poll >= GL_POLL_EVERY || loop->shared->more)
+    if (loop->dirty || loop->forced_polls_left)
+        return true;
+    loop->since_poll++;
+    if (loop->since_poll >= GL_POLL_EVERY || loop->shared->more)
         return true;
     if (loop->shared->next_deadline != GL_DEADLINE_NONE &&
         loop->shared->next_deadline <= gl_monotonic_ns())
@@ -301,8 +313,8 @@ iterate(gl_loop *loop)
         int r;
         if (next.sample)
             gl_histogram_add(&loop->shared->metrics.ready_wait,
-                             gl_monotonic_ns() - (int64_t)(next.sample >> 5),
-                             1u << (next.sample & 31));
+                             gl_monotonic_ns() - gl_sample_time(next.sample),
+                             gl_sample_weight(next.sample));
         if (gl_is_task(entry)) {
             r = run_task(loop, entry);
         } else {
@@ -310,7 +322,7 @@ iterate(gl_loop *loop)
                 gl_clear_stale_current_task(loop);
             r = gl_handle_is_cancelled(entry) ? 0 : gl_run_handle(loop, entry);
             if (Py_REFCNT(entry) > 1)
-                gl_handle_track(entry); /* by its scheduler, or an exception handler */
+                gl_handle_track(entry); /* the caller or an exception handler refers to it */
             Py_DECREF(entry);
         }
         if (r < 0)
@@ -326,7 +338,7 @@ iterate(gl_loop *loop)
     return 0;
 }
 
-/* The loop is this thread's now, and the first iteration polls. */
+/* Makes this thread the owner of the loop; the first iteration polls. */
 static void
 run_begins(gl_loop *self)
 {
@@ -337,14 +349,14 @@ run_begins(gl_loop *self)
     self->shared->ran -= self->shared->now;
     self->shared->busy -= self->shared->now;
     self->shared->flags |= GL_CHECK_FDS;
-    for (size_t i = 0; i < self->ready.count; i++) /* nothing waited because time was short */
+    for (size_t i = 0; i < self->ready.count; i++) /* they waited because the loop did not run */
         self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
     gl_monitor_resume(self);
 }
 
-/* It is nobody's.  -1 where telling of a blocked iteration has raised. */
+/* Ends the ownership.  -1 if the report of a blocked iteration raised. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {
@@ -367,27 +379,29 @@ run_ends(gl_loop *self, unsigned long thread_before)
     int r = 0;
     if (GL_READ(self->shared->blocked_since) != self->blocked_seen)
         r = gl_watchdog_ended(self);
-    /* What was written just before the stop leaves now: the loop may never run again. */
+    /* Pending writes are sent now, because the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;
         gl_reactor_api(self)->flush(self->reactor);
     }
-    /* A socket whose waiter runs in the next run can be closed before. */
+    /* A socket whose waiter runs in the next run can be closed before that. */
     gl_kept_sockets_release(self);
     return r;
 }
 
-/* A run; in guest mode one iteration of it, in the thread that began it: then true where there is
- * more to do without a wait, and None where the run has ended. */
+/* loop._run(): runs the loop until it is stopped.  In guest mode it runs one iteration, in the thread
+ * that began the run, and returns True if the next iteration need not wait, None if the run has
+ * ended. */
 static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    bool guest_mode = self->guest_mode,
-         goes_on = self->guest_mode == GL_GUEST_IDLE && gl_loop_runs_here(self);
-    const char *message =
-        self->running && !goes_on ? "This event loop is already running" : gl_library_run_begins();
+    bool guest_mode = self->guest_mode;
+    bool goes_on = self->guest_mode == GL_GUEST_IDLE && gl_loop_runs_here(self);
+    const char *message = "This event loop is already running";
+    if (!self->running || goes_on)
+        message = gl_library_run_begins();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
@@ -403,28 +417,32 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     bool ends = r < 0 || !guest_mode || GL_READ(self->stopping);
     if (ends)
         r |= run_ends(self, thread_before);
-    self->guest_mode = !guest_mode ? 0 : ends ? GL_GUEST_REQUESTED : GL_GUEST_IDLE;
+    self->guest_mode = 0;
+    if (guest_mode)
+        self->guest_mode = ends ? GL_GUEST_REQUESTED : GL_GUEST_IDLE;
     gl_library_run_ends();
     return ends ? gl_none_or_null(r)
-                : PyBool_FromLong(self->ready.count || self->dirty || self->ended ||
+                : PyBool_FromLong(self->ready.count || self->dirty || self->forced_polls_left ||
                                   self->shared->more);
 }
 
-/* Guest mode: the poll of the next iteration, in any thread.  What is pushed meanwhile ends it. */
+/* loop._poll(), in guest mode: the poll of the next iteration, in any thread.  A push ends it. */
 static PyObject *
 loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
-    const char *message =
-        self->guest_mode == GL_GUEST_IDLE ? gl_library_run_begins() : "no guest's loop, or at work";
+    const char *message = "loop._poll() requires guest mode and an idle loop";
+    if (self->guest_mode == GL_GUEST_IDLE)
+        message = gl_library_run_begins();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return NULL;
     }
     self->guest_mode = GL_GUEST_RUNNING;
-    self->ready.until = self->ready.block = 1, self->ready.behind = 0; /* as gl_ready_polled does */
-    bool busy = self->ready.count || GL_READ(self->stopping),
-         handed_out = self->cmp_pos >= self->shared->cmp_len;
-    int r = handed_out ? turn(self, busy ? 0 : -1) : 0;
+    gl_ready_reset_stride(&self->ready); /* the next push wakes the poll */
+    bool busy = self->ready.count || GL_READ(self->stopping);
+    int r = 0;
+    if (self->cmp_pos >= self->shared->cmp_len)
+        r = turn(self, busy ? 0 : -1);
     self->guest_mode = GL_GUEST_IDLE;
     gl_library_run_ends();
     return gl_none_or_null(r);

@@ -22,7 +22,8 @@ inbox_take(gl_inbox *inbox)
 {
     pthread_mutex_lock(&inbox->mutex);
     PyObject *first = inbox->first;
-    inbox->first = inbox->last = NULL;
+    inbox->first = NULL;
+    inbox->last = NULL;
     __atomic_store_n(&inbox->any, 0u, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&inbox->mutex);
     return first;

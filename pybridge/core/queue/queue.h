@@ -1,13 +1,13 @@
 /*
- * queue.h: what a loop is about to run.
+ * queue.h: the ready queue, handles and timers of a loop.
  *
  *   ready.c        the ready queue
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
  *   handle_views.c their types and attributes
  *   handle_run.c   running and cancelling them
  *   timers.c       timer ids and their handles
- *   scheduling.c   what puts work on the ready queue, wakes the loop, runs an entry
- *   inbox.c        what other threads put there, where there is no GIL
+ *   scheduling.c   scheduling of callbacks and tasks, running of one entry
+ *   inbox.c        callbacks that other threads post, in a build without the GIL
  */
 #pragma once
 
@@ -15,23 +15,23 @@
 
 /* ---- Handle and TimerHandle (handle.c) ------------------------------------ */
 
-/* The head of all is asyncio.Handle's own slots, so that asyncio's methods and anybody's
- * attribute access work on them; handle_views.c checks the offsets.  Python can write or delete
- * them: C takes from them objects, of any kind or NULL, and never more (handle.c).  Only
- * the fields behind the slots are ours alone. */
+/* All handles begin with the slots of asyncio.Handle, so that asyncio's methods and attribute
+ * access work on them; handle_views.c checks the offsets.  Python code can write or delete the
+ * slots, so C must accept any object, or NULL, in each of them (handle.c).  Only
+ * the fields after the slots are private to C. */
 #if GL_WEAKREFS_ARE_A_FIELD
-#define GL_HANDLE_WEAKREFS PyObject *weakrefs; /* later versions keep it before the object */
+#define GL_HANDLE_WEAKREFS PyObject *weakrefs; /* later versions store it before the object */
 #else
 #define GL_HANDLE_WEAKREFS
 #endif
 #define GL_HANDLE_HEAD                                                                             \
     PyObject_HEAD                                                                                  \
-    PyObject *args; /* unless arg[] holds them */                                                  \
+    PyObject *args; /* NULL if they are in arg[] */                                                \
     PyObject *callback;                                                                            \
     PyObject *cancelled;                                                                           \
     PyObject *context;                                                                             \
     PyObject *loop;                                                                                \
-    PyObject *repr; /* of these two NULL reads as None */                                          \
+    PyObject *repr; /* Python sees NULL in these two as None */                                    \
     PyObject *source_traceback;                                                                    \
     GL_HANDLE_WEAKREFS
 
@@ -42,10 +42,10 @@ typedef struct {
 #define GL_INLINE_ARGS 2
 typedef struct {
     int8_t nargs;      /* -1: the arguments are those in the head */
-    bool context_due;  /* the context is a new, empty one, made once somebody needs it */
-    bool context_ours; /* it was; so nobody may have it but the handle */
+    bool context_due;  /* the context is a new, empty one, created when it is needed */
+    bool context_ours; /* it was created so, and the handle may have the only reference */
 #ifdef GL_FREE_THREADED
-    bool posted;       /* by another thread, whose the references to the loop are */
+    bool posted;       /* by another thread, which also counts the references to the loop */
     int64_t posted_at; /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
@@ -65,8 +65,8 @@ typedef struct {
     int64_t deadline;         /* ns of CLOCK_MONOTONIC */
     struct gl_loop *armed_by; /* borrowed; valid while `timer` is an id */
     uint32_t timer;           /* id in timers.c, or GL_NO_TIMER */
-    uint32_t submission;      /* where its arming lies in the submission queue, if it
-                               * is still there */
+    uint32_t submission;      /* index of its TIMER_ARM in the submission queue, if that is not
+                               * decoded yet */
 } gl_timer_handle;
 
 typedef struct {
@@ -74,31 +74,33 @@ typedef struct {
     PyObject *lock; /* the slot of asyncio's class; not used */
     gl_handle_args inl;
     unsigned long running; /* the thread that runs the callback, or 0 */
-    PyObject *gate;        /* a lock, for which others wait until it has ended, or NULL */
+    PyObject *gate;        /* a lock that cancel() of other threads waits for, or NULL */
 } gl_threadsafe_handle;
 
 /* ---- ready.c ----------------------------------------------------------------- */
 
 GL_PRIVATE int gl_ready_init(gl_ready *q);
-/* Appends; takes over the reference in case of success.  `since`: ns; 0: it is ready from now on. */
+/* Appends an entry; steals the reference on success.  `since`: when it became ready, ns; 0: now. */
 GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry, int64_t since);
-/* Takes the oldest entry; the caller owns the reference.  count must not be 0. */
+/* Removes the oldest entry; the caller owns the reference.  count must not be 0. */
 GL_PRIVATE_INLINE gl_entry gl_ready_pop(gl_ready *q);
-/* Gives back the memory of a burst once the queue is empty. */
+/* Frees the extra memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
-/* One thing more is ready.  Its wait is measured, for so many; 0: it is not. */
+/* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0. */
 GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
-/* A poll has ended. */
+/* Refills the budget of samples after a poll. */
 GL_PRIVATE void gl_ready_polled(gl_ready *q, int64_t now);
+/* Samples the next entry. */
+GL_PRIVATE void gl_ready_reset_stride(gl_ready *q);
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);
-/* The collector need not know the newest entry if by now nobody but the queue has it. */
+/* Untracks the newest entry if only the queue refers to it. */
 GL_PRIVATE_INLINE void gl_ready_untrack_last(gl_ready *q);
-/* The loop stops: an entry that somebody kept may be in a cycle with the loop, which
- * only now can become garbage.  A weak reference can turn into such a somebody. */
+/* Tracks the entries to which there are other references, when the loop stops: such an entry may
+ * be in a cycle with the loop, which can become garbage now.  A weak reference counts too. */
 GL_PRIVATE void gl_ready_track_kept(gl_ready *q);
-/* Drops all entries and the memory: from now on a push is an error.  Idempotent. */
+/* Drops all entries and frees the memory.  Later pushes raise.  Idempotent. */
 GL_PRIVATE void gl_ready_close(gl_ready *q);
-/* Makes a blocked turn return; any thread that has the GIL. */
+/* Ends a blocked turn; called by any thread that has the GIL. */
 GL_PRIVATE void gl_wake(gl_loop *loop);
 
 /* ---- handle.c and handle_views.c --------------------------------------------- */
@@ -107,9 +109,9 @@ GL_PRIVATE int gl_handle_init_types(PyObject *module);
 /* True for the exact types of handle_views.c. */
 GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
-/* Makes a handle known to the garbage collector. */
+/* Tracks a handle for the garbage collector. */
 GL_PRIVATE_INLINE void gl_handle_track(PyObject *h);
-/* The handles of call_soon and call_soon_threadsafe, which are untracked, and of call_at. */
+/* Create the handles of call_soon and call_soon_threadsafe, which are untracked, and of call_at. */
 GL_PRIVATE PyObject *gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
                                    Py_ssize_t nargs, PyObject *context);
 GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback,
@@ -120,19 +122,19 @@ GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t 
                                          Py_ssize_t nargs, PyObject *context);
 
 #ifdef GL_FREE_THREADED
-/* Takes n references to the loop of those that are left over; false: there are too few.  Any
- * thread.  And: gives one back, which another thread took. */
+/* Takes n of the spare references to the loop, by any thread; false: there are too few.  And:
+ * returns one that another thread took. */
 GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
 GL_PRIVATE void gl_inbox_return(gl_loop *loop);
-/* The loop has stopped: nothing is left over any more. */
+/* Drops the spare references when the loop has stopped. */
 GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
 #endif
 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
 GL_PRIVATE PyObject *gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored));
-/* Hands the exception that is set, of a handle's callback, to the loop's exception handler.
- * -1 where it leaves the loop, or that handler raised. */
+/* Passes the current exception, of a handle's callback, to the loop's exception handler.
+ * -1 if the exception ends the loop, or the handler raised. */
 GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
 
 /* ---- scheduling.c ------------------------------------------------------------ */
@@ -141,50 +143,50 @@ GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
  * of the current one), as call_soon does, without giving out the handle. */
 GL_PRIVATE int gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg,
                                        PyObject *context);
-/* loop.call_soon(callable[, arg], context=context) by the shortest way. */
+/* Calls loop.call_soon(callable[, arg], context=context), directly for a native loop. */
 GL_PRIVATE int gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg,
                                        PyObject *context);
-/* Appends, behind what other threads have posted; takes over the reference in case of success. */
+/* Appends an entry after those that other threads have posted; steals the reference on success. */
 GL_PRIVATE_INLINE int gl_ready_add(gl_loop *loop, PyObject *entry);
-/* Puts a Task on the ready queue; it will be stepped, or woken by its fut_waiter. */
+/* Appends a Task, which will be stepped, or woken up with the result of its fut_waiter. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
-/* Runs a handle that is not cancelled; the caller keeps it alive, and tracks it
- * afterwards where somebody else does too. */
+/* Runs a handle that is not cancelled.  The caller has a reference, and tracks the handle
+ * afterwards if there are others. */
 GL_PRIVATE int gl_run_handle(gl_loop *loop, PyObject *handle);
-/* Debug mode: says when `what`, which began at `before`, took long. */
+/* Debug mode: logs `what`, which began at `before`, if it took long. */
 GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *what, int64_t before);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 
-/* Arms a fresh handle: takes a reference of its own. */
+/* Arms the timer of a new handle, with a reference of its own. */
 GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
-/* The handle of a timer that is due, owned by the caller, or NULL. */
+/* Removes an expired timer; returns its handle, owned by the caller, or NULL. */
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);
-/* After a turn: the first `n` retired ids, those cancelled before it began, can be given
- * out again. */
+/* After a turn: makes the first `n` retired ids, of timers cancelled before it, available
+ * again. */
 GL_PRIVATE_INLINE void gl_timers_turned(gl_timers *t, uint32_t n);
 GL_PRIVATE int gl_timers_traverse(gl_timers *t, visitproc visit, void *arg);
-/* Forgets all timers (at close). */
+/* Drops all timers, when the loop is closed. */
 GL_PRIVATE void gl_timers_clear(gl_timers *t);
 
 #ifdef GL_FREE_THREADED
 /* ---- inbox.c ----------------------------------------------------------------- */
 
-/* Any thread, without the lock: leaves a Handle; and only wakes the loop.  -1 with RuntimeError
- * where the loop is closed. */
+/* Posts a Handle, or only wakes up the loop; called by any thread, without the loop's lock.  -1
+ * with RuntimeError if the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
-/* Puts what was posted on the ready queue. */
+/* Moves the posted handles to the ready queue. */
 GL_PRIVATE int gl_inbox_join(gl_loop *loop);
 static inline bool
 gl_inbox_any(gl_loop *loop)
 {
     return __atomic_load_n(&loop->inbox.any, __ATOMIC_RELAXED) != 0;
 }
-/* The loop is about to block; false where something has been posted, and it must not. */
+/* Marks the loop as sleeping before a poll; false if the inbox has entries and it must not block. */
 GL_PRIVATE bool gl_inbox_sleep(gl_loop *loop);
 GL_PRIVATE void gl_inbox_awake(gl_loop *loop);
-/* The loop is closed: what was posted is dropped, as what is on the ready queue. */
+/* Drops the posted handles when the loop is closed, like the entries of the ready queue. */
 GL_PRIVATE void gl_inbox_shut(gl_loop *loop);
 GL_PRIVATE int gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg);
 #endif

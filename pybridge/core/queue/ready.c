@@ -1,25 +1,25 @@
 /*
  * ready.c: the ready queue, a FIFO of owned references in a circular buffer that grows by
- * doubling; and what wakes the loop for it.
+ * doubling; and the wake-up of a loop that polls.
  *
- * An entry is a Handle or a Task.  One iteration of the loop runs just
- * the entries that were there when it began; what they append waits for the next.
+ * An entry is a Handle or a Task.  One iteration of the loop runs only the entries that the queue
+ * had when the iteration began; entries that they append run in the next one.
  * Guarded by the GIL: any thread may push (call_soon_threadsafe).
  */
 #include "queue/private.h"
 
 #define GL_READY_INITIAL 256
 
-/* ---- waking --------------------------------------------------------------- */
+/* ---- wake-up -------------------------------------------------------------- */
 
-/* Makes a blocked turn return; any thread that has the GIL, which orders what it is woken for.
- * One write at most until the turn has seen it. */
+/* Ends a blocked turn.  Called by any thread that has the GIL, which orders the caller's push before
+ * the wake-up.  Until the turn has seen it, further calls write nothing. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
-    /* A fork in another thread while we slept leaves `sleeping` set in the child, where
-     * the fd's number may mean something else by now. */
+    /* If another thread forked during the poll, `sleeping` is still set in the child, where the
+     * fd's number may belong to another file. */
     if (sh == NULL || !GL_READ(loop->sleeping) || gl_loop_is_foreign(loop))
         return;
     uint32_t idle = 0;
@@ -49,12 +49,13 @@ ready_resize(gl_ready *q, size_t capacity)
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
-    q->until = q->block = 1;
+    q->to_next_sample = 1;
+    q->stride = 1;
     return ready_resize(q, GL_READY_INITIAL);
 }
 
-/* The queue is full, or it is closed: whoever pushes has checked the loop, and then
- * something ran (a collection, say) that closed it. */
+/* Doubles a full queue.  RuntimeError for a closed one: the caller has checked the loop, but
+ * Python code that ran since then (a garbage collection, for example) may have closed it. */
 static int
 ready_grow(gl_ready *q)
 {
@@ -65,45 +66,59 @@ ready_grow(gl_ready *q)
     return ready_resize(q, q->capacity * 2);
 }
 
-/* ---- the sample -------------------------------------------------------------------------
+/* ---- samples of the waiting time ---------------------------------------------------------
  *
- * Arrivals, which are entries that are pushed and due timers, are counted off in blocks.  One of
- * each block, drawn by lot, is measured and stands for all of it: so each arrival is measured with
- * a chance of 1 / block, whatever the loop does, and the histogram of the waits is unbiased.  A
- * block is one arrival while there is a budget, a measurement for each 32 us and GL_SAMPLES at
- * most; as that runs out blocks double. */
+ * Arrivals (pushed entries and due timers) are divided into strides.  One arrival of each stride,
+ * drawn at random, is sampled and represents the whole stride.  Each arrival is therefore sampled
+ * with probability 1 / stride, independently of the program, and the histogram of waiting times is
+ * unbiased.  The stride is 1 while there is a budget, which grows by one sample every 32 us up to
+ * GL_SAMPLES; as the budget shrinks the stride doubles. */
 #define GL_SAMPLES 128
 
-/* This arrival is the block's, and the next one's is drawn.  How many it stands for. */
+/* Consumes the sample of this stride, draws the next one's place, and returns the weight. */
 static uint32_t
 ready_draw(gl_ready *q)
 {
-    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready))); /* a guest's host may have pushed */
-    uint32_t stands_for = q->block;
-    q->budget -= q->budget > 0;
-    q->block = 1u << (q->budget < GL_SAMPLES / 2 ? (GL_SAMPLES / 2 - q->budget) / 4 : 0);
-    q->lot = q->lot * 6364136223846793005u + 1442695040888963407u;
-    uint32_t place = (uint32_t)(q->lot >> 40) & (q->block - 1);
-    q->until = q->behind + place + 1;
-    q->behind = q->block - place - 1;
-    return stands_for;
+    /* In guest mode the host loop may have pushed while the reactor polls. */
+    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
+    uint32_t weight = q->stride;
+    if (q->sample_budget > 0)
+        q->sample_budget--;
+    q->stride = 1;
+    if (q->sample_budget < GL_SAMPLES / 2)
+        q->stride <<= (GL_SAMPLES / 2 - q->sample_budget) / 4;
+    q->rng = q->rng * 6364136223846793005u + 1442695040888963407u;
+    uint32_t place = (uint32_t)(q->rng >> 40) & (q->stride - 1);
+    q->to_next_sample = q->stride_rest + place + 1;
+    q->stride_rest = q->stride - place - 1;
+    return weight;
 }
 
 GL_PRIVATE_INLINE uint32_t
 gl_ready_sample_weight(gl_ready *q)
 {
-    return --q->until ? 0 : ready_draw(q);
+    q->to_next_sample--;
+    return q->to_next_sample != 0 ? 0 : ready_draw(q);
 }
 
 GL_PRIVATE void
 gl_ready_polled(gl_ready *q, int64_t now)
 {
-    int64_t more = (now - q->refilled) >> 15;
-    q->refilled += more << 15;
-    q->budget = Py_MIN(q->budget + more, GL_SAMPLES);
-    if (q->block > 1 && q->budget >= GL_SAMPLES / 2)
-        q->until = q->block = 1,
-        q->behind = 0; /* what has come of it had its chance of 1 / block */
+    int64_t more = (now - q->budget_time) >> 15;
+    q->budget_time += more << 15;
+    q->sample_budget = Py_MIN(q->sample_budget + more, GL_SAMPLES);
+    /* The stride can be reset here without bias: its arrivals so far were sampled with
+     * probability 1 / stride. */
+    if (q->stride > 1 && q->sample_budget >= GL_SAMPLES / 2)
+        gl_ready_reset_stride(q);
+}
+
+GL_PRIVATE void
+gl_ready_reset_stride(gl_ready *q)
+{
+    q->to_next_sample = 1;
+    q->stride = 1;
+    q->stride_rest = 0;
 }
 
 /* ---- the queue ----------------------------------------------------------------------- */
@@ -113,8 +128,10 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
     if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
-    uint32_t n = gl_ready_sample_weight(q);
-    uint64_t sample = n ? (uint64_t)(since ? since : gl_monotonic_ns()) << 5 | __builtin_ctz(n) : 0;
+    uint64_t sample = 0;
+    uint32_t weight = gl_ready_sample_weight(q);
+    if (weight != 0)
+        sample = gl_sample_pack(since != 0 ? since : gl_monotonic_ns(), weight);
     q->slot[(q->head + q->count++) & (q->capacity - 1)] = (gl_entry){entry, sample};
     return 0;
 }
@@ -133,7 +150,7 @@ gl_ready_trim(gl_ready *q)
 {
     if (q->count == 0 && q->capacity > 64 * GL_READY_INITIAL) {
         if (ready_resize(q, GL_READY_INITIAL) < 0)
-            PyErr_Clear(); /* the larger buffer goes on serving */
+            PyErr_Clear(); /* the larger buffer stays in use */
     }
 }
 
@@ -143,7 +160,7 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
     for (size_t i = 0; i < q->count; i++) {
         PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)].object;
         if (gl_is_handle(entry) && Py_REFCNT(entry) == 1 && !PyObject_GC_IsTracked(entry)) {
-            /* Nobody else has it: what it refers to is as good as ours. */
+            /* The queue has the only reference, so it visits the handle's references itself. */
             int r = handle_traverse(entry, visit, arg);
             if (r)
                 return r;
@@ -185,7 +202,7 @@ gl_ready_close(gl_ready *q)
     while (old.count) {
         PyObject *entry = gl_ready_pop(&old).object;
         if (gl_is_handle(entry) && Py_REFCNT(entry) > 1)
-            gl_handle_track(entry); /* somebody keeps it, perhaps in a cycle */
+            gl_handle_track(entry); /* there are other references, perhaps in a cycle */
         Py_DECREF(entry);
     }
     PyMem_Free(old.slot);

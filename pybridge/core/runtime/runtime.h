@@ -31,8 +31,8 @@ typedef struct gl_process {          /* any thread, by atomic operations */
     _Atomic uint64_t epoch;          /* 0: no Go runtime in this process yet */
     _Atomic(const gl_table *) table; /* set last, once the runtime has started */
     _Atomic int opening;             /* 1 while a thread opens the library */
-    _Atomic int ended;               /* 1: Python ends, or has ended; threads/foreign_threads.c */
-    _Atomic int inside;              /* threads that its end waits for */
+    _Atomic int python_ended;        /* 1: Python ends, or has ended; threads/foreign_threads.c */
+    _Atomic int foreign_threads;     /* attached ones, for which the end of Python waits */
 } gl_process;
 
 GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */

@@ -1,8 +1,8 @@
 /*
- * loop_state.c: may this loop be used, here and now?
+ * loop_state.c: whether a loop can be used.
  *
- * A loop is closed once and for all, and foreign in a process that was forked from the one
- * that made it.  Every entry point asks.
+ * A closed loop stays closed, and a loop is foreign in a process that was forked from its own.
+ * Every entry point calls gl_loop_check_usable().
  */
 #include "state/state.h"
 

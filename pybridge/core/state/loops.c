@@ -27,12 +27,13 @@ gl_loops_remove(gl_loop *loop)
         loop->prev_loop->next_loop = loop->next_loop;
     else if (G.first_loop == loop)
         G.first_loop = loop->next_loop;
-    loop->next_loop = loop->prev_loop = NULL;
+    loop->next_loop = NULL;
+    loop->prev_loop = NULL;
     GL_UNLOCK(loops_mutex);
 }
 
-/* A loop leaves the list before it is freed; one whose end is being told to its weak references
- * is still in it. */
+/* A loop is removed from the list before it is freed; it is still in it while callbacks of its weak
+ * references run. */
 GL_PRIVATE gl_loop_list
 gl_loops_all(bool closed)
 {

@@ -11,31 +11,52 @@
 #include "support/support.h"
 #include "state/inbox.h"
 
-/* ---- tables -----------------------------------------------------------------
+/* ---- parts of a loop --------------------------------------------------------
  *
- * Which threads may touch a field stands in brackets behind its comment:
+ * The brackets after a field's comment say which threads may use it:
  *
  *   GIL    any thread that has the GIL
- *   loop   with the GIL, the thread that runs the loop; while none does, whoever calls it
- *   made   written when the loop is made and when it is closed, read by any thread with the GIL
+ *   loop   with the GIL, the thread that runs the loop; if no thread does, any caller
+ *   made   written when the loop is created and when it is closed, read by any thread with the GIL
  *
- * "loop" is what asyncio asks of its users.  Nothing breaks where they do not keep to it: the GIL
- * keeps each field whole, and a call that needs what Go works on waits for the turn's end (shared_lock.c). */
+ * "loop" is asyncio's rule for its users.  A violation does no harm: the GIL keeps each field
+ * consistent, and a call that needs the reactor waits for the end of the turn
+ * (threads/shared_lock.c). */
 
 typedef struct gl_entry {
     PyObject *object; /* owned */
-    uint64_t sample;  /* 0, or it is measured: 32 * ns when pushed + log2 of what it stands for */
+    uint64_t sample;  /* gl_sample_pack(), or 0: the waiting time is not measured */
 } gl_entry;
 
-typedef struct gl_ready { /* ready.c: a FIFO [GIL] */
+/* Packs a sample: the time of the push in ns, and the weight, a power of two, as its log2 in the
+ * low 5 bits. */
+static inline uint64_t
+gl_sample_pack(int64_t since, uint32_t weight)
+{
+    return (uint64_t)since << 5 | (unsigned)__builtin_ctz(weight);
+}
+static inline int64_t
+gl_sample_time(uint64_t sample)
+{
+    return (int64_t)(sample >> 5);
+}
+static inline uint32_t
+gl_sample_weight(uint64_t sample)
+{
+    return 1u << (sample & 31);
+}
+
+typedef struct gl_ready { /* queue/ready.c: a FIFO [GIL] */
     gl_entry *slot;       /* NULL once closed */
     size_t capacity;      /* a power of two; 0 once closed */
-    uint64_t head;        /* not wrapped: how many were run */
+    uint64_t head;        /* total of entries that were run; its low bits are the index */
     size_t count;
-    uint32_t until;           /* so many arrivals, and the last of them is measured */
-    uint32_t block, behind;   /* it stands for so many, of which so many come behind it */
-    int64_t budget, refilled; /* measurements left; until when they were granted, ns */
-    uint64_t lot;             /* pseudo-random */
+    uint32_t to_next_sample; /* entries up to and including the next sampled one */
+    uint32_t stride;         /* entries that the next sample represents */
+    uint32_t stride_rest;    /* those of the stride that follow the sample */
+    int64_t sample_budget;   /* samples that may still be taken at stride 1 */
+    int64_t budget_time;     /* ns: the budget was refilled up to this time */
+    uint64_t rng;            /* state of a linear congruential generator */
 } gl_ready;
 
 typedef struct gl_fds { /* [GIL] */
@@ -44,24 +65,24 @@ typedef struct gl_fds { /* [GIL] */
 } gl_fds;
 
 typedef struct gl_timer_chunk gl_timer_chunk;
-typedef struct gl_timers {  /* timers.c [GIL] */
-    gl_timer_chunk **chunk; /* by id / GL_TIMER_CHUNK; NULL: none of its ids is armed */
+typedef struct gl_timers {  /* queue/timers.c [GIL] */
+    gl_timer_chunk **chunk; /* by id / GL_TIMER_CHUNK; NULL: no id of the chunk is armed */
     uint32_t chunks;
-    uint32_t first_free; /* the lowest chunk that has a free id */
+    uint32_t first_free; /* lowest chunk with a free id */
     uint32_t armed;
     uint32_t *retired; /* cancelled ids that Go may still report */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
-/* Counts outside of the shared block: names and order as in
- * goloop/_internal/metrics/metric_registry.py,
- * which tells the meanings.  What is so at the moment is filled in by the snapshot [GIL]. */
+/* Metrics that are not in the shared block, with the names and the order of
+ * goloop/_internal/metrics/metric_registry.py, which has their meanings.  A snapshot fills in the gauges
+ * [GIL]. */
 typedef struct gl_counts {
     uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls, write_buffer_bytes,
         connections_open, connections_refused, accept_failures, time_blocked, blocked_for;
 } gl_counts;
 
-/* Guest mode: asked for; in a run, between two iterations; in one of them, or in a poll. */
+/* Guest mode: requested; running, between two iterations; inside an iteration or a poll. */
 enum { GL_GUEST_REQUESTED = 1, GL_GUEST_IDLE, GL_GUEST_RUNNING };
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
@@ -71,61 +92,67 @@ struct gl_loop {
     PyObject *weakrefs;
     struct gl_loop *next_loop, *prev_loop; /* loops.c [GIL] */
     const gl_table *go;                    /* NULL once closed [made] */
-    gl_shared *shared;       /* NULL once closed [made]; in it: C's while Go is outside, with the
-                              * GIL, and Go's during a call */
-    int32_t reactor;         /* [made] */
-    uint64_t epoch;          /* of the library; another one: we are in a forked child [made] */
-    unsigned long thread_id; /* 0 while not running; Python may write it [GIL] */
-    unsigned long running;   /* the thread that is in _run(), or 0 [written by loop] */
+    /* The shared block; NULL once closed [made].  Its contents belong to C, with the GIL, except
+     * during a call of Go. */
+    gl_shared *shared;
+    int32_t reactor;              /* number of the reactor [made] */
+    uint64_t epoch;               /* of the library; differs in a forked child [made] */
+    unsigned long thread_id;      /* 0 while not running; Python may write it [GIL] */
+    unsigned long running;        /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
-    char guest_mode;              /* GL_HOSTED_..., or 0 [GIL] */
-    char in_turn;          /* Go is at work in a turn [written by loop: set with the GIL, cleared
-                            * without; atomic] */
-    char sleeping;         /* ... and may block: a push must wake it [written by loop] */
-    char dirty;            /* the next iteration polls: writes wait, or somebody new does [GIL] */
-    char eager_sends_left; /* so many more writes of this turn may leave at once [loop] */
-    char put_off;          /* writes of this turn wait for the next, untried: what leaves before
-                            * sends them first (gl_send_put_off) [GIL] */
-    char ended;            /* so many polls are due: the peer of what was closed or shut down may
-                            * be in this loop, and has its last bytes before its end [GIL] */
-    char releasing;        /* loop_release() is on a stack [GIL] */
-    uint8_t replaced;      /* methods that somebody has set on the instance (native_rule.c) [GIL] */
-    char current_task_stale; /* current_task.c: an entry without a task is left [loop] */
+    char guest_mode;              /* GL_GUEST_..., or 0 [GIL] */
+    /* A turn is in progress [written by loop: set with the GIL, cleared without; atomic]. */
+    char in_turn;
+    char sleeping; /* the turn may block, so that a push must wake it [written by loop] */
+    char dirty;    /* the next iteration polls: for pending writes or a new registration [GIL] */
+    /* Number of writes in this turn that may still be sent immediately [loop]. */
+    char eager_sends_left;
+    /* Writes of this turn wait for the next one; other sends flush them first
+     * (gl_flush_deferred_sends) [GIL]. */
+    char sends_deferred;
+    /* Number of polls that are made although entries are ready: after a close, a peer in the same
+     * loop must receive the last bytes before the end of file [GIL]. */
+    char forced_polls_left;
+    char releasing;          /* loop_release() is in progress [GIL] */
+    uint8_t replaced;        /* methods that were set on the instance (native_rule.c) [GIL] */
+    char current_task_stale; /* asyncio's dict still has an entry without a task
+                              * (tasks/current_task.c) [loop] */
     PyObject *task_factory;  /* or NULL, or None [GIL] */
     gl_ready ready;
-    uint32_t cmp_pos;      /* completions already handled [loop] */
-    uint64_t accepts_seen; /* metrics.connections_accepted, when all had been
-                            * handed out [loop] */
+    uint32_t cmp_pos;      /* completions delivered in this turn [loop] */
+    uint64_t accepts_seen; /* metrics.connections_accepted when all of them had been
+                            * delivered [loop] */
     gl_timers timers;
     struct gl_reg *regs;
     uint32_t regs_cap;
     gl_fds fds;
     struct gl_kept_socket *kept_sockets; /* sockets kept open until their waiters have run [loop] */
     uint32_t kept_sockets_len, kept_sockets_cap;
-    uint32_t kept_sockets_next; /* the waiters of those before it have run */
-    PyObject
-        *large[GL_LARGE_MAX]; /* receive_buffers.c: bytes objects that Go may receive into [loop] */
-    bool large_wanted;        /* [loop] */
-    uint32_t large_idle;      /* turns since one was of use [loop] */
-    uint8_t *scratch;         /* receive_buffers.c: NULL while somebody has it [GIL] */
-    PyObject *current_handle; /* what runs now, for debug and diagnostics [GIL] */
+    uint32_t kept_sockets_next; /* the waiters of the sockets before this index have run */
+    /* fds/receive_buffers.c: bytes objects into which Go may receive [loop] */
+    PyObject *large[GL_LARGE_MAX];
+    bool large_wanted;        /* a stream received much at once [loop] */
+    uint32_t large_idle;      /* turns since one was used [loop] */
+    uint8_t *scratch;         /* fds/receive_buffers.c: NULL while in use [GIL] */
+    PyObject *current_handle; /* the running entry, for debug mode and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
-    uint64_t last_poll_ticks; /* [loop] */
-    int64_t timers_at;        /* when a due timer of this turn was handed out, or 0 [loop] */
-    int64_t polled_before;    /* the end of the poll before the last [loop] */
-    int64_t
-        share; /* ns of datagram_received() for a socket in this turn; 0: not known yet [loop] */
+    uint64_t last_poll_ticks; /* time of the last turn [loop] */
+    int64_t timers_at;        /* time at which a due timer of this turn was run, or 0 [loop] */
+    int64_t polled_before;    /* end of the poll before the last [loop] */
+    /* ns of datagram_received() for one socket in this turn; 0: not known yet [loop] */
+    int64_t share;
     gl_counts counts;
-    int64_t blocked_seen; /* gl_shared.blocked_since whose end was told [loop] */
-    uint64_t turns;       /* begun; metrics.turns grows without the GIL [written by loop] */
+    int64_t blocked_seen; /* gl_shared.blocked_since whose end was reported [loop] */
+    uint64_t turns;       /* started turns; metrics.turns grows without the GIL [written by loop] */
 #ifdef GL_FREE_THREADED
-    PyObject *lock; /* owned: "GIL" above means its mutex, and "loop" too [made] */
+    /* Owned.  "GIL" and "loop" above mean this object's mutex in a build without the GIL [made]. */
+    PyObject *lock;
     gl_inbox inbox;
-    int64_t returned;   /* references to the loop that came back, see gl_inbox_borrow [loop] */
-    gl_task_node tasks; /* task_registry.c [GIL] */
+    int64_t returned;   /* returned spare references to the loop, see gl_inbox_borrow [loop] */
+    gl_task_node tasks; /* tasks/task_registry.c [GIL] */
     struct {
-        PyObject *task;      /* the running one, borrowed; or NULL [written by loop, atomic] */
-        PyObject *published; /* the one that asyncio's dict has, borrowed [atomic] */
+        PyObject *task;      /* the running task, borrowed; or NULL [written by loop, atomic] */
+        PyObject *published; /* the task in asyncio's dict, borrowed [atomic] */
         PyMutex mutex;
     } current; /* tasks/current_task_ft.c */
 #endif
@@ -134,24 +161,24 @@ struct gl_loop {
 #define gl_loop_check(o) PyObject_TypeCheck((o), G.loop_type)
 
 #ifdef GL_FREE_THREADED
-/* An object as a loop of ours, or NULL; it may be NULL.  Nobody else has our hash, and a class of
- * ours seldom another one. */
+/* Casts an object (which may be NULL) to a goloop loop; NULL if it is not one.  No other type has
+ * this tp_hash, so the comparison is nearly always enough. */
 static inline gl_loop *
 gl_as_loop(PyObject *o)
 {
-    return o != NULL && (Py_TYPE(o)->tp_hash == G.loop_type->tp_hash || gl_loop_check(o))
-               ? (gl_loop *)o
-               : NULL;
+    if (o == NULL || (Py_TYPE(o)->tp_hash != G.loop_type->tp_hash && !gl_loop_check(o)))
+        return NULL;
+    return (gl_loop *)o;
 }
 #endif
 
 /* ---- loop_state.c ------------------------------------------------------------ */
 
-/* Raises RuntimeError for a closed loop, or one that belongs to a parent process. */
+/* Raises RuntimeError for a closed loop and for one that belongs to the parent process. */
 GL_PRIVATE int gl_loop_check_usable(gl_loop *self);
-/* True in a process that the loop does not belong to: Go must not be called. */
+/* Returns true in a forked child, to which the loop does not belong: Go must not be called. */
 GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
-/* True in the thread that runs the loop: a reference to it is on this stack. */
+/* Returns true in the thread that runs the loop: its stack has a reference to the loop. */
 static inline bool
 gl_loop_runs_here(const gl_loop *loop)
 {
@@ -160,19 +187,19 @@ gl_loop_runs_here(const gl_loop *loop)
 
 /* ---- native_rule.c ---------------------------------------------------------------- */
 
-/* A rule can be asked from here on, about this class. */
+/* gl_rule_begin() sets the class of a rule, which can be used from then on. */
 GL_PRIVATE int gl_native_init(PyObject *module);
 GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
-/* Which methods of a class are not those that C stands in for: bits in the order of the rule's
- * table, or GL_NOT_OURS where the class does not derive from the rule's.  Runs no Python. */
+/* Returns the methods of a class that a program has replaced: bits in the order of the rule's
+ * table, or GL_NOT_OURS if the class does not derive from the rule's.  Runs no Python. */
 #define GL_NOT_OURS 0xFFFFu
 GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
-/* The same of an object: of its class, and what it has of its own. */
+/* The same for an object: methods that its class or its own dict replaces. */
 GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
-/* Whether C may stand in for all of an object's methods: its class is exactly the rule's, and
- * neither the class nor the object has others.  Runs no Python. */
+/* Returns true if C may act in place of all methods of the rule: the object's class is exactly
+ * the rule's, and neither the class nor the object replaces one.  Runs no Python. */
 GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
-/* The bits of a socket: its number and how it is used as a stream. */
+/* The bits of a socket: fileno() and the methods that streams use. */
 #define GL_OWN_RECV 1u
 #define GL_OWN_RECV_INTO 2u
 #define GL_OWN_SEND 4u
@@ -183,25 +210,25 @@ GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
 #define GL_OWN_IS_RUNNING 2u
 #define GL_OWN_CALL_AT 4u
 #define GL_OWN_CREATE_FUTURE 8u
-/* Whether a loop of ours has one of these methods from its subclass, or as its attribute. */
+/* Returns true if a subclass or the instance of a goloop loop replaces one of these methods. */
 GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
-/* Whether a program has replaced asyncio.Handle._run, as what times callbacks does: then it is
- * called for each of them, and each step of a task has a handle. */
+/* Returns true if a program has replaced asyncio.Handle._run, as profilers of callbacks do: then it
+ * is called for each callback, and each step of a task has a handle. */
 GL_PRIVATE_INLINE bool gl_handles_hooked(void);
-/* The loop, if entries may be put on its ready queue without asking its call_soon: a usable
- * goloop loop, not in debug mode, whose call_soon nobody has overridden.  Else NULL,
+/* Returns the loop if entries may be pushed on its ready queue without a call of call_soon: a
+ * usable goloop loop, not in debug mode, whose call_soon is not replaced.  Otherwise NULL,
  * without an exception. */
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
-/* An attribute of the instance is set, or with NULL deleted. */
+/* Records that an attribute of the instance is set, or deleted (NULL). */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
 
 /* ---- loops.c ----------------------------------------------------------------- */
 
-/* Which loops have a reactor. */
+/* The list of loops that have a reactor. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
-/* All of them that belong to this process, owned; without memory none.  `closed`: also those that
- * are closed and have tasks, where there is no GIL. */
+/* Returns new references to all loops of this process; an empty list if out of memory.  `closed`:
+ * includes closed loops that still have tasks, in a build without the GIL. */
 typedef struct gl_loop_list {
     gl_loop **item;
     uint32_t len, cap;

@@ -142,7 +142,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     ssize_t n = 0;
     int err = 0;
     bool tried = false;
-    gl_send_put_off(s->loop);
+    gl_flush_deferred_sends(s->loop);
     gl_shared_lock(s->loop); /* the monitor may be sending for other streams */
     uint32_t others = stream_interest(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
@@ -284,7 +284,7 @@ GL_PRIVATE PyObject *
 stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->loop != NULL)
-        gl_send_put_off(s->loop);
+        gl_flush_deferred_sends(s->loop);
     if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH &&
         stream_flush_now(s) < 0)
         PyErr_Clear(); /* the next turn fails in the same way, and reports the error */

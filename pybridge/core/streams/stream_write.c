@@ -92,7 +92,7 @@ stream_after_write(gl_stream *s, enum send_occasion occasion)
         if (flush_or_end(s) < 0)
             return -1;
     } else if (path == SEND_IN_TURN) {
-        gl_put_off(loop);
+        gl_defer_sends(loop);
     }
     if (stream_queued(s) > s->high_mark && !is_ending(s))
         return stream_maybe_pause(s);
@@ -421,9 +421,9 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     if (gl_transport_check_usable(&s->base) < 0)
         return NULL;
     s->eof = true;
-    s->loop->ended = FORCED_POLLS_AFTER_CLOSE;
+    s->loop->forced_polls_left = FORCED_POLLS_AFTER_CLOSE;
     if (stream_queued(s) == 0 && !s->in_writelines) {
-        gl_send_put_off(s->loop);
+        gl_flush_deferred_sends(s->loop);
         if (gl_call_shutdown(&s->lease, SHUT_WR) < 0)
             return PyErr_SetFromErrno(PyExc_OSError);
         Py_RETURN_NONE;

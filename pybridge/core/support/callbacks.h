@@ -30,34 +30,57 @@
     X(_sock_sendall, "goloop.Loop", "sock_sendall() of a socket that C may not write") \
     X(_step_failed, "goloop.Loop", "a task's step raised an exception outside its coroutine") \
     X(_watch_lost, "goloop.Loop", "a watched fd was closed while a duplicate is open") \
-    X(call_soon, "asyncio.AbstractEventLoop", "callbacks of futures of a loop that is not native") \
+    X(call_soon, "asyncio.AbstractEventLoop", \
+      "callbacks of futures of a loop that is not native") \
     X(create_future, "asyncio.AbstractEventLoop", "sock_*: the future that is awaited") \
-    X(is_running, "asyncio.AbstractEventLoop", "an eager task starts on a loop that is not native") \
+    X(is_running, "asyncio.AbstractEventLoop", \
+      "an eager task starts on a loop that is not native") \
     /* transports */ \
     X(_accepted, "goloop._internal.net.streams.Listener", "a listener accepted a connection") \
     X(_failed, "goloop._internal.net.streams.Listener", "a listener's accept failed") \
-    X(_call_connection_lost, "goloop._core.StreamTransport | goloop._core.DatagramTransport", "scheduled: a transport is closed") \
-    X(_close_if_sent, "goloop._core.StreamTransport", "scheduled: close() of a transport with pending writes") \
-    X(_deliver_paused_data, "goloop._core.StreamTransport | goloop._core.DatagramTransport", "scheduled: reading resumes, and data was received before") \
-    X(_drain_input, "goloop._core.StreamTransport", "scheduled: the rest of the input of a closing connection") \
-    X(_maybe_resume_protocol, "goloop._core.StreamTransport", "scheduled: the write buffer is below its low-water mark") \
-    X(_start, "goloop._core.StreamTransport | goloop._core.DatagramTransport", "scheduled: connection_made() and the first read") \
-    X(_fatal_error, "goloop._internal.net.streams.StreamTransport | goloop._internal.net.datagrams.DatagramTransport | goloop._internal.net.tls.TLSProtocol", "an error ends the transport") \
-    X(_check_address, "goloop._internal.net.datagrams.DatagramTransport", "sendto() with an address, on a connected socket") \
-    X(_drain, "goloop._internal.net.datagrams.DatagramTransport", "the socket is writable, and datagrams are queued") \
-    X(_enqueue, "goloop._internal.net.datagrams.DatagramTransport", "sendto(): the kernel has no room") \
-    X(_refuse_look_up, "goloop._internal.net.datagrams.DatagramTransport", "sendto() with a host name in place of an address") \
-    X(_tell_error, "goloop._internal.net.datagrams.DatagramTransport", "sendto(): the kernel reported an error") \
+    X(_call_connection_lost, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
+      "scheduled: a transport is closed") \
+    X(_close_if_sent, "goloop._core.StreamTransport", \
+      "scheduled: close() of a transport with pending writes") \
+    X(_deliver_paused_data, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
+      "scheduled: reading resumes, and data was received before") \
+    X(_drain_input, "goloop._core.StreamTransport", \
+      "scheduled: the rest of the input of a closing connection") \
+    X(_maybe_resume_protocol, "goloop._core.StreamTransport", \
+      "scheduled: the write buffer is below its low-water mark") \
+    X(_start, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
+      "scheduled: connection_made() and the first read") \
+    X(_fatal_error, \
+      "goloop._internal.net.streams.StreamTransport | " \
+      "goloop._internal.net.datagrams.DatagramTransport | " \
+      "goloop._internal.net.tls.TLSProtocol", \
+      "an error ends the transport") \
+    X(_check_address, "goloop._internal.net.datagrams.DatagramTransport", \
+      "sendto() with an address, on a connected socket") \
+    X(_drain, "goloop._internal.net.datagrams.DatagramTransport", \
+      "the socket is writable, and datagrams are queued") \
+    X(_enqueue, "goloop._internal.net.datagrams.DatagramTransport", \
+      "sendto(): the kernel has no room") \
+    X(_refuse_look_up, "goloop._internal.net.datagrams.DatagramTransport", \
+      "sendto() with a host name in place of an address") \
+    X(_tell_error, "goloop._internal.net.datagrams.DatagramTransport", \
+      "sendto(): the kernel reported an error") \
     X(_attach, "asyncio.base_events.Server", "a server's connection is made") \
     X(_detach, "asyncio.base_events.Server", "a server's connection is closed") \
     X(write, "asyncio.WriteTransport", "TLS: encrypted bytes for a transport that is not native") \
     /* TLS */ \
-    X(_call_eof_received, "goloop._internal.net.tls.TLSProtocol", "the peer closed the TLS connection") \
-    X(_control_ssl_reading, "asyncio.sslproto.SSLProtocol", "the incoming buffer's size may pause or resume reading") \
-    X(_raise_openssl, "goloop._internal.net.tls.TLSProtocol", "OpenSSL reported an error: raises it as ssl does") \
-    X(_read_soon, "goloop._internal.net.tls.TLSProtocol", "input is left: read in the next iteration") \
-    X(_received, "goloop._internal.net.tls.TLSProtocol", "encrypted input for a connection that C does not decrypt") \
-    X(_start_shutdown, "goloop._internal.net.tls.TLSProtocol", "the peer closed the TLS connection, and eof_received() agreed") \
+    X(_call_eof_received, "goloop._internal.net.tls.TLSProtocol", \
+      "the peer closed the TLS connection") \
+    X(_control_ssl_reading, "asyncio.sslproto.SSLProtocol", \
+      "the incoming buffer's size may pause or resume reading") \
+    X(_raise_openssl, "goloop._internal.net.tls.TLSProtocol", \
+      "OpenSSL reported an error: raises it as ssl does") \
+    X(_read_soon, "goloop._internal.net.tls.TLSProtocol", \
+      "input is left: read in the next iteration") \
+    X(_received, "goloop._internal.net.tls.TLSProtocol", \
+      "encrypted input for a connection that C does not decrypt") \
+    X(_start_shutdown, "goloop._internal.net.tls.TLSProtocol", \
+      "the peer closed the TLS connection, and eof_received() agreed") \
     X(append, "builtins.list", "TLS: pending plain text is kept") \
     /* protocols */ \
     X(buffer_updated, "asyncio.BufferedProtocol", "bytes were received") \
@@ -71,7 +94,8 @@
     X(resume_writing, "asyncio.Protocol", "the write buffer is below its low-water mark") \
     /* futures, handles, coroutines */ \
     X(_run, "asyncio.Handle", "a handle whose _run() a program has replaced") \
-    X(cancel, "asyncio.Future | asyncio.Handle", "a task's cancel() reaches the future that it awaits") \
+    X(cancel, "asyncio.Future | asyncio.Handle", \
+      "a task's cancel() reaches the future that it awaits") \
     X(cancelled, "asyncio.Future | asyncio.Handle", "a waiter may have been cancelled") \
     X(done, "asyncio.Future", "a waiter may be done") \
     X(result, "asyncio.Future", "the awaited future is done") \
@@ -82,7 +106,8 @@
     X(_decref_socketios, "socket.socket", "the last waiter of a closed socket has run") \
     X(close, "socket.socket | asyncio.BaseTransport", "a descriptor is not needed any more") \
     X(fileno, "socket.socket", "the descriptor of a socket") \
-    X(notice, "goloop._internal.loop.descriptors.Users", "a transport uses the number of a socket") \
+    X(notice, "goloop._internal.loop.descriptors.Users", \
+      "a transport uses the number of a socket") \
     X(recv_into, "socket.socket", "sock_recv_into()") \
     X(sendto, "socket.socket", "sendto() of a socket whose sendto() a program has replaced") \
     X(acquire, "_thread.LockType", "a ThreadSafeHandle runs, or is cancelled") \
@@ -107,13 +132,18 @@
     X(asyncio_Protocol, "asyncio", "Protocol") \
     X(asyncio_TimerHandle, "asyncio", "TimerHandle") \
     X(allocate_lock, "_thread", "allocate_lock") \
-    X(caller_stack, "goloop._internal.loop.debugging", "caller_stack") /* a handle's stack in debug mode */ \
-    X(fd_number, "goloop._internal.loop.arg_errors", "fd_number") /* fileno(), with asyncio's errors */ \
-    X(log_debug, "goloop._internal.loop.debugging", "log") /* a line at debug level about an object */ \
+    X(caller_stack, "goloop._internal.loop.debugging", \
+      "caller_stack") /* a handle's stack in debug mode */ \
+    X(fd_number, "goloop._internal.loop.arg_errors", \
+      "fd_number") \
+    X(log_debug, "goloop._internal.loop.debugging", \
+      "log") \
     X(logger, "asyncio.log", "logger") \
-    X(refuse_call, "goloop._internal.loop.arg_errors", "refuse") /* raises asyncio's error for wrong arguments */ \
+    X(refuse_call, "goloop._internal.loop.arg_errors", \
+      "refuse") \
     X(socket_socket, "socket", "socket") \
-    X(stack_summary, "goloop._internal.loop.debugging", "stack_summary") /* caller_stack's frames as a StackSummary */
+    X(stack_summary, "goloop._internal.loop.debugging", \
+      "stack_summary")
 
 /* X(module, attribute, when): objects that gl_import_attr() imports later, or for one type. */
 #define GL_LATE_IMPORTS(X) \

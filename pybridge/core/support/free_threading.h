@@ -31,7 +31,7 @@ typedef struct gl_owner_loop {
 #define GL_OWNER_LOOP_VISIT(o) Py_VISIT((o)->home.loop)
 #define GL_OWNER_LOOP_CLEAR(o) Py_CLEAR((o)->home.loop)
 
-/* Steals a reference.  Whoever learns of the object in another thread finds the loop by it. */
+/* Sets the loop of an object; steals a reference.  Other threads find the loop by this field. */
 static inline void
 gl_owner_loop_set(gl_owner_loop *home, PyObject *loop)
 {

@@ -1,13 +1,13 @@
 /*
- * support.h: what every room of the extension leans on.
+ * support.h: helpers of all rooms of the extension, and the module's state.
  *
  *   callbacks.h  every Python method that C calls by name
  *   names.c      interned strings, imported objects, the module's state
  *   objects.c    types and their methods, calls without a result, arrays that grow
  *   args.c       arguments by position or by name (args.h)
- *   report.c     exceptions: kept, made from an errno, told to those who handle them
+ *   report.c     exceptions: saved, created from an errno, passed to the exception handler
  *   endpoints.c  raw socket addresses as Python values, and back
- *   free_threading.h  what stands for the GIL where there is none
+ *   free_threading.h  substitutes for the GIL in a build without it
  *   compat.h     the differences between versions of CPython
  *
  * Every function of the extension needs the GIL unless it says otherwise.  Functions that
@@ -36,8 +36,8 @@ typedef struct gl_loop gl_loop;
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
-/* What a kind of registration can do; each room that makes some gives its own (state.h says
- * which function is called when). */
+/* The functions of a kind of registration; each room that creates registrations fills in its
+ * own. */
 typedef struct gl_reg_ops {
     int (*complete)(gl_loop *loop, PyObject *owner, const gl_completion *c);
     void (*unregister_on_loop_close)(PyObject *owner);
@@ -56,7 +56,7 @@ enum gl_reg_kind {
     GL_REG_KINDS,
 };
 
-/* Whose methods C stands in for (state/native_rule.c). */
+/* The classes whose methods C may act in place of (state/native_rule.c). */
 enum gl_rule {
     GL_RULE_LOOP,
     GL_RULE_HANDLE,
@@ -68,7 +68,7 @@ enum gl_rule {
 };
 #define GL_RULE_METHODS 9 /* at most 16 */
 
-/* Freed objects of one type, to be used again. */
+/* Freed objects of one type, for reuse. */
 #define GL_POOL_MAX 2048
 typedef struct gl_pool {
     PyObject *item[GL_POOL_MAX];
@@ -83,7 +83,7 @@ typedef struct gl_task_node {
 } gl_task_node;
 
 #ifdef GL_FREE_THREADED
-/* What threads/guard.c has changed, at import. */
+/* The slots that threads/guard.c has replaced, at import. */
 #define GL_GUARD_TYPES 16
 typedef struct gl_guarded_type {
     PyTypeObject *type;
@@ -93,10 +93,10 @@ typedef struct gl_guarded_type {
 } gl_guarded_type;
 #endif
 
-/* All that the module keeps for its own.  It is loaded once in a process (module.c), so this
+/* The module's state.  The module is loaded once in a process (module.c), so this
  * is one object.  The first part is written while the module is imported and only read
- * then; the second changes while loops run.  In brackets what guards a field: [GIL] means any
- * thread that has it. */
+ * afterwards; the second changes while loops run.  The brackets after a field's comment name its
+ * guard: [GIL] means any thread that has the GIL. */
 struct gl_globals {
     /* Interned strings: G.s_NAME is the str "NAME". */
 #define X(name, ...) PyObject *s_##name;
@@ -142,9 +142,9 @@ struct gl_globals {
     gl_receive *native_receive;    /* tls gives to transports */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
-    /* ---- what changes ---- */
+    /* ---- state that changes ---- */
     bool loaded;         /* at import [GIL] */
-    int dealloc_depth;   /* how deep we are in chains of dying objects [GIL] */
+    int dealloc_depth;   /* nesting of deallocations [GIL] */
     gl_loop *first_loop; /* list of those with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
     PyObject *spare_context; /* an empty one that only this has; or NULL [GIL] */
@@ -191,9 +191,9 @@ GL_PRIVATE_DATA struct gl_globals G;
 
 #define GL_DEALLOC_DIRECT 32
 
-/* Frees `self`, untracked, by `free_it` (what `dealloc`, its type's own, does): at once,
- * and far down in a chain of such objects by way of CPython's trashcan, so that a long
- * chain does not overflow the stack.  The trashcan costs four calls, this two additions. */
+/* Frees an untracked object by `free_it`, the body of its type's `dealloc`: directly, or, deep in a
+ * chain of such objects, through CPython's trashcan, so that a long chain does not overflow the
+ * stack.  The trashcan costs four calls, the counter here two additions. */
 static inline void
 gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 {
@@ -220,8 +220,8 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
 #define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
-/* Adds an attribute to a type that is not yet used; takes over the value, NULL where an exception is
- * set. */
+/* Adds an attribute to a type that is not used yet; steals the value, which is NULL if an exception
+ * is set. */
 GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
 /* Adds the methods of a table, which ends with an empty entry; each room has its own. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
@@ -229,7 +229,7 @@ GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
                             PyObject *base);
 
-/* Drops the result of a call, NULL where it failed. */
+/* Drops the result of a call.  Returns 0, or -1 if the call failed (NULL). */
 static inline int
 gl_drop_result(PyObject *result)
 {
@@ -237,14 +237,14 @@ gl_drop_result(PyObject *result)
     return result ? 0 : -1;
 }
 
-/* A method's result: None, or NULL where r is -1. */
+/* Returns None as a method's result, or NULL if r is -1. */
 static inline PyObject *
 gl_none_or_null(int r)
 {
     return r < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* The same, for an answer: whether it is true, or -1. */
+/* Drops the result of a call and returns its truth value, or -1 if the call failed. */
 static inline int
 gl_take_bool(PyObject *answer)
 {
@@ -253,7 +253,7 @@ gl_take_bool(PyObject *answer)
     return truth;
 }
 
-/* Calls o.name() or, where `arg` is not NULL, o.name(arg), and drops the result. */
+/* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 
 /* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python. */
@@ -261,9 +261,9 @@ GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const
                                     Py_ssize_t nargs, PyObject *kwnames);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
-/* Makes room for the item behind `len` in the array of `*cap` items of `size` bytes that the
- * pointer at `array` has: at least `first`, then twice as many.  New items are zero; PyMem_RawFree
- * frees them.  False, without an exception, where there is no memory. */
+/* Makes room for one item more than `len` in an array of `*cap` items of `size` bytes; `array` is
+ * the address of its pointer.  The capacity starts at `first` and doubles.  New items are zero;
+ * PyMem_RawFree frees them.  Returns false, without an exception, if out of memory. */
 static inline bool
 gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
@@ -272,46 +272,47 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 
-/* Hands the exception that is set, of a callback outside of asyncio's own try blocks, to
- * loop.call_exception_handler, as a Handle does.  -1, and it stays set, for SystemExit and
- * KeyboardInterrupt; -1 where the handler raised. `protocol` may be NULL for None. */
+/* Passes the current exception, of a callback outside of asyncio's own try blocks, to
+ * loop.call_exception_handler, as a Handle does.  -1 for SystemExit and KeyboardInterrupt, which
+ * stay set; -1 if the handler raised.  `protocol` may be NULL for None. */
 GL_PRIVATE int gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                                          PyObject *protocol);
-/* Whether the exception that is set is one of those that leave the loop: SystemExit or
- * KeyboardInterrupt. */
+/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt. */
 GL_PRIVATE bool gl_is_exit_exception(void);
-/* Where `rc` is -1 with another exception: that one goes to sys.unraisablehook.  What is left
- * of rc. */
+/* If `rc` is -1 with an exception that does not end the run, passes the exception to
+ * sys.unraisablehook and returns 0; otherwise returns `rc`. */
 GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
-/* OSError (of the right subclass) from an errno, as an object. */
+/* Creates an OSError (of the right subclass) from an errno. */
 GL_PRIVATE PyObject *gl_oserror(int err);
-/* The same, set as the current exception; returns -1. */
+/* Sets an OSError as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
-/* The current exception as an owned object, with its traceback, cleared; NULL where none is set.
- * And back, taking over the reference; NULL leaves things as they are.  An exception that was set
- * since then stays, and has the other one as its context: so it is after a `finally` that raises. */
+/* gl_take_exception() clears the current exception and returns it, owned, with its traceback; NULL
+ * if none is set.  gl_restore_exception() sets it again and steals the reference; NULL does nothing.
+ * An exception that was set in between stays, with the restored one as its context, as after a
+ * `finally` that raises. */
 GL_PRIVATE PyObject *gl_take_exception(void);
 GL_PRIVATE void gl_restore_exception(PyObject *exc);
-/* Leaves a context: where no exception is set, and where one may be, which is kept. */
+/* Exit a contextvars context.  The first requires that no exception is set; the second preserves a
+ * pending one. */
 GL_PRIVATE_INLINE void gl_context_exit(PyObject *context);
 GL_PRIVATE void gl_context_exit_keep_error(PyObject *context);
-/* A line for asyncio's logger at debug level about an object; never fails. */
+/* Logs a line about an object to asyncio's logger at debug level; never fails. */
 GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* Writes the raw form of an address, at most GL_SOCKADDR_MAX bytes.  False, without
- * an exception, for whatever Python's socket module has to make sense of: a name
- * that must be looked up, another type, a wrong one. */
+/* Converts an address to its raw form of at most GL_SOCKADDR_MAX bytes.  Returns false, without
+ * an exception, for addresses that only Python's socket module can convert: a host name that must
+ * be resolved, another family, a wrong type. */
 GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
-/* The Python value of a raw address, as socket.getpeername() would give it; new
- * reference.  NULL without an exception for a family that is not known here. */
+/* Converts a raw address to the Python value of socket.getpeername(); new reference.  NULL without
+ * an exception for an unknown family. */
 GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 
 GL_PRIVATE int gl_names_init(PyObject *module);
-/* A slot of a class with __slots__ is a member descriptor; this is its offset. */
+/* Returns the offset of a slot of a class with __slots__; -1 if it is not a member descriptor. */
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
 /* Imports module.attr as a new reference. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);

@@ -1,42 +1,44 @@
 /*
- * foreign_threads.c: the one way by which threads that Python does not know come to it.
+ * foreign_threads.c: the only way in which threads that Python did not create enter Python.
  *
- *     gl_foreign_thread_attach: does Python live? --no--> nothing is done
- *         | yes, and it does not end before the thread has left
- *     the GIL, where Python is called
+ *     gl_foreign_thread_attach: is Python alive? --no--> returns false
+ *         | yes, and it does not end before the thread has detached
+ *     the GIL, if the thread calls Python
  *         |
- *     what neither blocks nor imports
+ *     code that neither blocks nor imports
  *         |
  *     gl_foreign_thread_detach
  *
- * They are the monitor and the thread that answers `goloop top`, which look at Python's memory, and
- * the one that reports a block.  A process may live on for long when Python has ended in it: in
- * atexit handlers of C, or in a host that has embedded it, perhaps with a second interpreter, in
- * which goloop can't be loaded.  So atexit shuts the door for good, and waits for those inside.
+ * These threads are the monitor and the one that answers `goloop top`, which read Python's memory,
+ * and the one that reports a blocked loop.  A process may live on for long after Python has ended in
+ * it: in atexit handlers of C, or in a program that embeds Python, perhaps with a second interpreter,
+ * in which goloop can't be loaded.  So an atexit handler refuses further threads for good, and waits
+ * for the attached ones.
  *
- * Both words lie in the page that a forked child gets empty: a thread inside stayed behind.
+ * Both words are in the page that a forked child gets empty, because the attached threads stay in
+ * the parent.
  */
 #include "threads/threads.h"
 
 #include <time.h>
 
 static bool
-door_python_lives(void)
+python_is_alive(void)
 {
 #if GL_HAS_IS_FINALIZING
-    bool ends = Py_IsFinalizing();
+    bool finalizing = Py_IsFinalizing();
 #else
-    bool ends = _Py_IsFinalizing();
+    bool finalizing = _Py_IsFinalizing();
 #endif
-    return !ends && Py_IsInitialized() && !atomic_load(&gl_here->ended);
+    return !finalizing && Py_IsInitialized() && !atomic_load(&gl_here->python_ended);
 }
 
 GL_PRIVATE bool
 gl_foreign_thread_attach(PyGILState_STATE *gil)
 {
-    atomic_fetch_add(&gl_here->inside, 1);
-    if (!door_python_lives()) {
-        atomic_fetch_sub(&gl_here->inside, 1);
+    atomic_fetch_add(&gl_here->foreign_threads, 1);
+    if (!python_is_alive()) {
+        atomic_fetch_sub(&gl_here->foreign_threads, 1);
         return false;
     }
     if (gil != NULL)
@@ -49,16 +51,16 @@ gl_foreign_thread_detach(const PyGILState_STATE *gil)
 {
     if (gil != NULL)
         PyGILState_Release(*gil);
-    atomic_fetch_sub(&gl_here->inside, 1);
+    atomic_fetch_sub(&gl_here->foreign_threads, 1);
 }
 
 GL_PRIVATE PyObject *
 gl_foreign_thread_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     const struct timespec moment = {0, 1000000};
-    atomic_store(&gl_here->ended, 1);
+    atomic_store(&gl_here->python_ended, 1);
     Py_BEGIN_ALLOW_THREADS
-    while (atomic_load(&gl_here->inside) != 0)
+    while (atomic_load(&gl_here->foreign_threads) != 0)
         nanosleep(&moment, NULL);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;

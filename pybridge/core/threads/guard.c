@@ -55,7 +55,8 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t home)
     gl_loop *loop = loop_of(self, home);
     if (loop == NULL) {
         gl_guard_begin_self(guard, self);
-        if ((loop = loop_of(self, home)) == NULL)
+        loop = loop_of(self, home);
+        if (loop == NULL)
             return;
         gl_guard_end(guard); /* its constructor ran in between */
         guard->begun = false;
@@ -219,7 +220,8 @@ static void
 slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    gl_loop *loop = t->home == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->home), *kept = NULL;
+    gl_loop *kept = NULL;
+    gl_loop *loop = t->home == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->home);
     /* The object lets go of it. */
     if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);
@@ -330,8 +332,10 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
     gl_guarded_type *t = &G.guards.type[G.guards.types];
     *t = (gl_guarded_type){type, home, type->tp_dealloc, type->tp_finalize, type->tp_clear};
     G.guards.types++;
-    if (how & GL_GUARD_ENDS)
-        type->tp_dealloc = G.guards.dealloc = slot_dealloc;
+    if (how & GL_GUARD_ENDS) {
+        G.guards.dealloc = slot_dealloc;
+        type->tp_dealloc = slot_dealloc;
+    }
     if ((how & GL_GUARD_ENDS) && t->finalize != NULL)
         type->tp_finalize = slot_finalize;
     if ((how & GL_GUARD_ENDS) && t->clear != NULL)

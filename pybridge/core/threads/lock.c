@@ -237,7 +237,8 @@ GL_PRIVATE void
 gl_lock_forget_others(gl_loop *loop)
 {
     (void)inbox_init(&loop->inbox);
-    loop->inbox.waiting = loop->inbox.waking = 0;
+    loop->inbox.waiting = 0;
+    loop->inbox.waking = 0;
     memset(&loop->current.mutex, 0, sizeof loop->current.mutex);
     /* CPython may have handed the lock to a thread that has stayed in the parent. */
     loop->lock->ob_mutex._bits = lock_is_held(loop->lock, false) ? MUTEX_LOCKED : 0;

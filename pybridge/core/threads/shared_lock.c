@@ -1,12 +1,13 @@
 /*
  * shared_lock.c: the loop's side of the lock that it shares with the monitor.
  *
- * The lock is biased: the GIL's holder takes it by a store and a look, in each write and each
- * turn, while the monitor, which wants it when a callback goes on for a millisecond, makes all
- * processors agree first.  abi.h draws both sides.
+ * The lock is biased: a thread with the GIL takes it by a store and a load, in each write and each
+ * turn.  The monitor, which wants it when a callback has run for a millisecond, executes a barrier
+ * on all processors first.  abi.h shows both sides.
  *
- * A turn holds the lock too, without the GIL.  A call of another thread, which asyncio forbids,
- * then waits here: all that C writes for Go, and each other call of Go's, follows gl_shared_lock or gl_reactor_api.
+ * A turn has the lock too, without the GIL.  A call of another thread, which asyncio forbids, then
+ * waits here: every write to the shared block and every call of Go follows gl_shared_lock or
+ * gl_reactor_api.
  */
 #include "threads/threads.h"
 
@@ -14,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* At import, when there is one thread: the kernel answers at once.  The monitor asks again, which
- * costs nothing then, but some milliseconds beside other threads, as Go's. */
+/* Registers at import, when there is one thread and the call returns at once.  With more threads,
+ * such as Go's, the first registration takes some milliseconds; the monitor's own is then free. */
 GL_PRIVATE int
 gl_shared_lock_init(PyObject *Py_UNUSED(module))
 {
@@ -27,20 +28,20 @@ gl_shared_lock_init(PyObject *Py_UNUSED(module))
     return 0;
 }
 
-/* The monitor wants the reactor, or has it. */
+/* Waits for the monitor, which wants or has the lock. */
 GL_NO_PYTHON static void
-hold_wait(gl_loop *loop)
+wait_for_monitor(gl_loop *loop)
 {
-    if (gl_loop_is_foreign(loop)) /* it has stayed in the parent */
+    if (gl_loop_is_foreign(loop)) /* the monitor did not survive the fork */
         __atomic_store_n(&loop->shared->flusher_lock, 0u, __ATOMIC_RELAXED);
     else
         loop->go->yield_to_flusher(loop->shared);
 }
 
-/* What was stored before is seen before the next load is done: by the compiler's order and the
- * monitor's membarrier, or where there is none by a fence.  A 2 in `fenced`: the GIL's holder knows. */
+/* Store-load barrier: a compiler barrier here pairs with the monitor's membarrier(2); without
+ * membarrier a full fence.  GL_FENCE_IN_USE tells the monitor that C executes it. */
 static inline void
-hold_cross(gl_shared *sh)
+store_load_barrier(gl_shared *sh)
 {
     if (__atomic_load_n(&sh->fence_state, __ATOMIC_RELAXED)) {
         __atomic_store_n(&sh->fence_state, GL_FENCE_IN_USE, __ATOMIC_RELAXED);
@@ -49,18 +50,19 @@ hold_cross(gl_shared *sh)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* With the GIL, so that what the caller has read stays true.  No deadlock: a turn takes nothing of
- * Python's, and the thread that makes it says that it is over before it wants the GIL. */
+/* Waits for the end of another thread's turn, with the GIL, so that values which the caller has
+ * read stay valid.  Cannot deadlock: a turn needs no lock of Python's, and in_turn is cleared
+ * before its thread waits for the GIL. */
 GL_NO_PYTHON static void
-hold_wait_for_turn(gl_loop *loop)
+wait_for_turn(gl_loop *loop)
 {
-    if (gl_loop_is_foreign(loop)) /* the thread has stayed in the parent */
+    if (gl_loop_is_foreign(loop)) /* the thread did not survive the fork */
         return;
     if (GL_READ(loop->sleeping) && !gl_wake_up(loop->shared))
         Py_FatalError("goloop: the thread of an event loop can't be woken for a call of another "
                       "thread: its epoll or eventfd descriptor was closed; use "
                       "loop.call_soon_threadsafe() from other threads");
-    /* Not sched_yield: this thread may have a priority for real time on the only processor. */
+    /* Not sched_yield: this thread may have a real-time priority on the only processor. */
     const struct timespec pause = {0, 20 * 1000};
     while (__atomic_load_n(&loop->in_turn, __ATOMIC_ACQUIRE))
         nanosleep(&pause, NULL);
@@ -74,15 +76,15 @@ gl_shared_lock(gl_loop *loop)
         return;
     uint32_t before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     if (before > 0 && GL_READ(loop->in_turn)) {
-        hold_wait_for_turn(loop);
+        wait_for_turn(loop);
         before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&sh->lock_depth, before + 1, __ATOMIC_RELAXED);
     if (before > 0)
         return;
-    hold_cross(sh);
+    store_load_barrier(sh);
     if (__atomic_load_n(&sh->flusher_lock, __ATOMIC_ACQUIRE))
-        hold_wait(loop);
+        wait_for_monitor(loop);
 }
 
 GL_PRIVATE_INLINE void
@@ -97,7 +99,7 @@ GL_PRIVATE_INLINE const gl_table *
 gl_reactor_api(gl_loop *loop)
 {
     if (GL_READ(loop->in_turn))
-        hold_wait_for_turn(loop);
+        wait_for_turn(loop);
     return loop->go;
 }
 
@@ -106,7 +108,7 @@ gl_monitor_resume(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
     __atomic_store_n(&sh->loop_active, 1u, __ATOMIC_RELAXED);
-    hold_cross(sh);
+    store_load_barrier(sh);
     if (__atomic_load_n(&sh->monitor_parked, __ATOMIC_RELAXED))
         loop->go->wake_monitor(loop->reactor);
 }

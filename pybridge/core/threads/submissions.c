@@ -1,19 +1,20 @@
 /*
- * submissions.c: the queue of what C asks Go for, decoded at the start of each turn; and the order
- * in which writes of several connections leave.
+ * submissions.c: the queue of submissions, which Go decodes at the start of each turn; and the
+ * order in which the writes of several connections are sent.
  *
  *     gl_submit --> queue --the next turn--> decoded, empty
  *
- * A peer that gets a message by one connection looks for what was written before it to another.
- * So gl_put_off() is called for each write that waits for the turn, and ends what may leave at
- * once in this one; and gl_send_put_off() before each send, shutdown or connect that does not wait.
+ * Data sent on one connection is never overtaken by data that was written later to another.
+ * gl_defer_sends() is therefore called for each write that waits for the turn, and stops the eager
+ * sends of this turn; and gl_flush_deferred_sends() before each send, shutdown or connect that does
+ * not wait.
  *
- * The queue lies in the block that Go uses too, so a caller holds the loop (shared_lock.c).
+ * The queue is in the shared block, so the caller has the shared lock (shared_lock.c).
  */
 #include "threads/threads.h"
 
 #define GL_SUB_INITIAL 256u
-#define GL_SUB_KEEP 65536u /* room that is kept after a burst */
+#define GL_SUB_KEEP 65536u /* capacity that is kept after a burst */
 
 GL_PRIVATE void
 gl_submissions_trim(gl_loop *loop)
@@ -30,16 +31,16 @@ gl_submissions_trim(gl_loop *loop)
 }
 
 GL_NO_PYTHON GL_PRIVATE_INLINE void
-gl_put_off(gl_loop *loop)
+gl_defer_sends(gl_loop *loop)
 {
     loop->eager_sends_left = 0;
-    loop->put_off = 1;
+    loop->sends_deferred = 1;
 }
 
 GL_NO_PYTHON static void
-send_put_off(gl_loop *loop)
+flush_deferred_sends(gl_loop *loop)
 {
-    loop->put_off = 0;
+    loop->sends_deferred = 0;
     if (loop->go == NULL || gl_loop_is_foreign(loop))
         return;
     const gl_table *go = gl_reactor_api(loop);
@@ -48,10 +49,10 @@ send_put_off(gl_loop *loop)
 }
 
 GL_NO_PYTHON GL_PRIVATE_INLINE void
-gl_send_put_off(gl_loop *loop)
+gl_flush_deferred_sends(gl_loop *loop)
 {
-    if (loop->put_off)
-        send_put_off(loop);
+    if (loop->sends_deferred)
+        flush_deferred_sends(loop);
 }
 
 GL_PRIVATE_INLINE int

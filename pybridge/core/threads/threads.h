@@ -13,17 +13,17 @@
 
 /* ---- shared_lock.c ------------------------------------------------------------------ */
 
-/* Has the kernel prepare what the monitor wants of it; at import. */
+/* Registers the process for membarrier(2), which the monitor uses; at import. */
 GL_PRIVATE int gl_shared_lock_init(PyObject *module);
-/* The reactor, the submissions and the records of streams are the caller's from here to
- * gl_shared_unlock(): the monitor, a thread of C, keeps away, see abi.h.  With the GIL; nests.  No
- * Python runs in between.  Nothing for a closed loop, or NULL.  Waits while another thread is in
- * a turn. */
+/* Locks the reactor, the submissions and the records of streams against the monitor, see abi.h.
+ * With the GIL; recursive.  No Python may run before gl_shared_unlock().  Does nothing for a closed
+ * loop and for NULL.  Waits while another thread is in a turn. */
 GL_PRIVATE_INLINE void gl_shared_lock(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_shared_unlock(gl_loop *loop);
-/* Go's functions, for a call of one at once, which holds by itself; NULL once closed. */
+/* Returns the API table for one immediate call, which takes the shared lock itself; NULL once
+ * closed. */
 GL_PRIVATE_INLINE const gl_table *gl_reactor_api(gl_loop *loop);
-/* The loop runs on after a poll, or begins to run; and: it waits in one, or has stopped. */
+/* Mark the loop as active, after a poll or when it starts to run, and as inactive. */
 GL_PRIVATE_INLINE void gl_monitor_resume(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 
@@ -31,7 +31,7 @@ GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 /* ---- lock.c ------------------------------------------------------------------ */
 
 GL_PRIVATE int gl_lock_init(gl_loop *loop);
-/* Between iterations, and before a poll: lets waiting threads in. */
+/* Lets waiting threads take the lock, between iterations and before a poll. */
 GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
 static inline void
 gl_lock_offer(gl_loop *loop)
@@ -39,23 +39,24 @@ gl_lock_offer(gl_loop *loop)
     if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) != 0)
         gl_lock_let_in(loop);
 }
-/* In a forked child: another thread may have had the mutex. */
+/* Resets the locks in a forked child, where another thread of the parent may have had them. */
 GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 
 /* ---- guard.c ----------------------------------------------------------------- */
 
 #define GL_OWNER_LOOP_ITSELF (-1) /* the object is the loop */
-#define GL_OWNER_LOOP_FUTURE (-2) /* it is a Future: `loop` is a field of asyncio's */
-#define GL_OWNER_LOOP_NONE (-3)   /* it has none: its own lock is taken */
+#define GL_OWNER_LOOP_FUTURE (-2) /* the object is a Future, with asyncio's field `loop` */
+#define GL_OWNER_LOOP_NONE (-3)   /* the object has no loop: its own lock is taken */
 enum gl_guard_how {
     GL_GUARD_CALLS = 0,
-    GL_GUARD_ENDS = 1, /* how its objects end, too */
+    GL_GUARD_ENDS = 1, /* tp_dealloc, tp_clear and tp_finalize too */
 };
-/* Guards a fresh type; `home` is the offset of gl_owner_loop, or one of these.  `free_names`
- * (ends with NULL, or is NULL) take the lock themselves, or need none. */
+/* Makes all methods of a new type take the loop's lock.  `home` is the offset of gl_owner_loop, or
+ * one of the constants above.  The methods `free_names` (a list that ends with NULL, or NULL) take
+ * the lock themselves, or need none. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
                              enum gl_guard_how how);
-/* Gives `type` guarded methods and attributes in place of those that it inherits from `base`. */
+/* Adds guarded copies of the methods and attributes that `type` inherits from `base`. */
 GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home);
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                                   \
     gl_guard_type(type, offsetof(struct_name, field), free_names, how)
@@ -65,21 +66,21 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 
 /* ---- submissions.c ----------------------------------------------------------- */
 
-/* Appends a submission, under a hold; amortised O(1). */
+/* Appends a submission, with the shared lock; amortised O(1). */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg);
-/* A write waits for the next turn: no later one of this turn may leave at once. */
-GL_PRIVATE void gl_put_off(gl_loop *loop);
-/* Before what does not wait: sends what waits.  Runs no Python; an error of a stream is reported by
- * the next turn. */
-GL_PRIVATE void gl_send_put_off(gl_loop *loop);
-/* After a turn: the room of a burst is given back. */
+/* Defers the sends of this turn to the next one, because a write waits for it. */
+GL_PRIVATE void gl_defer_sends(gl_loop *loop);
+/* Flushes the deferred sends, before a send that does not wait.  Runs no Python; an error of a
+ * stream is reported by the next turn. */
+GL_PRIVATE void gl_flush_deferred_sends(gl_loop *loop);
+/* Frees the extra memory of a burst, after a turn. */
 GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 
 /* ---- foreign_threads.c -------------------------------------------------------------------- */
 
-/* Lets a thread that Python does not know look at its memory, or call it: then `gil` is not NULL.
- * What it does may neither block nor import.  False: Python has ended, and it may do nothing. */
+/* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python.  It may neither
+ * block nor import until it detaches.  Returns false if Python has ended. */
 GL_PRIVATE bool gl_foreign_thread_attach(PyGILState_STATE *gil);
 GL_PRIVATE void gl_foreign_thread_detach(const PyGILState_STATE *gil);
-/* Python ends: nobody comes in any more; returns when all have left. */
+/* Refuses new threads when Python ends, and waits until all have detached. */
 GL_PRIVATE PyObject *gl_foreign_thread_close(PyObject *module, PyObject *ignored);

@@ -398,7 +398,7 @@ transport_close_descriptor(gl_transport *t)
 {
     transport_clear_fd_user(t);
     if (t->loop != NULL)
-        t->loop->ended = FORCED_POLLS_AFTER_CLOSE;
+        t->loop->forced_polls_left = FORCED_POLLS_AFTER_CLOSE;
     return gl_lease_close(&t->lease);
 }
 

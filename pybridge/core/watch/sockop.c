@@ -141,7 +141,7 @@ try_send(sockop *op, PyObject **result)
 {
     if (op->view.obj == NULL && begin_send(op) < 0)
         return -1;
-    gl_send_put_off(op->loop);
+    gl_flush_deferred_sends(op->loop);
     Py_ssize_t before = op->size;
     do {
         gl_lease lease = sockop_lease(op);
