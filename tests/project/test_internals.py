@@ -79,10 +79,22 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
         assert re.search(r"^2\d\d\d-\d\d-\d\d, ", text, re.MULTILINE), name
 
 
-def test_the_page_of_calls_from_c_repeats_the_header() -> None:
+def callbacks(table: str) -> list[tuple[str, ...]]:
+    """The rows of a table of support/callbacks.h."""
     header = (ROOT / "pybridge" / "core" / "support" / "callbacks.h").read_text()
-    table = header.partition("#define GL_METHODS(X)")[2].partition("\n\n")[0]
-    rows = re.findall(r'X\((\w+), "([^"]*)", "([^"]*)"\)', table)
+    text = header.partition(f"#define {table}(X)")[2].partition("\n\n")[0]
+    text = re.sub(r'" *"', "", re.sub(r"\\\n *", "", text))  # one line, joined strings
+    rows = re.findall(r'X\("?(\w[\w.]*)"?, *"([^"]*)", *"([^"]*)"\)', text)
+    assert len(rows) == text.count("X("), table
+    return rows
+
+
+def test_the_page_of_calls_from_c_repeats_the_header() -> None:
     text = (INTERNALS / "callbacks.md").read_text()
     listed = re.findall(r"^\| `(\w+)` \| `(.*)` \| (.*) \|$", text, re.MULTILINE)
-    assert [(name, owners.replace("`, `", " | "), when) for name, owners, when in listed] == rows
+    methods = [(name, owners.replace("`, `", " | "), when) for name, owners, when in listed]
+    assert methods == callbacks("GL_METHODS")
+    imported = re.findall(r"^\| `([\w.]+)` \| ([^`|]*) \|$", text, re.MULTILINE)
+    early = [(f"{each[1]}.{each[2]}", "at import") for each in callbacks("GL_IMPORTS")]
+    late = [(f"{each[0]}.{each[1]}", each[2]) for each in callbacks("GL_LATE_IMPORTS")]
+    assert imported == early + late
