@@ -45,13 +45,13 @@ if sys.version_info < (3, 14) or TYPE_CHECKING:
     from ._internal.process.policy import EventLoopPolicy
 
 # What most programs never name.
-_SOMETIMES = {
+_LAZY_FUNCTIONS = {
     "SharedListener": "goloop._internal.process.shared_listener",
     "diagnostics": "goloop._internal.metrics.diagnostics",
     "run_threads": "goloop._internal.process.threads",
 }
 # Types of what goloop returns.
-_LATER = {
+_LAZY_TYPES = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metrics.histogram",
     "Metrics": "goloop._internal.metrics.metrics",
@@ -67,9 +67,9 @@ def __getattr__(name: str) -> object:
     if name == "EventLoopPolicy" and _policy.AVAILABLE:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
-    module = _SOMETIMES.get(name) or _LATER.get(name)
+    module = _LAZY_FUNCTIONS.get(name) or _LAZY_TYPES.get(name)
     # For other names `native` is not read: while a submodule is imported it may not be known yet.
-    if module is not None and (native or name in _SOMETIMES):
+    if module is not None and (native or name in _LAZY_FUNCTIONS):
         import importlib
 
         found = globals()[name] = getattr(importlib.import_module(module), name)
@@ -194,4 +194,4 @@ if sys.version_info >= (3, 15):
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")
 if not native:
-    __all__ = tuple(name for name in __all__ if name not in _LATER)
+    __all__ = tuple(name for name in __all__ if name not in _LAZY_TYPES)

@@ -160,7 +160,7 @@ class _Observer:
 
         # That of figures which differ in their attributes holds for all of them.
         text = first.text if len(group) == 1 else _SHARED[first.otel]
-        if first.kind == "most":
+        if first.kind == "gauge_max":
             self._gauge(first.otel, first.unit, text, observe)
             return
         callbacks = [self._callback(first.otel, observe)]

@@ -136,8 +136,8 @@ def test_every_field_is_exported_with_its_value_unit_and_kind(
         ]
         assert (point.value, metric.unit) == (value, figure.unit)
         assert metric.description
-        assert isinstance(metric.data, Gauge if figure.kind == "most" else Sum)
-        if figure.kind != "most":
+        assert isinstance(metric.data, Gauge if figure.kind == "gauge_max" else Sum)
+        if figure.kind != "gauge_max":
             assert metric.data.is_monotonic == (figure.kind == "counter")
     assert found.keys() == names
 

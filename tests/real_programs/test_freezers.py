@@ -73,5 +73,5 @@ def test_a_program_made_by_nuitka_runs_on_goloop(tmp_path: Path) -> None:
 
 def test_nuitka_is_told_of_what_is_imported_by_name() -> None:
     named = set(re.findall(r"^ +- '(goloop[\w.]+)'$", CONFIGURATION.read_text(), re.M))
-    lazily = {*goloop._SOMETIMES.values(), *goloop._LATER.values()}
+    lazily = {*goloop._LAZY_FUNCTIONS.values(), *goloop._LAZY_TYPES.values()}
     assert named == lazily

@@ -279,11 +279,11 @@ def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
 @ends
 async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
     """Another thread closes it between the call that was refused and the wait."""
-    from goloop._internal.loop.descriptors import Users
+    from goloop._internal.loop.descriptors import ObservedRefCount
 
     near, far = pair()
     near.close()
-    Users.notice(near)
+    ObservedRefCount.notice(near)
     assert type(near._io_refs) is int  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="Bad file descriptor"):
         await loop.sock_recv(near, 10)
@@ -306,7 +306,7 @@ def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
         return users(count, fd)
 
     monkeypatch.setattr(descriptors, "users", interrupted)
-    descriptors.Users.notice(near)
+    descriptors.ObservedRefCount.notice(near)
     assert near._io_refs == 1  # type: ignore[attr-defined]
     near.close()
     assert near.fileno() >= 0

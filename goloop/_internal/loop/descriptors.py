@@ -49,13 +49,13 @@ def close_own_socket(sock: socket.socket, file: File) -> None:
 # The kernel tells nobody: a closed descriptor leaves the poller without a word, and in asyncio the
 # call waits for ever. But socket.close() looks at the count of the socket's users first
 # (`_io_refs`, which its makefile() counts up), and closes where that is <= 0. So the count of a
-# socket that somebody waits for is a Users, which ends the waits just before: each call
+# socket that somebody waits for is a ObservedRefCount, which ends the waits just before: each call
 # goes on, and fails with EBADF as any use of a closed socket does.
 #
 # A socket that turned ready stays open until those that waited for it run.
 
 
-class Users(int):
+class ObservedRefCount(int):
     """The number of a socket's users beside its owner; asked by close()."""
 
     fd: int
@@ -93,18 +93,18 @@ class Users(int):
                 loop.call_soon_threadsafe(loop._end_waits, self, self.fd)
 
     # socket.makefile() counts up and the file's close() down.
-    def __add__(self, other: int) -> Users:
+    def __add__(self, other: int) -> ObservedRefCount:
         return users(int.__add__(self, other), self.fd)
 
-    def __sub__(self, other: int) -> Users:
+    def __sub__(self, other: int) -> ObservedRefCount:
         return users(int.__sub__(self, other), self.fd)
 
     def __reduce__(self) -> Any:
         return int, (int(self),)
 
 
-def users(count: int, fd: int) -> Users:
+def users(count: int, fd: int) -> ObservedRefCount:
     """A count of users of the socket that has this descriptor."""
-    made = Users(count)
+    made = ObservedRefCount(count)
     made.fd = fd
     return made

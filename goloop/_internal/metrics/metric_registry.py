@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .histogram import Histogram
 
-    Kind = Literal["counter", "state", "most", "histogram"]
+    Kind = Literal["counter", "state", "gauge_max", "histogram"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Figure:
 
     field: str
     kind: Kind
-    """`counter` never goes back; a `state` can be added up, a `most` can't."""
+    """`counter` never goes back; a `state` can be added up, a `gauge_max` can't."""
     source: str
     """`gl_metrics` or `gl_counts`; `python`, where Loop._count() counts it or metrics.py knows
     it; `process`, which has it once, however many loops there are; or a part of a histogram."""
@@ -110,7 +110,7 @@ FIGURES: tuple[Figure, ...] = (
         "Callbacks and tasks that are ready",
     ),
     Figure(
-        "ready_max", "most", "gl_metrics", "{callback}",
+        "ready_max", "gauge_max", "gl_metrics", "{callback}",
         "goloop_ready_callbacks_max", "goloop.ready.max",
         "The most callbacks and tasks that were ready at once, in the last one to two minutes",
     ),
@@ -119,7 +119,7 @@ FIGURES: tuple[Figure, ...] = (
         "Timers that are armed",
     ),
     Figure(
-        "timers_max", "most", "gl_metrics", "{timer}", "goloop_timers_max", "goloop.timer.max",
+        "timers_max", "gauge_max", "gl_metrics", "{timer}", "goloop_timers_max", "goloop.timer.max",
         "The most timers that were armed at once, in the last one to two minutes",
     ),
     Figure(
@@ -245,7 +245,7 @@ FIGURES: tuple[Figure, ...] = (
         "Time of the iterations that were longer than the watchdog's limit",
     ),
     Figure(
-        "blocked_for", "most", "gl_counts", "s",
+        "blocked_for", "gauge_max", "gl_counts", "s",
         "goloop_blocked_for_seconds", "goloop.blocked.current",
         "How long the loop is blocked now, or 0: the longest, of several loops",
     ),

@@ -185,8 +185,8 @@ def _less(now: Histogram, then: Histogram) -> Histogram:
 
 
 # What is so at the moment of the snapshot, and not counted.
-_STATES = frozenset(each.field for each in FIGURES if each.kind in ("state", "most"))
-_MOST = frozenset(each.field for each in FIGURES if each.kind == "most")
+_STATES = frozenset(each.field for each in FIGURES if each.kind in ("state", "gauge_max"))
+_MOST = frozenset(each.field for each in FIGURES if each.kind == "gauge_max")
 # The process has them once, however many loops there are.
 _OF_THE_PROCESS = frozenset(each.field for each in FIGURES if each.source == "process")
 _SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in FIGURES}

@@ -4,8 +4,8 @@ Datagram transports of families whose addresses only Python's socket module know
 a socket with methods of its own: they call these methods.
 
 So it is with descriptors over Unix streams, `fds_received()` of a protocol and `send_fds()` of its
-transport: the object in the place of the socket, `Carrier`, knows before which byte each descriptor
-goes.  The transport queues, splits and sends bytes as it does without.
+transport: the object in the place of the socket, `FdPassingSocket`, knows before which byte each
+descriptor goes.  The transport queues, splits and sends bytes as it does without.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _SCM_PIDFD = 4
 
 
-class _OverWatches:
+class SelectorTransportMixin:
     """What looked into a selector, or wants more of the loop than its watches."""
 
     _closing: bool
@@ -77,7 +77,7 @@ class _OverWatches:
         return f"<{' '.join(words)}>"
 
 
-class OtherDatagramTransport(_OverWatches, _SelectorDatagramTransport):  # type: ignore[misc]
+class OtherDatagramTransport(SelectorTransportMixin, _SelectorDatagramTransport):  # type: ignore[misc]
     """asyncio's datagram transport."""
 
     if _SelectorDatagramTransport.is_reading is asyncio.ReadTransport.is_reading:
@@ -86,7 +86,7 @@ class OtherDatagramTransport(_OverWatches, _SelectorDatagramTransport):  # type:
             return not self._closing
 
 
-class OtherStreamTransport(_OverWatches, _SelectorSocketTransport):  # type: ignore[misc]
+class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  # type: ignore[misc]
     """asyncio's stream transport."""
 
     def _unexposed(self) -> Any:
@@ -125,7 +125,7 @@ def _ints(data: bytes) -> list[int]:
     return whole.tolist()
 
 
-class Carrier:
+class FdPassingSocket:
     """A connected Unix stream socket for asyncio's transport; all else is the socket's own.
 
     A message with descriptors is sent apart: no call sends bytes that were written before or
@@ -216,10 +216,10 @@ class Carrier:
 class DescriptorTransport(OtherStreamTransport):
     """A Unix stream whose protocol has `fds_received()`."""
 
-    _sock: Carrier
+    _sock: FdPassingSocket
 
     def __init__(self, loop: Any, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        carrier = Carrier(loop, sock)
+        carrier = FdPassingSocket(loop, sock)
         super().__init__(loop, carrier, *args, **kwargs)
         carrier.transport = weakref.ref(self)
 

@@ -861,7 +861,7 @@ class Streams(CoreLoop):
     def _stop_serving(self, sock: socket.socket) -> None:
         """The server has done with this socket, whether it ever listened or not."""
         self._serving.pop(sock, None)
-        self._is_paused_no_more(sock)
+        self._clear_paused(sock)
         self._stop_listening(sock)
         sock.close()
 
@@ -886,10 +886,10 @@ class Streams(CoreLoop):
         self._count("accept_pauses")
 
     def _resume_listening(self, sock: socket.socket) -> None:
-        if self._is_paused_no_more(sock):
+        if self._clear_paused(sock):
             self._serving[sock]()
 
-    def _is_paused_no_more(self, sock: socket.socket) -> bool:
+    def _clear_paused(self, sock: socket.socket) -> bool:
         was_paused = sock in self._paused
         if was_paused:
             self._paused.remove(sock)
@@ -910,7 +910,7 @@ class Streams(CoreLoop):
         self._listeners.clear()
         self._serving.clear()
         for sock in tuple(self._paused):
-            self._is_paused_no_more(sock)
+            self._clear_paused(sock)
 
 
 # ---- Unix-domain streams -------------------------------------------------------------------------
@@ -938,7 +938,7 @@ class UnixSockets(Streams):
         create_unix_server = _with_limit(_Unix.create_unix_server)
 
 
-def _written_in(cls: type, function: Any) -> Any:
+def _rebind_super(cls: type, function: Any) -> Any:
     """The function as if its source stood in that class: there its super() begins."""
     code = function.__code__
     closure = tuple(
@@ -953,6 +953,6 @@ def _written_in(cls: type, function: Any) -> Any:
 # From 3.13 on it also removes the server's path.  Tools that watch for blocking calls
 # (blockbuster) know asyncio's function by its file and name, and let it ask for the inode.
 if "_stop_serving" in vars(_Unix):
-    UnixSockets._stop_serving = _written_in(  # type: ignore[method-assign]
+    UnixSockets._stop_serving = _rebind_super(  # type: ignore[method-assign]
         UnixSockets, vars(_Unix)["_stop_serving"]
     )

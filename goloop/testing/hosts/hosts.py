@@ -17,7 +17,7 @@ from ..._internal.coroutine_check import refuse_coroutine
 from ..simulated.kernel import Ask, ask, host_here
 from ..simulation.faults import Faults
 from . import lifecycle
-from .lifecycle import Boot
+from .lifecycle import HostRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Program:
         self.result = result
         self.task: asyncio.Task[Any] | None = None
 
-    def start(self, loop: Any, boot: Boot) -> None:
+    def start(self, loop: Any, boot: HostRun) -> None:
         context = contextvars.Context()
         context.run(host_here.set, boot)
         coroutine = context.run(self.call)
@@ -83,7 +83,7 @@ class Host:
         self._number = ask(Ask.MAKE_HOST, session.kernel.number)[0]
         session.note(f"* host {self._number} {name}")
         self._faults = Faults(session.kernel, self._number)
-        self._boot = Boot(self, self._number)
+        self._boot = HostRun(self, self._number)
         self._programs: list[_Program] = []
         self._skew = 0
         self._up = self._powered = True
@@ -175,7 +175,7 @@ class Host:
         """Start it, killing it first if it is up; its programs that have not returned run anew."""
         self.kill()
         self._change(_Change.START)
-        self._boot = Boot(self, self._number)
+        self._boot = HostRun(self, self._number)
         self._up = self._powered = True
         self._programs = [each for each in self._programs if not each.result.done()]
         for each in self._programs:

@@ -49,7 +49,7 @@ def run_handler(handlers: Mapping[int, asyncio.Handle], sig: int, loop: Any) -> 
     return handle is not None
 
 
-class Boot:
+class HostRun:
     """What is in the context of its callbacks.
 
     `host` is None of a program that no host has, and `number` is what the kernel calls it.
@@ -64,13 +64,13 @@ class Boot:
         self.host = host
         self.number = number
         self.dead = self.paused = False
-        self.kept: list[_Gated] = []
+        self.kept: list[GatedCallback] = []
         self.ended: set[int] = set()  # transports that may still close their sockets
         self.handlers: dict[int, asyncio.Handle] = {}
-        self.children: list[Boot] = []  # programs that run on this host
+        self.children: list[HostRun] = []  # programs that run on this host
         self.started: weakref.WeakSet[Any] = weakref.WeakSet()  # transports of its own children
 
-    def family(self) -> Iterator[Boot]:
+    def family(self) -> Iterator[HostRun]:
         """It and the programs on it."""
         yield self
         yield from self.children
@@ -80,14 +80,14 @@ class Boot:
         return not run_handler(self.handlers, sig, loop) and sig not in _IGNORED
 
 
-class _Gated:
+class GatedCallback:
     """A callback of a host, which runs while the host does."""
 
     __slots__ = ("args", "boot", "callback", "context", "handle")
     handle: Any
 
     def __init__(
-        self, boot: Boot, callback: Any, args: tuple[Any, ...], context: contextvars.Context
+        self, boot: HostRun, callback: Any, args: tuple[Any, ...], context: contextvars.Context
     ) -> None:
         self.boot, self.callback, self.args, self.context = boot, callback, args, context
 
@@ -117,7 +117,7 @@ class _Gated:
 class Hosted(Simulated):
     """What a simulation's loop does otherwise on which several hosts or programs run."""
 
-    def _call_again(self, kept: _Gated) -> None:
+    def _call_again(self, kept: GatedCallback) -> None:
         super().call_soon(kept, context=kept.context)
 
     def call_soon(
@@ -173,25 +173,27 @@ def _scheduled(
 ) -> _T:
     """The handle of a callback, which runs while its host does."""
     boot = host_here.get() if context is None else context.get(host_here)
-    if boot is None or type(callback) is _Gated:  # asyncio's call_later() calls call_at()
+    if boot is None or type(callback) is GatedCallback:  # asyncio's call_later() calls call_at()
         return schedule(callback, *args, context=context)
     if sys.version_info < (3, 12) and (task := stepped(callback)) is not None:
         _boots.setdefault(task, weakref.ref(boot))
-    made = _Gated(boot, callback, args, contextvars.copy_context() if context is None else context)
+    made = GatedCallback(
+        boot, callback, args, contextvars.copy_context() if context is None else context
+    )
     handle = made.handle = schedule(made, context=made.context)
     return handle
 
 
 # By task, where a task does not show its context.
-_boots: weakref.WeakKeyDictionary[Any, weakref.ref[Boot]] = weakref.WeakKeyDictionary()
+_boots: weakref.WeakKeyDictionary[Any, weakref.ref[HostRun]] = weakref.WeakKeyDictionary()
 
 
-def boot_of(task: Any) -> Boot | None:
+def boot_of(task: Any) -> HostRun | None:
     """What a task is part of; None of the main function's."""
     if sys.version_info < (3, 12):
         found = _boots.get(task)
         return None if found is None else found()
-    boot: Boot | None = task.get_context().get(host_here)
+    boot: HostRun | None = task.get_context().get(host_here)
     return boot
 
 
@@ -201,7 +203,7 @@ def have_boots(loop: Any) -> None:
         loop.__class__ = _hosted(loop.__class__)
 
 
-def end(boots: Iterable[Boot], loop: Any) -> None:
+def end(boots: Iterable[HostRun], loop: Any) -> None:
     """Nothing of these runs any more; the kernel has closed what they had."""
     boots = list(boots)
     for boot in boots:
@@ -222,15 +224,15 @@ def end(boots: Iterable[Boot], loop: Any) -> None:
             _drop(task, loop)
 
 
-def end_transport(transport: Any, boots: Iterable[Boot]) -> None:
+def end_transport(transport: Any, boots: Iterable[HostRun]) -> None:
     """It may still close its socket, and its protocol hears nothing."""
     for boot in boots:
         boot.ended.add(id(transport))
-    transport.set_protocol(_Nothing())
+    transport.set_protocol(NullProtocol())
     abort(transport)
 
 
-def resume(boot: Boot, loop: Any) -> None:
+def resume(boot: HostRun, loop: Any) -> None:
     """What a paused one has kept runs."""
     boot.paused = False
     kept, boot.kept = boot.kept, []
@@ -239,7 +241,7 @@ def resume(boot: Boot, loop: Any) -> None:
             loop._call_again(each)
 
 
-class _Nothing(asyncio.Protocol, asyncio.DatagramProtocol):
+class NullProtocol(asyncio.Protocol, asyncio.DatagramProtocol):
     """The protocol of a connection of a host that has ended."""
 
 

@@ -25,7 +25,7 @@ from ..simulated import descriptors
 from ..simulated.errors import EscapedSimulation
 from ..simulated.kernel import FIRST_PID, Ask, ask, host_here, host_number
 from . import lifecycle
-from .lifecycle import Boot
+from .lifecycle import HostRun
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Child:
         self._context = contextvars.copy_context()
         home = None if parent is None else parent.host
         of_host = host_number() & (1 << _PROGRAM_BITS) - 1
-        self._boot = Boot(home, of_host | number << _PROGRAM_BITS)
+        self._boot = HostRun(home, of_host | number << _PROGRAM_BITS)
         self._siblings = [] if home is None else home._boot.children
         self._siblings.append(self._boot)
         if parent is not None:

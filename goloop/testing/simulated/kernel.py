@@ -201,7 +201,7 @@ class Kernel:
 here: dict[int, Kernel] = {}
 # By thread, its simulation: a World of patches.py.
 worlds: dict[int, Any] = {}
-# The host that runs, a Boot of hosts.py; None: what is on no host.
+# The host that runs, a HostRun of hosts.py; None: what is on no host.
 host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", default=None)
 
 

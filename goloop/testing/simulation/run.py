@@ -19,7 +19,7 @@ from ..simulated.kernel import worlds
 from . import pictures
 from .faults import Faults
 from .network import Network
-from .session import Life
+from .session import SimulationRun
 from .tracebacks import line_of, of_the_program
 
 _T = TypeVar("_T")
@@ -65,7 +65,7 @@ class Simulation:
 
     __module__ = "goloop.testing"
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: SimulationRun) -> None:
         self._life = life
 
     @property
@@ -238,16 +238,16 @@ def run(
     return Result(value, life.ended, seed, life.trace)
 
 
-def new_life(seed: int, policy: str, **options: Any) -> Life:
+def new_life(seed: int, policy: str, **options: Any) -> SimulationRun:
     """A simulation that can begin here; RuntimeError where none can."""
     if sys.platform != "linux":
         raise RuntimeError("simulations need Linux")
     if threading.get_ident() in worlds or asyncio._get_running_loop() is not None:
         raise RuntimeError("a simulation can't begin while this thread runs a loop")
-    return Life(seed, policy, **options)
+    return SimulationRun(seed, policy, **options)
 
 
-def live(life: Life, main: Callable[..., Any], max_time: float | None) -> Any:
+def live(life: SimulationRun, main: Callable[..., Any], max_time: float | None) -> Any:
     """What the main function returns; the simulation has its trace then, or when it has failed."""
     with life.entered():
         return life.run(_called(main, Simulation(life)), max_time)

@@ -52,7 +52,7 @@ def loop_class(name: str) -> Any:
     raise ValueError(f"loop is 'goloop' or 'asyncio', not {name!r}")
 
 
-class Life:
+class SimulationRun:
     """A simulation from its beginning to its end.
 
     `drawn` makes its decisions, and without it the seed.

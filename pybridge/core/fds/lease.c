@@ -149,7 +149,7 @@ gl_socket_observe_close(PyObject *sock)
         return 0;
     PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
     if (users == NULL) {
-        PyObject *made = gl_import_attr("goloop._internal.loop.descriptors", "Users");
+        PyObject *made = gl_import_attr("goloop._internal.loop.descriptors", "ObservedRefCount");
         if (made == NULL)
             return -1;
         if (__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,

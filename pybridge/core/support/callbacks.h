@@ -106,7 +106,7 @@
     X(_decref_socketios, "socket.socket", "the last waiter of a closed socket has run") \
     X(close, "socket.socket | asyncio.BaseTransport", "a descriptor is not needed any more") \
     X(fileno, "socket.socket", "the descriptor of a socket") \
-    X(notice, "goloop._internal.loop.descriptors.Users", \
+    X(notice, "goloop._internal.loop.descriptors.ObservedRefCount", \
       "a transport uses the number of a socket") \
     X(recv_into, "socket.socket", "sock_recv_into()") \
     X(sendto, "socket.socket", "sendto() of a socket whose sendto() a program has replaced") \
@@ -151,7 +151,7 @@
     X("_asyncio", "Task", "tasks/probe.c, at import") \
     X("asyncio.events", "_ThreadSafeHandle", "queue/handle_views.c, at import, since 3.14") \
     X("collections.abc", "Coroutine", "watch/sockop.c, at import") \
-    X("goloop._internal.loop.descriptors", "Users", "a transport uses the number of a socket") \
+    X("goloop._internal.loop.descriptors", "ObservedRefCount", "a transport uses the number of a socket") \
     X("goloop._internal.loop.arg_errors", "refuse_data", "write() of an object without bytes") \
     X("goloop._internal.net.sockets", "throw", "a sock_* operation is cancelled") \
     X("goloop._internal.net.transport_info", "has_buffer_methods", "set_protocol()")

@@ -127,8 +127,8 @@ struct gl_globals {
         PyTypeObject *file;         /* io.FileIO; likewise */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
         Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
-        PyObject *users; /* goloop._internal.loop.descriptors.Users; NULL until wanted [GIL] */
-    } lease;             /* whose instances hold a number (fds/lease.c) */
+        PyObject *users;            /* loop.descriptors.ObservedRefCount; NULL until used [GIL] */
+    } lease;                        /* whose instances hold a number (fds/lease.c) */
     PyObject *high_default, *low_default; /* of write buffers (transports) */
 
     /* The types. */
