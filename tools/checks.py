@@ -286,16 +286,8 @@ def release() -> bool:
 def leaks() -> bool:
     """Memory, objects and file descriptors do not grow over many rounds, also in debug mode."""
     made = built()
-    pytest = [
-        "-m",
-        "pytest",
-        "-q",
-        "--durations=0",
-        "--durations-min=5",
-        "tests/leaks",
-        "-k",
-        "leaks_nothing",
-    ]
+    pytest = ["-m", "pytest", "-q", "--durations=0", "--durations-min=5"]
+    pytest += ["tests/leaks", "-k", "leaks_nothing"]
     # Go starts its first collection at a heap of 4 MiB, so garbage of thousands of rounds would
     # look like a leak.  With GOLOOP_GOGC=1 it collects continually.
     env = made.variables(GOLOOP_GOGC="1", GOLOOP_TEST_LOOP="goloop", GOLOOP_TEST_LEAK_ROUNDS="2000")
