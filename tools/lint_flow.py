@@ -525,14 +525,16 @@ class Walk:
 
 # Reviewed functions with paths that the lint can't distinguish, and why they are correct.
 REVIEWED = {
-    "openssl_behind": "`good` says that the object before is there",
-    "protocol_is_buffered": "gl_take_bool() takes NULL for the failure that it is",
-    "schedule_first": "a wakeup has a context, or neither is there",
-    "stream_get_buffer": "`n` is that of the buffer, which goes where it is not more than 0",
-    "gl_transport_dealloc": "a lease without an owner closes a number, and calls no method",
-    "wait_exact": "a wakeup has a context, or neither is there",
-    "wait_general": "a wakeup has a context, or neither is there",
-    "watch_set_slot": "`placed` says that there is a watch, and no exception",
+    "openssl_behind": "`good` is true only if the preceding object exists",
+    "protocol_is_buffered": "gl_take_bool() accepts NULL as a failure",
+    "schedule_first": "a wakeup and its context are both NULL or both set",
+    "stream_deliver_bytes": "stream_keep_undelivered() saves the exception of a failed delivery",
+    "stream_get_buffer": "`n` is the buffer's length; a buffer without room is released",
+    "stream_keep_undelivered": "`bytes` is NULL only if nothing else is called",
+    "gl_transport_dealloc": "a lease without an owner closes the descriptor, and calls no method",
+    "wait_exact": "a wakeup and its context are both NULL or both set",
+    "wait_general": "a wakeup and its context are both NULL or both set",
+    "watch_set_slot": "`placed` is true only if a watch exists and no exception is set",
 }
 
 

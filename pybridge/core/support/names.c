@@ -55,9 +55,11 @@ gl_names_init(PyObject *Py_UNUSED(module))
     if (G.empty_tuple == NULL || G.kw_loop == NULL || G.kw_context == NULL)
         return -1;
     G.Handle_run = PyObject_GetAttr(G.asyncio_Handle, G.s__run);
-    G.Handle_cancel = PyObject_GetAttr(G.asyncio_Handle, G.s_cancel);
-    G.TimerHandle_cancel = PyObject_GetAttr(G.asyncio_TimerHandle, G.s_cancel);
-    if (G.Handle_run == NULL || G.Handle_cancel == NULL || G.TimerHandle_cancel == NULL)
+    if (G.Handle_run == NULL)
         return -1;
-    return 0;
+    G.Handle_cancel = PyObject_GetAttr(G.asyncio_Handle, G.s_cancel);
+    if (G.Handle_cancel == NULL)
+        return -1;
+    G.TimerHandle_cancel = PyObject_GetAttr(G.asyncio_TimerHandle, G.s_cancel);
+    return G.TimerHandle_cancel == NULL ? -1 : 0;
 }
