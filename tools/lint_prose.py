@@ -52,6 +52,7 @@ CLEAN: list[str] = [
     "docs/settings.md",
     "docs/start.md",
     "docs/subprocesses.md",
+    "docs/tasks.md",
     "docs/testing-reference.md",
     "docs/testing.md",
     "docs/tls.md",

@@ -13,6 +13,7 @@ INTERNALS = ROOT / "docs" / "internals"
 PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "docs" / "architecture.md",
+    ROOT / "docs" / "tasks.md",
     *sorted(INTERNALS.glob("*.md")),
 ]
 
