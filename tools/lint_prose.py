@@ -59,7 +59,9 @@ CLEAN: list[str] = [
     "docs/tools.md",
     "docs/troubleshooting.md",
     "docs/what-works-here.md",
+    "timers",
     "tools",
+    "transports",
 ]
 
 # Relative paths that are never read: data of tests, generated files.
