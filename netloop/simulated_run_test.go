@@ -91,7 +91,7 @@ func simulate(t *testing.T, seed uint64) []byte {
 	for i := range f.pattern {
 		f.pattern[i] = byte(i*7 + i>>9)
 	}
-	f.k.SetFaults(simulated.Usual([]float64{0, .002, .02}[r.IntN(3)]))
+	f.k.SetFaults(simulated.CommonFaults([]float64{0, .002, .02}[r.IntN(3)]))
 	for i := range 2 + r.IntN(6) {
 		c := &runEnd{name: fmt.Sprint("client ", i), offset: r.IntN(1 << 18), total: r.IntN([]int{100, 5000, 600_000}[r.IntN(3)])}
 		f.clients = append(f.clients, c)

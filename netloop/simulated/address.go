@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address is a struct sockaddr. The zero value is of a Unix socket without a name.
+// address is a struct sockaddr. The zero value is the address of an unnamed Unix socket.
 type address struct {
 	family int
-	ip     [16]byte // of IPv4 the first four
+	ip     [16]byte // IPv4 uses the first four bytes
 	port   uint16
-	name   string        // a path, or after a zero byte a name of the abstract kind
-	bad    syscall.Errno // what is wrong with it, where a call looks at that late
+	name   string        // a path, or an abstract name after a zero byte
+	bad    syscall.Errno // an error in the address that calls report late
 }
 
 const pathMost = 108
 
-// decode reads what a program gives.
+// decode parses the bytes that a program passes.
 func decode(raw []byte, family int) (address, syscall.Errno) {
 	var a address
 	if len(raw) < 2 {
@@ -64,7 +64,7 @@ func decode(raw []byte, family int) (address, syscall.Errno) {
 	return a, 0
 }
 
-// encode writes what a program gets.
+// encode returns the bytes that a program receives.
 func (a *address) encode() []byte {
 	raw := binary.NativeEndian.AppendUint16(nil, uint16(a.family))
 	switch a.family {
@@ -99,7 +99,7 @@ func (a *address) String() string {
 	return strconv.Quote(a.name)
 }
 
-// padded is a number with so many places at least.
+// padded formats a number with at least this number of digits.
 func padded(n uint64, base, places int, by byte) string {
 	text := strconv.FormatUint(n, base)
 	for len(text) < places {
@@ -108,10 +108,10 @@ func padded(n uint64, base, places int, by byte) string {
 	return text
 }
 
-// isAny tells whether it names every address of the host.
+// isAny reports whether this is the wildcard address.
 func (a *address) isAny() bool { return a.ip == [16]byte{} }
 
-// isLoopback tells whether it names the host that uses it.
+// isLoopback reports whether this is a loopback address.
 func (a *address) isLoopback() bool {
 	if a.family == unix.AF_INET6 {
 		return a.ip == [16]byte{15: 1}
@@ -119,7 +119,7 @@ func (a *address) isLoopback() bool {
 	return a.ip[0] == 127
 }
 
-// loopback fills in the host's own address where none is named.
+// loopback replaces the wildcard address by the host's loopback address.
 func (a *address) loopback() {
 	switch {
 	case !a.isAny():

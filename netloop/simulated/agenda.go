@@ -7,17 +7,17 @@ import (
 	"syscall"
 )
 
-// forever is the deadline of a wait without an end.
+// forever is the deadline of a wait without a timeout.
 const forever = int64(1<<63 - 1)
 
-// entry is something that happens by itself, at a time.
+// entry is an action that runs at a set time.
 type entry struct {
 	at   int64
-	seq  uint64 // of two at the same time the older one is first
+	seq  uint64 // orders entries with the same time
 	name string
 	run  func() // nil: cancelled
-	// vain tells whether nothing comes of it, nor of what follows. nil: something may.
-	vain func() bool
+	// vain reports whether neither the entry nor its consequences can end a wait. nil: it may.
+	isVain func() bool
 }
 
 func (e *entry) cancel() {
@@ -40,7 +40,7 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// at enters something into the agenda.
+// at adds an entry to the agenda.
 func (k *Kernel) at(when int64, name string, run func()) *entry {
 	k.seq++
 	e := &entry{at: max(when, k.now), seq: k.seq, name: name, run: run}
@@ -48,7 +48,7 @@ func (k *Kernel) at(when int64, name string, run func()) *entry {
 	return e
 }
 
-// next is the first entry that was not cancelled, or nil.
+// next returns the first entry that was not cancelled, or nil.
 func (k *Kernel) next() *entry {
 	for len(k.agenda) > 0 {
 		if k.agenda[0].run != nil {
@@ -59,7 +59,7 @@ func (k *Kernel) next() *entry {
 	return nil
 }
 
-// runNext moves the clock to the first entry, which happens.
+// runNext moves the clock to the first entry and runs it.
 func (k *Kernel) runNext() {
 	e := heap.Pop(&k.agenda).(*entry)
 	k.now = max(k.now, e.at)
@@ -69,28 +69,28 @@ func (k *Kernel) runNext() {
 	run()
 }
 
-// runDue has happen what is due.
+// runDue runs all entries that are due.
 func (k *Kernel) runDue() {
 	for e := k.next(); e != nil && e.at <= k.now; e = k.next() {
 		k.runNext()
 	}
 }
 
-// inVain tells whether nothing of the agenda can end a wait; first is its first entry.
-func (k *Kernel) inVain(first *entry) bool {
+// inVain reports whether no entry of the agenda can end a wait; first is the first entry.
+func (k *Kernel) agendaIsVain(first *entry) bool {
 	if first == nil {
 		return true
 	}
 	for _, e := range k.agenda {
-		if e.run != nil && (e.vain == nil || !e.vain()) {
+		if e.run != nil && (e.isVain == nil || !e.isVain()) {
 			return false
 		}
 	}
 	return true
 }
 
-// idle lets time pass until something happened, or to the deadline. Where both are behind the end of
-// time it is ETIME.
+// idle lets time pass until an entry has run, or until the deadline. It returns ETIME if both are after the
+// end of time.
 func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 	e := k.next()
 	until := deadline
@@ -98,14 +98,14 @@ func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 		until = min(until, e.at)
 	}
 	switch {
-	case deadline == forever && k.options.Sealed && k.inVain(e):
+	case deadline == forever && k.options.Sealed && k.agendaIsVain(e):
 		return false, syscall.EDEADLK
 	case k.end != 0 && until != forever && until > k.end:
 		k.now = max(k.now, k.end)
 		return false, syscall.ETIME
 	case e != nil && e.at <= deadline:
 		k.runNext()
-		k.runDue() // what happens at the same time
+		k.runDue() // entries with the same time
 	case deadline != forever:
 		k.now = max(k.now, deadline)
 		return true, 0

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls that move bytes. Those on a descriptor that blocks wait; MSG_DONTWAIT and MSG_NOSIGNAL
-// are the flags that are known.
+// Calls that transfer data. Calls on a blocking descriptor wait. The supported flags are MSG_DONTWAIT and
+// MSG_NOSIGNAL.
 
 type reader interface {
 	read(b []byte) (int, syscall.Errno)
@@ -19,7 +19,7 @@ type writer interface {
 	write(b []byte) (int, syscall.Errno)
 }
 
-// until makes an attempt again and again, as long as it says EAGAIN and the call may wait.
+// until repeats an attempt as long as it returns EAGAIN and the call may wait.
 func (k *Kernel) until(f *file, flags int, attempt func() syscall.Errno) syscall.Errno {
 	for {
 		errno := attempt()
@@ -32,7 +32,7 @@ func (k *Kernel) until(f *file, flags int, attempt func() syscall.Errno) syscall
 	}
 }
 
-// socketOf is the socket that a number names.
+// socketOf returns the socket of a descriptor.
 func (k *Kernel) socketOf(fd int) (endpoint, *file, syscall.Errno) {
 	f := k.file(fd)
 	if f == nil {
@@ -70,7 +70,7 @@ func (k *Kernel) Read(fd int, b []byte) (int, syscall.Errno) {
 // Write is write(2), without SIGPIPE.
 func (k *Kernel) Write(fd int, b []byte) (int, syscall.Errno) { return k.writeAs("write", fd, b) }
 
-// Writev is writev(2) of pieces that were put together.
+// Writev is writev(2) with its pieces in one slice.
 func (k *Kernel) Writev(fd int, b []byte) (int, syscall.Errno) { return k.writeAs("writev", fd, b) }
 
 func (k *Kernel) writeAs(name string, fd int, b []byte) (int, syscall.Errno) {
@@ -86,14 +86,14 @@ func (k *Kernel) writeAs(name string, fd int, b []byte) (int, syscall.Errno) {
 			errno = syscall.EINVAL
 		}
 		if errno == 0 {
-			n, errno = k.whole(f, b, 0, w.write)
+			n, errno = k.writeAll(f, b, 0, w.write)
 		}
 	}
 	return c.end(n, errno, len(b))
 }
 
-// whole writes all where the descriptor blocks, else what there is room for.
-func (k *Kernel) whole(f *file, b []byte, flags int, write func([]byte) (int, syscall.Errno)) (int, syscall.Errno) {
+// whole writes all data if the descriptor blocks, else as much as there is room for.
+func (k *Kernel) writeAll(f *file, b []byte, flags int, write func([]byte) (int, syscall.Errno)) (int, syscall.Errno) {
 	sent := 0
 	for {
 		n := 0
@@ -114,7 +114,7 @@ func (k *Kernel) send(f *file, s endpoint, b []byte, flags int, to *address, fau
 	if fault != 0 {
 		return -1, fault
 	}
-	return k.whole(f, b, flags, func(b []byte) (int, syscall.Errno) { return s.send(b, to) })
+	return k.writeAll(f, b, flags, func(b []byte) (int, syscall.Errno) { return s.send(b, to) })
 }
 
 func (k *Kernel) receive(f *file, s endpoint, b []byte, flags int, fault syscall.Errno) (int, *address, syscall.Errno) {
@@ -133,7 +133,7 @@ func (k *Kernel) Recv(fd int, b []byte, flags int) (int, syscall.Errno) {
 	return n, errno
 }
 
-// RecvFrom is recvfrom(2); the sender's name may be none.
+// RecvFrom is recvfrom(2). The sender's address may be empty.
 func (k *Kernel) RecvFrom(fd int, b []byte, flags int) (n int, from []byte, errno syscall.Errno) {
 	return k.receiveAs("recvfrom", fd, b, flags)
 }
@@ -153,8 +153,8 @@ func (k *Kernel) receiveAs(name string, fd int, b []byte, flags int) (int, []byt
 	return n, from.encode(), errno
 }
 
-// RecvMany is recvmmsg(2), which places the datagrams by a function: next makes room for the i-th,
-// and got tells what came.
+// RecvMany is recvmmsg(2). next returns the buffer of the i-th datagram, got receives its length and
+// sender.
 func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n int, from []byte)) (int, syscall.Errno) {
 	c, fault := k.begin("recvmmsg", fd)
 	s, f, errno := k.socketOf(fd)
@@ -173,19 +173,19 @@ func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n i
 	}
 	if count > 0 {
 		if errno != 0 && errno != syscall.EAGAIN {
-			s.base().err = errno // for the next call
+			s.base().err = errno // reported by the next call
 		}
 		errno = 0
 	}
 	return c.end(count, errno, most)
 }
 
-// Send is send(2), and SendVectors sendmsg(2) of pieces that were put together.
+// Send is send(2).
 func (k *Kernel) Send(fd int, b []byte, flags int) (int, syscall.Errno) {
 	return k.sendAs("send", fd, b, flags, nil)
 }
 
-// SendVectors is sendmsg(2), see Send.
+// SendVectors is sendmsg(2) with its pieces in one slice.
 func (k *Kernel) SendVectors(fd int, b []byte, flags int) (int, syscall.Errno) {
 	return k.sendAs("sendmsg", fd, b, flags, nil)
 }

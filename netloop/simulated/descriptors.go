@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptor is what a number names: an open file, which other numbers may name too.
+// descriptor is a number's entry in the table: an open file, which may have several numbers.
 type descriptor struct {
 	file        *file
 	closeOnExec bool
@@ -20,7 +20,7 @@ type file struct {
 	refs        int
 }
 
-// file is what a number names, or nil.
+// file returns the open file of a number, or nil.
 func (k *Kernel) file(fd int) *file {
 	if fd -= k.options.First; fd < 0 || fd >= len(k.table) {
 		return nil
@@ -28,11 +28,11 @@ func (k *Kernel) file(fd int) *file {
 	return k.table[fd].file
 }
 
-// place is that of a number that is open, or that the table has room for.
+// place returns the entry of a number that is open or that fits into the table.
 func (k *Kernel) place(fd int) *descriptor { return &k.table[fd-k.options.First] }
 
-// install gives a node the lowest free number. Of the flags O_NONBLOCK and O_CLOEXEC count, which
-// have the same values under all their names (SOCK_, EFD_, EPOLL_).
+// install gives a node the lowest free number. It uses the flags O_NONBLOCK and O_CLOEXEC, which have the
+// same values under all their names (SOCK_, EFD_, EPOLL_).
 func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
 	fd, errno := k.installFile(&file{node: n, nonblocking: flags&unix.O_NONBLOCK != 0}, 0)
 	if errno == 0 {
@@ -91,14 +91,14 @@ func (k *Kernel) drop(fd int) syscall.Errno {
 // Close is close(2).
 func (k *Kernel) Close(fd int) syscall.Errno {
 	c, fault := k.begin("close", fd)
-	// Whatever it answers, the number is free.
+	// The number is free whether the call fails or not.
 	if errno := k.drop(fd); errno != 0 {
 		fault = errno
 	}
 	return c.done(fault)
 }
 
-// Dup is dup(2), and fcntl(2) with F_DUPFD from a least number on.
+// Dup is dup(2), or fcntl(2) with F_DUPFD and a lowest number.
 func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 	c, errno := k.begin("dup", fd)
 	f := k.file(fd)
@@ -115,7 +115,7 @@ func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 	return c.end(n, errno)
 }
 
-// Dup3 is dup3(2), and dup2(2) where both numbers may be the same.
+// Dup3 is dup3(2), or dup2(2) if both numbers may be equal.
 func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	c, errno := k.begin("dup3", from)
 	f := k.file(from)
@@ -131,7 +131,7 @@ func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	return c.done(errno, to)
 }
 
-// Fcntl is fcntl(2) for flags, and for the size of a pipe.
+// Fcntl is fcntl(2) for flags and for the size of a pipe.
 func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 	c, errno := k.begin("fcntl", fd)
 	f := k.file(fd)
@@ -177,7 +177,7 @@ func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 	return c.end(n, errno, command, arg)
 }
 
-// null is a file that is no socket and cannot be polled, as /dev/null.
+// null is a file that is not a socket and cannot be polled, as /dev/null.
 type null struct{ watchers }
 
 func (n *null) poll() uint32 { return inEvents | outEvents }

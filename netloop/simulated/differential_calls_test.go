@@ -340,7 +340,7 @@ func (d *differential) accept() bool {
 func (d *differential) acceptOne(h *handle) {
 	var fd [2]int
 	var names [2]unix.Sockaddr
-	d.settle() // a packet of Linux may be on its way
+	d.closeIfFinished() // a packet of Linux may be on its way
 	what := fmt.Sprintf("accept(#%d)", h.id)
 	err := d.both(what, func(world int, s System) (err error) {
 		fd[world], names[world], err = s.Accept4(h.fd[world], unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -666,7 +666,7 @@ func (d *differential) epollWait() bool {
 	if h == nil {
 		return false
 	}
-	d.settle()
+	d.closeIfFinished()
 	var got [2]map[registration]uint32
 	what := fmt.Sprintf("epoll_wait(#%d)", h.id)
 	_ = d.both(what, func(world int, s System) error {
@@ -752,7 +752,7 @@ func (d *differential) crowded() bool {
 
 // burst sends datagrams to one that has not chosen the sender as its peer, until there is no room.
 func (d *differential) burst() bool {
-	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(waitMost) {
+	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(maxInbox) {
 		return false
 	}
 	h := d.exactly(kindUnixDatagram)
@@ -763,7 +763,7 @@ func (d *differential) burst() bool {
 	var n [2]int
 	what := fmt.Sprintf("burst(#%d, #%d)", h.id, to.id)
 	_ = d.both(what, func(world int, s System) error {
-		for ; n[world] < 2*waitMost; n[world]++ {
+		for ; n[world] < 2*maxInbox; n[world]++ {
 			if err := s.Sendto(h.fd[world], []byte("burst"), unix.MSG_NOSIGNAL, to.open.name[world]); err != nil {
 				return err
 			}

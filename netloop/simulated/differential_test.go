@@ -213,7 +213,7 @@ func (d *differential) run(calls int) {
 		d.rand = rand.New(rand.NewPCG(d.seed, uint64(i)))
 		d.step()
 		if d.difference == nil {
-			d.settle()
+			d.closeIfFinished()
 		}
 		if d.difference != nil {
 			break
@@ -316,7 +316,7 @@ func outcome(err error) string {
 }
 
 // settle waits until Linux has the readiness that the simulated kernel has.
-func (d *differential) settle() {
+func (d *differential) closeIfFinished() {
 	if len(d.handles) == 0 {
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epoll is Linux's: a registration is of a number and of what it named then. What may be ready
-// stands in a list, in the order in which it became so, and is asked for when somebody waits.
+// epoll works as Linux's: a registration belongs to a number and to the open file that the number had.
+// Items that may be ready are in a list, in the order in which they became ready, and are polled when a
+// program waits.
 type epoll struct {
 	watchers
 	items map[itemKey]*item
@@ -31,12 +32,13 @@ type item struct {
 	spurious uint32
 }
 
-// private are the bits that are no events; an item with no others is silent after EPOLLONESHOT.
+// private is the set of bits that are not events. An item with only these bits is silent, as after
+// EPOLLONESHOT.
 const private = unix.EPOLLONESHOT | unix.EPOLLET | unix.EPOLLWAKEUP | unix.EPOLLEXCLUSIVE
 
 func (it *item) armed() bool { return it.events&^private != 0 }
 
-// list enters the item into what may be ready.
+// list adds the item to the list of items that may be ready.
 func (it *item) list() {
 	if !it.listed {
 		it.listed = true
@@ -63,7 +65,7 @@ func (it *item) remove() {
 	}
 }
 
-// poll tells whether something is ready, for an epoll that watches this one.
+// poll reports whether an item is ready, for an epoll that watches this epoll.
 func (ep *epoll) poll() uint32 {
 	for _, it := range ep.ready {
 		if it.key.file.node.poll()&it.events != 0 {
@@ -88,15 +90,15 @@ func (ep *epoll) sorted() []*item {
 	return all
 }
 
-// collect takes events from the list. Level-triggered items go back to its end, and what did not
-// fit stays at its front.
+// collect takes events from the list. Level-triggered items go to its end, items for which there was no
+// room stay at its front.
 func (ep *epoll) collect(events []unix.EpollEvent) int {
 	n, back := 0, []*item(nil)
 	for len(ep.ready) > 0 && n < len(events) {
 		it := ep.ready[0]
 		ep.ready = ep.ready[1:]
 		if h := homeOf(it.key.file.node); h != nil && h.paused {
-			back = append(back, it) // its programs hear of it later
+			back = append(back, it) // reported late, by a fault
 			continue
 		}
 		it.listed = false
@@ -128,7 +130,7 @@ func (k *Kernel) EpollCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&epoll{items: map[itemKey]*item{}}, flags))
 }
 
-// controlName is what the trace calls an epoll_ctl(2); of these only the one that adds needs memory.
+// controlName returns the name of an epoll_ctl(2) in the trace. Only the operation that adds needs memory.
 func controlName(op int) string {
 	switch op {
 	case unix.EPOLL_CTL_ADD:
@@ -171,7 +173,7 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	case op == unix.EPOLL_CTL_ADD && it != nil:
 		return syscall.EEXIST
 	case op == unix.EPOLL_CTL_ADD:
-		if inner, ok := f.node.(*epoll); ok && inner.reaches(ep) {
+		if inner, ok := f.node.(*epoll); ok && inner.watchesIndirectly(ep) {
 			return syscall.ELOOP
 		}
 		it = &item{ep: ep, key: key}
@@ -191,17 +193,17 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return 0
 }
 
-// reaches tells whether this epoll watches another one, by itself or by way of others.
-func (ep *epoll) reaches(other *epoll) bool {
+// reaches reports whether this epoll watches another one, directly or through others.
+func (ep *epoll) watchesIndirectly(other *epoll) bool {
 	for key := range ep.items {
-		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.reaches(other)) {
+		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.watchesIndirectly(other)) {
 			return true
 		}
 	}
 	return false
 }
 
-// EpollWait is epoll_pwait2(2); a timeout < 0 ns is for ever.
+// EpollWait is epoll_pwait2(2); a timeout < 0 waits without a limit.
 func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (int, syscall.Errno) {
 	name := "epoll_wait"
 	if timeout > 0 {
@@ -223,7 +225,7 @@ func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (i
 	if timeout < 0 || deadline < k.now {
 		deadline = forever
 	}
-	ep.invent()
+	ep.addSpuriousEvent()
 	for {
 		n := ep.collect(events)
 		if n > 0 || timeout == 0 {
@@ -232,12 +234,12 @@ func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (i
 		if ended, errno := k.idle(deadline); errno != 0 {
 			return c.end(-1, errno, int(timeout))
 		} else if ended {
-			timeout = 0 // once more
+			timeout = 0 // poll once more
 		}
 	}
 }
 
-// Facts is what the kernel tells of a descriptor in /proc/self/fdinfo.
+// Facts returns the text that Linux has in /proc/self/fdinfo.
 func (k *Kernel) Facts(fd int) ([]byte, syscall.Errno) {
 	c, errno := k.begin("fdinfo", fd)
 	f := k.file(fd)

@@ -36,7 +36,7 @@ func (e *eventFD) read(b []byte) (int, syscall.Errno) {
 	return n, errno
 }
 
-// takeCount reads the count of an eventfd or a timerfd, which is nothing then.
+// takeCount reads the count of an eventfd or a timerfd and sets it to 0.
 func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	switch {
 	case len(b) < 8:

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetFaultsOf replaces the faults of one host from now on; nil: it has the kernel's again.
+// SetFaultsOf replaces the faults of one host; nil: the host has the kernel's faults again.
 func (k *Kernel) SetFaultsOf(number int, f *Faults) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -20,7 +20,7 @@ func (k *Kernel) SetFaultsOf(number int, f *Faults) syscall.Errno {
 	return 0
 }
 
-// faultsOf are the faults of a host, and with nil those of what belongs to none.
+// faultsOf returns the faults of a host, or with nil of nodes without a host.
 func (k *Kernel) faultsOf(h *host) *Faults {
 	if h != nil && h.faults != nil {
 		return h.faults
@@ -28,14 +28,14 @@ func (k *Kernel) faultsOf(h *host) *Faults {
 	return &k.options.Faults
 }
 
-// full tells whether the host of a node may have no more of them.
+// full reports whether the host of a node has reached its limit of sockets and pipes.
 func (k *Kernel) full(n node) bool {
 	h := homeOf(n)
 	most := k.faultsOf(h).Descriptors
 	return h != nil && most > 0 && h.sockets >= most
 }
 
-// fault decides whether a call fails, and by what.
+// fault decides whether a call fails, and with which errno.
 func (k *Kernel) fault(name string, fd int) syscall.Errno {
 	var home *host
 	if file := k.file(fd); file != nil {
@@ -52,8 +52,8 @@ func (k *Kernel) fault(name string, fd int) syscall.Errno {
 	return 0
 }
 
-// fail makes a call on a descriptor fail in a way that the kernel could: 0 where the call itself
-// will answer.
+// fail makes a call on a descriptor fail as the kernel could. It returns 0 if the call itself shall return
+// the error.
 func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 	file := k.file(fd)
 	switch errno {
@@ -61,24 +61,24 @@ func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 		if file == nil || !file.nonblocking {
 			return 0
 		}
-		// What is polled for edges has to hear of it again.
+		// An edge-triggered registration needs another event.
 		k.at(k.now, "again", func() { file.node.watched().wake(0) })
 	case syscall.ECONNRESET, syscall.EPIPE, syscall.ETIMEDOUT:
 		if file == nil {
 			return 0
 		}
 		if s, ok := file.node.(breakable); ok {
-			s.breakOff(errno)
+			s.breakConnection(errno)
 		}
 		return 0
 	}
 	return errno
 }
 
-// breakable is a connection, which an error of the network can end.
-type breakable interface{ breakOff(errno syscall.Errno) }
+// breakable is a connection that a network error can end.
+type breakable interface{ breakConnection(errno syscall.Errno) }
 
-// readPart and writePart are how much of n bytes a call on a stream moves.
+// readPart and writePart return the part of n bytes that a call on a stream transfers.
 func (k *Kernel) readPart(n node, size int) int {
 	f := k.faultsOf(homeOf(n))
 	return k.part(f.OneByte, f.ShortReads, size)
@@ -99,9 +99,9 @@ func (k *Kernel) part(oneByte, short float64, n int) int {
 	return n
 }
 
-// invent has a socket be told as ready that perhaps is not. A TCP socket that connects is never
-// told so on Linux, where readiness is the answer to connect(2).
-func (ep *epoll) invent() {
+// invent reports a socket as ready that may not be ready. Linux never does so for a connecting TCP socket,
+// whose readiness is the result of connect(2).
+func (ep *epoll) addSpuriousEvent() {
 	k := ep.k
 	invents := func(h *host) bool { return k.faultsOf(h).Spurious > 0 }
 	if len(ep.items) == 0 || !slices.ContainsFunc(k.hosts, invents) {

@@ -10,26 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// host is one machine from its start to its end: what starts in its place later is another host with
-// the same number and address. Number 0 is the host of a kernel that has no others. It reaches all the
-// others, by links that nothing can block.
+// host is one machine from its start to its end. A restart creates another host with the same number and
+// address. Number 0 is the only host of a kernel without others. It reaches all hosts by links that nothing
+// can block.
 type host struct {
 	number int
-	ip     [4]byte // of IPv4, and ip6 of IPv6
+	ip     [4]byte // IPv4; ip6: IPv6
 	ip6    [16]byte
 	ports  [2]ports            // of TCP and UDP
-	names  map[nameKey]*socket // Unix sockets that have a name
-	inodes map[string]int      // of those that are paths
-	dead   bool                // without power: it sends nothing and hears nothing
-	paused bool                // its programs see nothing, and what arrives is kept
+	names  map[nameKey]*socket // Unix sockets by name
+	inodes map[string]int      // inodes of names that are paths
+	dead   bool                // without power: sends and receives nothing
+	paused bool                // its programs receive no events; arriving packets are kept
 	kept   []func()
 
 	faults  *Faults // nil: the kernel's
-	sockets int     // descriptors of its sockets and pipes
+	sockets int     // number of descriptors of sockets and pipes
 }
 
-// hostZero are the last three numbers in the addresses of host 0; those of the others are their number:
-// 10.0.0.1 and fd00::1.
+// hostZero is the last three numbers in the addresses of host 0. Other hosts have their number: 10.0.0.1
+// and fd00::1.
 const hostZero = 255<<16 | 255<<8 | 254
 
 func newHost(number int) *host {
@@ -44,7 +44,7 @@ func newHost(number int) *host {
 	}
 }
 
-// has tells whether an address is one of the host's.
+// has reports whether an address is one of the host's.
 func (h *host) has(a *address) bool {
 	if a.family == unix.AF_INET6 {
 		return a.isAny() || a.isLoopback() || a.ip == h.ip6
@@ -52,7 +52,7 @@ func (h *host) has(a *address) bool {
 	return a.isAny() || a.isLoopback() || [4]byte(a.ip[:]) == h.ip
 }
 
-// source fills in the address from which a socket of the host sends to another one.
+// source fills in the address from which the host sends to another one.
 func (h *host) source(local *address, to *address) {
 	if !local.isAny() || to.isLoopback() {
 		local.loopback()
@@ -65,7 +65,7 @@ func (h *host) source(local *address, to *address) {
 	copy(local.ip[:], h.ip[:])
 }
 
-// hostOf is the host that has an address, seen from one of them; nil: none has.
+// hostOf returns the host with an address, as seen from another host, or nil.
 func (k *Kernel) hostOf(from *host, a *address) *host {
 	if from.has(a) {
 		return k.current(from)
@@ -84,10 +84,10 @@ func (k *Kernel) hostOf(from *host, a *address) *host {
 	return nil
 }
 
-// current is what runs now under the number of a host.
+// current returns the host that has this number now, after a restart another one.
 func (k *Kernel) current(h *host) *host { return k.hosts[h.number] }
 
-// MakeHost makes one more host, and returns its number.
+// MakeHost creates a host and returns its number.
 func (k *Kernel) MakeHost() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -95,21 +95,21 @@ func (k *Kernel) MakeHost() int {
 	return len(k.hosts) - 1
 }
 
-// Actions on a host.
+// Actions of ChangeHost.
 const (
 	// HostKill ends the host's programs. Their sockets are closed as by close(2).
 	HostKill = iota
-	// HostCrash takes the host's power: it sends nothing more, and what arrives is lost.
+	// HostCrash removes the host's power: it sends nothing more, and arriving packets are lost.
 	HostCrash
-	// HostStart gives the power back.
+	// HostStart restores the power.
 	HostStart
-	// HostPause stops the host: its programs see no events, and what arrives is kept.
+	// HostPause stops the host: its programs receive no events, and arriving packets are kept.
 	HostPause
-	// HostResume lets it go on.
+	// HostResume continues a stopped host.
 	HostResume
 )
 
-// ChangeHost does one of the actions.
+// ChangeHost runs one of the actions.
 func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,7 +142,7 @@ func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	return 0
 }
 
-// closeAllOf closes what a host has. Without power the network hears nothing of it.
+// closeAllOf closes all sockets and pipes of a host. Without power it sends no packets for them.
 func (k *Kernel) closeAllOf(h *host, powered bool) {
 	h.paused, h.kept = false, nil
 	k.closeAll(powered, func(o owner) bool { return o.home == h })
@@ -151,13 +151,13 @@ func (k *Kernel) closeAllOf(h *host, powered bool) {
 	}
 	for _, port := range slices.Sorted(maps.Keys(h.ports[0].taken)) {
 		for _, s := range h.ports[0].taken[port] {
-			s.self.(*tcp).silence()
+			s.self.(*tcp).endWithoutPower()
 		}
 	}
 }
 
-// closeAll closes the sockets and pipes of some owners. Their numbers stay taken until they are closed by
-// the objects that have them, and name nothing.
+// closeAll closes the sockets and pipes of some owners. Their numbers stay in use until their objects close
+// them.
 func (k *Kernel) closeAll(powered bool, isOf func(owner) bool) {
 	for i := range k.table {
 		f := k.table[i].file
@@ -180,13 +180,13 @@ func (k *Kernel) closeAll(powered bool, isOf func(owner) bool) {
 	}
 }
 
-// gone is what a number names whose owner has ended.
+// gone is the node of a number after its owner has ended.
 type gone struct{ watchers }
 
 func (*gone) poll() uint32 { return 0 }
 func (*gone) release()     {}
 
-// arrive has happen what a packet does at a host: later where that is paused.
+// arrive runs the effect of a packet at a host; later if the host is paused.
 func (h *host) arrive(run func()) {
 	switch {
 	case h.dead:

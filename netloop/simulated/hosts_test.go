@@ -49,7 +49,7 @@ func (p Program) change(number, action int) {
 	check(failure(p.ChangeHost(number, action)))
 }
 
-func (p Program) partition(from, to int) { check(failure(p.SetWay(from, to, Partitioned))) }
+func (p Program) partition(from, to int) { check(failure(p.SetLinkState(from, to, LinkPartitioned))) }
 
 // receive reads what has come: "-" where it is nothing.
 func (p Program) receive(fd int) string {
@@ -136,7 +136,7 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	}
 	p.Sleep(1000 * ms)                    // tried at 0.2 and 0.6 s, then at 1.4
 	must(p.Write(server, []byte("back"))) // its acknowledgement is lost, too
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	must(p.Write(client, []byte(" three")))
 	p.Sleep(399 * ms)
 	p.want(t, "before the retransmission", server, "-")
@@ -152,22 +152,22 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	p.Sleep(60_000 * ms)
 	must(p.Write(client, []byte("late")))
 	p.Sleep(300 * ms)
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(301 * ms)
 	p.want(t, "after its own second retransmission", server, "late")
 }
 
 func TestAPartitionEndsConnectionsAfterTheRetransmissions(t *testing.T) {
-	for name, way := range map[string][2]int{"data": {1, 2}, "acknowledgements": {2, 1}} {
+	for name, state := range map[string][2]int{"data": {1, 2}, "acknowledgements": {2, 1}} {
 		p := lan()
 		client, server := p.across()
-		p.partition(way[0], way[1])
+		p.partition(state[0], state[1])
 		must(p.Write(client, []byte("data")))
 		p.Sleep(924_000 * ms)
 		p.want(t, name, client, "-")
 		p.Sleep(1000 * ms)
 		p.want(t, name, client, "ETIMEDOUT")
-		if way[0] == 2 {
+		if state[0] == 2 {
 			p.want(t, "the other end", server, "data")
 		}
 		p.want(t, "the other end", server, "-")
@@ -185,7 +185,7 @@ func TestASynIsLostInAPartition(t *testing.T) {
 	early := p.socketOn(1, unix.SOCK_STREAM)
 	p.SetNonblock(early, true)
 	expect(t, "connect", p.Connect(early, hostAddress(2, 80)), unix.EINPROGRESS)
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(900 * ms) // the next SYN comes after a second
 	_, err := p.Getpeername(early)
 	expect(t, "too early", err, unix.ENOTCONN)
@@ -196,7 +196,7 @@ func TestASynIsLostInAPartition(t *testing.T) {
 	p.SetNonblock(client, true)
 	expect(t, "connect", p.Connect(client, hostAddress(2, 80)), unix.EINPROGRESS)
 	p.Sleep(100 * ms)
-	check(failure(p.SetWay(2, 1, Open)))
+	check(failure(p.SetLinkState(2, 1, LinkOpen)))
 	p.Sleep(200 * ms)
 	if _, err := p.Getpeername(client); err != nil {
 		t.Errorf("the acknowledgement was not sent again: %v", err)
@@ -209,7 +209,7 @@ func TestAResetIsLostInAPartition(t *testing.T) {
 	p.partition(1, 2)
 	check(p.SetsockoptLinger(client, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	check(p.Close(client))
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(1000_000 * ms)
 	p.want(t, "nothing", server, "-")
 	must(p.Write(server, []byte("data")))
@@ -226,8 +226,8 @@ func TestAnEndThatWasLostRefusesWhatComes(t *testing.T) {
 	must(p.Write(server, []byte("data")))
 	p.Sleep(50 * ms)
 	check(p.Close(client)) // its end is sent again at 250 ms, the data at 200
-	check(failure(p.SetWay(1, 2, Open)))
-	check(failure(p.SetWay(2, 1, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
+	check(failure(p.SetLinkState(2, 1, LinkOpen)))
 	p.Sleep(140 * ms)
 	p.want(t, "before the retransmission", server, "-")
 	p.Sleep(20 * ms)
@@ -239,7 +239,7 @@ func TestAHeldLinkKeepsWhatIsSent(t *testing.T) {
 	client, server := p.across()
 	sender, receiver := p.socketOn(1, unix.SOCK_DGRAM), p.socketOn(2, unix.SOCK_DGRAM)
 	check(p.Bind(receiver, hostAddress(2, 53)))
-	check(failure(p.SetWay(1, 2, Held)))
+	check(failure(p.SetLinkState(1, 2, LinkStalled)))
 	for _, part := range []string{"one ", "two"} {
 		must(p.Write(client, []byte(part)))
 		check(p.Sendto(sender, []byte(part), 0, hostAddress(2, 53)))
@@ -247,16 +247,16 @@ func TestAHeldLinkKeepsWhatIsSent(t *testing.T) {
 	p.Sleep(3_600_000 * ms)
 	p.want(t, "held", server, "-")
 	p.want(t, "held", receiver, "-")
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(ms)
 	p.want(t, "a stream", server, "one two")
 	p.want(t, "a datagram", receiver, "one ")
 	p.want(t, "a datagram", receiver, "two")
-	check(failure(p.SetWay(1, 2, Held)))
+	check(failure(p.SetLinkState(1, 2, LinkStalled)))
 	client2 := p.socketOn(1, unix.SOCK_STREAM)
 	p.SetNonblock(client2, true)
 	expect(t, "connect", p.Connect(client2, hostAddress(2, 80)), unix.EINPROGRESS)
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(2 * ms)
 	if _, err := p.Getpeername(client2); err != nil {
 		t.Errorf("a SYN was not held: %v", err)
@@ -346,7 +346,7 @@ func TestACrashIsSilent(t *testing.T) {
 	p.want(t, "nothing", client, "-")
 	p.change(2, HostStart)
 	expect(t, "a connection", p.Connect(p.socketOn(1, unix.SOCK_STREAM), hostAddress(2, 80)), unix.ECONNREFUSED)
-	p.Sleep(retryMost)
+	p.Sleep(maxRetryPause)
 	p.want(t, "a reset for what was sent again", client, "ECONNRESET")
 	p.listenerOn(2, 80)
 }
@@ -378,7 +378,7 @@ func TestACrashedClientLeavesRoomInTheBacklog(t *testing.T) {
 		p.change(1, HostStart)
 		p.Sleep(1000 * ms)
 	}
-	if n := p.file(listener).node.(*tcp).embryos; n != 0 {
+	if n := p.file(listener).node.(*tcp).incomplete; n != 0 {
 		t.Errorf("%d connections are half made", n)
 	}
 }
@@ -403,7 +403,7 @@ func TestAPausedHostKeepsWhatArrives(t *testing.T) {
 	}
 	p.want(t, "the rest", server, "kept")
 	expect(t, "host 0", failure(p.ChangeHost(0, HostKill)), unix.ESRCH)
-	expect(t, "no host", failure(p.SetWay(1, 3, Held)), unix.ESRCH)
+	expect(t, "no host", failure(p.SetLinkState(1, 3, LinkStalled)), unix.ESRCH)
 	expect(t, "no host", failure(p.SetLink(3, 1, Network{})), unix.ESRCH)
 	_, errno := p.SocketOn(3, unix.AF_INET, unix.SOCK_STREAM)
 	expect(t, "no host", failure(errno), unix.ESRCH)
@@ -415,7 +415,7 @@ func TestACrashedHostSendsNothingAgain(t *testing.T) {
 	p.partition(1, 2)
 	must(p.Write(client, []byte("lost")))
 	p.change(1, HostCrash)
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(5000 * ms)
 	p.want(t, "nothing", server, "-")
 }
@@ -532,15 +532,15 @@ func TestHostsHaveAddressesOfIPv6(t *testing.T) {
 	if _, from, err := p.Recvfrom(there, make([]byte, 4), 0); err != nil || from.(*unix.SockaddrInet6).Addr != p.Kernel.hosts[1].ip6 {
 		t.Error(from, err)
 	}
-	far := must(result(p.SocketOn(1, unix.AF_INET6, unix.SOCK_STREAM)))
-	if err := p.Connect(far, &unix.SockaddrInet6{Addr: [16]byte{0: 0xfd, 15: 9}, Port: 80}); err != unix.ENETUNREACH {
+	peerHost := must(result(p.SocketOn(1, unix.AF_INET6, unix.SOCK_STREAM)))
+	if err := p.Connect(peerHost, &unix.SockaddrInet6{Addr: [16]byte{0: 0xfd, 15: 9}, Port: 80}); err != unix.ENETUNREACH {
 		t.Error(err)
 	}
-	if err := p.Bind(far, address(2, 0)); err != unix.EADDRNOTAVAIL {
+	if err := p.Bind(peerHost, address(2, 0)); err != unix.EADDRNOTAVAIL {
 		t.Error(err)
 	}
 	p.partition(1, 2)
-	if errno := p.SetWay(2, 1, Partitioned); errno != 0 {
+	if errno := p.SetLinkState(2, 1, LinkPartitioned); errno != 0 {
 		t.Error(errno)
 	}
 	must(p.Write(client, []byte("z")))

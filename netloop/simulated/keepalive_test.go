@@ -67,7 +67,7 @@ func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
 	p.keepsAlive(client, 60, 10, 5)
 	p.partition(1, 2)
 	p.Sleep(95 * second) // four are lost
-	check(failure(p.SetWay(1, 2, Open)))
+	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	p.Sleep(10 * second) // the fifth, at 100, is not
 	p.partition(1, 2)
 	p.fails(t, client, syscall.ETIMEDOUT, 105)
@@ -101,7 +101,7 @@ func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
 	must(p.Write(client, []byte("x")))
 	p.partition(2, 1)
 	check(p.Close(server)) // with what it has not read: by a reset, which is lost
-	check(failure(p.SetWay(2, 1, Open)))
+	check(failure(p.SetLinkState(2, 1, LinkOpen)))
 	p.fails(t, client, syscall.ECONNRESET, 60)
 }
 
@@ -147,7 +147,7 @@ func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
 	if errno, _ := p.failsAt(server); errno != syscall.EDEADLK {
 		t.Error(errno)
 	}
-	check(failure(p.SetWay(2, 1, Partitioned)))
+	check(failure(p.SetLinkState(2, 1, LinkPartitioned)))
 	if errno, _ := p.failsAt(client); errno != syscall.ETIMEDOUT {
 		t.Error(errno)
 	}

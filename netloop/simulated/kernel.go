@@ -7,15 +7,15 @@ import (
 	"syscall"
 )
 
-// Kernel is one simulated kernel. Any thread may call; one call is on at a time.
+// Kernel is one simulated kernel. Any thread may call it; calls run one at a time.
 type Kernel struct {
 	mu      sync.Mutex
-	changed sync.Cond // something may have become possible for one that waits
+	changed sync.Cond // signalled when a waiting call may have become possible
 	options Options
 	random  random
 	trace   trace
 	now     int64
-	end     int64 // when waits fail with ETIME; 0: never
+	end     int64 // waits for a later time fail with ETIME; 0: never
 	seq     uint64
 	agenda  agenda
 
@@ -24,10 +24,10 @@ type Kernel struct {
 
 	hosts   []*host // by number
 	links   map[[2]int]*link
-	stalled []*tcp // in the order in which they came to a link that is held
+	stalled []*tcp // connections with segments that a stalled link keeps, in order
 }
 
-// New makes a kernel.
+// New creates a kernel.
 func New(options Options) *Kernel {
 	if options.Descriptors == 0 {
 		options.Descriptors = 1024
@@ -49,35 +49,35 @@ func New(options Options) *Kernel {
 	return k
 }
 
-// Now is the time, in ns.
+// Now returns the time in ns.
 func (k *Kernel) Now() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now
 }
 
-// SetEnd says when time ends: what waits for something later fails with ETIME. 0 is never.
+// SetEnd sets the end of time: waits for a later time fail with ETIME. 0: there is no end.
 func (k *Kernel) SetEnd(at int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.end = at
 }
 
-// SetFaults replaces the faults from now on, and SetNetwork what packets meet that are sent from now on.
+// SetFaults replaces the faults.
 func (k *Kernel) SetFaults(f Faults) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.options.Faults = f
 }
 
-// SetNetwork replaces the network, see SetFaults.
+// SetNetwork replaces the network's properties for packets that are sent from now on.
 func (k *Kernel) SetNetwork(n Network) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.options.Network = n
 }
 
-// Sleep lets so much time pass, and whatever happens in it.
+// Sleep lets time pass and runs the entries that become due.
 func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,21 +88,21 @@ func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	}
 }
 
-// Descriptors is how many descriptors are open.
+// Descriptors returns the number of open descriptors.
 func (k *Kernel) Descriptors() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.open
 }
 
-// call is one call of a program, from begin to its end.
+// call is one call of a program, from begin to end.
 type call struct {
 	k    *Kernel
 	name string
 	fd   int
 }
 
-// begin begins a call, and tells the errno that a fault gives it.
+// begin begins a call. It returns the errno of a fault, or 0.
 func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	k.mu.Lock()
 	k.now += k.options.CallTime
@@ -110,7 +110,7 @@ func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	return call{k, name, fd}, k.fault(name, fd)
 }
 
-// end ends it.
+// end ends a call.
 func (c call) end(n int, errno syscall.Errno, args ...int) (int, syscall.Errno) {
 	if errno != 0 {
 		n = -1
@@ -120,7 +120,7 @@ func (c call) end(n int, errno syscall.Errno, args ...int) (int, syscall.Errno) 
 	return n, errno
 }
 
-// done ends a call that returns nothing but an errno.
+// done ends a call that returns only an errno.
 func (c call) done(errno syscall.Errno, args ...int) syscall.Errno {
 	_, errno = c.end(0, errno, args...)
 	return errno

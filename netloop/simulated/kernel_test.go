@@ -421,12 +421,12 @@ func TestUsualFaultsNameCallsThatThereAre(t *testing.T) {
 	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
 	must(p.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0))
 	check(p.Pipe2(make([]int, 2), 0))
-	for _, f := range Usual(.5).Without(unix.ENOMEM).Errors {
+	for _, f := range CommonFaults(.5).Without(unix.ENOMEM).Errors {
 		if f.Errno == unix.ENOMEM {
 			t.Error("an errno is not left out")
 		}
 	}
-	for _, f := range Usual(.5).Errors {
+	for _, f := range CommonFaults(.5).Errors {
 		if !bytes.Contains(trace.Bytes(), []byte(" "+f.Call+"(")) {
 			t.Errorf("no call is named %q", f.Call)
 		}

@@ -4,41 +4,41 @@ package simulated
 
 import "syscall"
 
-// How packets go from one host to another.
+// Links: the network between hosts.
 
 // link is one direction between two hosts.
 type link struct {
 	network *Network // nil: the kernel's
-	way     Way
-	free    int64    // when the last packet has left the sender, where the bandwidth is limited
+	state   LinkState
+	free    int64    // with limited bandwidth: when the last packet has left the sender
 	passing int64    // when the last datagram arrives
-	held    []func() // datagrams
+	held    []func() // datagrams that wait until the link is open
 }
 
-// Way is whether packets pass.
-type Way int
+// LinkState is the state of one direction between two hosts.
+type LinkState int
 
 const (
-	// Open lets packets pass.
-	Open Way = iota
-	// Partitioned loses them. TCP sends again, see retryFirst.
-	Partitioned
-	// Held keeps them until the link is open.
-	Held
+	// LinkOpen transmits packets.
+	LinkOpen LinkState = iota
+	// LinkPartitioned loses packets. TCP retransmits, see retryFirst.
+	LinkPartitioned
+	// LinkStalled keeps packets until the link is open.
+	LinkStalled
 )
 
-// A segment of TCP that is lost is sent again after retryFirst ns, then after twice as long each
-// time, at most after retryMost; after retries times the connection fails with ETIMEDOUT, which are
-// 15 minutes. These are Linux's numbers.
+// Linux's retransmission times: a lost TCP segment is sent again after retryFirst ns, then each time after
+// twice the time, at most after retryMost. After `retries` retransmissions, which are 15 minutes, the
+// connection fails with ETIMEDOUT.
 const (
-	retryFirst = 200_000_000
-	retryMost  = 120_000_000_000
-	retries    = 15
+	retryFirst    = 200_000_000
+	maxRetryPause = 120_000_000_000
+	retries       = 15
 )
 
-func retryPause(tries int) int64 { return min(int64(retryFirst)<<tries, retryMost) }
+func retryPause(tries int) int64 { return min(int64(retryFirst)<<tries, maxRetryPause) }
 
-// between is the link from one host to another.
+// between returns the link from one host to another.
 func (k *Kernel) between(from, to *host) *link {
 	key := [2]int{from.number, to.number}
 	l := k.links[key]
@@ -49,7 +49,7 @@ func (k *Kernel) between(from, to *host) *link {
 	return l
 }
 
-// network is how packets travel on a link.
+// network returns the network properties of a link.
 func (k *Kernel) network(l *link) *Network {
 	if l.network != nil {
 		return l.network
@@ -57,8 +57,8 @@ func (k *Kernel) network(l *link) *Network {
 	return &k.options.Network
 }
 
-// leaves is when a packet of so many bytes has left its sender.
-func (k *Kernel) leaves(l *link, size int) int64 {
+// leaves returns the time at which a packet of this size has left its sender.
+func (k *Kernel) departureTime(l *link, size int) int64 {
 	rate := k.network(l).Bandwidth
 	if rate <= 0 {
 		return k.now
@@ -67,35 +67,35 @@ func (k *Kernel) leaves(l *link, size int) int64 {
 	return l.free
 }
 
-// SetLink replaces how packets travel from one host to another that are sent from now on.
+// SetLink sets the network properties from one host to another for packets that are sent from now on.
 func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.hasHosts(from, to) {
 		return syscall.ESRCH
 	}
-	// What a link of hosts does not set is the kernel's.
+	// Properties that a link of hosts does not set are the kernel's.
 	usual := k.options.Network
 	n.SlowReader, n.SlowMost, n.Coalesce = usual.SlowReader, usual.SlowMost, usual.Coalesce
 	k.between(k.hosts[from], k.hosts[to]).network = &n
 	return 0
 }
 
-// SetWay opens or closes the way from one host to another. What was sent before arrives.
-func (k *Kernel) SetWay(from, to int, way Way) syscall.Errno {
+// SetLinkState opens, partitions or stalls a link. Packets that are on their way arrive.
+func (k *Kernel) SetLinkState(from, to int, state LinkState) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.hasHosts(from, to) || way < Open || way > Held {
+	if !k.hasHosts(from, to) || state < LinkOpen || state > LinkStalled {
 		return syscall.ESRCH
 	}
 	l := k.between(k.hosts[from], k.hosts[to])
-	if l.way == way {
+	if l.state == state {
 		return 0
 	}
-	l.way = way
-	k.trace.entry(k.now, [...]string{"open ", "partition ", "hold "}[way]+
+	l.state = state
+	k.trace.entry(k.now, [...]string{"open ", "partition ", "hold "}[state]+
 		padded(uint64(from), 10, 1, ' ')+" "+padded(uint64(to), 10, 1, ' '))
-	if way != Held {
+	if state != LinkStalled {
 		held := l.held
 		l.held = nil
 		for _, send := range held {
@@ -104,7 +104,7 @@ func (k *Kernel) SetWay(from, to int, way Way) syscall.Errno {
 		waiting := k.stalled
 		k.stalled = nil
 		for _, t := range waiting {
-			t.goOn()
+			t.sendQueued()
 		}
 	}
 	return 0

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ports that a kernel gives by itself.
+// Range of ephemeral ports.
 const ephemeralLeast, ephemeralMost = 32768, 60999
 
-// ports are those of TCP or of UDP.
+// ports has the bound sockets of TCP or of UDP.
 type ports struct {
 	taken map[uint16][]*socket
 	last  uint16
@@ -20,7 +20,7 @@ type ports struct {
 
 func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
 
-// bindPort gives an internet socket its address; with port 0 one that nobody has.
+// bindPort binds an internet socket to an address; port 0 chooses a free port.
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	p := k.portsOf(s)
 	if p.taken == nil {
@@ -51,7 +51,7 @@ func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	return 0
 }
 
-// mayBind tells why an internet socket can't have an address.
+// mayBind returns the errno if an internet socket can't have an address.
 func (s *socket) mayBind(a *address) syscall.Errno {
 	if a.family == unix.AF_UNSPEC && s.family == unix.AF_INET && a.isAny() {
 		a.family = unix.AF_INET
@@ -67,7 +67,7 @@ func (s *socket) mayBind(a *address) syscall.Errno {
 	return 0
 }
 
-func (k *Kernel) leavePort(s *socket) {
+func (k *Kernel) releasePort(s *socket) {
 	p := k.portsOf(s)
 	s.bound = false
 	all := p.taken[s.local.port]
@@ -76,7 +76,8 @@ func (k *Kernel) leavePort(s *socket) {
 	}
 }
 
-// at is the socket to which something for an address goes. A connected one hears its peer alone.
+// at returns the socket that receives packets for an address. A connected socket receives from its peer
+// only.
 func (p *ports) at(a, from address) *socket {
 	var found *socket
 	best := 0
@@ -103,7 +104,8 @@ func (p *ports) at(a, from address) *socket {
 	return found
 }
 
-// nameKey is what a Unix socket is found by. Abstract names are of a kind of sockets, paths of all.
+// nameKey is the key of a Unix socket's name. Each type of socket has its own abstract names; paths are
+// common to all.
 type nameKey struct {
 	name string
 	kind int
@@ -116,7 +118,7 @@ func (a *address) key(kind int) nameKey {
 	return nameKey{a.name, kind}
 }
 
-// bindName gives a Unix socket its name; without one, one that nobody has.
+// bindName binds a Unix socket to a name; without a name it chooses a free one.
 func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	_, taken := s.home.names[a.key(s.kind)]
 	switch {
@@ -128,7 +130,7 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 		for taken = true; taken; _, taken = s.home.names[a.key(s.kind)] {
 			a.name = "\x00" + padded(uint64(k.random.between(0, 0xfffff)), 16, 5, '0')
 		}
-	case taken && a.name[0] != 0: // the path is looked at first
+	case taken && a.name[0] != 0: // paths are checked before
 		return syscall.EADDRINUSE
 	case s.local.name != "":
 		return syscall.EINVAL
@@ -144,8 +146,8 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	return 0
 }
 
-// named is the socket of a name on a host, that may be closed: then its path alone is left.
-func (h *host) named(a address, kind int) (*socket, syscall.Errno) {
+// named returns the socket with a name on a host. A closed socket may have left its path.
+func (h *host) socketByName(a address, kind int) (*socket, syscall.Errno) {
 	s, ok := h.names[a.key(kind)]
 	switch {
 	case a.family != unix.AF_UNIX || a.name == "":
@@ -161,7 +163,7 @@ func (h *host) named(a address, kind int) (*socket, syscall.Errno) {
 }
 
 // leaveName is called when a Unix socket is closed. A path stays, as a file does.
-func (k *Kernel) leaveName(s *socket) {
+func (k *Kernel) releaseName(s *socket) {
 	names := s.home.names
 	if key := s.local.key(s.kind); key.name != "" && names[key] == s {
 		if names[key] = nil; key.kind != 0 {
@@ -170,7 +172,7 @@ func (k *Kernel) leaveName(s *socket) {
 	}
 }
 
-// Unlink is unlink(2) of the path of a Unix socket of host 0.
+// Unlink is unlink(2) of a Unix socket's path on host 0.
 func (k *Kernel) Unlink(path string) syscall.Errno { return k.UnlinkOn(0, path) }
 
 // UnlinkOn is Unlink for an owner.
@@ -190,8 +192,8 @@ func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	return c.done(errno)
 }
 
-// Inode is that of the path of a Unix socket, as stat(2) tells it, for an owner. It is no call in the
-// trace: programs and Python's own modules ask for paths that are files, as often as caches let them.
+// Inode returns the inode of a Unix socket's path for an owner, as stat(2) does. It is not a call in the
+// trace: programs and Python's modules call stat() as often as their caches require.
 func (k *Kernel) Inode(number int, path string) (int, syscall.Errno) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

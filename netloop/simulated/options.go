@@ -8,18 +8,18 @@ import (
 	"syscall"
 )
 
-// Options say how a kernel behaves. The zero value is a kernel without faults, whose network takes
-// no time.
+// Options configure a kernel. The zero value is a kernel without faults and with a network that takes no
+// time.
 type Options struct {
 	Seed uint64
-	// Start is what the clock says first, in ns, and CallTime how long each call takes.
+	// Start is the first time of the clock in ns; CallTime is the duration of each call.
 	Start, CallTime int64
-	// Descriptors is how many a process may have open; 0 means 1024.
+	// Descriptors is the limit of open descriptors; 0 means 1024.
 	Descriptors int
-	// First is the least number of a descriptor. Beside the host's kernel it is one that the host
-	// has not got: then a number tells whose it is. With 0 the first three are open, and no sockets.
+	// First is the lowest descriptor. It is above the real kernel's numbers if both kernels are in use, so
+	// that a number identifies its kernel. With 0 the numbers 0 to 2 are open and are not sockets.
 	First int
-	// Sealed tells that no other thread calls: a wait that nothing can end fails with EDEADLK.
+	// Sealed: no other thread calls this kernel, so a wait that nothing can end fails with EDEADLK.
 	Sealed bool
 	// Trace gets a line for each call and for each entry of the agenda; nil: no trace.
 	Trace io.Writer
@@ -28,45 +28,45 @@ type Options struct {
 	Faults  Faults
 }
 
-// Network is how TCP and UDP travel: between all hosts, or on one link.
+// Network has the properties of TCP and UDP transmission, between all hosts or on one link.
 type Network struct {
-	// A packet takes between LatencyLeast and LatencyMost ns. TCP stays in order.
+	// A packet takes between LatencyLeast and LatencyMost ns. TCP packets stay in order.
 	LatencyLeast, LatencyMost int64
-	// Fragment is the chance that a piece of a TCP stream is cut in two, which travel on their own,
-	// and Coalesce the chance that it waits for the one behind it.
+	// Fragment is the chance that a piece of a TCP stream is sent in two packets. Coalesce is the chance
+	// that it waits for the next piece.
 	Fragment, Coalesce float64
-	// SlowReader is the chance that the sender hears up to SlowMost ns late that its peer has read.
+	// SlowReader is the chance that the sender learns up to SlowMost ns late that its peer has read.
 	SlowReader float64
 	SlowMost   int64
-	// Storm is the chance that a connection comes to its listener with the others that wait for
-	// that, at the next multiple of StormEvery ns.
+	// Storm is the chance that a connection arrives at its listener together with other waiting
+	// connections, at the next multiple of StormEvery ns.
 	Storm      float64
 	StormEvery int64
-	// Bandwidth is how many bytes leave a host in a second; 0: all at once.
+	// Bandwidth is the number of bytes that a host sends per second; 0: no limit.
 	Bandwidth float64
-	// Loss is the chance that a packet is lost; TCP sends it again later, see retryFirst. Duplicate and
-	// Reorder are chances of a UDP datagram.
+	// Loss is the chance that a packet is lost; TCP retransmits it, see retryFirst. Duplicate and Reorder
+	// are chances of a UDP datagram.
 	Loss, Duplicate, Reorder float64
 }
 
-// Faults are what goes wrong, by chance and by place.
+// Faults are the failures that a kernel injects, with their chances.
 type Faults struct {
-	// Errors fail calls. The first that hits counts.
+	// Errors fail calls. The first one that matches applies.
 	Errors []Fault
-	// ShortReads and ShortWrites are the chances that a call on a stream moves a part of what it
-	// could, OneByte that it moves one byte.
+	// ShortReads and ShortWrites are the chances that a call on a stream transfers a part of the possible
+	// bytes, OneByte that it transfers one byte.
 	ShortReads, ShortWrites, OneByte float64
-	// Late is the chance that readiness is told up to LateMost ns after it came.
+	// Late is the chance that readiness is reported up to LateMost ns late.
 	Late     float64
 	LateMost int64
-	// Spurious is the chance that a poll tells of a socket that is not ready.
+	// Spurious is the chance that a poll reports a socket that is not ready.
 	Spurious float64
-	// Descriptors is how many sockets and ends of pipes each host may have open, then calls that make
-	// one fail with EMFILE; 0 is any number.
+	// Descriptors is the limit of sockets and pipe ends of each host, beyond which calls fail with EMFILE;
+	// 0: no limit.
 	Descriptors int
 }
 
-// Add has calls fail with a chance.
+// Add adds a failure of these calls with a chance.
 func (f *Faults) Add(errno syscall.Errno, chance float64, calls ...string) {
 	for _, call := range calls {
 		if chance > 0 {
@@ -75,20 +75,18 @@ func (f *Faults) Add(errno syscall.Errno, chance float64, calls ...string) {
 	}
 }
 
-// Fault makes a call fail.
-//
-// ECONNRESET, EPIPE and ETIMEDOUT of a connected stream break the connection, as an error of the
-// network does: the call and all that follow answer by that, and the peer gets a reset. EAGAIN is
-// followed by an event, for what is polled for edges. Any other errno is the answer of that one call.
+// Fault makes a call fail. ECONNRESET, EPIPE and ETIMEDOUT break a connected stream as a network error
+// does: this call and all later ones return the error, and the peer gets a reset. EAGAIN is followed by an
+// event for edge-triggered registrations. Any other errno is the result of this call only.
 type Fault struct {
-	Call   string // as the trace names it; "" is each call
-	FD     int    // of this descriptor; 0 is each
+	Call   string // the call's name in the trace; "": every call
+	FD     int    // the descriptor; 0: every descriptor
 	Errno  syscall.Errno
 	Chance float64
 }
 
-// Usual are the faults that a program has to live with, each with the same chance.
-func Usual(chance float64) Faults {
+// CommonFaults returns the faults that every program has to handle, each with the same chance.
+func CommonFaults(chance float64) Faults {
 	f := Faults{
 		ShortReads: chance, ShortWrites: chance, OneByte: chance,
 		Late: chance, LateMost: 50_000_000, Spurious: chance,
@@ -106,7 +104,7 @@ func Usual(chance float64) Faults {
 	return f
 }
 
-// Without are the faults but for those of some errnos.
+// Without returns the faults except the ones with some errnos.
 func (f Faults) Without(errnos ...syscall.Errno) Faults {
 	f.Errors = slices.DeleteFunc(slices.Clone(f.Errors), func(e Fault) bool { return slices.Contains(errnos, e.Errno) })
 	return f

@@ -4,12 +4,12 @@ package simulated
 
 import "syscall"
 
-// programBits is where the program stands in a number that names an owner.
+// programBits is the position of the program's number in an owner's number.
 const programBits = 24
 
-// owner is whose a socket or an end of a pipe is: a host's, and there a program's. Program 0 is all that
-// runs on the host without being a child of another one. A number names an owner: that of the host, and
-// from programBits on that of the program.
+// owner is the host and the program that a socket or pipe end belongs to. Program 0 is all code of the host
+// that does not run in a child process. An owner's number has the host in the low bits and the program from
+// programBits on.
 type owner struct {
 	home    *host
 	program int
@@ -17,7 +17,7 @@ type owner struct {
 
 func (o *owner) owned() *owner { return o }
 
-// ownerOf is whom a number names.
+// ownerOf returns the owner with a number.
 func (k *Kernel) ownerOf(number int) (owner, syscall.Errno) {
 	home := number & (1<<programBits - 1)
 	if number < 0 || !k.hasHosts(home) {
@@ -26,7 +26,7 @@ func (k *Kernel) ownerOf(number int) (owner, syscall.Errno) {
 	return owner{k.hosts[home], number >> programBits}, 0
 }
 
-// ownerOfNode is whose a node is; nil: it is of a kind that has no owner.
+// ownerOfNode returns the owner of a node; nil: its type has no owner.
 func ownerOfNode(n node) *owner {
 	if o, ok := n.(interface{ owned() *owner }); ok {
 		return o.owned()
@@ -34,7 +34,7 @@ func ownerOfNode(n node) *owner {
 	return nil
 }
 
-// homeOf is the host that has a node, or nil.
+// homeOf returns the host of a node, or nil.
 func homeOf(n node) *host {
 	if o := ownerOfNode(n); o != nil {
 		return o.home
@@ -42,7 +42,7 @@ func homeOf(n node) *host {
 	return nil
 }
 
-// EndProgram closes what a program has, as its end does.
+// EndProgram closes all descriptors of a program, as its exit does.
 func (k *Kernel) EndProgram(number int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -9,24 +9,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// page is how many bytes a slot of a pipe holds, and pipeSlots how many slots it has first.
+// page is the number of bytes of a pipe's slot, and pipeSlots the initial number of slots.
 const (
 	page      = 4096
 	pipeSlots = 16
-	slotsMost = 256 // /proc/sys/fs/pipe-max-size
+	maxSlots  = 256 // /proc/sys/fs/pipe-max-size
 )
 
-// pipe is a ring of slots, as Linux has it: a write fills the last slot only where the odd bytes
-// of it fit there in one piece, so a pipe of small writes may be full with few bytes.
+// pipe is a ring of slots, as on Linux: a write fills the last slot only if its odd bytes fit there in one
+// piece. So a pipe of small writes may be full with few bytes.
 type pipe struct {
 	slots int
 	full  []slot
-	ends  [2]*pipeEnd // reads, writes; nil: closed
+	ends  [2]*pipeEnd // the reading end, the writing end; nil: closed
 }
 
 type slot struct {
 	data []byte
-	end  int // where data ends in the page
+	end  int // end of the data in the page
 }
 
 type pipeEnd struct {
@@ -111,7 +111,7 @@ func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	case p.ends[0] == nil:
 		return -1, syscall.EPIPE
 	}
-	// What is at most PIPE_BUF goes whole or not at all.
+	// Data of at most PIPE_BUF bytes is written completely or not at all.
 	if len(b) > page {
 		b = b[:max(e.k.writePart(e, len(b)), page)]
 	}
@@ -135,7 +135,7 @@ func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	return n, 0
 }
 
-// resize makes room for so many bytes at least.
+// resize makes room for at least this number of bytes.
 func (p *pipe) resize(size int) syscall.Errno {
 	if size < 0 || size > 1<<31 {
 		return syscall.EINVAL
@@ -143,7 +143,7 @@ func (p *pipe) resize(size int) syscall.Errno {
 	pages := max((size+page-1)/page, 1)
 	slots := 1 << bits.Len(uint(pages-1))
 	switch {
-	case slots > p.slots && slots > slotsMost:
+	case slots > p.slots && slots > maxSlots:
 		return syscall.EPERM
 	case slots < len(p.full):
 		return syscall.EBUSY
@@ -161,7 +161,7 @@ func (k *Kernel) Pipe(flags int) (reads, writes int, errno syscall.Errno) {
 	return k.PipeOn(0, 0, flags)
 }
 
-// PipeOn is Pipe, whose ends may be of two programs.
+// PipeOn is Pipe with ends that may belong to two programs.
 func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno syscall.Errno) {
 	c, errno := k.begin("pipe", -1)
 	p := &pipe{slots: pipeSlots}
@@ -175,11 +175,11 @@ func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno sys
 		return -1, -1, c.done(errno)
 	}
 	reads, writes, errno = k.installPair(p.ends[0], p.ends[1], flags)
-	_, errno = c.end(reads, errno, ofHost(reader)...)
+	_, errno = c.end(reads, errno, withHost(reader)...)
 	return reads, writes, errno
 }
 
-// installPair gives two nodes a number, or neither.
+// installPair gives a number to both nodes, or to neither.
 func (k *Kernel) installPair(a, b node, flags int) (int, int, syscall.Errno) {
 	first, errno := k.install(a, flags)
 	if errno != 0 {

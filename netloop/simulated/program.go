@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program has the calls of a kernel under the names and with the types of golang.org/x/sys/unix,
-// for tests and programs in Go.
+// Program provides the calls of a kernel under the names and with the types of golang.org/x/sys/unix, for
+// tests and programs in Go.
 type Program struct{ *Kernel }
 
 func failure(errno syscall.Errno) error {
@@ -23,7 +23,7 @@ func failure(errno syscall.Errno) error {
 
 func result(n int, errno syscall.Errno) (int, error) { return n, failure(errno) }
 
-// RawName is a name as the kernel takes it.
+// RawName returns an address in the kernel's format.
 func RawName(sa unix.Sockaddr) []byte {
 	var a address
 	switch sa := sa.(type) {
@@ -55,7 +55,7 @@ func parsed(raw []byte) unix.Sockaddr {
 	case unix.AF_INET6:
 		return &unix.SockaddrInet6{Port: int(a.port), Addr: a.ip}
 	}
-	if a.name == "" || a.name[0] == 0 { // as x/sys/unix has it, which does not ask for the length
+	if a.name == "" || a.name[0] == 0 { // as in x/sys/unix, which ignores the length
 		a.name = "@" + a.name[min(1, len(a.name)):]
 	}
 	return &unix.SockaddrUnix{Name: a.name}
@@ -143,7 +143,7 @@ func (p Program) Pipe2(ends []int, flags int) (err error) {
 	return failure(errno)
 }
 
-// Open opens a file that cannot be polled, whatever its name: there are no others.
+// Open opens a file that cannot be polled, with any name: there are no other files.
 func (p Program) Open(_ string, flags int, _ uint32) (int, error) {
 	return result(p.Kernel.OpenNull(flags))
 }

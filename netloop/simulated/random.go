@@ -4,25 +4,24 @@ package simulated
 
 import "math/rand/v2"
 
-// random makes all decisions of a kernel: from a seed or, where somebody else decides, from digits
-// that are given ahead. Of digits zero is the least: no fault, the shortest time. So is one that was
-// not given, for nobody can be asked in the middle of a call.
+// random makes all decisions of a kernel: from a seed or, for another decider, from digits that are given
+// before. Digit 0 is the simplest decision: no fault, the shortest time. Missing digits are 0 too, because
+// the decider can't be called in the middle of a call.
 type random struct {
-	source *rand.PCG // nil: digits decide
-	digits []byte    // each below base
-	missed int       // how many were not given
+	source  *rand.PCG // nil: the digits decide
+	digits  []byte    // each is less than base
+	missing int       // number of missing digits
 }
 
 const (
 	base = 1 << 7
-	// Of larger numbers, which are times and ports, one digit is exact enough.
+	// Larger numbers are times and ports, for which one digit is exact enough.
 	exact = base * base
 )
 
 func newRandom(seed uint64) random { return random{source: rand.NewPCG(seed, 0x676f6c6f6f70)} }
 
-// chance tells whether something of this probability happens. What never happens and what always
-// does takes nothing from the generator.
+// chance decides whether an event of this probability happens. Probabilities 0 and 1 need no random number.
 func (r *random) chance(p float64) bool {
 	switch {
 	case p <= 0:
@@ -32,7 +31,7 @@ func (r *random) chance(p float64) bool {
 	case r.source != nil:
 		return float64(r.source.Uint64()>>11)/(1<<53) < p
 	}
-	// It happens from 1-p on. One digit most often tells whether it is above.
+	// The event happens from 1-p on. Usually one digit decides.
 	from := 1 - p
 	for range 4 {
 		from *= base
@@ -47,7 +46,7 @@ func (r *random) chance(p float64) bool {
 	return false
 }
 
-// between is a number from least to most, both included.
+// between returns a number from least to most, both inclusive.
 func (r *random) between(least, most int64) int64 {
 	if most <= least {
 		return least
@@ -66,7 +65,7 @@ func (r *random) between(least, most int64) int64 {
 
 func (r *random) digit() int {
 	if len(r.digits) == 0 {
-		r.missed++
+		r.missing++
 		return 0
 	}
 	d := r.digits[0]
@@ -74,19 +73,19 @@ func (r *random) digit() int {
 	return int(d % base)
 }
 
-// Decide has digits make the decisions from now on, behind those of the calls before, of which it
-// tells how many are left and how many were wanted that were not given.
-func (k *Kernel) Decide(digits []byte) (left, missed int) {
+// Decide appends digits for the next decisions. It returns the number of digits left from earlier calls,
+// and the number of digits that were missing.
+func (k *Kernel) Decide(digits []byte) (left, missing int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	r := &k.random
-	left, missed = len(r.digits), r.missed
-	r.source, r.missed = nil, 0
+	left, missing = len(r.digits), r.missing
+	r.source, r.missing = nil, 0
 	r.digits = append(r.digits[:left:left], digits...)
-	return left, missed
+	return left, missing
 }
 
-// Reseed has a seed make the decisions from now on.
+// Reseed makes a seed decide from now on.
 func (k *Kernel) Reseed(seed uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

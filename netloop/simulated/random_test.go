@@ -23,15 +23,15 @@ func TestZeroIsTheLeast(t *testing.T) {
 	for range 3 {
 		_ = r.chance(0.5)
 	}
-	if r.missed != 2 {
-		t.Fatal(r.missed)
+	if r.missing != 2 {
+		t.Fatal(r.missing)
 	}
 }
 
 func TestWhatIsSureNeedsNoDigit(t *testing.T) {
 	r := given()
-	if r.chance(0) || !r.chance(1) || r.between(5, 5) != 5 || r.missed != 0 {
-		t.Fatal(r.missed)
+	if r.chance(0) || !r.chance(1) || r.between(5, 5) != 5 || r.missing != 0 {
+		t.Fatal(r.missing)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestNumbersOfDigits(t *testing.T) {
 		{50_000, 5_000_000, []byte{1}, 88_976},
 	} {
 		r := given(c.digits...)
-		if got := r.between(c.least, c.most); got != c.want || len(r.digits) != 0 || r.missed != 0 {
+		if got := r.between(c.least, c.most); got != c.want || len(r.digits) != 0 || r.missing != 0 {
 			t.Errorf("%v: %d", c, got)
 		}
 	}
@@ -97,8 +97,8 @@ func TestNumbersOfDigits(t *testing.T) {
 
 func TestDigitsComeBehindThoseThatAreLeft(t *testing.T) {
 	k := New(Options{Seed: 5})
-	if left, missed := k.Decide([]byte{1, 2, 3}); left != 0 || missed != 0 {
-		t.Fatal(left, missed)
+	if left, missing := k.Decide([]byte{1, 2, 3}); left != 0 || missing != 0 {
+		t.Fatal(left, missing)
 	}
 	got := k.random.between(0, base-1)
 	if left, _ := k.Decide([]byte{4}); left != 2 || got != 1 {
@@ -110,10 +110,10 @@ func TestDigitsComeBehindThoseThatAreLeft(t *testing.T) {
 		}
 	}
 	_ = k.random.between(0, 1)
-	if left, missed := k.Decide(nil); left != 0 || missed != 1 {
-		t.Fatal(left, missed)
+	if left, missing := k.Decide(nil); left != 0 || missing != 1 {
+		t.Fatal(left, missing)
 	}
-	if _, missed := k.Decide(nil); missed != 0 {
+	if _, missing := k.Decide(nil); missing != 0 {
 		t.Fatal("told twice")
 	}
 	k.Reseed(5)

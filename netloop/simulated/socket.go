@@ -9,29 +9,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The halves of a connection that are shut: SHUT_RD and SHUT_WR are these minus one.
+// Shut halves of a connection. SHUT_RD and SHUT_WR are these minus one.
 const (
 	shutRead = 1 << iota
 	shutWrite
 	shutBoth = shutRead | shutWrite
 )
 
-// The sizes of buffers in bytes: what sockets have first, and the bounds of what programs set.
+// Sizes of buffers in bytes: defaults, and limits of the sizes that programs set.
 const (
-	bufferUsual     = 212992 // net.core.rmem_default, rmem_max, and wmem alike
+	bufferUsual     = 212992 // net.core.rmem_default, rmem_max and the same of wmem
 	sendLeast       = 4608
 	receiveLeast    = 2304
 	tcpSendUsual    = 2626560
 	tcpReceiveUsual = 131072
 )
 
-// endpoint is a socket of any kind.
+// endpoint is a socket of any type.
 type endpoint interface {
 	node
 	base() *socket
 	bind(a address) syscall.Errno
-	// connect begins a connection: EINPROGRESS, and EALREADY when it is called again. bad is what
-	// is wrong with the address.
+	// connect begins a connection. It returns EINPROGRESS, or EALREADY for a second call. bad is an error
+	// in the address.
 	connect(a address, bad syscall.Errno) syscall.Errno
 	listen(backlog int) syscall.Errno
 	accept() (endpoint, syscall.Errno)
@@ -41,41 +41,41 @@ type endpoint interface {
 	peerName() (address, syscall.Errno)
 }
 
-// socket is what all kinds have.
+// socket has the fields that all types have.
 type socket struct {
 	watchers
 	owner
 	self        endpoint
 	family      int
 	kind        int
-	err         syscall.Errno // SO_ERROR, told once
+	err         syscall.Errno // SO_ERROR, reported once
 	shut        uint8
 	listening   bool
-	bound       bool // has a port (inet_num); local keeps it after that
+	bound       bool // has a port (inet_num); local keeps the port later
 	local       address
 	sndbuf      int
 	rcvbuf      int
 	reuse       bool
 	options     []option
-	lingers     bool
+	waitLinger  bool
 	linger      int64 // ns
 	backlog     int
-	queued      int // bytes that were sent and not received yet, with what they cost
-	unsupported     // of the calls those that the kind does not have
+	queued      int // bytes sent and not yet received, with their overhead
+	unsupported     // fails the calls that the type does not have
 }
 
 type option struct{ level, name, value int }
 
 func (s *socket) base() *socket { return s }
 
-// takeError is the pending error, which is gone then.
+// takeError returns the pending error and clears it.
 func (s *socket) takeError() syscall.Errno {
 	errno := s.err
 	s.err = 0
 	return errno
 }
 
-// unsupported answers for what a kind of socket has not.
+// unsupported fails the calls that a type of socket does not have.
 type unsupported struct{}
 
 func (unsupported) listen(int) syscall.Errno          { return syscall.EOPNOTSUPP }
@@ -83,7 +83,7 @@ func (unsupported) accept() (endpoint, syscall.Errno) { return nil, syscall.EOPN
 
 func (s *socket) isInternet() bool { return s.family != unix.AF_UNIX }
 
-// cost is about what n bytes in one piece take of a buffer (skb->truesize).
+// cost returns about the buffer space of a piece of n bytes (skb->truesize).
 func cost(n int) int {
 	linear := min(n, page-320)
 	head := 704
@@ -114,10 +114,10 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 		default:
 			return syscall.ENOPROTOOPT
 		}
-	} else if errno := s.mayHave(level, name); errno != 0 {
+	} else if errno := s.hasLevel(level, name); errno != 0 {
 		return errno
 	} else if level == unix.IPPROTO_TCP {
-		if errno := mayBe(name, value); errno != 0 {
+		if errno := isValidOption(name, value); errno != 0 {
 			return errno
 		}
 		if name == unix.TCP_NODELAY {
@@ -131,13 +131,13 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 		s.options = append(s.options, option{level, name, value})
 	}
 	if t, ok := s.self.(*tcp); ok {
-		t.keepAliveSet(level, name)
+		t.keepAliveChanged(level, name)
 	}
 	return 0
 }
 
-// mayHave tells whether a socket of this kind has options of a level.
-func (s *socket) mayHave(level, name int) syscall.Errno {
+// mayHave reports whether a socket of this type has options of a level.
+func (s *socket) hasLevel(level, name int) syscall.Errno {
 	switch {
 	case !s.isInternet():
 		return syscall.EOPNOTSUPP
@@ -175,9 +175,9 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 		default:
 			return -1, syscall.ENOPROTOOPT
 		}
-	} else if errno := s.mayHave(level, name); errno != 0 {
+	} else if errno := s.hasLevel(level, name); errno != 0 {
 		if s.family == unix.AF_INET && s.kind == unix.SOCK_DGRAM {
-			errno = syscall.EOPNOTSUPP // as ip_getsockopt has it, of any other level
+			errno = syscall.EOPNOTSUPP // the result of ip_getsockopt for any other level
 		}
 		return -1, errno
 	}
@@ -191,8 +191,8 @@ func truth(b bool) int {
 	return 0
 }
 
-// datagramEvents are the events of a datagram socket where so many datagrams wait, but for room to
-// send.
+// datagramEvents returns the events of a datagram socket with this number of pending datagrams, except for
+// EPOLLOUT.
 func (s *socket) datagramEvents(waiting int) uint32 {
 	var events uint32
 	if s.err != 0 {

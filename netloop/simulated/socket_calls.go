@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls on sockets that move no bytes. Addresses are those of the kernel, as bytes.
+// Socket calls that transfer no data. Addresses are in the kernel's format, as bytes.
 
-// make makes a socket of a kind, for an owner.
+// make creates a socket for an owner.
 func (k *Kernel) make(number, domain, kind int) (s endpoint, errno syscall.Errno) {
 	o, errno := k.ownerOf(number)
 	switch {
@@ -35,15 +35,15 @@ func (k *Kernel) make(number, domain, kind int) (s endpoint, errno syscall.Errno
 
 const kindFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
-// ofHost are the numbers of a call in the trace, with the host where there are several.
-func ofHost(number int, args ...int) []int {
+// ofHost returns a call's numbers in the trace, with the host if there are several.
+func withHost(number int, args ...int) []int {
 	if home := number & (1<<programBits - 1); home > 0 {
 		return append(args, home)
 	}
 	return args
 }
 
-// Socket is socket(2); kind has SOCK_NONBLOCK and SOCK_CLOEXEC too.
+// Socket is socket(2); kind may include SOCK_NONBLOCK and SOCK_CLOEXEC.
 func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) { return k.SocketOn(0, domain, kind) }
 
 // SocketOn is Socket for an owner.
@@ -57,7 +57,7 @@ func (k *Kernel) SocketOn(home, domain, kind int) (int, syscall.Errno) {
 		return c.end(-1, errno, domain, kind)
 	}
 	n, errno := k.install(s, kind)
-	return c.end(n, errno, ofHost(home, domain, kind)...)
+	return c.end(n, errno, withHost(home, domain, kind)...)
 }
 
 // Socketpair is socketpair(2).
@@ -88,7 +88,7 @@ func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.E
 		first.peer, second.peer = second, first
 	}
 	a, b, errno = k.installPair(ends[0], ends[1], kind)
-	_, errno = c.end(a, errno, ofHost(home, domain, kind)...)
+	_, errno = c.end(a, errno, withHost(home, domain, kind)...)
 	return a, b, errno
 }
 
@@ -139,7 +139,7 @@ func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 		if !waits || f.nonblocking {
 			return c.done(errno)
 		}
-		if _, ok := s.(*tcp); ok { // without latency the answer is there
+		if _, ok := s.(*tcp); ok { // without latency the connection is established now
 			if errno = s.connect(a, bad); errno != syscall.EALREADY {
 				return c.done(errno)
 			}
@@ -174,7 +174,7 @@ func (k *Kernel) Accept(fd, flags int) (n int, name []byte, errno syscall.Errno)
 	case *tcp:
 		from = child.remote
 	case *unixStream:
-		from = child.met.local
+		from = child.formerPeer.local
 	}
 	n, errno = c.end(n, errno)
 	return n, from.encode(), errno
@@ -258,7 +258,7 @@ func (k *Kernel) SetLinger(fd int, on bool, seconds int) syscall.Errno {
 	}
 	if errno == 0 {
 		b := s.base()
-		b.lingers, b.linger = on, int64(seconds)*1_000_000_000
+		b.waitLinger, b.linger = on, int64(seconds)*1_000_000_000
 	}
 	return c.done(errno, unix.SOL_SOCKET, unix.SO_LINGER, truth(on), seconds)
 }
@@ -271,7 +271,7 @@ func (k *Kernel) Linger(fd int) (on bool, seconds int, errno syscall.Errno) {
 		errno = fault
 	}
 	if errno == 0 {
-		on, seconds = s.base().lingers, int(s.base().linger/1_000_000_000)
+		on, seconds = s.base().waitLinger, int(s.base().linger/1_000_000_000)
 	}
 	return on, seconds, c.done(errno, unix.SOL_SOCKET, unix.SO_LINGER)
 }

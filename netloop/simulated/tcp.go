@@ -8,52 +8,52 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcp is a stream of the internet.
+// tcp is a TCP socket.
 //
 //	closed --listen--> listening
 //	   | connect              | a SYN arrives
 //	   v                      v
 //	synSent             synReceived (a child)
-//	   | SYN-ACK              | ACK: to be accepted
+//	   | SYN-ACK              | ACK: ready to be accepted
 //	   '----> connected <-----'
-//	            |  finOut: no more is sent; finIn: no more comes
-//	            |  both, and the peer has ours; a reset, sent or received
+//	            |  finOut: sending has ended; finIn: receiving has ended
+//	            |  both, and the peer has our FIN; a reset, sent or received
 //	            v
 //	          closed
 //
-// stage is what connect(2) remembers beside that (struct socket's state).
+// stage is the state that connect(2) keeps besides (struct socket's state).
 type tcp struct {
 	socket
 	state  tcpState
 	stage  stage
 	remote address
 	peer   *tcp
-	orphan bool // closed by the program; the rest goes out by itself
+	orphan bool // closed by the program; queued data is still sent
 
-	out       []byte // sent by the program, not yet on its way
-	flying    int    // bytes on their way
-	inbox     []byte
-	finOut    bool
-	finSent   bool
-	finAcked  bool
-	finIn     bool
-	refused   bool      // a send found no room: the next room is told
-	held      bool      // the next piece waits for more
-	arrives   int64     // when the last packet arrives
-	onTheWay  int       // packets
-	line      []segment // what the network does not take now
-	again     *entry    // when that is tried again
-	lost      int       // how often it was
-	epoch     int       // counts its connections
-	earlyFin  bool      // the peer's end came before the connection was complete
-	retry     *entry
-	tries     int
-	waiting   []*tcp // connections to accept
-	embryos   int    // that are not complete
-	host      *tcp   // where this one waits to be accepted
-	askedPort bool   // the program chose the port
-	askedIP   bool   // and the address
-	alive     keepAlive
+	out            []byte // written by the program, not yet transmitted
+	bytesInTransit int    // bytes in transit
+	inbox          []byte
+	finOut         bool
+	finSent        bool
+	finAcked       bool
+	finIn          bool
+	refused        bool      // a send had no room: report the next room
+	held           bool      // the next piece waits for more data
+	arrives        int64     // when the last packet arrives
+	inTransit      int       // packets in transit
+	line           []segment // segments that the network does not transmit now
+	again          *entry    // time of the retransmission
+	lost           int       // number of retransmissions
+	epoch          int       // number of the socket's connection
+	earlyFin       bool      // the peer's FIN arrived before the connection was complete
+	retry          *entry
+	tries          int
+	waiting        []*tcp // connections to accept
+	incomplete     int    // number of incomplete connections
+	host           *tcp   // the listener of this connection, until it is accepted
+	boundPort      bool   // the program chose the port
+	boundIP        bool   // the program chose the address
+	alive          keepAlive
 }
 
 type tcpState uint8
@@ -75,12 +75,12 @@ const (
 	disconnecting
 )
 
-// A SYN is sent synTries times, the first pause being synPause.
+// A SYN is sent synTries times; the first pause is synPause.
 const (
 	synTries    = 7
 	synPause    = 1_000_000_000
 	segmentMost = 65483
-	holdMost    = 1_000_000 // how long a piece waits for the one behind it
+	maxHold     = 1_000_000 // longest wait of a piece for the next one
 )
 
 func newTCP(k *Kernel, family int) *tcp {
@@ -110,7 +110,7 @@ func (t *tcp) poll() uint32 {
 		if len(t.inbox) > 0 {
 			events |= inEvents
 		}
-		if t.shut&shutWrite != 0 || t.roomy() {
+		if t.shut&shutWrite != 0 || t.hasRoom() {
 			events |= outEvents
 		} else {
 			t.refused = true
@@ -122,8 +122,8 @@ func (t *tcp) poll() uint32 {
 	return events
 }
 
-// roomy tells whether a third of the buffer is free.
-func (t *tcp) roomy() bool { return t.sndbuf-t.queued >= t.queued/2 }
+// roomy reports whether a third of the buffer is free.
+func (t *tcp) hasRoom() bool { return t.sndbuf-t.queued >= t.queued/2 }
 
 func (t *tcp) bind(a address) syscall.Errno {
 	if errno := t.mayBind(&a); errno != 0 {
@@ -134,13 +134,13 @@ func (t *tcp) bind(a address) syscall.Errno {
 	}
 	errno := t.k.bindPort(&t.socket, a)
 	if errno == 0 {
-		t.remote, t.askedPort, t.askedIP = address{}, a.port != 0, !a.isAny()
+		t.remote, t.boundPort, t.boundIP = address{}, a.port != 0, !a.isAny()
 	}
 	return errno
 }
 
-// anyPort is the socket's address, with a port that is to be chosen.
-func (t *tcp) anyPort() address {
+// anyPort returns the socket's address with a port to be chosen.
+func (t *tcp) withAnyPort() address {
 	a := t.local
 	a.port = 0
 	return a
@@ -151,7 +151,7 @@ func (t *tcp) listen(backlog int) syscall.Errno {
 		return syscall.EINVAL
 	}
 	if !t.bound {
-		if errno := t.k.bindPort(&t.socket, t.anyPort()); errno != 0 {
+		if errno := t.k.bindPort(&t.socket, t.withAnyPort()); errno != 0 {
 			return errno
 		}
 	}
@@ -207,7 +207,7 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 		return syscall.ENETUNREACH
 	}
 	if !t.bound {
-		if errno := t.k.bindPort(&t.socket, t.anyPort()); errno != 0 {
+		if errno := t.k.bindPort(&t.socket, t.withAnyPort()); errno != 0 {
 			return errno
 		}
 	}
@@ -302,9 +302,9 @@ func (t *tcp) shutdown(how uint8) syscall.Errno {
 	return errno
 }
 
-// disconnect makes the socket as new, but for its options.
+// disconnect resets the socket to its initial state, except for its options.
 func (t *tcp) disconnect() {
-	t.quiet()
+	t.dropQueued()
 	wasOpen := t.state != closed
 	if t.state == listening {
 		t.unlisten()
@@ -314,13 +314,13 @@ func (t *tcp) disconnect() {
 	}
 	t.epoch++
 	t.state, t.stage, t.shut = closed, unconnected, 0
-	t.out, t.inbox, t.flying, t.queued, t.peer = nil, nil, 0, 0, nil
+	t.out, t.inbox, t.bytesInTransit, t.queued, t.peer = nil, nil, 0, 0, nil
 	t.finOut, t.finSent, t.finAcked, t.finIn = false, false, false, false
 	t.remote = address{}
-	if !t.askedPort && wasOpen {
-		t.k.leavePort(&t.socket)
+	if !t.boundPort && wasOpen {
+		t.k.releasePort(&t.socket)
 	}
-	if !t.askedIP {
+	if !t.boundIP {
 		t.local.ip = [16]byte{}
 	}
 }
@@ -334,8 +334,8 @@ func (t *tcp) unlisten() {
 	t.waiting = nil
 }
 
-// release is close(2). What was sent still goes out, unless bytes are left unread or the program
-// wants none to linger: then the peer gets a reset.
+// release is close(2). Written data is still sent, unless received data is unread or the program has
+// disabled lingering: then the peer gets a reset.
 func (t *tcp) release() {
 	t.orphan = true
 	switch t.state {
@@ -343,27 +343,27 @@ func (t *tcp) release() {
 		t.state = closed
 		t.unlisten()
 	case synSent:
-		t.quiet()
+		t.dropQueued()
 		t.state = closed
 	case synReceived, connected:
 		t.shut = shutBoth
-		if len(t.inbox) > 0 || t.lingers && t.linger == 0 {
+		if len(t.inbox) > 0 || t.waitLinger && t.linger == 0 {
 			t.abort()
 			break
 		}
 		t.finOut = true
 		t.pump(true)
-		if t.lingers {
-			t.k.lingers(t)
+		if t.waitLinger {
+			t.k.waitLinger(t)
 		}
 	}
 	if t.state == closed {
-		t.k.leavePort(&t.socket)
+		t.k.releasePort(&t.socket)
 	}
 }
 
-// lingers waits until the peer has all, at most for the time that the program has set.
-func (k *Kernel) lingers(t *tcp) {
+// lingers waits until the peer has received all data, at most for the time that the program has set.
+func (k *Kernel) waitLinger(t *tcp) {
 	deadline := k.now + t.linger
 	for t.state != closed && !t.finAcked {
 		if ended, errno := k.idle(deadline); ended || errno != 0 {
@@ -372,7 +372,7 @@ func (k *Kernel) lingers(t *tcp) {
 	}
 }
 
-func (t *tcp) breakOff(errno syscall.Errno) {
+func (t *tcp) breakConnection(errno syscall.Errno) {
 	if t.state == connected {
 		t.abort()
 		t.err = errno

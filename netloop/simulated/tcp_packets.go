@@ -9,11 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The packets of TCP. Those of one direction stay in order. What takes no time arrives within the
-// call that sends it, as on Linux's loopback. What the network loses is sent again, see transmit.
+// TCP packets. Packets of one direction stay in order. A packet without latency arrives within the call
+// that sends it, as on Linux's loopback. Lost packets are retransmitted, see transmit.
 
-// segment is a packet; run is what it does where it arrives, unless `to` is in another connection by
-// then.
+// segment is a packet. run is its effect on arrival, unless `to` belongs to another connection by then.
 type segment struct {
 	name  string
 	size  int
@@ -22,41 +21,41 @@ type segment struct {
 	run   func()
 }
 
-// repeats tells whether it is sent again where it is lost. The program's SYN and probes have retries of
-// their own.
-func (p *segment) repeats() bool {
+// repeats reports whether the segment is retransmitted if it is lost. SYNs and probes have their own
+// retries.
+func (p *segment) isRetransmitted() bool {
 	return p.name != "syn" && p.name != "reset" && p.name != "probe" && p.name != "probed"
 }
 
-// answers tells whether it is an acknowledgement, which comes again when what it answers is sent again.
+// answers reports whether the segment is an acknowledgement, which is repeated when its data is sent again.
 func (p *segment) answers() bool { return p.name == "ack" || p.name == "window" }
 
-// packet sends a segment, or puts it behind what the network does not take now.
+// packet sends a segment, or queues it after segments that the network does not transmit now.
 func (t *tcp) packet(name string, size int, to *tcp, run func()) {
 	t.transmit(segment{name, size, to, to.epoch, run})
 }
 
-// far is the host of the peer.
-func (t *tcp) far() *host {
+// far returns the peer's host.
+func (t *tcp) peerHost() *host {
 	if h := t.k.hostOf(t.home, &t.remote); h != nil {
 		return h
 	}
 	return t.k.current(t.home)
 }
 
-func (t *tcp) network() *Network { return t.k.network(t.k.between(t.home, t.far())) }
+func (t *tcp) network() *Network { return t.k.network(t.k.between(t.home, t.peerHost())) }
 
-// transmit sends a segment, or keeps it: a link that is held until it is open, and what a partition
-// or a host without power loses until a retransmission.
+// transmit sends a segment, or keeps it: on a stalled link until the link is open, and after a loss by a
+// partition or by a host without power until a retransmission.
 func (t *tcp) transmit(p segment) {
-	there := t.far()
+	there := t.peerHost()
 	l := t.k.between(t.home, there)
-	lost := l.way == Partitioned || there.dead
+	lost := l.state == LinkPartitioned || there.dead
 	switch {
-	case lost && !p.repeats(), there.dead && p.answers():
+	case lost && !p.isRetransmitted(), there.dead && p.answers():
 		t.k.trace.entry(t.k.now, "lost")
-	case lost || l.way == Held || len(t.line) > 0:
-		t.keep(p, l.way == Held)
+	case lost || l.state == LinkStalled || len(t.line) > 0:
+		t.queueSegment(p, l.state == LinkStalled)
 	default:
 		t.launch(p, l, there)
 	}
@@ -64,52 +63,52 @@ func (t *tcp) transmit(p segment) {
 
 func (t *tcp) launch(p segment, l *link, there *host) {
 	net := t.k.network(l)
-	at := t.k.leaves(l, headers+p.size) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
+	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
 	for i := 0; i < retries && t.k.random.chance(net.Loss); i++ {
-		if t.k.trace.entry(t.k.now, "lost"); !p.repeats() {
+		if t.k.trace.entry(t.k.now, "lost"); !p.isRetransmitted() {
 			return
 		}
 		at += retryPause(i)
 	}
 	t.arrives = max(t.arrives, at)
-	if t.arrives == t.k.now && t.onTheWay == 0 {
+	if t.arrives == t.k.now && t.inTransit == 0 {
 		t.deliver(p, there.number)
 		return
 	}
-	t.onTheWay++
-	e := t.k.at(t.arrives, p.name+t.k.journey(&t.local, &t.remote, t.arrives), func() {
-		t.onTheWay--
+	t.inTransit++
+	e := t.k.at(t.arrives, p.name+t.k.pathText(&t.local, &t.remote, t.arrives), func() {
+		t.inTransit--
 		t.deliver(p, there.number)
 	})
 	if p.name == "probe" || p.name == "probed" {
-		e.vain = t.answers
+		e.isVain = t.answers
 	}
 }
 
-// deliver is the arrival at a host, whatever runs there by now.
+// deliver is the arrival at a host, which may have been restarted.
 func (t *tcp) deliver(p segment, number int) {
 	there := t.k.hosts[number]
 	switch {
 	case there.dead:
-		if p.repeats() && !p.answers() && !t.home.dead {
-			t.keep(p, false)
+		if p.isRetransmitted() && !p.answers() && !t.home.dead {
+			t.queueSegment(p, false)
 		}
-	case p.to.home.dead: // it was started again, and does not know the connection
+	case p.to.home.dead: // a restarted host does not know the connection
 		if p.name != "reset" && p.name != "syn" {
-			t.isRefused()
+			t.refuse()
 		}
 	default:
 		there.arrive(func() {
 			if p.to.epoch == p.epoch {
-				p.to.hears()
+				p.to.noteReceived()
 				p.run()
 			}
 		})
 	}
 }
 
-// keep puts a segment into the line, which goes on by itself, or where it is held with the link.
-func (t *tcp) keep(p segment, held bool) {
+// keep queues a segment for retransmission, or for the end of a stalled link.
+func (t *tcp) queueSegment(p segment, held bool) {
 	if t.again != nil && !p.answers() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.answers() }) {
 		t.again.cancel()
 		t.again, t.lost = nil, 0 // its own retransmissions begin
@@ -126,14 +125,14 @@ func (t *tcp) keep(p segment, held bool) {
 func (t *tcp) retransmit() {
 	t.again = nil
 	if t.lost++; t.lost > retries {
-		t.giveUp()
+		t.retransmissionFailed()
 	} else {
-		t.goOn()
+		t.sendQueued()
 	}
 }
 
-// goOn sends what has waited.
-func (t *tcp) goOn() {
+// goOn sends the queued segments.
+func (t *tcp) sendQueued() {
 	line := t.line
 	t.line = nil
 	for _, p := range line {
@@ -144,11 +143,11 @@ func (t *tcp) goOn() {
 	}
 }
 
-// giveUp ends the connection of what has not got through: this one, and where that were
-// acknowledgements, the peer that has waited for them.
-func (t *tcp) giveUp() {
+// giveUp ends the connection of segments that did not arrive: this one, or if they are acknowledgements,
+// the peer's, which has waited for them.
+func (t *tcp) retransmissionFailed() {
 	line := t.line
-	t.quiet()
+	t.dropQueued()
 	for _, p := range line {
 		waits := t
 		if p.answers() {
@@ -160,8 +159,8 @@ func (t *tcp) giveUp() {
 	}
 }
 
-// quiet drops what would be sent.
-func (t *tcp) quiet() {
+// quiet drops the queued segments.
+func (t *tcp) dropQueued() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
 	t.again.cancel()
@@ -169,17 +168,17 @@ func (t *tcp) quiet() {
 }
 
 // silence ends the socket of a host without power.
-func (t *tcp) silence() {
-	t.quiet()
+func (t *tcp) endWithoutPower() {
+	t.dropQueued()
 	t.state = closed
 }
 
-// isRefused has the peer's host answer by a reset.
-func (t *tcp) isRefused() {
-	there := t.far()
+// isRefused makes the peer's host answer with a reset.
+func (t *tcp) refuse() {
+	there := t.peerHost()
 	l := t.k.between(there, t.home)
 	net := t.k.network(l)
-	if l.way != Open || t.k.random.chance(net.Loss) {
+	if l.state != LinkOpen || t.k.random.chance(net.Loss) {
 		t.k.trace.entry(t.k.now, "lost")
 		return
 	}
@@ -191,15 +190,15 @@ func (t *tcp) isRefused() {
 			}
 		})
 	}
-	at := t.k.leaves(l, headers) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
-	if at == t.k.now && t.onTheWay == 0 {
+	at := t.k.departureTime(l, headers) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
+	if at == t.k.now && t.inTransit == 0 {
 		arrive()
 		return
 	}
 	t.k.at(at, "refusal to "+t.local.String(), arrive)
 }
 
-// syn asks for a connection, again and again while nobody answers.
+// syn requests a connection and repeats the request until it is answered.
 func (t *tcp) syn() {
 	if t.tries++; t.tries > synTries {
 		t.fail(syscall.ETIMEDOUT)
@@ -214,28 +213,28 @@ func (t *tcp) synArrives() {
 	if t.state != synSent || t.peer != nil {
 		return
 	}
-	s := t.far().ports[0].at(t.remote, t.local)
+	s := t.peerHost().ports[0].at(t.remote, t.local)
 	if s == nil {
-		t.isRefused()
+		t.refuse()
 		return
 	}
 	host := s.self.(*tcp)
-	if len(host.waiting)+host.embryos > host.backlog {
+	if len(host.waiting)+host.incomplete > host.backlog {
 		t.k.trace.entry(t.k.now, "dropped")
 		return
 	}
 	child := newTCP(t.k, t.family)
 	child.state, child.host, child.peer, t.peer = synReceived, host, t, child
 	child.owner = host.owner
-	child.local, child.remote, child.askedPort = t.remote, t.local, false
+	child.local, child.remote, child.boundPort = t.remote, t.local, false
 	child.sndbuf, child.rcvbuf, child.reuse = host.sndbuf, host.rcvbuf, host.reuse
 	child.shut = host.shut
-	child.lingers, child.linger = host.lingers, host.linger
+	child.waitLinger, child.linger = host.waitLinger, host.linger
 	child.options = append(child.options, host.options...)
 	p := t.k.portsOf(&child.socket)
 	child.bound = true
 	p.taken[child.local.port] = append(p.taken[child.local.port], &child.socket)
-	host.embryos++
+	host.incomplete++
 	child.packet("syn-ack", 0, t, func() { t.synAckArrives(child) })
 }
 
@@ -247,34 +246,34 @@ func (t *tcp) synAckArrives(child *tcp) {
 	}
 	t.retry.cancel()
 	t.state = connected
-	t.keepAliveBegins()
+	t.startKeepAlive()
 	t.wake(0)
 	t.packet("ack", 0, child, child.ackArrives)
 }
 
-// ackArrives completes a child, at once or in a storm.
+// ackArrives completes a child connection, immediately or in a storm.
 func (t *tcp) ackArrives() {
 	if net := t.network(); net.StormEvery > 0 && t.k.random.chance(net.Storm) {
-		t.k.at((t.k.now/net.StormEvery+1)*net.StormEvery, "storm", t.completes)
+		t.k.at((t.k.now/net.StormEvery+1)*net.StormEvery, "storm", t.addToBacklog)
 		return
 	}
-	t.completes()
+	t.addToBacklog()
 }
 
-// completes makes a child wait to be accepted.
-func (t *tcp) completes() {
+// completes adds a child to the connections to accept.
+func (t *tcp) addToBacklog() {
 	host := t.host
 	if t.state != synReceived {
 		return
 	}
-	host.embryos--
+	host.incomplete--
 	if !host.listening {
 		t.orphan = true
 		t.abort()
 		return
 	}
 	t.state = connected
-	t.keepAliveBegins()
+	t.startKeepAlive()
 	host.waiting = append(host.waiting, t)
 	host.wake(inEvents)
 	if t.earlyFin {
@@ -282,20 +281,20 @@ func (t *tcp) completes() {
 	}
 }
 
-// pump puts on its way what the peer has room for. now: nothing is held back.
+// pump transmits the data for which the peer has room. now: no piece waits for more data.
 func (t *tcp) pump(now bool) {
 	if t.state != connected || t.peer == nil || t.held && !now {
 		return
 	}
 	net, p := t.network(), t.peer
 	for len(t.out) > 0 {
-		n := min(len(t.out), p.rcvbuf/2-len(p.inbox)-t.flying, segmentMost)
+		n := min(len(t.out), p.rcvbuf/2-len(p.inbox)-t.bytesInTransit, segmentMost)
 		if n <= 0 {
 			return
 		}
 		if !now && t.k.random.chance(net.Coalesce) {
 			t.held = true
-			t.k.at(t.k.now+t.k.random.between(1, max(net.LatencyMost, holdMost)), "coalesced", func() {
+			t.k.at(t.k.now+t.k.random.between(1, max(net.LatencyMost, maxHold)), "coalesced", func() {
 				t.held = false
 				t.pump(true)
 			})
@@ -306,7 +305,7 @@ func (t *tcp) pump(now bool) {
 		}
 		data := t.out[:n:n]
 		t.out = t.out[n:]
-		t.flying += n
+		t.bytesInTransit += n
 		t.packet("data", len(data), p, func() { p.dataArrives(data) })
 	}
 	if t.finOut && !t.finSent {
@@ -321,7 +320,7 @@ func (t *tcp) dataArrives(data []byte) {
 	case t.state != connected && t.state != synReceived:
 		t.reset()
 		return
-	case t.finOut && t.shut&shutRead != 0: // nobody will read it
+	case t.finOut && t.shut&shutRead != 0: // unread forever
 		t.reset()
 		t.fail(syscall.ECONNRESET)
 		return
@@ -335,9 +334,9 @@ func (t *tcp) ackedData(n int) {
 	if t.state != connected {
 		return
 	}
-	t.flying -= n
+	t.bytesInTransit -= n
 	t.queued -= n
-	if t.refused && t.roomy() {
+	if t.refused && t.hasRoom() {
 		t.refused = false
 		t.wake(outEvents)
 	}
@@ -355,43 +354,43 @@ func (t *tcp) finArrives() {
 	t.wake(0)
 	t.packet("ack", 0, p, func() {
 		p.finAcked = true
-		p.settle()
+		p.closeIfFinished()
 	})
-	t.settle()
+	t.closeIfFinished()
 }
 
-// settle ends a connection of which both directions are over.
-func (t *tcp) settle() {
+// settle closes a connection when both directions have ended.
+func (t *tcp) closeIfFinished() {
 	if t.state == connected && t.finIn && t.finAcked {
 		t.end()
 	}
 }
 
-// end makes a connection closed.
+// end closes a connection.
 func (t *tcp) end() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
 	t.state, t.shut = closed, shutBoth
-	t.out, t.flying, t.queued = nil, 0, 0
-	if t.orphan || !t.askedPort {
-		t.k.leavePort(&t.socket)
+	t.out, t.bytesInTransit, t.queued = nil, 0, 0
+	if t.orphan || !t.boundPort {
+		t.k.releasePort(&t.socket)
 	}
 	t.wake(0)
 }
 
-// fail ends it by an error.
+// fail closes it with an error.
 func (t *tcp) fail(errno syscall.Errno) {
 	if t.state == synReceived {
-		t.host.embryos--
+		t.host.incomplete--
 		t.orphan = true
 	}
-	t.quiet()
+	t.dropQueued()
 	t.err = errno
 	t.end()
 	t.wake(unix.EPOLLERR)
 }
 
-// abort ends it here, and the peer gets a reset.
+// abort closes this side and sends a reset to the peer.
 func (t *tcp) abort() {
 	if t.state == closed {
 		return
@@ -400,9 +399,9 @@ func (t *tcp) abort() {
 	t.end()
 }
 
-// reset tells the peer that the connection is gone, and before whatever still waited to be sent.
+// reset tells the peer that the connection has ended, after all queued data.
 func (t *tcp) reset() {
-	t.quiet()
+	t.dropQueued()
 	if p := t.peer; p != nil {
 		t.packet("reset", 0, p, p.resetArrives)
 	}

@@ -4,7 +4,7 @@ package simulated
 
 import "syscall"
 
-// timerFD is a timerfd(2) that ends once.
+// timerFD is a timerfd(2) that expires once.
 type timerFD struct {
 	watchers
 	armed *entry
@@ -33,7 +33,7 @@ func (k *Kernel) TimerfdCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&timerFD{}, flags))
 }
 
-// TimerfdSet is timerfd_settime(2) of so many ns from now; 0 disarms.
+// TimerfdSet is timerfd_settime(2) with ns from now; 0 disarms.
 func (k *Kernel) TimerfdSet(fd int, ns int64) syscall.Errno {
 	c, errno := k.begin("timerfd_settime", fd)
 	f := k.file(fd)

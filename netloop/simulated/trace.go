@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trace writes what happens, a line each:
+// trace writes a line for each call and each entry of the agenda:
 //
 //	1000 socket(2, 1) = 3
 //	2000 recv(3, 100) = EAGAIN
 //	2500 * syn 127.0.0.1:9
 //
-// the time in ns, then a call with its descriptor, its numbers and its result, or behind a star an
+// A line has the time in ns, then a call with its descriptor, its numbers and its result, or a star and an
 // entry of the agenda.
 type trace struct {
 	to   io.Writer
@@ -42,8 +42,8 @@ func (t *trace) call(now int64, name string, fd int, args []int, result int, err
 	t.write(b)
 }
 
-// journey is what the trace has of a packet: whence, whither, and how long it was on its way.
-func (k *Kernel) journey(from, to *address, arrives int64) string {
+// journey returns the trace's text for a packet: source, destination, and time in transit.
+func (k *Kernel) pathText(from, to *address, arrives int64) string {
 	return " from " + from.String() + " to " + to.String() + " in " + strconv.FormatInt(arrives-k.now, 10) + " ns"
 }
 

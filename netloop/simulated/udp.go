@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udp is a datagram socket of the internet. Whom no socket listens for answers with a message that
-// becomes an error of the sender, where that is connected.
+// udp is a UDP socket. A datagram to an address without a socket is answered by a message that becomes an
+// error of the sender if the sender is connected.
 type udp struct {
 	socket
 	connected bool
 	remote    address
 	inbox     []piece
-	held      int // what the inbox costs
+	held      int // buffer space of the inbox
 }
 
 const udpMost = 65507
 
-// headers is what a packet has beside its data.
+// headers is the overhead of a packet.
 const headers = 40
 
 func newUDP(k *Kernel, family int) *udp {
@@ -43,8 +43,8 @@ func (u *udp) bind(a address) syscall.Errno {
 	return u.k.bindPort(&u.socket, a)
 }
 
-// withPort sees to it that the socket has a port.
-func (u *udp) withPort() syscall.Errno {
+// withPort binds the socket to a port if it has none.
+func (u *udp) ensurePort() syscall.Errno {
 	if u.socket.bound {
 		return 0
 	}
@@ -56,7 +56,7 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 		u.connected = false
 		return 0
 	}
-	if errno := u.withPort(); errno != 0 {
+	if errno := u.ensurePort(); errno != 0 {
 		return errno
 	}
 	if bad != 0 {
@@ -72,7 +72,7 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 }
 
 func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
-	if errno := u.withPort(); errno != 0 {
+	if errno := u.ensurePort(); errno != 0 {
 		return -1, errno
 	}
 	target := u.remote
@@ -112,18 +112,18 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	return len(b), 0
 }
 
-// travel brings a datagram to its target, once, twice or not at all.
+// travel transmits a datagram: once, twice or not at all.
 func (k *Kernel) travel(p *piece, target address, l *link, to int) {
 	net := k.network(l)
 	switch {
-	case l.way == Held:
+	case l.state == LinkStalled:
 		l.held = append(l.held, func() { k.travel(p, target, l, to) })
 		return
-	case l.way == Partitioned || k.random.chance(net.Loss):
+	case l.state == LinkPartitioned || k.random.chance(net.Loss):
 		k.trace.entry(k.now, "lost")
 		return
 	}
-	left := k.leaves(l, headers+len(p.data))
+	left := k.departureTime(l, headers+len(p.data))
 	times := 1 + truth(k.random.chance(net.Duplicate))
 	for range times {
 		at := left + k.random.between(net.LatencyLeast, net.LatencyMost)
@@ -136,15 +136,15 @@ func (k *Kernel) travel(p *piece, target address, l *link, to int) {
 			land()
 			continue
 		}
-		k.at(at, "datagram"+k.journey(p.name, &target, at), land)
+		k.at(at, "datagram"+k.pathText(p.name, &target, at), land)
 	}
 }
 
-// land puts a datagram into the inbox of the socket that has its target.
+// land adds a datagram to the inbox of the socket with its destination.
 func (k *Kernel) land(p *piece, target address, h *host) {
 	s := h.ports[1].at(target, *p.name)
 	if s == nil {
-		if u := p.from.self.(*udp); u.connected && u.remote == target && k.between(h, u.home).way == Open {
+		if u := p.from.self.(*udp); u.connected && u.remote == target && k.between(h, u.home).state == LinkOpen {
 			u.err = syscall.ECONNREFUSED
 			u.wake(unix.EPOLLERR)
 		}
@@ -182,7 +182,7 @@ func (u *udp) shutdown(how uint8) syscall.Errno {
 	return 0
 }
 
-func (u *udp) release() { u.k.leavePort(&u.socket) }
+func (u *udp) release() { u.k.releasePort(&u.socket) }
 
 func (u *udp) peerName() (address, syscall.Errno) {
 	if !u.connected {

@@ -16,9 +16,9 @@ type unixDatagram struct {
 	released bool
 }
 
-// waitMost is how many datagrams wait for one that has not chosen the sender as its peer
+// waitMost is the limit of datagrams in an inbox from senders that are not its peer
 // (net.unix.max_dgram_qlen).
-const waitMost = 10
+const maxInbox = 10
 
 func newUnixDatagram(k *Kernel) *unixDatagram {
 	u := &unixDatagram{socket: socket{
@@ -31,7 +31,7 @@ func newUnixDatagram(k *Kernel) *unixDatagram {
 
 func (u *unixDatagram) poll() uint32 {
 	events := u.datagramEvents(len(u.inbox))
-	if u.roomy() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= waitMost) {
+	if u.hasRoom() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= maxInbox) {
 		events |= outEvents
 	}
 	return events
@@ -44,7 +44,7 @@ func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 		return bad
 	}
 	if a.family == unix.AF_UNSPEC {
-		u.choose(nil)
+		u.setPeer(nil)
 		return 0
 	}
 	other, errno := u.find(a)
@@ -54,12 +54,12 @@ func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	if other.peer != nil && other.peer != u {
 		return syscall.EPERM
 	}
-	u.choose(other)
+	u.setPeer(other)
 	return 0
 }
 
-// choose makes another socket the peer. What the last one has sent is gone then.
-func (u *unixDatagram) choose(other *unixDatagram) {
+// choose sets another peer. Pending datagrams of the last peer are discarded.
+func (u *unixDatagram) setPeer(other *unixDatagram) {
 	last := u.peer
 	u.peer = other
 	if last == nil || last == other || len(u.inbox) == 0 {
@@ -73,7 +73,7 @@ func (u *unixDatagram) choose(other *unixDatagram) {
 }
 
 func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
-	s, errno := u.home.named(a, unix.SOCK_DGRAM)
+	s, errno := u.home.socketByName(a, unix.SOCK_DGRAM)
 	if errno != 0 {
 		return nil, errno
 	}
@@ -108,14 +108,14 @@ func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 		return -1, syscall.ENOTCONN
 	case other.released:
 		if other == u.peer {
-			u.choose(nil)
+			u.setPeer(nil)
 		}
 		return -1, syscall.ECONNREFUSED
 	case other.peer != nil && other.peer != u:
 		return -1, syscall.EPERM
 	case other.shut&shutRead != 0:
 		return -1, syscall.EPIPE
-	case other != u && other.peer != u && len(other.inbox) > waitMost:
+	case other != u && other.peer != u && len(other.inbox) > maxInbox:
 		return -1, syscall.EAGAIN
 	}
 	p := piece{data: append([]byte(nil), b...), cost: cost(len(b)), from: &u.socket}
@@ -134,8 +134,8 @@ func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	p := u.inbox[0]
 	u.inbox = u.inbox[1:]
-	u.paid(&p)
-	if p.from.local.name != "" { // which it may have got after it sent
+	u.returnRoom(&p)
+	if p.from.local.name != "" { // it may have got its name after it sent
 		p.name = &p.from.local
 	}
 	return copy(b, p.data), p.name, 0
@@ -149,7 +149,7 @@ func (u *unixDatagram) shutdown(how uint8) syscall.Errno {
 
 func (u *unixDatagram) release() {
 	u.released = true
-	u.k.leaveName(&u.socket)
+	u.k.releaseName(&u.socket)
 	if other := u.peer; other != nil {
 		u.peer = nil
 		if other.peer == u {
@@ -163,7 +163,7 @@ func (u *unixDatagram) drain() {
 	inbox := u.inbox
 	u.inbox = nil
 	for i := range inbox {
-		u.paid(&inbox[i])
+		u.returnRoom(&inbox[i])
 	}
 }
 

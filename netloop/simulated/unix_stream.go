@@ -8,31 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unixStream is a Unix socket of type SOCK_STREAM. Pieces wait in the receiver's queue, and count
-// against the sender's buffer until they were read.
+// unixStream is a Unix socket of type SOCK_STREAM. Pieces wait in the receiver's queue and count against
+// the sender's buffer until they are read.
 //
-//	closed --connect--> connected --the other one is closed--> connected, both halves shut
+//	closed --connect--> connected --the peer is closed--> connected, both halves shut
 //	   '----listen----> listening
 type unixStream struct {
 	socket
-	peer      *unixStream // nil once it is closed
-	met       *unixStream // the peer, also then
-	connected bool
-	inbox     []piece
-	waiting   []*unixStream // connections to accept
-	host      *unixStream   // where this one waits to be accepted
+	peer       *unixStream // nil once it is closed
+	formerPeer *unixStream // the peer, also after it is closed
+	connected  bool
+	inbox      []piece
+	waiting    []*unixStream // connections to accept
+	host       *unixStream   // the listener of this connection, until it is accepted
 }
 
-// piece is what one send has put into a queue.
+// piece is the data of one send in a queue.
 type piece struct {
 	data []byte
 	cost int
 	from *socket
-	name *address // of the sender of a datagram
+	name *address // sender of a datagram
 }
 
-// pieceMost is how much one piece of a stream holds.
-const pieceMost = 48832
+// pieceMost is the largest piece of a stream.
+const maxPiece = 48832
 
 func newUnixStream(k *Kernel) *unixStream {
 	u := &unixStream{socket: socket{
@@ -45,7 +45,7 @@ func newUnixStream(k *Kernel) *unixStream {
 
 func (u *unixStream) join(other *unixStream) {
 	u.peer, other.peer = other, u
-	u.met, other.met = other, u
+	u.formerPeer, other.formerPeer = other, u
 	u.connected, other.connected = true, true
 }
 
@@ -66,18 +66,18 @@ func (u *unixStream) poll() uint32 {
 	if !u.connected && !u.listening {
 		events |= unix.EPOLLHUP
 	}
-	if !u.listening && u.roomy() {
+	if !u.listening && u.hasRoom() {
 		events |= outEvents
 	}
 	return events
 }
 
-// roomy tells whether a Unix socket is writable: a quarter of its buffer is in use at most.
-func (s *socket) roomy() bool { return 4*s.queued <= s.sndbuf }
+// roomy reports whether a Unix socket is writable: at most a quarter of its buffer is in use.
+func (s *socket) hasRoom() bool { return 4*s.queued <= s.sndbuf }
 
-// paid gives the sender of a piece its room back.
-func (s *socket) paid(p *piece) {
-	if p.from.queued -= p.cost; p.from.roomy() {
+// paid returns the buffer space of a piece to its sender.
+func (s *socket) returnRoom(p *piece) {
+	if p.from.queued -= p.cost; p.from.hasRoom() {
 		p.from.wake(outEvents)
 	}
 }
@@ -99,7 +99,7 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	if a.family != unix.AF_UNIX {
 		return syscall.EINVAL
 	}
-	s, errno := u.home.named(a, unix.SOCK_STREAM)
+	s, errno := u.home.socketByName(a, unix.SOCK_STREAM)
 	if errno != 0 {
 		return errno
 	}
@@ -159,7 +159,7 @@ func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 		if u.peer == nil || u.peer.shut&shutRead != 0 {
 			return -1, syscall.EPIPE
 		}
-		size := min(len(b)-n, u.sndbuf/2-64, pieceMost)
+		size := min(len(b)-n, u.sndbuf/2-64, maxPiece)
 		p := piece{data: append([]byte(nil), b[n:n+size]...), cost: cost(size), from: &u.socket}
 		u.queued += p.cost
 		u.peer.inbox = append(u.peer.inbox, p)
@@ -194,7 +194,7 @@ func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 		if first.data = first.data[copied:]; len(first.data) == 0 {
 			p := u.inbox[0]
 			u.inbox = u.inbox[1:]
-			u.paid(&p)
+			u.returnRoom(&p)
 		}
 	}
 	return n, nil, 0
@@ -210,9 +210,9 @@ func (u *unixStream) shutdown(how uint8) syscall.Errno {
 	return 0
 }
 
-// release ends the connection; bytes that nobody read are an error at the other end.
+// release ends the connection. Unread bytes are an error for the peer.
 func (u *unixStream) release() {
-	u.k.leaveName(&u.socket)
+	u.k.releaseName(&u.socket)
 	u.leave(syscall.ECONNRESET)
 	for _, child := range u.waiting {
 		child.leave(syscall.ECONNRESET)
@@ -239,12 +239,12 @@ func (u *unixStream) drain() {
 	inbox := u.inbox
 	u.inbox = nil
 	for i := range inbox {
-		u.paid(&inbox[i])
+		u.returnRoom(&inbox[i])
 	}
 }
 
-func (u *unixStream) breakOff(errno syscall.Errno) {
-	if u.peer != nil && errno != syscall.ETIMEDOUT { // a Unix socket has no timeouts
+func (u *unixStream) breakConnection(errno syscall.Errno) {
+	if u.peer != nil && errno != syscall.ETIMEDOUT { // Unix sockets have no timeouts
 		u.host = nil
 		u.err, u.shut = errno, shutBoth
 		u.leave(syscall.ECONNRESET)
@@ -256,5 +256,5 @@ func (u *unixStream) peerName() (address, syscall.Errno) {
 	if !u.connected {
 		return address{}, syscall.ENOTCONN
 	}
-	return u.met.local, 0
+	return u.formerPeer.local, 0
 }

@@ -4,17 +4,17 @@ package simulated
 
 import "golang.org/x/sys/unix"
 
-// The events that a wake names, as Linux does.
+// Event masks of wake, as on Linux.
 const (
 	inEvents  = unix.EPOLLIN | unix.EPOLLRDNORM
 	outEvents = unix.EPOLLOUT | unix.EPOLLWRNORM
 )
 
-// node is what an open file names.
+// node is the object of an open file.
 type node interface {
-	// poll is the node's readiness, by the bits of epoll.
+	// poll returns the node's readiness as bits of epoll.
 	poll() uint32
-	// release is called when the last descriptor has gone.
+	// release is called when the last descriptor is closed.
 	release()
 	watched() *watchers
 }
@@ -27,11 +27,11 @@ type watchers struct {
 
 func (w *watchers) watched() *watchers { return w }
 
-// wake tells the epolls that some of these events, or with 0 any, may have come. They ask poll
-// before they tell the program.
+// wake notifies the epolls that some of these events, or with 0 any event, may have occurred. They poll the
+// node before they report.
 func (w *watchers) wake(events uint32) {
 	if w.k == nil {
-		return // not watched yet: a connection that waits to be accepted, say
+		return // not watched yet, for example a connection that waits to be accepted
 	}
 	if len(w.items) > 0 {
 		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))

@@ -170,7 +170,7 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 		r.setWord(5, b)
 		return a, errno
 	case askFaults: // in billionths, and whether memory and descriptors run out
-		faults := simulated.Usual(float64(r.word(2)) / 1e9)
+		faults := simulated.CommonFaults(float64(r.word(2)) / 1e9)
 		if r.word(3) == 0 {
 			faults = faults.Without(syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE)
 		}
@@ -184,7 +184,7 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 	case askLink:
 		return 0, s.SetLink(r.word(2), r.word(3), r.network())
 	case askWay:
-		return 0, s.SetWay(r.word(2), r.word(3), simulated.Way(r.word(4)))
+		return 0, s.SetLinkState(r.word(2), r.word(3), simulated.LinkState(r.word(4)))
 	case askSetFaults:
 		switch f := r.faults(); {
 		case r.word(2) < 0:
