@@ -149,9 +149,9 @@ class Blocked:
         Returns:
             Several lines, without a line feed at the end.
         """
-        text = _format(_below_the_loop(self.stack)) or "  (its Python stack can't be told)"
+        text = _format(_below_the_loop(self.stack)) or "  (its Python stack is not available)"
         if self.gil_holder:
-            text += "\nanother thread keeps the GIL:\n" + _format(self.gil_holder)
+            text += "\nanother thread holds the GIL:\n" + _format(self.gil_holder)
         return text
 
 
@@ -164,7 +164,7 @@ def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _imports(stack: tuple[Frame, ...]) -> bool:
-    """Whether an import is in progress; pybridge/golib/blocks.go has the same rule."""
+    """Whether an import is in progress; pybridge/golib/block_text.go has the same rule."""
     return any(
         frame.function == "_find_and_load" and frame.file == "<frozen importlib._bootstrap>"
         for frame in _below_the_loop(stack)
@@ -309,9 +309,9 @@ def _log(blocked: Blocked, look: int) -> None:
             text += ", %d times in %d s"
             values = *values, times, int(_REPEATS_SECONDS)
         else:
-            shown = _short(stack) or "  (its Python stack can't be told)"
+            shown = _short(stack) or "  (its Python stack is not available)"
             if blocked.gil_holder:
-                shown += "\nanother thread keeps the GIL:\n" + _short(blocked.gil_holder)
+                shown += "\nanother thread holds the GIL:\n" + _short(blocked.gil_holder)
     record = logger.makeRecord(
         logger.name, level, __file__, 0, text, values, None, extra=_extra(blocked, stack)
     )

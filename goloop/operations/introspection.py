@@ -27,7 +27,7 @@ number is another file's then: that is left alone, and nobody answers until intr
 again.
 
 While something holds the GIL, no Python thread can answer.  Then the monitor does
-(pybridge/golib/introspect.go), at the same socket and whatever it is asked: it says
+(pybridge/golib/introspection_answer.go), at the same socket and whatever it is asked: it says
 {"partial": true}, and of each loop what is known without the GIL: its "number" in reports, its
 "metrics", "blocked_for" (seconds) and the "stack" of its thread, innermost last.  It has the
 "profile" too.

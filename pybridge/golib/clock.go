@@ -7,8 +7,8 @@ import "C"
 
 import "github.com/goloop/goloop/netloop"
 
-// hostCalls are the calls of a reactor on the host's kernel. C says where a library that was preloaded
-// (libfaketime) has replaced libc's clock: Python and C count by that one, so the reactor does, too.
+// hostCalls returns the system calls of a reactor on the real kernel. If a preloaded library (libfaketime)
+// has replaced libc's clock, which C reports by a flag, the reactor uses that clock as Python and C do.
 func hostCalls(shared *netloop.Shared) netloop.Calls {
 	calls := netloop.SystemCalls()
 	if shared.Flags&netloop.ClockIsLibc != 0 {

@@ -5,10 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// appendJSON adds a string as JSON has it. (encoding/json would make the library a fifth larger.)
+// appendJSON appends a string as JSON. (encoding/json would make the library 20 % larger.)
 func appendJSON(to []byte, text string) []byte {
 	to = append(to, '"')
-	for _, r := range text { // what is no UTF-8 is U+FFFD
+	for _, r := range text { // invalid UTF-8 becomes U+FFFD
 		switch {
 		case r == '"' || r == '\\':
 			to = append(to, '\\', byte(r))
@@ -22,7 +22,7 @@ func appendJSON(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// appendPlace adds a place in a program: a function, its file and a line.
+// appendPlace appends a place in a program: function, file and line.
 func appendPlace(to []byte, function, file string, line int64) []byte {
 	to = append(appendJSON(append(to, '['), function), ',')
 	to = append(appendJSON(to, file), ',')

@@ -18,11 +18,11 @@ func TestStringsAreJSON(t *testing.T) {
 			t.Errorf("%q came back as %q", text, back)
 		}
 	}
-	var place []any
-	if err := json.Unmarshal(appendPlace(nil, "f", "a \"b\".py", -1), &place); err != nil || len(place) != 3 {
-		t.Fatalf("%v %v", place, err)
+	var slot []any
+	if err := json.Unmarshal(appendPlace(nil, "f", "a \"b\".py", -1), &slot); err != nil || len(slot) != 3 {
+		t.Fatalf("%v %v", slot, err)
 	}
-	if place[0] != "f" || place[1] != "a \"b\".py" || place[2] != -1.0 {
-		t.Error(place)
+	if slot[0] != "f" || slot[1] != "a \"b\".py" || slot[2] != -1.0 {
+		t.Error(slot)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// build makes the library as a release has it, and the C program that uses it.
+// build builds the library as a release does, and the C program that uses it.
 func build(t *testing.T) (library, driver string) {
 	t.Helper()
 	cc := os.Getenv("CC")
@@ -40,7 +40,7 @@ func build(t *testing.T) (library, driver string) {
 	return library, driver
 }
 
-// overlay writes the list of the files that replace Go's own in the library.
+// overlay writes the list of files that replace files of the Go runtime in the library.
 func overlay(t *testing.T) string {
 	t.Helper()
 	ours, err := filepath.Glob(filepath.Join("_runtime", "*.go"))
@@ -67,7 +67,7 @@ func overlay(t *testing.T) string {
 	return path
 }
 
-// The runtime's poller without descriptors: timers and the reads of package os work by it.
+// The runtime's poller has no descriptors. Timers and the reads of package os work without them.
 func TestPollerHasNoDescriptors(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the file is Linux's")
@@ -78,8 +78,8 @@ func TestPollerHasNoDescriptors(t *testing.T) {
 	}
 }
 
-// run runs a program that must succeed, and returns its output. The time limit
-// is for a hang, which would otherwise be the test binary's.
+// run runs a program that must succeed, and returns its output. The time limit ends a program that hangs,
+// which would otherwise hang the test binary.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -99,7 +99,7 @@ func TestLibraryThroughItsTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
 	}
 	t.Run("reactor_facts", func(t *testing.T) {
-		t.Setenv("GOMAXPROCS", "1") // which pace.go raises
+		t.Setenv("GOMAXPROCS", "1") // gomaxprocs.go raises it
 		var facts map[string]any
 		out := run(t, driver, library, "reactor_facts")
 		if err := json.Unmarshal([]byte(out), &facts); err != nil {

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var ownPID = uintptr(os.Getpid()) // a forked child has a Go runtime of its own
+var ownPID = uintptr(os.Getpid()) // constant: a forked child starts its own Go runtime
 
 type iovec struct {
 	base, len uint64
 }
 
-// readMemory copies memory of this process; false where there is none.
+// readMemory copies memory of this process. It returns false if the memory is not mapped.
 func readMemory(from uint64, to []byte) bool {
 	if len(to) == 0 {
 		return true

@@ -2,5 +2,5 @@
 
 package main
 
-// readMemory would copy memory of this process that may not be there.
+// readMemory is not implemented: other systems have no call that reads memory which may be unmapped.
 func readMemory(uint64, []byte) bool { return false }

@@ -1,65 +1,72 @@
 /*
- * monitor.c: a thread that sends what was written while Python goes on, and sees what blocks.
+ * monitor.c: the thread that flushes pending writes during long iterations, takes samples and runs
+ * the watchdog.
  *
- *     +--> tick: whose iteration is long, and has left something unsent? --> Go sends it
+ *     +--> tick: is an iteration long, with pending writes? --> Go flushes them
  *     |      |
- *     +------+ 1.7 ms; 6.8 ms beside loops that are busy, and whose iterations are short
- *     |      | nobody was awake for some ticks
- *   watch <-- parked: no wake-ups at all
+ *     +------+ 1.7 ms; 6.8 ms while loops are busy with short iterations
+ *     |      | no loop was awake for some ticks
+ *   wake <-- parked: no wake-ups at all
  *
- * Python writes, then computes or waits; what it wrote would leave at the end of the
- * iteration only.  abi.h, "The monitor", tells how it gets a reactor for itself meanwhile.
+ * A callback writes, then computes or waits; without the monitor the bytes would be sent at the
+ * end of the iteration only. abi.h, "The monitor", has the protocol by which the monitor locks a
+ * reactor meanwhile.
  *
- * The thread is C's.  A goroutine that sleeps in a system call, or by Go's timers, keeps Go's
- * own monitor thread awake, by 16,000 wake-ups in 3 s and 4 to 8 % of a core.  This one enters
- * Go only to send, and to count samples that no turn has counted.
+ * The thread is a C thread. A goroutine that sleeps in a system call, or by Go's timers, keeps
+ * Go's own monitor thread awake: 16,000 wake-ups in 3 s and 4 to 8 % of a core. This thread enters
+ * Go only to flush, to count samples that no turn has counted, and to report.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__linux__)
-#include <linux/futex.h>
 #include <sys/syscall.h>
 #endif
 
 #include "_cgo_export.h"
+#include "flusher_lock.h"
 #include "monitor.h"
 #include "thread.h"
 
-/* What was written leaves within LATE_NS and a tick: an iteration that is older when the monitor
- * comes is a long one.  A tick takes 10 to 20 us from a loop that is busy on the same core, so it
- * comes seldom where loops are busy and no iteration is long.  Beside a loop that sleeps it costs
- * idle time only.  It even gains some: a Linux whose next timer is less than a jiffy away does not
- * stop its own tick when a core goes idle, and wakes up sooner. */
+/* Pending writes are sent at most LONG_ITERATION_NS and a tick after the write: at a tick, an
+ * iteration is long if it is older than LONG_ITERATION_NS.  A tick takes 10 to 20 us from a loop
+ * that is busy on the same core, so ticks are rare while loops are busy with short iterations.  Beside a
+ * loop that sleeps a tick costs idle time only, and even saves some: if the next timer is less than
+ * a jiffy away, Linux does not stop its own tick on an idle core, and wakes up sooner. */
 #define TICK_NS 1700000
-#define SELDOM_NS (4 * TICK_NS)
-#define LATE_NS 1000000
-/* `steady` goes up by 1 with each tick that finds a busy loop, down by STEADY_LOSS with one that
- * finds none, and to 0 with a long iteration.  From STEADY_TICKS on, ticks are seldom. */
+#define RARE_TICK_NS (4 * TICK_NS)
+#define LONG_ITERATION_NS 1000000
+/* `steady` is raised by 1 at each tick that finds a busy loop, lowered by STEADY_LOSS at a tick
+ * that finds none, and set to 0 by a long iteration. From STEADY_TICKS on, ticks are rare. */
 #define STEADY_TICKS 64
 #define STEADY_LOSS 8
-/* So many ticks without a loop that is awake, and the monitor parks. */
+/* The monitor parks after this number of ticks without a loop that is awake. */
 #define IDLE_TICKS 5
-/* A tick that comes so late was not the loop's fault alone. */
-#define STARVED_NS 250000000
-/* Somebody may hold the GIL, so long does an iteration last. */
-#define HELD_NS 100000000
-/* From such a part of its limit on a block is watched. */
-#define WATCHED_PART 128
+/* The loop is not responsible for the time of a tick that is this late. */
+#define LATE_TICK_NS 250000000
+/* From this age of an iteration on, the GIL may be held and clients may wait for an answer. */
+#define GIL_HELD_NS 100000000
+/* The watchdog checks an iteration from this fraction of its limit on. */
+#define WATCHDOG_FRACTION 128
 
-typedef struct watched {
-    struct watched *next;
+#define LOAD(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)
+
+typedef struct monitored {
+    struct monitored *next;
     int32_t reactor;
     gl_shared *shared;
-    uint64_t turns, polled;      /* at the last tick: how many, and ns in the poller */
-    int64_t sampled, sample_due; /* ns, while the monitor was not parked; see monitor_sample */
-    int64_t began, look_at;      /* of the iteration: and how old it is when it is looked at next */
-} watched;
+    uint64_t turns;  /* at the last tick */
+    uint64_t polled; /* at the last tick: ns in the poller */
+    /* Times in ns, without the time in which the monitor was parked; see sample_if_due. */
+    int64_t sampled_at;
+    int64_t sample_due;
+    int64_t began;      /* start of the iteration */
+    int64_t next_extra; /* age of the iteration at its next extra sample */
+} monitored;
 
 /* lint: allow mutable-static: of the process; the monitor writes it, with its lock */
 gl_samples monitor_samples;
@@ -69,12 +76,12 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
     bool started, parked;
-    uint32_t thread; /* its id; constant once it runs */
-    bool fenced;     /* there is no membarrier, or none any more */
-    watched *all;
-    int64_t looked_at, attentive_since; /* ns: what happened before it did not see */
-    int steady;                         /* see STEADY_TICKS */
-    int64_t due;                        /* ns: when the next sample is */
+    uint32_t thread; /* its thread id; constant */
+    bool fenced;     /* membarrier(2) does not work, or not any more */
+    monitored *all;
+    int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
+    int steady;                     /* see STEADY_TICKS */
+    int64_t due;                    /* ns: time of the next sample */
     uint64_t random;
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
@@ -94,112 +101,45 @@ membarrier(int command)
 #endif
 }
 
-/* What this thread has written is known to every other one of the process before it takes
- * another step, and the other way round; or it is false.  With the mutex. */
+/* Orders memory between this thread and every other thread of the process, on both sides. Returns
+ * false if that is impossible. With the mutex. */
 static bool
 barrier(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (monitor.fenced || membarrier(BARRIER))
-        return true; /* where there are fences, they are on both sides: monitor_has_fences() */
-    /* A process that was saved to a file and restored is not registered any more. */
+        return true; /* without membarrier both sides have fences: see has_fences() */
+    /* A process that was saved to a file and restored has lost its registration. */
     if (membarrier(BARRIER_REGISTER) && membarrier(BARRIER))
         return true;
     monitor.fenced = true;
-    for (watched *w = monitor.all; w != NULL; w = w->next)
+    for (monitored *w = monitor.all; w != NULL; w = w->next)
         __atomic_store_n(&w->shared->fence_state, GL_FENCE_REQUESTED, __ATOMIC_RELAXED);
     return false;
 }
 
-/* Whether barrier() is one for whoever uses the block: C has to know that it needs fences. */
+/* Returns true if barrier() orders this block, too: C must know that it needs fences. */
 static bool
-monitor_has_fences(gl_shared *sh)
+has_fences(gl_shared *sh)
 {
     return !monitor.fenced ||
            __atomic_load_n(&sh->fence_state, __ATOMIC_ACQUIRE) == GL_FENCE_IN_USE;
 }
 
-/* ---- the guest ------------------------------------------------------------------------ *
+/* ---- introspection clients ---------------------------------------------------------------
  *
- * gl_shared.guest is a mutex that the monitor only tries.  A thread that waits for it has the GIL,
- * and perhaps a priority for real time on the processor on which the monitor was interrupted: if it
- * yielded, the monitor would never run there.  So it waits in the kernel, which gives its priority
- * to the owner. */
+ * A Python thread answers clients, for which it needs the GIL.  If a client waits too long for it,
+ * Go answers with the facts that it knows (introspection_poll.go), on a thread for each client. */
 
-#define GUEST_YIELDS 20
-
-static uint32_t
-thread_id(void)
-{
-#if defined(__linux__)
-    return (uint32_t)syscall(SYS_gettid);
-#else
-    return 1;
-#endif
-}
-
-static bool
-flusher_try_lock(gl_shared *sh, uint32_t me)
-{
-    uint32_t nobody = 0;
-    return __atomic_compare_exchange_n(&sh->flusher_lock, &nobody, me, false, __ATOMIC_SEQ_CST,
-                                       __ATOMIC_RELAXED);
-}
-
-static void
-flusher_lock(gl_shared *sh, uint32_t me)
-{
-    for (int i = 0; !flusher_try_lock(sh, me); i++) {
-        if (i < GUEST_YIELDS) {
-            sched_yield();
-            continue;
-        }
-#if defined(__linux__)
-        if (syscall(SYS_futex, &sh->flusher_lock, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0)
-            return;
-#endif
-        const struct timespec moment = {0, 50000}; /* the processor is somebody else's meanwhile */
-        nanosleep(&moment, NULL);
-    }
-}
-
-static void
-flusher_unlock(gl_shared *sh, uint32_t me)
-{
-    if (__atomic_compare_exchange_n(&sh->flusher_lock, &me, 0u, false, __ATOMIC_SEQ_CST,
-                                    __ATOMIC_RELAXED))
-        return;
-#if defined(__linux__)
-    syscall(SYS_futex, &sh->flusher_lock, FUTEX_UNLOCK_PI_PRIVATE, 0, NULL, NULL, 0);
-#endif
-}
-
-int32_t
-monitor_yield_to_flusher(gl_shared *sh)
-{
-    int saved = errno;
-    uint32_t me = thread_id();
-    __atomic_store_n(&sh->lock_depth, 0u, __ATOMIC_SEQ_CST);
-    flusher_lock(sh, me);
-    __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_SEQ_CST);
-    flusher_unlock(sh, me);
-    errno = saved;
-    return 0;
-}
-
-/* ---- clients that ask ------------------------------------------------------------------
- *
- * A thread of Python's answers, which needs the GIL.  Where it does not get it though somebody waits,
- * Go answers what it knows (asking.go), each client on its own thread. */
-
-/* Sends a trace until it ends.  `ms`: the time to wait before the next part; -1 if there is no trace. */
+/* Sends a trace until it ends.  `ms`: the time to wait before the next part; -1: there is no
+ * trace. */
 static void
 send_trace(int fd, int32_t ms)
 {
     struct pollfd client = {.fd = fd, .events = POLLIN};
     while (ms >= 0) {
         bool has_ended = poll(&client, 1, ms) != 0;
-        ms = goloop_trace_goes_on(fd, has_ended);
+        ms = goloop_trace_continue(fd, has_ended);
     }
 }
 
@@ -208,7 +148,7 @@ run_answer_thread(void *arg)
 {
     int fd = (int)(intptr_t)arg;
     thread_set_name("goloop-answer");
-    send_trace(fd, goloop_answer(fd));
+    send_trace(fd, goloop_answer_client(fd));
     return NULL;
 }
 
@@ -236,40 +176,41 @@ monitor_start_trace(int32_t fd)
 /* ---- reports of blocks, which wait for the GIL ------------------------------------------- */
 
 /* lint: allow mutable-static: of the process; constant once a block was seen */
-static const gl_watchdog *reporter;
+static const gl_watchdog *watchdog;
 
 static void *
-monitor_tells(void *reactor)
+run_report_thread(void *reactor)
 {
     thread_set_name(REPORT_THREAD_NAME);
-    reporter->tell((int32_t)(intptr_t)reactor);
+    watchdog->tell((int32_t)(intptr_t)reactor);
     return NULL;
 }
 
 void
-monitor_reports(int32_t reactor, gl_shared *sh)
+monitor_start_report(int32_t reactor, gl_shared *sh)
 {
-    reporter = sh->watchdog;
-    (void)thread_start(monitor_tells, (void *)(intptr_t)reactor);
+    watchdog = sh->watchdog;
+    (void)thread_start(run_report_thread, (void *)(intptr_t)reactor);
 }
 
 /* ---- the thread ------------------------------------------------------------------------ */
 
-/* Unless C is at work on the reactor, which it never is for long: the next tick tries again. */
+/* Flushes pending writes, unless C uses the reactor, which is always short: the next tick tries
+ * again. */
 static void
-monitor_send(watched *w)
+flush_late(monitored *w)
 {
     gl_shared *sh = w->shared;
-    if (__atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED) != 0 || !monitor_has_fences(sh) ||
-        !flusher_try_lock(sh, monitor.thread))
+    if (LOAD(&sh->lock_depth) != 0 || !has_fences(sh) || !flusher_try_lock(sh, monitor.thread))
         return;
     if (barrier() && __atomic_load_n(&sh->lock_depth, __ATOMIC_ACQUIRE) == 0 && sh->sends_pending) {
         uint64_t sends = sh->sends;
         goloop_flush_late(w->reactor);
-        bool late = sh->sends != sends; /* else C had sent it already */
-        sh->metrics.late_writes += late;
-        if (late)
+        bool late = sh->sends != sends; /* else C has sent the bytes already */
+        if (late) {
+            sh->metrics.late_writes++;
             GL_PROBE(late_write, sh->number, sh->now);
+        }
     }
     flusher_unlock(sh, monitor.thread);
 }
@@ -282,166 +223,216 @@ monitor_now(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* Has the loop had a core for itself in these ns?  That is, did it turn, and wait for less than a
- * quarter of them?  A build without metrics doesn't tell. */
-static bool
-monitor_sees_busy(watched *w, int64_t ns)
+static int64_t
+max_ns(int64_t a, int64_t b)
 {
-    uint64_t turns = __atomic_load_n(&w->shared->metrics.turns, __ATOMIC_RELAXED) - w->turns;
-    uint64_t sum = __atomic_load_n(&w->shared->metrics.poll_time.sum, __ATOMIC_RELAXED);
+    return a > b ? a : b;
+}
+
+/* Returns true if the loop had a core for itself in these ns: it ran turns, and waited for less
+ * than a quarter of the time. A build without metrics does not know. */
+static bool
+was_busy(monitored *w, int64_t ns)
+{
+    uint64_t turns = LOAD(&w->shared->metrics.turns) - w->turns;
+    uint64_t sum = LOAD(&w->shared->metrics.poll_time.sum);
     uint64_t polled = sum - w->polled;
     w->turns += turns;
     w->polled = sum;
     return turns != 0 && sum != 0 && polled < (uint64_t)ns / 4;
 }
 
-/* Takes a sample of a loop that is at work. */
+/* Returns the time of a thread's processor clock, or 0 if it is not known. */
+static int64_t
+cpu_time_ns(clockid_t clock)
+{
+    struct timespec ts;
+    if (clock_gettime(clock, &ts) < 0)
+        return 0;
+    return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Takes a sample of a loop that is awake. It represents the time since `since`. */
 static void
-monitor_take(watched *w, int64_t now, int64_t since)
+take_sample(monitored *w, int64_t now, int64_t since)
 {
     gl_shared *sh = w->shared;
-    struct timespec cpu = {0};
-    if (!__atomic_load_n(&sh->loop_active, __ATOMIC_RELAXED) || sh->watchdog == NULL)
+    if (!LOAD(&sh->loop_active) || sh->watchdog == NULL)
         return;
     if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) ==
         GL_SAMPLES_MOST)
         goloop_count_samples();
     gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_SAMPLES_MOST];
-    s->at = now, s->since = since,
-    s->loop = (int32_t)__atomic_load_n(&sh->number, __ATOMIC_RELAXED), s->iteration = w->began;
-    s->serial = __atomic_load_n(sh->popped, __ATOMIC_RELAXED) +
-                __atomic_load_n(sh->handed, __ATOMIC_RELAXED);
-    s->polled = __atomic_load_n(&sh->metrics.poll_time.sum, __ATOMIC_RELAXED);
-    s->cpu = clock_gettime(__atomic_load_n(&sh->clock, __ATOMIC_RELAXED), &cpu) < 0
-                 ? 0
-                 : (int64_t)cpu.tv_sec * 1000000000 + cpu.tv_nsec;
+    s->at = now;
+    s->since = since;
+    s->loop = (int32_t)LOAD(&sh->number);
+    s->iteration = w->began;
+    s->serial = LOAD(sh->popped) + LOAD(sh->handed);
+    s->polled = LOAD(&sh->metrics.poll_time.sum);
+    s->cpu = cpu_time_ns(LOAD(&sh->clock));
     if (sh->watchdog->sample(sh, s))
         __atomic_store_n(&monitor_samples.written, monitor_samples.written + 1, __ATOMIC_RELEASE);
 }
 
-/* Takes a sample of a loop, if one is due.  The moments have nothing to do with what the loop does:
- * they are spread evenly over the time in which the monitor was not parked.  Go counts them in the
- * loop's next turn (golib/profile.go): the monitor enters Go only where none comes.  An iteration
- * that gets long is looked at more often, by samples that stand for no time.  Returns when the next
- * one is due. */
+/* Takes the extra samples of an iteration that may become slow: from half of the limit on, each
+ * time that its age has grown by an eighth. */
+static void
+take_extra_sample(monitored *w, int64_t now, int64_t slow)
+{
+    int64_t age = now - w->began;
+    if (age >= w->next_extra) {
+        take_sample(w, now, now);
+        w->next_extra = age + max_ns(age, slow) / 8;
+    }
+}
+
+/* Returns a random time between 1/2 and 3/2 of the mean. */
 static int64_t
-monitor_sample(watched *w, int64_t now)
+random_interval(int64_t mean)
+{
+    monitor.random = monitor.random * 6364136223846793005u + 1442695040888963407u;
+    return mean / 2 + (int64_t)((monitor.random >> 32) * (uint64_t)mean >> 32);
+}
+
+/* Takes a sample of a loop if one is due, and returns the time of the next one. The times are
+ * independent of the loop's work: they are spread evenly over the time in which the monitor was
+ * not parked. Go counts the samples in the loop's next turn (golib/profile.go), so the monitor
+ * enters Go only if no turn comes. A long iteration gets extra samples that represent no time. */
+static int64_t
+sample_if_due(monitored *w, int64_t now)
 {
     gl_shared *sh = w->shared;
-    int64_t every = __atomic_load_n(&sh->sample_every, __ATOMIC_RELAXED);
-    int64_t slow = __atomic_load_n(&sh->slow_limit, __ATOMIC_RELAXED);
-    int64_t began = __atomic_load_n(&sh->now, __ATOMIC_RELAXED), age = now - began;
-    if (began != w->began)
-        w->began = began, w->look_at = slow / 2;
-    if (slow > 0 && age >= w->look_at) {
-        monitor_take(w, now, now);
-        w->look_at = age + (age > slow ? age : slow) / 8;
+    int64_t every = LOAD(&sh->sample_every);
+    int64_t slow = LOAD(&sh->slow_limit);
+    int64_t began = LOAD(&sh->now);
+    if (began != w->began) {
+        w->began = began;
+        w->next_extra = slow / 2;
     }
-    if (every <= 0 || w->sampled == 0 || w->sample_due > now + 2 * every)
-        w->sampled = w->sample_due = now;
-    if (every <= 0 || now < w->sample_due)
-        return every <= 0 ? INT64_MAX : w->sample_due;
-    if (w->sampled < now)
-        monitor_take(w, now, w->sampled);
-    w->sampled = now;
-    monitor.random = monitor.random * 6364136223846793005u + 1442695040888963407u;
-    w->sample_due = now + every / 2 + (int64_t)((monitor.random >> 32) * (uint64_t)every >> 32);
+    if (slow > 0)
+        take_extra_sample(w, now, slow);
+    if (every <= 0 || w->sampled_at == 0 || w->sample_due > now + 2 * every) {
+        w->sampled_at = now; /* sampling begins, or its interval has changed */
+        w->sample_due = now;
+    }
+    if (every <= 0)
+        return INT64_MAX;
+    if (now < w->sample_due)
+        return w->sample_due;
+    if (w->sampled_at < now)
+        take_sample(w, now, w->sampled_at);
+    w->sampled_at = now;
+    w->sample_due = now + random_interval(every);
     return w->sample_due;
 }
 
-/* Of a process that was stopped, or did not get a processor, nobody is to blame. */
+/* Runs the watchdog for a long iteration. Time in which the process was stopped or had no
+ * processor does not count. */
 static void
-monitor_watches(watched *w, int64_t now)
+check_blocked(monitored *w, int64_t now)
 {
     gl_shared *sh = w->shared;
-    int64_t since = __atomic_load_n(&sh->now, __ATOMIC_RELAXED);
-    int64_t ns = now - (since > monitor.attentive_since ? since : monitor.attentive_since);
-    int64_t limit = __atomic_load_n(&sh->blocked_limit, __ATOMIC_RELAXED);
-    int64_t end = __atomic_load_n(&sh->blocked_end, __ATOMIC_RELAXED);
+    int64_t since = LOAD(&sh->now);
+    int64_t ns = now - max_ns(since, monitor.running_since);
+    int64_t limit = LOAD(&sh->blocked_limit);
+    int64_t end = LOAD(&sh->blocked_end);
     if (sh->watchdog != NULL &&
-        ((end > 0 && ns >= end) || (limit > 0 && ns >= limit / WATCHED_PART)))
-        goloop_watch(w->reactor, since, ns, now);
+        ((end > 0 && ns >= end) || (limit > 0 && ns >= limit / WATCHDOG_FRACTION)))
+        goloop_check_iteration(w->reactor, since, ns, now);
 }
 
-/* Sends what is late, and looks for what blocks; true if some loop was awake.  With the mutex. */
-static bool
-monitor_look(void)
+static void
+update_steady(bool busy)
 {
-    bool awake = false, busy = false;
+    if (busy && monitor.steady < STEADY_TICKS)
+        monitor.steady++;
+    else if (!busy && monitor.steady > STEADY_LOSS)
+        monitor.steady -= STEADY_LOSS;
+    else if (!busy)
+        monitor.steady = 0;
+}
+
+/* One tick for all reactors. Returns true if a loop was awake. With the mutex. */
+static bool
+run_tick(void)
+{
+    bool awake = false;
+    bool busy = false;
     gl_asker *asker = NULL;
-    int64_t now = monitor_now(), since = now - monitor.looked_at;
+    int64_t now = monitor_now();
+    int64_t since = now - monitor.tick_at;
     monitor.due = INT64_MAX;
-    if (since > STARVED_NS)
-        monitor.attentive_since = now;
-    monitor.looked_at = now;
-    for (watched *w = monitor.all; w != NULL; w = w->next) {
+    if (since > LATE_TICK_NS)
+        monitor.running_since = now;
+    monitor.tick_at = now;
+    for (monitored *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
-        busy |= monitor_sees_busy(w, since);
-        int64_t due = monitor_sample(w, now);
-        monitor.due = due < monitor.due ? due : monitor.due;
-        if (!__atomic_load_n(&sh->loop_active, __ATOMIC_RELAXED))
+        busy |= was_busy(w, since);
+        int64_t due = sample_if_due(w, now);
+        if (due < monitor.due)
+            monitor.due = due;
+        if (!LOAD(&sh->loop_active))
             continue;
         awake = true;
-        if (__atomic_load_n(&sh->sends_pending, __ATOMIC_RELAXED) &&
-            now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= LATE_NS) {
+        if (LOAD(&sh->sends_pending) && now - LOAD(&sh->now) >= LONG_ITERATION_NS) {
             monitor.steady = 0;
-            monitor_send(w);
+            flush_late(w);
         }
-        monitor_watches(w, now);
-        if (now - __atomic_load_n(&sh->now, __ATOMIC_RELAXED) >= HELD_NS)
+        check_blocked(w, now);
+        if (now - LOAD(&sh->now) >= GIL_HELD_NS)
             asker = sh->asker;
     }
     if (asker != NULL)
-        goloop_look_for_askers(asker, now);
-    if (busy)
-        monitor.steady += monitor.steady < STEADY_TICKS;
-    else
-        monitor.steady = monitor.steady > STEADY_LOSS ? monitor.steady - STEADY_LOSS : 0;
+        goloop_poll_introspection_socket(asker, now);
+    update_steady(busy);
     return awake;
 }
 
 static void
-monitor_set_parked(bool parked)
+set_parked(bool parked)
 {
     monitor.parked = parked;
-    for (watched *w = monitor.all; w != NULL; w = w->next)
+    for (monitored *w = monitor.all; w != NULL; w = w->next)
         __atomic_store_n(&w->shared->monitor_parked, parked, __ATOMIC_RELAXED);
 }
 
-/* Waits until somebody wakes.  With the mutex. */
+/* Waits until a loop wakes the monitor. With the mutex. */
 static void
-monitor_park(void)
+park(void)
 {
-    monitor_set_parked(true);
-    bool sure = barrier(); /* else C learns of fences first: the next tick is late enough */
-    for (watched *w = monitor.all; w != NULL; w = w->next)
-        if (!sure || __atomic_load_n(&w->shared->loop_active, __ATOMIC_RELAXED)) {
-            monitor_set_parked(false);
+    set_parked(true);
+    bool sure = barrier(); /* else C has to learn of the fences first: the next tick parks */
+    for (monitored *w = monitor.all; w != NULL; w = w->next)
+        if (!sure || LOAD(&w->shared->loop_active)) {
+            set_parked(false);
             return;
         }
     int64_t began = monitor_now();
     while (monitor.parked)
         pthread_cond_wait(&monitor.unparked, &monitor.mutex);
-    monitor.looked_at = monitor_now();
-    for (watched *w = monitor.all; w != NULL; w = w->next)
-        w->sampled += monitor.looked_at - began, w->sample_due += monitor.looked_at - began;
+    monitor.tick_at = monitor_now();
+    int64_t parked_ns = monitor.tick_at - began;
+    for (monitored *w = monitor.all; w != NULL; w = w->next) {
+        w->sampled_at += parked_ns;
+        w->sample_due += parked_ns;
+    }
 }
 
 static void *
-monitor_thread(void *unused)
+run_monitor(void *unused)
 {
     thread_set_name(MONITOR_THREAD_NAME);
     monitor.thread = thread_id();
     int idle = 0;
     for (;;) {
         pthread_mutex_lock(&monitor.mutex);
-        idle = monitor_look() ? 0 : idle + 1;
+        idle = run_tick() ? 0 : idle + 1;
         if (idle >= IDLE_TICKS) {
-            monitor_park();
+            park();
             idle = 0;
         }
-        int64_t ns = monitor.steady == STEADY_TICKS ? SELDOM_NS : TICK_NS;
-        int64_t left = monitor.due - monitor.looked_at;
+        int64_t ns = monitor.steady == STEADY_TICKS ? RARE_TICK_NS : TICK_NS;
+        int64_t left = monitor.due - monitor.tick_at;
         struct timespec tick = {0, left > 0 && left < ns ? left : ns};
         pthread_mutex_unlock(&monitor.mutex);
         nanosleep(&tick, NULL);
@@ -451,28 +442,29 @@ monitor_thread(void *unused)
 
 /* ---- reactors -------------------------------------------------------------------------- */
 
-/* 0 or an errno.  With the mutex. */
+/* Returns 0 or an errno. With the mutex. */
 static int
-monitor_start(void)
+start_monitor(void)
 {
     monitor.fenced = !membarrier(BARRIER_REGISTER);
-    int err = thread_start(monitor_thread, NULL);
+    int err = thread_start(run_monitor, NULL);
     monitor.started = err == 0;
     return err;
 }
 
 int32_t
-monitor_reactor_opened(int32_t reactor, gl_shared *shared)
+monitor_add_reactor(int32_t reactor, gl_shared *shared)
 {
-    watched *w = malloc(sizeof *w);
+    monitored *w = malloc(sizeof *w);
     if (w == NULL)
         return -ENOMEM;
     pthread_mutex_lock(&monitor.mutex);
-    int err = monitor.started ? 0 : monitor_start();
+    int err = monitor.started ? 0 : start_monitor();
     if (err == 0) {
-        *w = (watched){.next = monitor.all, .reactor = reactor, .shared = shared};
+        *w = (monitored){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;
-        shared->fence_state = monitor.fenced ? GL_FENCE_IN_USE : 0; /* C is here, and knows */
+        shared->fence_state =
+            monitor.fenced ? GL_FENCE_IN_USE : 0; /* the caller is C, so C knows */
         __atomic_store_n(&shared->monitor_parked, monitor.parked, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&monitor.mutex);
@@ -482,11 +474,11 @@ monitor_reactor_opened(int32_t reactor, gl_shared *shared)
 }
 
 void
-monitor_reactor_closes(int32_t reactor)
+monitor_remove_reactor(int32_t reactor)
 {
-    watched *gone = NULL;
+    monitored *gone = NULL;
     pthread_mutex_lock(&monitor.mutex);
-    for (watched **p = &monitor.all; *p != NULL; p = &(*p)->next)
+    for (monitored **p = &monitor.all; *p != NULL; p = &(*p)->next)
         if ((*p)->reactor == reactor) {
             gone = *p;
             *p = gone->next;
@@ -500,18 +492,18 @@ void
 monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
 {
     pthread_mutex_lock(&monitor.mutex);
-    for (watched *w = monitor.all; w != NULL; w = w->next)
+    for (monitored *w = monitor.all; w != NULL; w = w->next)
         each(w->shared, arg);
     pthread_mutex_unlock(&monitor.mutex);
 }
 
 int32_t
-monitor_watch(int32_t reactor)
+monitor_wake(int32_t reactor)
 {
     (void)reactor;
     pthread_mutex_lock(&monitor.mutex);
     if (monitor.parked) {
-        monitor_set_parked(false);
+        set_parked(false);
         pthread_cond_signal(&monitor.unparked);
     }
     pthread_mutex_unlock(&monitor.mutex);

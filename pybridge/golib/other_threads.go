@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// Go's threads are known by their signal mask: they start with everything blocked (runtime/signals.c),
-// of which Go unblocks a fixed set. Those of C are known by their names, and so are those of Python
-// that look names up (goloop/_internal/net/resolver_threads.py).
+// Go's threads are recognised by their signal mask: they start with all signals blocked
+// (runtime/signals.c), and Go unblocks a fixed set of them. The library's C threads and Python's resolver
+// threads (goloop/_internal/net/resolver_threads.py) are recognised by their names.
 var (
 	blocked = signalBits(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGPIPE, syscall.SIGALRM, syscall.SIGTERM, syscall.SIGWINCH, syscall.Signal(64))
-	unblocked = signalBits(syscall.SIGSEGV, syscall.SIGCHLD, syscall.SIGPROF)
-	ownNames  = []string{"goloop-resolve", C.STDERR_THREAD_NAME, C.MONITOR_THREAD_NAME}
+	unblocked    = signalBits(syscall.SIGSEGV, syscall.SIGCHLD, syscall.SIGPROF)
+	libraryNames = []string{"goloop-resolve", C.STDERR_THREAD_NAME, C.MONITOR_THREAD_NAME}
 )
 
 func signalBits(signals ...syscall.Signal) (bits uint64) {
@@ -40,30 +40,30 @@ func goloop_other_threads_alive(self C.int32_t) C.int32_t {
 	return 0
 }
 
-// otherThreadsAlive tells whether a thread lives that is neither this one nor the library's. Where /proc can't
-// be read it does: rather a process too many than one ended too early.
+// otherThreadsAlive reports whether a thread is alive that is neither this one nor the library's. It
+// returns true if /proc can't be read: a process that stays is better than one that ends too early.
 func otherThreadsAlive(self int) bool {
 	threads, err := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {
-		if thread.Name() != strconv.Itoa(self) && isPrograms(thread.Name()) {
+		if thread.Name() != strconv.Itoa(self) && isProgramThread(thread.Name()) {
 			return true
 		}
 	}
 	return err != nil
 }
 
-// isPrograms is false for a thread of the library, and for one that has ended. Where the kernel doesn't
-// tell a thread's signal mask (gVisor) it is the program's.
-func isPrograms(thread string) bool {
+// isProgramThread returns false for a thread of the library and for a thread that has ended. It returns
+// true if the kernel doesn't report the thread's signal mask (gVisor).
+func isProgramThread(thread string) bool {
 	status, err := os.ReadFile("/proc/self/task/" + thread + "/status")
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) {
 		return false
 	}
-	return err != nil || isProgramsStatus(status)
+	return err != nil || isProgramStatus(status)
 }
 
-func isProgramsStatus(status []byte) bool {
-	for _, name := range ownNames {
+func isProgramStatus(status []byte) bool {
+	for _, name := range libraryNames {
 		if strings.HasPrefix(string(status), "Name:\t"+name+"\n") {
 			return false
 		}

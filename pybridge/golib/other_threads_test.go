@@ -22,7 +22,7 @@ func TestWhoseAThreadIs(t *testing.T) {
 		"a mask that is no number": {strings.Replace(goStatus, "fff", "?", 1), true},
 		"nothing":                  {"", true},
 	} {
-		if got := isProgramsStatus([]byte(c.status)); got != c.programs {
+		if got := isProgramStatus([]byte(c.status)); got != c.programs {
 			t.Errorf("%s: the program's is %v", name, got)
 		}
 	}

@@ -16,52 +16,52 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-// The profile: what the loops of this process do, counted by the samples that the monitor takes
-// (monitor.c). It is a tree of calls:
+// The sampling profile of this process's loops. The monitor takes samples (monitor.c), and a tree of calls
+// counts them:
 //
 //	the process -> a loop -> a task, a callback, or the loop itself -> the outermost frame -> ...
 //
-// A loop's thread counts what was sampled when it takes its next turn; where none comes, the
-// monitor calls. Names are read at that moment, from code objects that may have died meanwhile:
-// then a frame is left out, or has the name of the object that has taken its place.
+// A loop's thread adds the pending samples to the tree at the beginning of its next turn. If no turn comes,
+// the monitor does. Names are read at that moment from code objects that may have been freed meanwhile:
+// such a frame is left out, or gets the name of the object that now has its address.
 //
-// All of it has bounds. A tree that is full loses half of its calls, those with the least time,
-// whose time goes to their callers: so the sums stay right.
+// The tree's size is limited. A full tree drops half of its calls, the ones with the least time, and adds
+// their time to their callers, so the sums stay right.
 
 const (
-	nodesMost  = 768
-	edgesMost  = 2 * nodesMost
-	codesMost  = 384
-	namesMost  = 40 << 10 // bytes of all names
-	tasksMost  = 256
-	loopsMost  = 64
-	nameRoom   = 128
-	checkAfter = 1_000_000_000 // ns: then a code object is looked at again
+	maxCalls     = 768
+	maxEdges     = 2 * maxCalls
+	maxCodes     = 384
+	maxNameBytes = 40 << 10 // bytes of all names
+	maxTasks     = 256
+	maxLoops     = 64
+	maxName      = 128
+	recheckAfter = 1_000_000_000 // ns: after this time a known code object is read again
 )
 
-// What a call is in the place of a code object.
+// Indexes in profile.codes that are not code objects.
 const (
 	codeProcess = iota
-	codeLoop    // its line is the loop's number
+	codeLoop    // the line is the loop's number
 	codeTask
 	codeCallback
 	codeItself // the loop's own work, and its wait for the GIL
 	codeUnknown
 	codesFixed
 
-	// An edge whose `at` is a line: several instructions lead to one call.
+	// byLine marks an edge whose `at` is a line, to which several instructions lead.
 	byLine = 1 << 31
 )
 
-// call is a node of the tree: a frame in the place in which it was seen, or one of the above.
+// call is a node of the tree: a frame with its callers, or one of the fixed codes above.
 type call struct {
 	parent, code uint32
 	line         int32
 	samples      uint32
-	wall, cpu    int64 // ns, of itself
+	wall, cpu    int64 // ns in this call, without its callees
 }
 
-// edge is how a call is found: `at` is where in the code object, or a number.
+// edge is the key of a call: `at` is an offset in the code object, a line or a number.
 type edge struct {
 	parent, code, at uint32
 }
@@ -72,13 +72,13 @@ type knownCode struct {
 	checked int64
 }
 
-// share is the time that a coroutine, or a loop, had.
-type share struct {
+// taskTime is the time that one coroutine used.
+type taskTime struct {
 	wall, cpu, at int64
 }
 
-// seen is what the last sample of a loop has told.
-type seen struct {
+// lastSample has the clocks of a loop's previous sample.
+type lastSample struct {
 	at, cpu int64
 	polled  uint64
 }
@@ -90,8 +90,8 @@ type profile struct {
 	codes   []knownCode
 	byCode  map[uint64]uint32
 	names   int // bytes
-	tasks   map[uint64]share
-	loops   map[int32]seen
+	tasks   map[uint64]taskTime
+	loops   map[int32]lastSample
 	began   int64
 	last    int64
 	samples uint64
@@ -99,7 +99,7 @@ type profile struct {
 	recorder
 }
 
-var profiled = newProfile()
+var processProfile = newProfile()
 
 func newProfile() *profile {
 	return &profile{
@@ -107,29 +107,30 @@ func newProfile() *profile {
 		edges:    map[edge]uint32{},
 		codes:    make([]knownCode, codesFixed, 64),
 		byCode:   map[uint64]uint32{},
-		tasks:    map[uint64]share{},
-		loops:    map[int32]seen{},
+		tasks:    map[uint64]taskTime{},
+		loops:    map[int32]lastSample{},
 		recorder: newRecorder(),
 	}
 }
 
 var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
-// countSamples is called in each turn; mostly there is nothing to do.
+// countSamples is called in each turn. Most turns have no new samples.
 func countSamples() {
-	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && profiled.TryLock() {
-		profiled.count()
-		profiled.Unlock()
+	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && processProfile.TryLock() {
+		processProfile.count()
+		processProfile.Unlock()
 	}
 }
 
-// goloop_count_samples makes room for more, for the monitor; with its lock.
+// goloop_count_samples adds pending samples to the tree when the buffer is full. The monitor calls it with
+// its mutex.
 //
 //export goloop_count_samples
 func goloop_count_samples() {
-	profiled.Lock()
-	profiled.count()
-	profiled.Unlock()
+	processProfile.Lock()
+	processProfile.count()
+	processProfile.Unlock()
 }
 
 func (p *profile) count() {
@@ -140,8 +141,8 @@ func (p *profile) count() {
 }
 
 func (p *profile) add(s *netloop.Sample) {
-	for i := 0; p.python == nil; i++ { // all loops have the same
-		all := *places.Load()
+	for i := 0; p.python == nil; i++ { // equal for all loops
+		all := *slots.Load()
 		if i == len(all) {
 			return
 		}
@@ -156,23 +157,23 @@ func (p *profile) add(s *netloop.Sample) {
 	wall, cpu := s.At-s.Since, int64(0)
 	if wall > 0 {
 		p.samples++
-		cpu = p.onProcessor(s, wall)
+		cpu = p.cpuTime(s, wall)
 	}
-	if len(p.calls)+int(s.Frames)+3 > nodesMost || len(p.codes)+int(s.Frames) > codesMost ||
-		len(p.edges) > edgesMost || p.names > namesMost {
+	if len(p.calls)+int(s.Frames)+3 > maxCalls || len(p.codes)+int(s.Frames) > maxCodes ||
+		len(p.edges) > maxEdges || p.names > maxNameBytes {
 		p.prune()
 	}
-	at := p.find(0, codeLoop, uint32(s.Loop), s.Loop)
+	at := p.findCall(0, codeLoop, uint32(s.Loop), s.Loop)
 	switch {
 	case s.Frames == 0:
-		at = p.find(at, codeItself, 0, 0)
+		at = p.findCall(at, codeItself, 0, 0)
 	case s.Coroutine != 0:
-		at = p.find(at, codeTask, 0, 0)
+		at = p.findCall(at, codeTask, 0, 0)
 		if wall > 0 {
 			p.addTask(s, wall, cpu)
 		}
 	default:
-		at = p.find(at, codeCallback, 0, 0)
+		at = p.findCall(at, codeCallback, 0, 0)
 	}
 	for i := int(s.Frames) - 1; i >= 0; i-- {
 		f := s.Frame[i]
@@ -190,7 +191,7 @@ func (p *profile) add(s *netloop.Sample) {
 			if index != codeUnknown {
 				line = readLine(p.python, &p.codes[index].code, f.Code, f.Instruction)
 			}
-			next = p.find(at, index|byLine, uint32(line), line)
+			next = p.findCall(at, index|byLine, uint32(line), line)
 			p.edges[edge{at, index, offset}] = next
 		}
 		at = next
@@ -200,17 +201,17 @@ func (p *profile) add(s *netloop.Sample) {
 		c.wall += wall
 		c.cpu += cpu
 	}
-	p.sighted(s, at)
+	p.addIterationSample(s, at)
 }
 
-// onProcessor is what the sample stands for in processor time: as much as its thread had of the
-// time, since the sample before, in which its loop did not poll.
-func (p *profile) onProcessor(s *netloop.Sample, wall int64) int64 {
+// cpuTime returns the part of a sample's time in which the thread was on a processor: the thread's share of
+// the time outside the poll since the previous sample.
+func (p *profile) cpuTime(s *netloop.Sample, wall int64) int64 {
 	before, ok := p.loops[s.Loop]
-	if !ok && len(p.loops) == loopsMost {
+	if !ok && len(p.loops) == maxLoops {
 		clear(p.loops)
 	}
-	p.loops[s.Loop] = seen{s.At, s.Cpu, s.Polled}
+	p.loops[s.Loop] = lastSample{s.At, s.Cpu, s.Polled}
 	busy := s.At - before.at - int64(s.Polled-before.polled)
 	if !ok || busy <= 0 || s.Cpu <= before.cpu {
 		return 0
@@ -220,7 +221,7 @@ func (p *profile) onProcessor(s *netloop.Sample, wall int64) int64 {
 
 func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 	had, ok := p.tasks[s.Coroutine]
-	if !ok && len(p.tasks) == tasksMost {
+	if !ok && len(p.tasks) == maxTasks {
 		oldest, at := uint64(0), int64(0)
 		for address, each := range p.tasks {
 			if at == 0 || each.at < at {
@@ -229,10 +230,10 @@ func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 		}
 		delete(p.tasks, oldest)
 	}
-	p.tasks[s.Coroutine] = share{had.wall + wall, had.cpu + cpu, s.At}
+	p.tasks[s.Coroutine] = taskTime{had.wall + wall, had.cpu + cpu, s.At}
 }
 
-func (p *profile) find(parent, code, at uint32, line int32) uint32 {
+func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
 	key := edge{parent, code, at}
 	index, ok := p.edges[key]
 	if !ok {
@@ -243,12 +244,13 @@ func (p *profile) find(parent, code, at uint32, line int32) uint32 {
 	return index
 }
 
-// codeAt is the code object at an address; codeProcess: a frame of none.
+// codeAt returns the index of the code object at an address, or codeProcess if the frame has no Python
+// code.
 func (p *profile) codeAt(address uint64, now int64) uint32 {
 	index, ok := p.byCode[address]
 	if ok {
 		c := &p.codes[index]
-		if now-c.checked < checkAfter {
+		if now-c.checked < recheckAfter {
 			return index
 		}
 		var head [4]uint64
@@ -258,14 +260,14 @@ func (p *profile) codeAt(address uint64, now int64) uint32 {
 		}
 		delete(p.byCode, address)
 	}
-	c, state := readCode(p.python, address, nameRoom, nameRoom*2)
+	c, state := readCode(p.python, address, maxName, maxName*2)
 	switch state {
-	case isNonsense:
+	case isInvalid:
 		return codeUnknown
-	case isNoCode:
+	case isNotCode:
 		return codeProcess
 	}
-	// A function may have been made again: it is the same to who reads.
+	// A function that was defined again has a second entry with the same name.
 	index = uint32(len(p.codes))
 	p.codes = append(p.codes, knownCode{c, address, now})
 	p.byCode[address] = index
@@ -273,18 +275,18 @@ func (p *profile) codeAt(address uint64, now int64) uint32 {
 	return index
 }
 
-// prune leaves half of the room. A call stays only with its caller, which has at least its time.
+// prune drops half of the calls. A call is dropped before its caller, which has at least as much time.
 func (p *profile) prune() {
 	total := make([]int64, len(p.calls))
-	for i := len(p.calls) - 1; i > 0; i-- { // callers come before what they call
+	for i := len(p.calls) - 1; i > 0; i-- { // callers precede their callees
 		total[i] += p.calls[i].wall
 		total[p.calls[i].parent] += total[i]
 	}
 	order := slices.Clone(total[1:])
 	slices.SortFunc(order, func(a, b int64) int { return cmp.Compare(b, a) })
 	least := int64(0)
-	if len(order) > nodesMost/2 {
-		least = order[nodesMost/2]
+	if len(order) > maxCalls/2 {
+		least = order[maxCalls/2]
 	}
 	moved := make([]uint32, len(p.calls))
 	codes := make([]uint32, len(p.codes))
@@ -294,7 +296,7 @@ func (p *profile) prune() {
 	for i := 1; i < len(total); i++ {
 		c := p.calls[i]
 		into := moved[c.parent]
-		if total[i] <= least || uses >= codesMost/2 && c.code >= codesFixed && !known[c.code] ||
+		if total[i] <= least || uses >= maxCodes/2 && c.code >= codesFixed && !known[c.code] ||
 			total[c.parent] < 0 {
 			calls[into].wall += c.wall
 			calls[into].cpu += c.cpu
@@ -338,7 +340,7 @@ func (p *profile) prune() {
 		}
 	}
 	clear(p.codes[len(kept):])
-	p.forgetSightings()
+	p.discardIterationSamples()
 	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
@@ -346,10 +348,10 @@ func (p *profile) prune() {
 //
 //export goloop_profile_text
 func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
-	return copyText(out, size, profiled.text())
+	return copyText(out, size, processProfile.text())
 }
 
-// text is all of it as JSON; goloop/_internal/metrics/profiling.py reads it.
+// text returns the profile as JSON, for goloop/_internal/metrics/profiling.py.
 func (p *profile) text() []byte {
 	p.Lock()
 	defer p.Unlock()

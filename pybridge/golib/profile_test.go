@@ -13,7 +13,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-// made is memory that looks like Python's objects; nothing of it moves.
+// made has memory with the layout of Python's objects, which must not move.
 type made struct {
 	layout netloop.Python
 	types  [4]uint64
@@ -35,7 +35,7 @@ func newMade() *made {
 
 func (m *made) object(size int, words map[uint32]uint64, tail string) uint64 {
 	raw := make([]byte, size, size+len(tail))
-	binary.NativeEndian.PutUint64(raw, 1) // its reference count
+	binary.NativeEndian.PutUint64(raw, 1) // reference count
 	for at, word := range words {
 		binary.NativeEndian.PutUint64(raw[at:], word)
 	}
@@ -49,7 +49,7 @@ func (m *made) text(text string) uint64 {
 }
 
 func (m *made) code(function, file string, line int) uint64 {
-	// Two places, of one unit each, with a line more for the second.
+	// Two entries of one code unit each; the second is a line further.
 	table := m.object(24, map[uint32]uint64{8: m.layout.BytesType, 16: 2}, "\xd0\xd8")
 	return m.object(64, map[uint32]uint64{8: m.layout.CodeType, 16: m.text(function), 24: m.text(file),
 		32: table, 40: uint64(line)}, "")
@@ -90,8 +90,8 @@ func TestAFullProfileKeepsItsSumsAndItsBounds(t *testing.T) {
 		p.add(sampleOf(added+10, outer[i%len(outer)], rare, rare))
 		p.add(sampleOf(added+20, outer[i%len(outer)], often))
 		added += 20
-		if len(p.calls) > nodesMost || len(p.codes) > codesMost+netloop.SampleFrames || len(p.edges) > edgesMost+netloop.SampleFrames ||
-			p.names > namesMost+netloop.SampleFrames*3*nameRoom {
+		if len(p.calls) > maxCalls || len(p.codes) > maxCodes+netloop.SampleFrames || len(p.edges) > maxEdges+netloop.SampleFrames ||
+			p.names > maxNameBytes+netloop.SampleFrames*3*maxName {
 			t.Fatal("out of bounds: ", len(p.calls), len(p.codes), len(p.edges), p.names)
 		}
 	}
@@ -119,7 +119,7 @@ func TestWhatIsNoCodeIsUnknown(t *testing.T) {
 	for _, c := range p.calls {
 		names += fmt.Sprint(c.code, p.codes[c.code].function, c.line, " ")
 	}
-	// The process, the loop, the task, f, and two frames of which nothing is known.
+	// The process, the loop, the task, f, and two unknown frames.
 	if want := "00 10 20 6f5 50 50 "; names != want {
 		t.Errorf("%q, not %q", names, want)
 	}
@@ -133,7 +133,7 @@ func TestACodeObjectInTheOthersPlaceIsAnother(t *testing.T) {
 	p.add(sampleOf(10, address))
 	raw := m.keep[len(m.keep)-1]
 	binary.NativeEndian.PutUint64(raw[16:], m.text("second"))
-	p.add(sampleOf(10+checkAfter, address))
+	p.add(sampleOf(10+recheckAfter, address))
 	last := p.codes[len(p.codes)-1].function
 	if last != "second" {
 		t.Errorf("%q is known there", last)

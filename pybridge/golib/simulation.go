@@ -7,7 +7,8 @@ import "C"
 
 import "syscall"
 
-// goloop_simulation_request answers a request in the buffer that has it; see simulation_requests_linux.go.
+// goloop_simulation_request answers a request in the buffer that contains it; see
+// simulation_requests_linux.go.
 //
 //export goloop_simulation_request
 func goloop_simulation_request(buffer *C.char, size C.int32_t) C.int32_t {

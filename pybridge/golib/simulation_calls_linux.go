@@ -28,10 +28,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The gl_calls of C while there are simulations, or a test wants calls to fail: each goes to the kernel
-// that has the number.
+// The gl_calls of C while a simulation exists or a test injects failures. Each call goes to the kernel that
+// has the descriptor.
 
-// simulatedTable is the address of that table. It is C's memory, and stays.
+// simulatedTable returns the address of the gl_calls. It is C memory that is never freed.
 var simulatedTable = sync.OnceValue(func() unsafe.Pointer {
 	functions := [...]unsafe.Pointer{ // in the order of gl_calls, fds/lease.h
 		C.goloop_simulated_recv, C.goloop_simulated_send, C.goloop_simulated_sendto,
@@ -45,7 +45,7 @@ var simulatedTable = sync.OnceValue(func() unsafe.Pointer {
 
 func simulatedClock() *[0]byte { return (*[0]byte)(C.goloop_simulated_clock) }
 
-// Calls that can be made to fail, in the order of gl_calls.
+// Calls that can fail by request, in the order of gl_calls.
 const (
 	callRecv = iota
 	callSend
@@ -55,7 +55,7 @@ const (
 	callDup
 )
 
-// faults is what a test has asked for.
+// faults is the failure that a test has requested.
 var faults struct {
 	sync.Mutex
 	on          atomic.Bool
@@ -64,16 +64,16 @@ var faults struct {
 	errno       syscall.Errno
 }
 
-// fail has calls of a kind fail, behind so many that do not.
-func fail(call int, errno syscall.Errno, after, times int) {
+// setFailure makes calls of a kind fail: the first `after` calls succeed, the next `times` calls fail.
+func setFailure(call int, errno syscall.Errno, after, times int) {
 	faults.Lock()
 	defer faults.Unlock()
 	faults.call, faults.errno, faults.after, faults.left = call, errno, after, times
 	faults.on.Store(times > 0)
 }
 
-// faulty tells whether this call is to fail, and then sets errno.
-func faulty(call int) bool {
+// injectFailure reports whether this call has to fail, and sets errno if so.
+func injectFailure(call int) bool {
 	if !faults.on.Load() {
 		return false
 	}
@@ -87,11 +87,11 @@ func faulty(call int) bool {
 		return false
 	}
 	faults.left--
-	return told(0, faults.errno) < 0
+	return returnErrno(0, faults.errno) < 0
 }
 
-// told leaves the errno where C looks for it.
-func told(n int, errno syscall.Errno) int {
+// returnErrno sets C's errno and returns -1 if there is an error; else it returns n.
+func returnErrno(n int, errno syscall.Errno) int {
 	if errno != 0 {
 		C.set_errno(C.int(errno))
 		return -1
@@ -99,70 +99,70 @@ func told(n int, errno syscall.Errno) int {
 	return n
 }
 
-func hosts(n, _ uintptr, errno syscall.Errno) int { return told(int(n), errno) }
+func kernelResult(n, _ uintptr, errno syscall.Errno) int { return returnErrno(int(n), errno) }
 
-func lent(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p), int(n)) }
+func bytesOf(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p), int(n)) }
 
 //export goloop_simulated_recv
 func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
-	if faulty(callRecv) {
+	if injectFailure(callRecv) {
 		return -1
 	}
 	if s := simulationOf(int(fd)); s != nil {
-		return C.ssize_t(told(s.Recv(int(fd), lent(p, n), int(flags))))
+		return C.ssize_t(returnErrno(s.Recv(int(fd), bytesOf(p, n), int(flags))))
 	}
-	return C.ssize_t(hosts(unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
+	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
 //export goloop_simulated_send
 func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
-	if faulty(callSend) {
+	if injectFailure(callSend) {
 		return -1
 	}
 	if s := simulationOf(int(fd)); s != nil {
-		return C.ssize_t(told(s.Send(int(fd), lent(p, n), int(flags))))
+		return C.ssize_t(returnErrno(s.Send(int(fd), bytesOf(p, n), int(flags))))
 	}
-	return C.ssize_t(hosts(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
+	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
 //export goloop_simulated_sendto
 func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int, to unsafe.Pointer,
 	size C.socklen_t) C.ssize_t {
-	if faulty(callSendto) {
+	if injectFailure(callSendto) {
 		return -1
 	}
 	if s := simulationOf(int(fd)); s != nil {
-		return C.ssize_t(told(s.SendTo(int(fd), lent(p, n), int(flags), lent(to, C.size_t(size)))))
+		return C.ssize_t(returnErrno(s.SendTo(int(fd), bytesOf(p, n), int(flags), bytesOf(to, C.size_t(size)))))
 	}
-	return C.ssize_t(hosts(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags),
+	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags),
 		uintptr(to), uintptr(size))))
 }
 
 //export goloop_simulated_shutdown
 func goloop_simulated_shutdown(fd, how C.int) C.int {
-	if faulty(callShutdown) {
+	if injectFailure(callShutdown) {
 		return -1
 	}
 	if s := simulationOf(int(fd)); s != nil {
-		return C.int(told(0, s.Shutdown(int(fd), int(how))))
+		return C.int(returnErrno(0, s.Shutdown(int(fd), int(how))))
 	}
-	return C.int(hosts(unix.Syscall(unix.SYS_SHUTDOWN, uintptr(fd), uintptr(how), 0)))
+	return C.int(kernelResult(unix.Syscall(unix.SYS_SHUTDOWN, uintptr(fd), uintptr(how), 0)))
 }
 
-// fcntl is made on whichever kernel has the descriptor.
+// fcntl calls the kernel that has the descriptor.
 func fcntl(fd, command, arg int) int {
 	if s := simulationOf(fd); s != nil {
 		if command == unix.F_DUPFD_CLOEXEC {
-			return told(s.Dup(fd, arg, true))
+			return returnErrno(s.Dup(fd, arg, true))
 		}
-		return told(s.Fcntl(fd, command, arg))
+		return returnErrno(s.Fcntl(fd, command, arg))
 	}
-	return hosts(unix.Syscall(unix.SYS_FCNTL, uintptr(fd), uintptr(command), uintptr(arg)))
+	return kernelResult(unix.Syscall(unix.SYS_FCNTL, uintptr(fd), uintptr(command), uintptr(arg)))
 }
 
 //export goloop_simulated_nonblocking
 func goloop_simulated_nonblocking(fd C.int) C.int {
-	if faulty(callNonblocking) {
+	if injectFailure(callNonblocking) {
 		return -1
 	}
 	flags := fcntl(int(fd), unix.F_GETFL, 0)
@@ -174,7 +174,7 @@ func goloop_simulated_nonblocking(fd C.int) C.int {
 
 //export goloop_simulated_dup
 func goloop_simulated_dup(fd C.int) C.int {
-	if faulty(callDup) {
+	if injectFailure(callDup) {
 		return -1
 	}
 	return C.int(fcntl(int(fd), unix.F_DUPFD_CLOEXEC, 3))
@@ -186,14 +186,14 @@ func goloop_simulated_exists(fd C.int) C.int { return C.int(fcntl(int(fd), unix.
 //export goloop_simulated_close
 func goloop_simulated_close(fd C.int) C.int {
 	if s := simulationOf(int(fd)); s != nil {
-		return C.int(told(0, s.Close(int(fd))))
+		return C.int(returnErrno(0, s.Close(int(fd))))
 	}
-	return C.int(hosts(unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)))
+	return C.int(kernelResult(unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)))
 }
 
 //export goloop_simulated_clock
 func goloop_simulated_clock() C.int64_t {
-	if s := clockHere(); s != nil {
+	if s := clockSimulation(); s != nil {
 		return C.int64_t(s.Now())
 	}
 	var ts unix.Timespec

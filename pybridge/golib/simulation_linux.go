@@ -16,86 +16,85 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Simulated kernels for programs: how Python makes one and calls it, and how the loops of a thread
-// come to be on it.
+// Simulated kernels for Python programs.
 //
-// A descriptor's number says whose it is: from simulatedFirst on it is a simulated kernel's, which
-// the host never gives. So C's leases, records and tables need not know of kernels, and nothing
-// looks at numbers while there is no simulation: C then has its own gl_calls.
+// The number of a descriptor says which kernel has it: numbers from firstSimulatedFD on belong to simulated
+// kernels; the real kernel never returns them. So C's leases, records and tables need no knowledge of
+// kernels, and without a simulation nothing checks numbers: C then uses its own gl_calls.
 //
-//	a thread   --enter--> is on a kernel: its clock is the kernel's, and reactors that it makes are
-//	           <--leave-- on that kernel (reactorCalls)
-//	a number   recv, send, ... of C (simulation_calls_linux.go) and of Python (simulation_requests_linux.go) go
-//	           to the kernel that has it, or to the host's
+//	a thread   --attach--> uses a kernel: its clock is the kernel's, and its new reactors run on
+//	           <--detach-- that kernel (reactorCalls)
+//	a number   recv, send, ... of C (simulation_calls_linux.go) and of Python
+//	           (simulation_requests_linux.go) go to the kernel that has the number
 //
-// A kernel has one thread that calls it, so a wait that nothing can end is an error (EDEADLK).
+// One thread calls a kernel, so a wait that nothing can end is an error (EDEADLK).
 //
-// Of the API table, simulation_request answers a request in the buffer, and simulation_hooks returns
-// the system calls and the clock that C uses in this thread from then on.
+// Of the API table, simulation_request answers a request in the buffer, and simulation_hooks returns the
+// system calls and the clock that C uses in this thread from then on.
 const (
-	simulatedFirst = 1 << 24
-	simulatedBits  = 16
-	simulationsMax = 256
+	firstSimulatedFD = 1 << 24
+	simulatedFDBits  = 16
+	maxSimulations   = 256
 )
 
-// simulation is a simulated kernel and what its reactors share.
+// simulation is a simulated kernel with the state that its reactors share.
 type simulation struct {
 	*simulated.Kernel
 	number int
 	calls  netloop.Calls
-	trace  *bytes.Buffer // nil: none is kept
-	// What C wakes a reactor by, without a call: an epoll and an eventfd of the host, at which
-	// nobody looks. The reactor looks at WakePending instead, before it waits.
+	trace  *bytes.Buffer // nil: no trace
+	// pollFD and wakeFD are an epoll and an eventfd of the real kernel, to which C's gl_wake_up writes.
+	// Nothing reads them: the reactor checks WakePending before it waits.
 	pollFD, wakeFD int
 }
 
 var simulations struct {
 	sync.Mutex
-	all  [simulationsMax]*simulation
-	here map[int]*simulation // by thread
-	live atomic.Int32
-	only atomic.Pointer[simulation] // of `here`, where that has one
+	all      [maxSimulations]*simulation
+	byThread map[int]*simulation // by thread id
+	live     atomic.Int32
+	single   atomic.Pointer[simulation] // the only entry of byThread, if it has one
 }
 
-// simulationOf is the kernel that has a descriptor, nil where the host's has it.
+// simulationOf returns the kernel that has a descriptor, or nil for the real kernel.
 func simulationOf(fd int) *simulation {
-	if fd < simulatedFirst {
+	if fd < firstSimulatedFD {
 		return nil
 	}
 	simulations.Lock()
 	defer simulations.Unlock()
-	return simulations.all[(fd-simulatedFirst)>>simulatedBits%simulationsMax]
+	return simulations.all[(fd-firstSimulatedFD)>>simulatedFDBits%maxSimulations]
 }
 
-// simulationHere is the kernel of this thread, or nil.
-func simulationHere() *simulation {
+// threadSimulation returns the kernel of this thread, or nil.
+func threadSimulation() *simulation {
 	if simulations.live.Load() == 0 {
 		return nil
 	}
 	simulations.Lock()
 	defer simulations.Unlock()
-	return simulations.here[unix.Gettid()]
+	return simulations.byThread[unix.Gettid()]
 }
 
-// clockHere is the kernel of this thread, which has its clock from it, so it is on one.
-func clockHere() *simulation {
-	if s := simulations.only.Load(); s != nil {
+// clockSimulation returns the kernel of this thread, which is known to have one.
+func clockSimulation() *simulation {
+	if s := simulations.single.Load(); s != nil {
 		return s
 	}
-	return simulationHere()
+	return threadSimulation()
 }
 
-func haveOnly() {
-	simulations.only.Store(nil)
-	if len(simulations.here) == 1 {
-		for _, s := range simulations.here {
-			simulations.only.Store(s)
+func updateSingle() {
+	simulations.single.Store(nil)
+	if len(simulations.byThread) == 1 {
+		for _, s := range simulations.byThread {
+			simulations.single.Store(s)
 		}
 	}
 }
 
-// newSimulation makes a kernel, with a trace if that is wanted, and returns its number.
-func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
+// newSimulation creates a kernel, with a trace if requested, and returns its number.
+func newSimulation(o simulated.Options, processTrace bool) (int, syscall.Errno) {
 	simulations.Lock()
 	defer simulations.Unlock()
 	for i := range simulations.all {
@@ -107,8 +106,8 @@ func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
 			return -1, errno
 		}
 		o.Sealed = true
-		o.First = simulatedFirst + i<<simulatedBits
-		if traced {
+		o.First = firstSimulatedFD + i<<simulatedFDBits
+		if processTrace {
 			s.trace = new(bytes.Buffer)
 			o.Trace = s.trace
 		}
@@ -141,37 +140,37 @@ func (s *simulation) closeWake() {
 	_ = unix.Close(s.pollFD)
 }
 
-// end forgets a kernel. Its descriptors name nothing from now on.
+// end removes a kernel. Its descriptors are invalid from now on.
 func (s *simulation) end() {
 	simulations.Lock()
 	defer simulations.Unlock()
-	for thread, here := range simulations.here {
+	for thread, here := range simulations.byThread {
 		if here == s {
-			delete(simulations.here, thread)
+			delete(simulations.byThread, thread)
 		}
 	}
-	haveOnly()
+	updateSingle()
 	simulations.all[s.number] = nil
 	simulations.live.Add(-1)
 	s.closeWake()
 }
 
-// enter has this thread be on a kernel, with nil on the host's.
-func (s *simulation) enter() {
+// attachThread attaches this thread to a kernel; nil detaches it.
+func (s *simulation) attachThread() {
 	simulations.Lock()
 	defer simulations.Unlock()
-	defer haveOnly()
+	defer updateSingle()
 	if s == nil {
-		delete(simulations.here, unix.Gettid())
+		delete(simulations.byThread, unix.Gettid())
 		return
 	}
-	if simulations.here == nil {
-		simulations.here = map[int]*simulation{}
+	if simulations.byThread == nil {
+		simulations.byThread = map[int]*simulation{}
 	}
-	simulations.here[unix.Gettid()] = s
+	simulations.byThread[unix.Gettid()] = s
 }
 
-// reactorCalls are the calls of one reactor.
+// reactorCalls returns the system calls of one reactor.
 func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	calls := s.calls
 	var poller, wakeup int
@@ -185,7 +184,8 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 		wakeup, token = writes, t
 		return reads, writes, errno
 	}
-	// A wake before the wait ends it; none comes during it, for this thread is the only one.
+	// A wake-up before the wait ends the wait. None can come during it, because this thread is the only
+	// one.
 	woken := func() {
 		if atomic.LoadUint32(&shared.WakePending) != 0 {
 			_ = s.calls.WakeWrite(poller, wakeup, token)
@@ -206,9 +206,9 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	return calls
 }
 
-// newReactor makes a reactor on this thread's kernel.
+// newReactor creates a reactor on this thread's kernel.
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
-	s := simulationHere()
+	s := threadSimulation()
 	if s == nil {
 		r, err := netloop.NewWithCalls(shared, hostCalls(shared))
 		return r, false, err
@@ -226,7 +226,7 @@ func setHooks(hooks *C.gl_simulation_hooks) C.int32_t {
 	if simulations.live.Load() > 0 || faults.on.Load() {
 		hooks.calls = simulatedTable()
 	}
-	if simulationHere() != nil {
+	if threadSimulation() != nil {
 		hooks.clock = simulatedClock()
 	}
 	return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-// There are simulated kernels on Linux alone.
+// Only Linux has simulated kernels.
 
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	r, err := netloop.NewWithCalls(shared, hostCalls(shared))

@@ -14,59 +14,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Python asks of a simulated kernel, in a buffer that has the answer afterwards:
+// Requests of Python to a simulated kernel. The buffer of a request also gets its answer:
 //
-//	a word of 8 bytes each: the request, a descriptor or a kernel's number, six arguments; in
-//	the place of the fourth the answer's size of a name, or its second descriptor;
-//	then bytes: what is sent, names, and what came
+//	words of 8 bytes: the request, a descriptor or a kernel's number, six arguments; the fourth
+//	argument is replaced by the size of a returned name, or by a second descriptor;
+//	then bytes: data to send, names, and received data
 //
-// The result is as C's: a number >= 0, or -errno. goloop/testing/simulated/kernel.py has the
-// other half.
+// The result is a number >= 0, or -errno, as C's. goloop/testing/simulated/kernel.py is the caller.
 const (
-	askMake = iota
-	askEnd
-	askEnter
-	askLeave
-	askNow
-	askSleep
-	askTrace
-	askOpen
-	askSocket
-	askSocketpair
-	askBind
-	askListen
-	askConnect
-	askAccept
-	askRecv
-	askSend
-	askShutdown
-	askClose
-	askSockname
-	askPeername
-	askSetOption
-	askGetOption
-	askLinger
-	askControl
-	askDup
-	askUnlink
-	askFaults
-	askEndOfTime
-	askMakeHost
-	askChangeHost
-	askLink
-	askWay
-	askSetFaults // of a host, or with -1 of all others: whether it has any, and how many sockets
-	askFail      // a call of fds/calls.c, an errno, after how many, how often; on any kernel
-	askEpoll
-	askEpollControl // what to do, a descriptor, events
-	askEpollWait    // for how many ns; a word for each event that is wanted: its descriptor, then what it is
-	askPipe
-	askRead
-	askWrite
-	askInode
-	askEndProgram
-	askDecide // digits of decisions; how many are left, and how many were missed
-	askReseed // the seed of those from now on
+	reqMake = iota
+	reqEnd
+	reqEnter
+	reqLeave
+	reqNow
+	reqSleep
+	reqTrace
+	reqOpen
+	reqSocket
+	reqSocketpair
+	reqBind
+	reqListen
+	reqConnect
+	reqAccept
+	reqRecv
+	reqSend
+	reqShutdown
+	reqClose
+	reqSockname
+	reqPeername
+	reqSetOption
+	reqGetOption
+	reqLinger
+	reqControl
+	reqDup
+	reqUnlink
+	reqFaults
+	reqEndOfTime
+	reqMakeHost
+	reqChangeHost
+	reqLink
+	reqWay
+	reqSetFaults // for a host, or with -1 for all others: 0 removes the faults; socket limit
+	reqFail      // a call of fds/calls.c, errno, first calls that succeed, calls that fail; on any kernel
+	reqEpoll
+	reqEpollControl // operation, descriptor, events
+	reqEpollWait    // timeout in ns; the answer has a word for each event: descriptor, events
+	reqPipe
+	reqRead
+	reqWrite
+	reqInode
+	reqEndProgram
+	reqDecide // digits of decisions; returns the number left and the number missed
+	reqReseed // a new seed for later decisions
 )
 
 const requestHead = 64
@@ -81,7 +80,7 @@ func (r request) setWord(i, to int) { binary.NativeEndian.PutUint64(r.b[8*i:], u
 
 func (r request) data() []byte { return r.b[requestHead:] }
 
-// part is a number of the bytes from a place on; none where they are not there.
+// part returns n bytes of the data from an offset on, or nil if they do not exist.
 func (r request) part(from, n int) []byte {
 	data := r.data()
 	if from < 0 || n < 0 || from > len(data) || n > len(data)-from {
@@ -90,8 +89,8 @@ func (r request) part(from, n int) []byte {
 	return data[from : from+n]
 }
 
-// giveName puts a name behind n bytes.
-func (r request) giveName(n int, name []byte) {
+// putName writes a name after n bytes of data.
+func (r request) putName(n int, name []byte) {
 	if n < 0 || n > len(r.data()) {
 		n = len(r.data())
 	}
@@ -113,7 +112,7 @@ func simulate(b []byte) C.int32_t {
 
 func (r request) answer() (int, syscall.Errno) {
 	switch what := r.word(0); what {
-	case askMake:
+	case reqMake:
 		return newSimulation(simulated.Options{
 			Seed:        uint64(r.word(2)),
 			Start:       int64(r.word(3)),
@@ -121,16 +120,16 @@ func (r request) answer() (int, syscall.Errno) {
 			Network:     simulated.Network{LatencyLeast: int64(r.word(5)), LatencyMost: int64(r.word(6))},
 			Descriptors: 4096,
 		}, r.word(7) != 0)
-	case askFail:
-		fail(r.word(2), syscall.Errno(r.word(3)), r.word(4), r.word(5))
+	case reqFail:
+		setFailure(r.word(2), syscall.Errno(r.word(3)), r.word(4), r.word(5))
 		return 0, 0
-	case askLeave:
-		(*simulation)(nil).enter()
+	case reqLeave:
+		(*simulation)(nil).attachThread()
 		return 0, 0
-	case askEnd, askEnter, askNow, askSleep, askTrace, askOpen, askSocket, askSocketpair, askUnlink, askFaults,
-		askEndOfTime, askMakeHost, askChangeHost, askLink, askWay, askSetFaults, askEpoll, askPipe, askInode,
-		askEndProgram, askDecide, askReseed:
-		s := simulationOf(simulatedFirst + r.word(1)<<simulatedBits)
+	case reqEnd, reqEnter, reqNow, reqSleep, reqTrace, reqOpen, reqSocket, reqSocketpair, reqUnlink, reqFaults,
+		reqEndOfTime, reqMakeHost, reqChangeHost, reqLink, reqWay, reqSetFaults, reqEpoll, reqPipe, reqInode,
+		reqEndProgram, reqDecide, reqReseed:
+		s := simulationOf(firstSimulatedFD + r.word(1)<<simulatedFDBits)
 		if s == nil {
 			return -1, syscall.ESRCH
 		}
@@ -146,46 +145,46 @@ func (r request) answer() (int, syscall.Errno) {
 
 func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 	switch what {
-	case askEnd:
+	case reqEnd:
 		s.end()
-	case askEnter:
-		s.enter()
-	case askNow:
+	case reqEnter:
+		s.attachThread()
+	case reqNow:
 		r.setWord(5, int(s.Now()))
-	case askSleep:
+	case reqSleep:
 		return 0, s.Sleep(int64(r.word(2)))
-	case askEndOfTime:
+	case reqEndOfTime:
 		s.SetEnd(int64(r.word(2)))
-	case askTrace:
+	case reqTrace:
 		if s.trace != nil {
 			n, _ := s.trace.Read(r.data())
 			return max(n, 0), 0
 		}
-	case askOpen:
+	case reqOpen:
 		return s.Descriptors(), 0
-	case askSocket:
+	case reqSocket:
 		return s.SocketOn(r.word(4), r.word(2), r.word(3))
-	case askSocketpair:
+	case reqSocketpair:
 		a, b, errno := s.SocketpairOn(r.word(4), r.word(2), r.word(3))
 		r.setWord(5, b)
 		return a, errno
-	case askFaults: // in billionths, and whether memory and descriptors run out
+	case reqFaults: // in billionths; 0: memory and descriptors never run out
 		faults := simulated.CommonFaults(float64(r.word(2)) / 1e9)
 		if r.word(3) == 0 {
 			faults = faults.Without(syscall.ENOMEM, syscall.ENOBUFS, syscall.EMFILE)
 		}
 		s.SetFaults(faults)
-	case askEpoll:
+	case reqEpoll:
 		return s.EpollCreate(0)
-	case askMakeHost:
+	case reqMakeHost:
 		return s.MakeHost(), 0
-	case askChangeHost:
+	case reqChangeHost:
 		return 0, s.ChangeHost(r.word(2), r.word(3))
-	case askLink:
+	case reqLink:
 		return 0, s.SetLink(r.word(2), r.word(3), r.network())
-	case askWay:
+	case reqWay:
 		return 0, s.SetLinkState(r.word(2), r.word(3), simulated.LinkState(r.word(4)))
-	case askSetFaults:
+	case reqSetFaults:
 		switch f := r.faults(); {
 		case r.word(2) < 0:
 			s.SetFaults(f)
@@ -194,27 +193,27 @@ func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
 		default:
 			return 0, s.SetFaultsOf(r.word(2), &f)
 		}
-	case askDecide:
+	case reqDecide:
 		left, missed := s.Decide(r.part(0, r.word(2)))
 		r.setWord(5, missed)
 		return left, 0
-	case askReseed:
+	case reqReseed:
 		s.Reseed(uint64(r.word(2)))
-	case askUnlink:
+	case reqUnlink:
 		return 0, s.UnlinkOn(r.word(3), string(r.part(0, r.word(2))))
-	case askInode:
+	case reqInode:
 		return s.Inode(r.word(3), string(r.part(0, r.word(2))))
-	case askPipe:
+	case reqPipe:
 		reads, writes, errno := s.PipeOn(r.word(3), r.word(4), r.word(2))
 		r.setWord(5, writes)
 		return reads, errno
-	case askEndProgram:
+	case reqEndProgram:
 		return 0, s.EndProgram(r.word(2))
 	}
 	return 0, 0
 }
 
-// network is a link's, in floating-point numbers.
+// network decodes the properties of a link, which are floating-point numbers.
 func (r request) network() (n simulated.Network) {
 	var latency [2]float64
 	r.floats(&latency[0], &latency[1], &n.Bandwidth, &n.Loss, &n.Reorder, &n.Duplicate, &n.Fragment)
@@ -222,8 +221,8 @@ func (r request) network() (n simulated.Network) {
 	return n
 }
 
-// faults are those of goloop/testing/simulation/faults.py, whose chances have the same order. They
-// meet sockets alone, but for the wait that a signal interrupts.
+// faults decodes the faults of goloop/testing/simulation/faults.py, whose chances have the same order.
+// They affect sockets only, except for waits that a signal interrupts.
 func (r request) faults() simulated.Faults {
 	f := simulated.Faults{LateMost: 50_000_000, Descriptors: r.word(4)}
 	var reset, timeout, interrupted, wouldBlock, noBuffers float64
@@ -239,7 +238,7 @@ func (r request) faults() simulated.Faults {
 	return f
 }
 
-// floats reads floating-point numbers.
+// floats decodes floating-point numbers.
 func (r request) floats(to ...*float64) {
 	for i, to := range to {
 		if raw := r.part(8*i, 8); raw != nil {
@@ -250,56 +249,56 @@ func (r request) floats(to ...*float64) {
 
 func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
 	switch what {
-	case askBind:
+	case reqBind:
 		return 0, s.Bind(fd, r.part(0, r.word(2)))
-	case askListen:
+	case reqListen:
 		return 0, s.Listen(fd, r.word(2))
-	case askConnect:
+	case reqConnect:
 		return 0, s.Connect(fd, r.part(0, r.word(2)))
-	case askAccept:
+	case reqAccept:
 		n, name, errno := s.Accept(fd, r.word(2))
-		r.giveName(0, name)
+		r.putName(0, name)
 		return n, errno
-	case askRecv:
+	case reqRecv:
 		n, name, errno := s.RecvFrom(fd, r.part(0, r.word(2)), r.word(3))
-		r.giveName(n, name)
+		r.putName(n, name)
 		return n, errno
-	case askSend:
+	case reqSend:
 		size := r.word(2)
 		if name := r.part(size, r.word(4)); len(name) > 0 {
 			return s.SendTo(fd, r.part(0, size), r.word(3), name)
 		}
 		return s.Send(fd, r.part(0, size), r.word(3))
-	case askRead:
+	case reqRead:
 		return s.Read(fd, r.part(0, r.word(2)))
-	case askWrite:
+	case reqWrite:
 		return s.Write(fd, r.part(0, r.word(2)))
-	case askShutdown:
+	case reqShutdown:
 		return 0, s.Shutdown(fd, r.word(2))
-	case askClose:
+	case reqClose:
 		return 0, s.Close(fd)
-	case askSockname, askPeername:
+	case reqSockname, reqPeername:
 		of := s.Getsockname
-		if what == askPeername {
+		if what == reqPeername {
 			of = s.Getpeername
 		}
 		name, errno := of(fd)
-		r.giveName(0, name)
+		r.putName(0, name)
 		return 0, errno
-	case askSetOption:
+	case reqSetOption:
 		return 0, s.Setsockopt(fd, r.word(2), r.word(3), r.word(4))
-	case askGetOption:
+	case reqGetOption:
 		return s.Getsockopt(fd, r.word(2), r.word(3))
-	case askLinger:
+	case reqLinger:
 		return 0, s.SetLinger(fd, r.word(2) != 0, r.word(3))
-	case askControl:
+	case reqControl:
 		return s.Fcntl(fd, r.word(2), r.word(3))
-	case askDup:
+	case reqDup:
 		return s.Dup(fd, 0, true)
-	case askEpollControl:
+	case reqEpollControl:
 		of := r.word(3)
 		return 0, s.EpollCtl(fd, r.word(2), of, &unix.EpollEvent{Events: uint32(r.word(4)), Fd: int32(of)})
-	case askEpollWait:
+	case reqEpollWait:
 		events := make([]unix.EpollEvent, len(r.data())/8)
 		n, errno := s.EpollWait(fd, events, int64(r.word(2)))
 		for i := range max(n, 0) {

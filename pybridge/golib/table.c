@@ -1,27 +1,26 @@
 /*
- * table.c: the table of functions, and goloop_table, which returns it: the one
- * symbol that the library exports.
+ * table.c: the API table, and goloop_table, the one symbol that the library exports.
  *
- * cgo exports every function that it generates and all of runtime/cgo's.  That
- * is an invitation to any other Go library in the process to be mistaken for
- * this one, so exports.map, a version script of the linker, makes everything but
- * goloop_table local.  cgo allows no --version-script among the flags in a source
- * file: the build says it, see build_backend/goloop_build/commands.py.
+ * cgo exports every function that it generates and all functions of runtime/cgo. Another Go
+ * library in the process could bind to them by mistake. So exports.map, a version script of the
+ * linker, makes everything but goloop_table local. cgo does not allow --version-script among the
+ * flags in a source file; the build passes it, see build_backend/goloop_build/commands.py.
  *
- * The functions are Go's, exported by cgo: each waits until the Go runtime has
- * started, so the table may be used as soon as dlopen has returned.
+ * Most functions are Go's, exported by cgo. Each waits until the Go runtime has started, so the
+ * table may be used as soon as dlopen has returned.
  */
 #include "_cgo_export.h"
+#include "flusher_lock.h"
 #include "monitor.h"
 
-/* A reactor is monitored from its beginning to its end. */
+/* A reactor is monitored from its creation to its end. */
 static int32_t
 reactor_new(gl_shared *shared)
 {
     int32_t reactor = goloop_reactor_new(shared);
     if (reactor < 0)
         return reactor;
-    int32_t rc = monitor_reactor_opened(reactor, shared);
+    int32_t rc = monitor_add_reactor(reactor, shared);
     if (rc == 0)
         return reactor;
     goloop_reactor_close(reactor);
@@ -31,7 +30,7 @@ reactor_new(gl_shared *shared)
 static int32_t
 reactor_close(int32_t reactor)
 {
-    monitor_reactor_closes(reactor);
+    monitor_remove_reactor(reactor);
     return goloop_reactor_close(reactor);
 }
 
@@ -49,8 +48,8 @@ static const gl_table table = {
     .listener_open = goloop_listener_open,
     .watch_open = goloop_watch_open,
     .watch_set = goloop_watch_set,
-    .wake_monitor = monitor_watch,
-    .yield_to_flusher = monitor_yield_to_flusher,
+    .wake_monitor = monitor_wake,
+    .yield_to_flusher = flusher_yield,
     .reactor_facts = goloop_reactor_facts,
     .profile_text = goloop_profile_text,
     .block_report = goloop_block_report,

@@ -1,10 +1,15 @@
 /*
- * thread.c: how the library starts threads of C: the monitor's and the watchdog's.
+ * thread.c: starts and names the library's C threads: the monitor's and the watchdog's.
  */
+#define _GNU_SOURCE 1
 #include "thread.h"
 
 #include <signal.h>
 #include <stddef.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 int
 thread_start(void *(*run)(void *), void *arg)
@@ -30,5 +35,15 @@ thread_set_name(const char *name)
     pthread_setname_np(pthread_self(), name);
 #else
     (void)name;
+#endif
+}
+
+uint32_t
+thread_id(void)
+{
+#if defined(__linux__)
+    return (uint32_t)syscall(SYS_gettid);
+#else
+    return 1;
 #endif
 }

@@ -17,26 +17,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The trace: what loops do, record by record. While a client asks for it, each loop has a ring in which
-// C notes (core/observe/trace.c); a thread of C's (monitor.c) comes here again and again, and what is
-// new goes to the client as it is. operations/commands/trace.py makes JSON of it.
+// The trace records the actions of loops. While a client asks for it, each loop has a ring of records,
+// which C fills (core/observe/trace.c). A C thread (monitor.c) repeatedly calls this file, which sends the
+// new records unchanged. goloop/operations/commands/trace.py converts them to JSON in the client's process.
 //
 //	after one line of JSON:  frame ... frame
-//	frame:  uint32 kind, uint32 length, int32 loop, uint32 thread; then so many bytes
+//	frame:  uint32 kind, uint32 length, int32 loop, uint32 thread; then the bytes
 //
-// Only what an address names is told here, once a second at most, as the other process can't read it.
+// Only the names of addresses are added here, once a second at most for each, because the client's process
+// can't read this process's memory.
 
 const (
 	frameEnd     = 0
-	frameRecords = 1 // uint64: so many were lost before these; the records
+	frameRecords = 1 // uint64: number of records lost before these; the records
 	frameNames   = 2 // JSON: {address: [function, file, line] or text}
 	frameClock   = 3 // uint64 ticks, int64 ns of CLOCK_MONOTONIC
 	frameHead    = 16
 
-	traceWaitMost = 50   // ms between two looks
-	traceLate     = 64   // records that C may be at work on
-	traceMost     = 1024 // names that are known at once
-	again         = 1_000_000_000
+	maxTraceWait      = 50   // ms between two parts
+	unreadableRecords = 64   // records that C may be writing
+	maxKnownNames     = 1024 // names remembered at one time
+	namesInterval     = 1_000_000_000
 
 	recordSize = int(unsafe.Sizeof(netloop.Record{}))
 	ringSize   = int(unsafe.Sizeof(netloop.Trace{}))
@@ -44,7 +45,7 @@ const (
 )
 
 type ring struct {
-	memory []byte // of the system; what C may still write to is never given back, but its pages are
+	memory []byte // from mmap; never unmapped, because C may still write to it, but its pages are freed
 	read   uint64
 }
 
@@ -56,15 +57,15 @@ type tracer struct {
 	rings map[*loop]*ring
 	spare []*ring
 	out   []byte
-	known map[uint64]struct{} // addresses that were told since `since`
+	known map[uint64]struct{} // addresses with names that were sent after `since`
 	since int64
-	at    int64 // ns: the last look
+	at    int64 // ns: time of the last part
 }
 
-var traced = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
+var processTrace = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
-// opened is called for a loop that is new.
-func (t *tracer) opened(l *loop) {
+// openLoop gives a ring to a new loop.
+func (t *tracer) openLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
 	if !t.on || l.simulated {
@@ -81,7 +82,7 @@ func (t *tracer) opened(l *loop) {
 	}
 	trace := r.trace()
 	r.read, trace.Written = 0, 0
-	if atomic.LoadInt64(&l.shared.Ran) < 0 { // it runs; what it does now has begun before
+	if atomic.LoadInt64(&l.shared.Ran) < 0 { // the loop runs, and its current action began before
 		kind := uint64(netloop.TraceTurn)
 		if atomic.LoadUint32(&l.shared.LoopActive) != 0 {
 			kind = netloop.TraceCall
@@ -93,17 +94,17 @@ func (t *tracer) opened(l *loop) {
 	atomic.StoreUintptr(&l.shared.Trace, uintptr(unsafe.Pointer(trace)))
 }
 
-// closed takes what a loop has noted.
-func (t *tracer) closed(l *loop) {
+// closeLoop copies the last records of a loop that is closed.
+func (t *tracer) closeLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
 	if r := t.rings[l]; r != nil {
-		t.take(l, r)
-		t.leave(l, r)
+		t.copyRecords(l, r)
+		t.stopRing(l, r)
 	}
 }
 
-func (t *tracer) leave(l *loop, r *ring) {
+func (t *tracer) stopRing(l *loop, r *ring) {
 	atomic.StoreUintptr(&l.shared.Trace, 0)
 	delete(t.rings, l)
 	_ = unix.Madvise(r.memory, unix.MADV_DONTNEED)
@@ -118,10 +119,10 @@ func (t *tracer) frame(kind uint32, number int32, thread uint32) (end func()) {
 	return func() { binary.LittleEndian.PutUint32(t.out[at+4:], uint32(len(t.out)-at-frameHead)) }
 }
 
-func (t *tracer) clock() {
+func (t *tracer) addClock() {
 	end := t.frame(frameClock, 0, 0)
 	at, apart := uint64(0), uint64(math.MaxUint64)
-	for range 3 { // a pair is no good where this thread lost its processor in between
+	for range 3 { // use the closest pair: the thread may lose its processor between the two clocks
 		before := uint64(C.gl_ticks())
 		now := monotonic()
 		if after := uint64(C.gl_ticks()); after-before < apart {
@@ -134,12 +135,12 @@ func (t *tracer) clock() {
 }
 
 func monotonic() int64 {
-	return int64(C.monitor_now()) // the clock of the other times, where it is not the kernel's
+	return int64(C.monitor_now()) // the clock of all other times, also if it is not the kernel's
 }
 
-// take adds what is new in a ring to the output; it returns how many records that were, lost ones too.
-func (t *tracer) take(l *loop, r *ring) uint64 {
-	const room, mask = netloop.TraceRecords - traceLate, netloop.TraceRecords - 1
+// copyRecords copies the new records of a ring to the output. It returns their number, including lost ones.
+func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
+	const room, mask = netloop.TraceRecords - unreadableRecords, netloop.TraceRecords - 1
 	trace := r.trace()
 	written := atomic.LoadUint64(&trace.Written)
 	count := written - r.read
@@ -159,7 +160,7 @@ func (t *tracer) take(l *loop, r *ring) uint64 {
 		t.out = append(t.out, unsafe.Slice(first, int(n)*recordSize)...)
 		i += n
 	}
-	// What C has overwritten meanwhile is lost, too.
+	// Records that C has overwritten during the copy are lost, too.
 	if after := atomic.LoadUint64(&trace.Written); after-r.read > lost+room {
 		more := min(after-r.read-room-lost, count-lost)
 		t.out = append(t.out[:at+8], t.out[at+8+int(more)*recordSize:]...)
@@ -168,13 +169,13 @@ func (t *tracer) take(l *loop, r *ring) uint64 {
 	binary.LittleEndian.PutUint64(t.out[at:], lost)
 	end()
 	r.read = written
-	t.names(l, at+8, len(t.out))
+	t.addNames(l, at+8, len(t.out))
 	return count
 }
 
-// names tells what the addresses in records of the output name, which begin and end there.
-func (t *tracer) names(l *loop, from, to int) {
-	if t.at-t.since > again || len(t.known) > traceMost {
+// addNames adds the names of the addresses in the records between two offsets of the output.
+func (t *tracer) addNames(l *loop, from, to int) {
+	if t.at-t.since > namesInterval || len(t.known) > maxKnownNames {
 		clear(t.known)
 		t.since = t.at
 	}
@@ -202,7 +203,7 @@ func (t *tracer) names(l *loop, from, to int) {
 		text = append(strconv.AppendUint(append(text, `,"`...), word, 10), `":`...)
 		if kind == netloop.TraceCall {
 			py := (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
-			c, state := readCode(py, word, nameRoom, 2*nameRoom)
+			c, state := readCode(py, word, maxName, 2*maxName)
 			if state != isCode {
 				c.function = "?"
 			}
@@ -218,12 +219,12 @@ func (t *tracer) names(l *loop, from, to int) {
 	}
 }
 
-// readName reads a string of C, cut; nobody knows whether it is one.
+// readName reads a C string, cut to maxName bytes. The address may be invalid.
 func readName(address uint64) string {
 	var text []byte
-	for len(text) < nameRoom {
+	for len(text) < maxName {
 		var part [16]byte
-		n := 16 - address%16 // never beyond a page
+		n := 16 - address%16 // never across a page
 		if !readMemory(address, part[:n]) {
 			break
 		}
@@ -238,53 +239,55 @@ func readName(address uint64) string {
 	return string(text)
 }
 
-// goloop_trace_start starts a thread that sends a trace to a connected client. Returns 0 or -errno.
+// goloop_trace_start starts a thread that sends a trace to a connected client. It returns 0 or -errno.
 //
 //export goloop_trace_start
 func goloop_trace_start(fd C.int32_t) C.int32_t {
 	return -C.int32_t(C.monitor_start_trace(fd))
 }
 
-// goloop_trace_begin sends the head of a trace. Returns as goloop_trace_goes_on does.
+// goloop_trace_begin sends the head of a trace. It returns as goloop_trace_continue does.
 //
 //export goloop_trace_begin
 func goloop_trace_begin(fd C.int32_t) C.int32_t { return beginTrace(int(fd)) }
 
-// beginTrace gives a client a trace; as goloop_trace_goes_on.
-func beginTrace(asker int) C.int32_t {
+// beginTrace starts a trace for a client unless another client has one. It returns as goloop_trace_continue
+// does.
+func beginTrace(client int) C.int32_t {
 	head := strconv.AppendInt([]byte(`{"protocol":1,"pid":`), int64(unix.Getpid()), 10)
-	traced.Lock()
-	busy := traced.on
-	traced.on = true
-	traced.Unlock()
+	processTrace.Lock()
+	busy := processTrace.on
+	processTrace.on = true
+	processTrace.Unlock()
 	if busy {
-		sendAll(asker, append(head, `,"error":"somebody traces it already"}`...))
-		hangUp(asker)
+		sendAll(client, append(head, `,"error":"another client traces this process"}`...))
+		closeClient(client)
 		return -1
 	}
-	traced.Lock()
-	traced.out = append(head, ",\"trace\":1}\n"...)
-	traced.since = 0
-	traced.clock()
-	traced.Unlock()
-	placesMu.Lock()
-	if all := places.Load(); all != nil {
+	processTrace.Lock()
+	processTrace.out = append(head, ",\"trace\":1}\n"...)
+	processTrace.since = 0
+	processTrace.addClock()
+	processTrace.Unlock()
+	slotsMu.Lock()
+	if all := slots.Load(); all != nil {
 		for _, each := range *all {
 			if each.loop != nil {
-				traced.opened(each.loop)
+				processTrace.openLoop(each.loop)
 			}
 		}
 	}
-	placesMu.Unlock()
-	return goloop_trace_goes_on(C.int32_t(asker), 0)
+	slotsMu.Unlock()
+	return goloop_trace_continue(C.int32_t(client), 0)
 }
 
-// goloop_trace_goes_on sends what is new. It returns how many ms to wait for the client, or -1 for the
-// end, which has come where the client has sent or closed something.
+// goloop_trace_continue sends the new records. It returns the ms to wait for the client before the next
+// call, or -1 at the end of the trace, which comes when the client sends something or closes the
+// connection.
 //
-//export goloop_trace_goes_on
-func goloop_trace_goes_on(fd, ended C.int32_t) C.int32_t {
-	t := traced
+//export goloop_trace_continue
+func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {
+	t := processTrace
 	t.Lock()
 	before, most := t.at, uint64(1)
 	if ended != 0 {
@@ -292,9 +295,9 @@ func goloop_trace_goes_on(fd, ended C.int32_t) C.int32_t {
 			atomic.StoreUintptr(&l.shared.Trace, 0)
 		}
 	}
-	t.clock()
+	t.addClock()
 	for l, r := range t.rings {
-		most = max(most, t.take(l, r))
+		most = max(most, t.copyRecords(l, r))
 	}
 	if ended != 0 {
 		t.frame(frameEnd, 0, 0)
@@ -304,15 +307,15 @@ func goloop_trace_goes_on(fd, ended C.int32_t) C.int32_t {
 	wait := (t.at - before) / 1_000_000 * (netloop.TraceRecords / 4) / int64(most)
 	t.Unlock()
 	if sendAll(int(fd), out) && ended == 0 {
-		return C.int32_t(min(max(wait, 1), traceWaitMost))
+		return C.int32_t(min(max(wait, 1), maxTraceWait))
 	}
 	t.Lock()
 	for l, r := range t.rings {
-		t.leave(l, r)
+		t.stopRing(l, r)
 	}
 	t.on, t.out = false, nil
 	clear(t.known)
 	t.Unlock()
-	hangUp(int(fd))
+	closeClient(int(fd))
 	return -1
 }

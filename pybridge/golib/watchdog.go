@@ -6,9 +6,9 @@ package main
 #include "monitor.h"
 #include "thread.h"
 
-void *goloop_write_texts(void *unused);
+void *goloop_write_stderr(void *unused);
 
-static inline int start_writer(void) { return thread_start(goloop_write_texts, NULL); }
+static inline int start_writer(void) { return thread_start(goloop_write_stderr, NULL); }
 
 static inline void name_writer(void) { thread_set_name(STDERR_THREAD_NAME); }
 
@@ -35,47 +35,49 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The watchdog tells Python of an iteration of a loop that lasts too long, while it lasts.
+// The watchdog reports an iteration of a loop that lasts too long, while it still lasts.
 //
-//	quiet --now - shared.now > limit--> seen: the stack is noted, a thread waits for the GIL
-//	  ^                                 | ^
+//	quiet --now - shared.now > limit--> blocked: a snapshot of the stack; a thread waits for the GIL
+//	  ^                                 | ^      to report it
 //	  |  the iteration ends, and C      | | at 2, 4 and 8 times the limit
-//	  |  tells it                       v |
-//	  +------------------------------- insisted: half a limit later the log has no report. A text
+//	  |  reports the end                v |
+//	  +------------------------------- escalated: half a limit later the log has no report. A text
 //	                                      |      goes to stderr, without the GIL
-//	                                      v blocked_end: a last text, and the process ends
+//	                                      v blocked_end: a last text, and the process aborts
 //
-// It runs on the monitor's thread alone, with its lock: so nothing here waits for anybody.
+// All of it runs on the monitor's thread with the monitor's mutex, so nothing here may block.
 
 const (
-	textMost   = 8192 // bytes: a stack of 48 frames, and another one
-	outputMost = 4 * textMost
-	// Python has so long to report, at least: each thread that computes keeps the GIL for 5 ms.
-	grace = 100_000_000 // ns
-	// A process that gives up leaves stderr so many times lastWait.
-	lastWords = 100
-	lastWait  = 10 * time.Millisecond
-	// A chain of frames that breaks, because its thread runs on, is walked again.
-	walksMost = 5
+	maxText   = 8192 // bytes: two stacks of 48 frames
+	maxOutput = 4 * maxText
+	// minReportTime is the least time that Python has to log a report: each thread that computes has the
+	// GIL for 5 ms at a time.
+	minReportTime = 100_000_000 // ns
+	// A process that aborts waits crashWaits times crashWait for stderr.
+	crashWaits = 100
+	crashWait  = 10 * time.Millisecond
+	// A stack changes while its thread runs on; then the walk fails and is repeated.
+	maxWalks  = 5
 	walkPause = 50 * time.Microsecond
-	// Bytes of names in a report.
-	functionMost, fileMost = 192, 256
+	// Longest names in a report, in bytes.
+	maxFunction, maxFile = 192, 256
 )
 
-// output is what stderr is to get. It may take nothing: a pipe that nobody reads, a terminal after
-// Ctrl-S. It is other processes', too, so that it can't be made non-blocking. So texts wait here for
-// a thread that writes them, as long as there are any; what finds no room is dropped, and counted.
+// output is the text that stderr has not taken yet. A write to stderr may block: a pipe without a reader, a
+// terminal after Ctrl-S. Other processes share stderr, so it can't be made non-blocking. Texts are queued
+// here for a thread that lives as long as there are texts. A text for which the queue has no room is
+// dropped and counted.
 var output struct {
 	sync.Mutex
-	writing bool // the thread is there
+	writing bool // the writer thread runs
 	text    []byte
-	dropped uint64 // texts, since the last that found room
+	dropped uint64 // texts dropped since the last one that was queued
 }
 
-// goloop_write_texts is that thread.
+// goloop_write_stderr is the writer thread.
 //
-//export goloop_write_texts
-func goloop_write_texts(unsafe.Pointer) unsafe.Pointer {
+//export goloop_write_stderr
+func goloop_write_stderr(unsafe.Pointer) unsafe.Pointer {
 	C.name_writer()
 	for {
 		output.Lock()
@@ -96,19 +98,19 @@ func goloop_write_texts(unsafe.Pointer) unsafe.Pointer {
 	}
 }
 
-func writeText(text []byte, json bool) {
+func writeStderr(text []byte, json bool) {
 	output.Lock()
 	defer output.Unlock()
 	var before []byte
 	if output.dropped > 0 {
-		before = []byte("goloop: reports for which stderr had no room: ")
+		before = []byte("goloop: dropped reports, because stderr was full: ")
 		end := "\n"
 		if json {
 			before, end = []byte(`{"logger":"goloop","reports_dropped":`), "}\n"
 		}
 		before = append(strconv.AppendUint(before, output.dropped, 10), end...)
 	}
-	if len(output.text)+len(before)+len(text) <= outputMost &&
+	if len(output.text)+len(before)+len(text) <= maxOutput &&
 		(output.writing || C.start_writer() == 0) {
 		output.writing = true
 		output.text = append(append(output.text, before...), text...)
@@ -118,41 +120,42 @@ func writeText(text []byte, json bool) {
 	}
 }
 
-func textsAreWritten() bool {
+func stderrIsWritten() bool {
 	output.Lock()
 	defer output.Unlock()
 	return !output.writing
 }
 
-// spell is what is known of a loop's present block, or of its last.
-type spell struct {
-	sync.Mutex        // the monitor writes, and Python asks
-	since, cpu int64  // the iteration that is watched, and the thread's processor time then, or -1
-	begun      uint64 // its callbacks at the last tick,
-	begunAt    int64  // and when the last of them was new
+// blockState is the state of a loop's current block, or of its last one.
+type blockState struct {
+	sync.Mutex        // the monitor writes, Python reads
+	since, cpu int64  // start of the iteration, and the thread's processor time then, or -1
+	started    uint64 // callbacks started at the last tick
+	startedAt  int64  // when the last of these callbacks was first seen
 	holder     unsafe.Pointer
-	held       bool // one thread, the holder, has had the GIL at each tick since the last look
-	serial     uint64
-	callback   int64 // ns that the callback of the last look had lasted
-	looks      uint32
-	insisted   uint32 // for so many looks it was asked whether stderr gets a text
-	stacks     [netloop.BlockStacks + 1]noted
+	gilHeld    bool // the holder has had the GIL at each tick since the last snapshot
+	number     uint64
+	callback   int64 // ns that the callback of the last snapshot had run
+	snapshots  uint32
+	escalated  uint32 // number of snapshots for which stderr was considered
+	stacks     [netloop.BlockStacks + 1]stackSnapshot
 }
 
-// noted is a stack, innermost first; the last of a spell is the holder's.
-type noted struct {
-	ns     int64 // since the iteration began
+// stackSnapshot is a stack, innermost frame first. The last one of a blockState is the stack of the GIL's
+// holder.
+type stackSnapshot struct {
+	ns     int64 // age of the iteration
 	frames []frame
 }
 
-// callbacksBegun tells how many callbacks the loop has begun since the poll.
-func (l *loop) callbacksBegun() uint64 {
+// callbacksStarted returns the number of callbacks that the loop has started since the poll.
+func (l *loop) callbacksStarted() uint64 {
 	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
-	return atomic.LoadUint64((*uint64)(unsafe.Pointer(sh.popped))) - atomic.LoadUint64(&l.ran.popped) +
+	return atomic.LoadUint64((*uint64)(unsafe.Pointer(sh.popped))) - atomic.LoadUint64(&l.turnStart.popped) +
 		uint64(atomic.LoadUint32((*uint32)(unsafe.Pointer(sh.handed))))
 }
 
-// cpu is the processor time of the loop's thread in ns, or -1.
+// cpu returns the processor time of the loop's thread in ns, or -1 if it is unknown.
 func (l *loop) cpu() int64 {
 	var t unix.Timespec
 	clock := atomic.LoadInt32(&l.shared.Clock)
@@ -162,25 +165,25 @@ func (l *loop) cpu() int64 {
 	return t.Nano()
 }
 
-// watch notes at each tick what a later look tells.
-func (l *loop) watch(since, now int64) {
-	s, begun := &l.spell, l.callbacksBegun()
+// updateBlockState updates the state at each tick, for the next snapshot.
+func (l *loop) updateBlockState(since, now int64) {
+	s, started := &l.blockState, l.callbacksStarted()
 	holder := C.gil_holder((*C.gl_shared)(unsafe.Pointer(l.shared)))
 	s.Lock()
 	defer s.Unlock()
 	if s.since != since {
-		s.since, s.begunAt, s.cpu = since, since, l.cpu()
-	} else if begun != s.begun {
-		s.begunAt = now
+		s.since, s.startedAt, s.cpu = since, since, l.cpu()
+	} else if started != s.started {
+		s.startedAt = now
 	}
-	s.begun = begun
-	s.held = s.held && holder == s.holder
+	s.started = started
+	s.gilHeld = s.gilHeld && holder == s.holder
 }
 
-// stackOf reads a thread's stack, innermost first; false: Python has ended.
+// stackOf reads a thread's stack, innermost frame first. It returns false if Python has ended.
 func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	var raw [C.GL_FRAMES]netloop.RawFrame
-	for range walksMost {
+	for range maxWalks {
 		n := int(C.walk(shared, thread, (*C.gl_raw_frame)(unsafe.Pointer(&raw[0]))))
 		if n == -2 {
 			return nil, false
@@ -195,12 +198,13 @@ func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	return nil, true
 }
 
-// nameFrames leaves out those that are none of Python's; false where one is nonsense.
+// nameFrames reads the names of frames and skips frames without Python code. It returns false if a frame is
+// invalid.
 func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok bool) {
 	for _, f := range raw {
-		c, state := readCode(py, f.Code, functionMost, fileMost)
+		c, state := readCode(py, f.Code, maxFunction, maxFile)
 		switch state {
-		case isNonsense:
+		case isInvalid:
 			return nil, false
 		case isCode:
 			line := readLine(py, &c, f.Code, f.Instruction)
@@ -210,12 +214,13 @@ func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok 
 	return frames, true
 }
 
-// note notes what the thread does as the look of that number, or as number BlockStacks what another one
-// does that has the GIL. False where Python has ended: nothing is to be reported any more.
-func (l *loop) note(serial uint64, look uint32) bool {
-	s, shared := &l.spell, (*C.gl_shared)(unsafe.Pointer(l.shared))
+// recordStack records the stack of the loop's thread as the snapshot of this index; or, with index BlockStacks,
+// the stack of another thread that has the GIL. It returns false if Python has ended: then nothing is
+// reported any more.
+func (l *loop) recordStack(block uint64, index uint32) bool {
+	s, shared := &l.blockState, (*C.gl_shared)(unsafe.Pointer(l.shared))
 	holder, thread := C.gil_holder(shared), atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&l.shared.Thread)))
-	if look == netloop.BlockStacks {
+	if index == netloop.BlockStacks {
 		if holder == thread {
 			holder = nil
 		}
@@ -231,113 +236,113 @@ func (l *loop) note(serial uint64, look uint32) bool {
 	now := monotonic()
 	s.Lock()
 	defer s.Unlock()
-	if look < netloop.BlockStacks {
-		s.serial, s.looks = serial, look+1
-		s.holder, s.held = holder, holder != nil
-		s.callback = now - s.begunAt
-		s.stacks[netloop.BlockStacks] = noted{}
+	if index < netloop.BlockStacks {
+		s.number, s.snapshots = block, index+1
+		s.holder, s.gilHeld = holder, holder != nil
+		s.callback = now - s.startedAt
+		s.stacks[netloop.BlockStacks] = stackSnapshot{}
 	}
-	s.stacks[look] = noted{now - s.since, frames}
+	s.stacks[index] = stackSnapshot{now - s.since, frames}
 	return true
 }
 
-// goloop_watch looks at a loop whose iteration has lasted for some time: `began` is what shared.now
-// was when the monitor read it, and ns of the time since then are the loop's to blame. The iteration
-// may have ended meanwhile, so shared.now is not read a second time.
+// goloop_check_iteration checks a loop whose iteration has lasted for some time. `began` is the value of
+// shared.now that the monitor read, and `ns` is the part of the time since then for which the loop is
+// responsible. The iteration may have ended meanwhile, so shared.now is not read again.
 //
-//export goloop_watch
-func goloop_watch(reactor C.int32_t, began, ns, now C.int64_t) {
-	l := find(reactor)
+//export goloop_check_iteration
+func goloop_check_iteration(reactor C.int32_t, began, ns, now C.int64_t) {
+	l := findReactor(reactor)
 	if l == nil {
 		return
 	}
-	sh, s := l.shared, &l.spell
+	sh, s := l.shared, &l.blockState
 	limit, end := atomic.LoadInt64(&sh.BlockedLimit), atomic.LoadInt64(&sh.BlockedEnd)
 	since, lasted := int64(began), int64(ns)
 	if end > 0 && lasted >= end {
-		l.giveUp(lasted)
+		l.abort(lasted)
 	}
 	if limit <= 0 {
 		return
 	}
-	l.watch(since, int64(now))
-	known, looks := atomic.LoadInt64(&sh.BlockedSince) == since, uint32(0)
+	l.updateBlockState(since, int64(now))
+	known, snapshots := atomic.LoadInt64(&sh.BlockedSince) == since, uint32(0)
 	if known {
-		looks = s.looks
+		snapshots = s.snapshots
 	}
 	due := limit
-	if s.insisted > 0 {
-		due = limit << (looks - 1)
+	if s.escalated > 0 {
+		due = limit << (snapshots - 1)
 	}
-	if looks < netloop.BlockStacks && lasted >= limit<<looks {
-		l.look(reactor, since, looks)
-	} else if known && s.insisted < looks && lasted >= due+max(limit/2, grace) {
-		if told := atomic.LoadUint32(&sh.ReportState); told != netloop.ReportLogged {
-			l.insist(lasted, told, false)
+	if snapshots < netloop.BlockStacks && lasted >= limit<<snapshots {
+		l.takeSnapshot(reactor, since, snapshots)
+	} else if known && s.escalated < snapshots && lasted >= due+max(limit/2, minReportTime) {
+		if reportState := atomic.LoadUint32(&sh.ReportState); reportState != netloop.ReportLogged {
+			l.escalate(lasted, reportState, false)
 		}
-		s.insisted = looks
+		s.escalated = snapshots
 	}
 }
 
-// look notes what the loop's thread does, and has it reported.
-func (l *loop) look(reactor C.int32_t, since int64, number uint32) {
+// takeSnapshot records the stack of the loop's thread as the snapshot of this index, and starts a report.
+func (l *loop) takeSnapshot(reactor C.int32_t, since int64, index uint32) {
 	sh := l.shared
-	serial, told := sh.Metrics.BlockedSpells, uint32(netloop.ReportLogged)
-	if number == 0 {
-		serial++
+	block, reportState := sh.Metrics.BlockedSpells, uint32(netloop.ReportLogged)
+	if index == 0 {
+		block++
 	} else {
-		told = atomic.LoadUint32(&sh.ReportState)
+		reportState = atomic.LoadUint32(&sh.ReportState)
 	}
-	if !l.note(serial, number) {
+	if !l.recordStack(block, index) {
 		return
 	}
-	atomic.StoreUint64(&sh.Metrics.BlockedSpells, serial)
-	if number == 0 {
-		l.spell.insisted = 0
+	atomic.StoreUint64(&sh.Metrics.BlockedSpells, block)
+	if index == 0 {
+		l.blockState.escalated = 0
 	}
-	if told == netloop.ReportLogged {
+	if reportState == netloop.ReportLogged {
 		atomic.StoreUint32(&sh.ReportState, 0)
 	}
 	atomic.StoreInt64(&sh.BlockedSince, since)
-	if told != 0 { // else the thread of the last look still waits
-		C.monitor_reports(reactor, (*C.gl_shared)(unsafe.Pointer(sh)))
+	if reportState != 0 { // 0: the report thread of the last snapshot still waits for the GIL
+		C.monitor_start_report(reactor, (*C.gl_shared)(unsafe.Pointer(sh)))
 	}
 }
 
-// insist writes a text to stderr; told is shared.report_state.
-func (l *loop) insist(ns int64, told uint32, givesUp bool) {
-	if l.spell.held {
-		l.note(l.shared.Metrics.BlockedSpells, netloop.BlockStacks)
+// escalate writes a report to stderr. reportState is shared.report_state.
+func (l *loop) escalate(ns int64, reportState uint32, aborts bool) {
+	if l.blockState.gilHeld {
+		l.recordStack(l.shared.Metrics.BlockedSpells, netloop.BlockStacks)
 	}
-	if text := l.blockText(ns, told, givesUp); len(text) > 0 {
-		writeText(text, l.shared.Flags&netloop.JSON != 0)
+	if text := l.blockText(ns, reportState, aborts); len(text) > 0 {
+		writeStderr(text, l.shared.Flags&netloop.JSON != 0)
 	}
 }
 
-// giveUp ends the process, whether stderr takes a text or not.
-func (l *loop) giveUp(ns int64) {
-	if !l.note(l.shared.Metrics.BlockedSpells, netloop.BlockStacks-1) {
-		return // Python has ended, and with it all iterations
+// abort aborts the process. It waits for stderr for a limited time only.
+func (l *loop) abort(ns int64) {
+	if !l.recordStack(l.shared.Metrics.BlockedSpells, netloop.BlockStacks-1) {
+		return // Python has ended, so there are no iterations any more
 	}
-	l.insist(ns, atomic.LoadUint32(&l.shared.ReportState), true)
-	profiled.Lock()
-	profiled.count()
-	text := profiled.lastWords()
-	profiled.Unlock()
-	writeText(text, false)
-	for i := 0; i < lastWords && !textsAreWritten(); i++ {
-		time.Sleep(lastWait)
+	l.escalate(ns, atomic.LoadUint32(&l.shared.ReportState), true)
+	processProfile.Lock()
+	processProfile.count()
+	text := processProfile.crashReport()
+	processProfile.Unlock()
+	writeStderr(text, false)
+	for i := 0; i < crashWaits && !stderrIsWritten(); i++ {
+		time.Sleep(crashWait)
 	}
 	written := C.int(0)
-	if textsAreWritten() {
+	if stderrIsWritten() {
 		written = 1
 	}
-	C.end_process(written) // else without a handler: faulthandler's would write there, too
+	C.end_process(written) // without a written text SIGABRT's default applies: faulthandler would block on stderr, too
 }
 
-// ---- for Python: goloop/_internal/frames.py reads both -----------------------------------
+// ---- texts for Python, which goloop/_internal/frames.py parses ----
 
-// addFrames adds a line for each frame, innermost last; a name has no control characters.
+// addFrames appends a line for each frame, innermost last. Names have no control characters.
 func addFrames(t []byte, frames []frame) []byte {
 	for i := len(frames) - 1; i >= 0; i-- {
 		t = append(append(append(append(t, frames[i].function...), '\t'), frames[i].file...), '\t')
@@ -360,27 +365,28 @@ func goloop_stack_text(stack *C.gl_stack, out *C.char, size C.int32_t) C.int32_t
 	return copyText(out, size, stackText((*netloop.Stack)(unsafe.Pointer(stack))))
 }
 
-// blockReport is the block's number, its callbacks, ns of the last look's callback, ns on a processor
-// or -1; a stack for each look, and the GIL's holder's, each after "\x1e", ns and the end of a line.
+// blockReport returns the block's number, the number of its callbacks, ns of the last snapshot's callback,
+// ns on a processor or -1; then the stack of each snapshot and of the GIL's holder, each after "\x1e", the
+// iteration's age in ns and a newline.
 func blockReport(reactor C.int32_t) []byte {
-	l := find(reactor)
+	l := findReactor(reactor)
 	if l == nil {
 		return nil
 	}
-	s := &l.spell
+	s := &l.blockState
 	s.Lock()
 	defer s.Unlock()
 	cpu := int64(-1)
 	if s.cpu >= 0 {
 		cpu = l.cpu() - s.cpu
 	}
-	t := strconv.AppendUint(nil, s.serial, 10)
-	t = strconv.AppendUint(append(t, ' '), l.callbacksBegun(), 10)
+	t := strconv.AppendUint(nil, s.number, 10)
+	t = strconv.AppendUint(append(t, ' '), l.callbacksStarted(), 10)
 	t = strconv.AppendInt(append(t, ' '), s.callback, 10)
 	t = strconv.AppendInt(append(t, ' '), cpu, 10)
-	for i := uint32(0); s.looks > 0 && i <= s.looks; i++ {
+	for i := uint32(0); s.snapshots > 0 && i <= s.snapshots; i++ {
 		of := &s.stacks[i]
-		if i == s.looks {
+		if i == s.snapshots {
 			of = &s.stacks[netloop.BlockStacks]
 		}
 		t = append(strconv.AppendInt(append(t, '\x1e'), of.ns, 10), '\n')
@@ -389,7 +395,7 @@ func blockReport(reactor C.int32_t) []byte {
 	return t
 }
 
-// stackText has a line for each frame.
+// stackText returns a line for each frame.
 func stackText(of *netloop.Stack) []byte {
 	if of.Frames < 0 {
 		return nil

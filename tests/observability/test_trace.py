@@ -158,7 +158,7 @@ def _granted(pid: int) -> Question:
         question = Question(pid, ask="trace")
         while b"\n" not in question.data and select.select([question], [], [], 5)[0]:
             if not question.receive():  # the trace before has not ended yet
-                assert b"somebody traces" in question.data
+                assert b"another client traces" in question.data
                 break
         if b"\n" in question.data:
             return question
@@ -383,9 +383,9 @@ def test_two_loops_are_told_apart_and_one_may_begin_and_end_meanwhile() -> None:
 def test_there_is_one_trace_at_a_time_and_another_one_afterwards() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid):
-            with pytest.raises(NoAnswer, match="somebody traces it already"):
+            with pytest.raises(NoAnswer, match="another client traces this process"):
                 trace.record(process.pid, 0.1)
-            assert "somebody traces" in goloop("trace", str(process.pid)).stderr
+            assert "another client traces" in goloop("trace", str(process.pid)).stderr
         with traced(process.pid) as document:
             act(process, "long")
         assert len(slices(document, "Long.callback")) == 1
@@ -421,7 +421,7 @@ def refused(pid: int) -> bool:
     with contextlib.closing(Question(pid, ask="trace")) as question:
         while b"\n" not in question.data and receive(question):
             pass
-        return b"somebody traces" in question.data
+        return b"another client traces" in question.data
 
 
 @pytest.mark.parametrize("begins", ["before", "while it hangs"])

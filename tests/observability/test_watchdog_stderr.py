@@ -132,7 +132,7 @@ os._exit(0)
         text = ""
         # Each block is a new report; one that finds room says how many did not.
         while (
-            left_out := re.search(r"reports for which stderr had no room: (\d+)\n", text)
+            left_out := re.search(r"dropped reports, because stderr was full: (\d+)\n", text)
         ) is None:
             process.stdin.write("\n")
             process.stdin.flush()

@@ -7,7 +7,7 @@
  * where the process is one's own, and needs no descriptor; where a sandbox refuses it there is no
  * stack.  No reference is counted, nothing is written but the caller's buffer.
  *
- * Here the chain of frames is walked; Go reads what the code objects say (golib/code_names.go),
+ * Here the chain of frames is walked; Go reads what the code objects say (golib/python_code.go),
  * each of which must prove to be one.  A chain that breaks is walked again.
  *
  * The frames' layout is CPython's own business.  It is the same from 3.12 to 3.15; of a newer

@@ -221,7 +221,7 @@ library_open(void)
         library_enter_first(table);
         image_leave_tables();
     }
-    /* Not before the first call of Go, which waits until golib/pace.go has its threads: a
+    /* Not before the first call of Go, which waits until golib/gomaxprocs.go has its threads: a
        thread that waits there may be the one that makes them. */
     timer_slack_restore(slack);
     file_limit_restore(&files);

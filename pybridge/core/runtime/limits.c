@@ -7,7 +7,7 @@
  * (What another thread takes in the meantime can't be helped.)
  *
  * Later Go needs next to nothing: a few megabytes of heap within what it reserved,
- * and no further thread, as golib/pace.go has made the few that it runs on.
+ * and no further thread, as golib/gomaxprocs.go has made the few that it runs on.
  *
  * The limit of open files is another matter: Go raises the soft one to the hard one
  * when it starts, and children of the process inherit that.  It is read before and

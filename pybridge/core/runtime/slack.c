@@ -6,7 +6,7 @@
  * a call whenever it runs Python, so it loses its processor some hundred times a second
  * where a turn's Python takes milliseconds; then the monitor never rests.  On one core
  * that was 3,500 wake-ups and 12 % of the core under aiohttp.  Nothing here needs that
- * look: each reactor has a processor, and one more is idle (golib/pace.go).
+ * look: each reactor has a processor, and one more is idle (golib/gomaxprocs.go).
  *
  * A thread has the timer slack of the one that made it (PR_SET_TIMERSLACK in prctl(2)), so
  * that it has while the library starts decides for all of Go's threads.  Those of C, which

@@ -1,7 +1,7 @@
 /*
- * driver.c: a C program that opens the library as the extension does and uses
- * it through the table alone.  `driver LIBRARY CASE` runs one case; a failed
- * expectation prints where and ends the program with 1.
+ * driver.c: a C program that opens the library as the extension does and uses it through its API
+ * table only. `driver LIBRARY CASE` runs one case; a failed expectation prints its place and exits
+ * with 1.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -81,7 +81,7 @@ submit(loop *l, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
         (gl_submission){.op = op, .id = id, .gen = gen, .arg = arg};
 }
 
-/* Queues n bytes on a stream, in a record with room for one piece. */
+/* Queues n bytes on a stream whose record has room for one piece. */
 static void
 stream_write(loop *l, gl_stream_io *io, uint32_t id, uint32_t gen, const void *text, size_t n)
 {
@@ -95,7 +95,7 @@ stream_write(loop *l, gl_stream_io *io, uint32_t id, uint32_t gen, const void *t
     submit(l, GL_SUB_STREAM, id, gen, 0);
 }
 
-/* Turns until a completion of this kind comes; others are passed over. */
+/* Runs turns until a completion of this kind arrives; other completions are ignored. */
 static gl_completion
 await_kind(loop *l, uint32_t kind)
 {
@@ -163,7 +163,7 @@ case_timers(void)
     submit(&l, GL_SUB_TIMER_CANCEL, 1, 0, 0);
     gl_completion c = await_kind(&l, GL_CMP_TIMER);
     EXPECT(c.id == 0 && now() >= start + 1 * MS);
-    /* A machine that was busy for so long has both of them expire in one turn. */
+    /* On a machine that was busy for this long, both timers expire in one turn. */
     EXPECT(l.shared.next_deadline == start + 3 * MS ||
            (l.shared.next_deadline == GL_DEADLINE_NONE && now() >= start + 3 * MS));
     c = l.shared.cmp_len == 2 ? l.shared.cmp[1] : await_kind(&l, GL_CMP_TIMER);
@@ -243,7 +243,7 @@ awake(loop *l)
         EXPECT(go->wake_monitor(l->number) == 0);
 }
 
-/* A thread that takes no turn has its bytes sent all the same, each once and in order. */
+/* A thread without turns gets its bytes sent by the monitor, each once and in order. */
 static void
 case_monitor(void)
 {
@@ -273,10 +273,10 @@ case_monitor(void)
         uint32_t number;
         EXPECT(read(ends[1], &number, sizeof number) == sizeof number && number == round);
         seen++;
-        hold(&l); /* waits until the monitor has left */
+        hold(&l); /* waits until the monitor has unlocked */
         EXPECT(io.head == io.tail && io.sent == io.appended);
         let_go(&l);
-        if (round % 8 == 0) { /* and the turns in between see nothing odd */
+        if (round % 8 == 0) { /* and the turns in between work as usual */
             hold(&l);
             EXPECT(go->turn(l.number, 0) >= 0);
             let_go(&l);
@@ -300,8 +300,8 @@ yields(void *arg)
     return NULL;
 }
 
-/* Who waits for a guest sleeps in the kernel, which knows the owner and lends it the priority:
- * one that yields would keep a processor from it. */
+/* A thread that waits for the flusher sleeps in the kernel, which knows the owner and gives it the
+ * waiter's priority. A thread that yields would keep the owner off its processor. */
 static void
 case_yield_to_flusher(void)
 {

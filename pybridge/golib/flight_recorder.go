@@ -1,0 +1,379 @@
+package main
+
+/*
+#include "abi.h"
+
+static void probe_slow(uint32_t loop, uint64_t ns) { GL_PROBE(iteration_slow, loop, ns); }
+*/
+import "C"
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/goloop/goloop/netloop"
+)
+
+// The flight recorder: the last iterations that took longer than gl_shared.slow_limit, with the stacks that
+// the monitor sampled during them. Callbacks record nothing: the loop counts its callbacks anyway and each
+// sample has that count, so samples with equal counts belong to one callback, and a callback ended between
+// two samples with different counts. This gives the longest callback, exact to about an eighth of the
+// iteration's age at that time.
+
+const (
+	maxSlowIterations   = 256  // iterations
+	maxIterationSamples = 64   // samples of one iteration
+	maxFrames           = 1024 // distinct frames
+	maxStackFrames      = 32   // frames of one stack, the innermost ones
+)
+
+// turnCounters are a loop's counters at the end of its last turn.
+type turnCounters struct {
+	popped uint64
+	handed uint64
+	waited uint64 // ns of waiting for the GIL
+}
+
+func (r *turnCounters) endIteration(sh *netloop.Shared, completions int) {
+	if popped := (*C.gl_shared)(unsafe.Pointer(sh)).popped; popped != nil {
+		atomic.StoreUint64(&r.popped, uint64(*popped)) // atomic, because the monitor reads it
+		r.handed = uint64(max(completions, 0))
+		r.waited = sh.Metrics.GILWait.Sum
+	}
+}
+
+// iterationSample is a sample of the current iteration: a call of the profile's tree.
+type iterationSample struct {
+	at     int64
+	serial uint64
+	call   uint32
+}
+
+type iterationSamples struct {
+	iteration int64
+	list      []iterationSample
+}
+
+type slowFrame struct {
+	function, file string
+	line           int32
+}
+
+// slowStack is the stack of a slow iteration at one age.
+type slowStack struct {
+	age    int64
+	kind   uint32 // codeTask, codeCallback, codeItself
+	frames []uint32
+}
+
+type slowIteration struct {
+	loop          int32
+	began, length int64
+	callbacks     uint64
+	gc            int64
+	gilWait       int64 // ns
+	longest       int64 // ns of the longest callback, 0: not known
+	longestStack  slowStack
+	stacks        []slowStack
+}
+
+type recorder struct {
+	slow      []slowIteration // a ring once it is full
+	next      int
+	slowCount uint64
+	current   map[int32]*iterationSamples
+	frames    []slowFrame
+	byFrame   map[slowFrame]uint32
+}
+
+func newRecorder() recorder {
+	return recorder{current: map[int32]*iterationSamples{}, byFrame: map[slowFrame]uint32{}}
+}
+
+// addIterationSample stores a sample with its call for the current iteration.
+func (p *profile) addIterationSample(s *netloop.Sample, call uint32) {
+	now := p.current[s.Loop]
+	if now == nil {
+		if len(p.current) == maxLoops {
+			clear(p.current)
+		}
+		now = &iterationSamples{}
+		p.current[s.Loop] = now
+	}
+	if now.iteration != s.Iteration {
+		now.iteration, now.list = s.Iteration, now.list[:0]
+	}
+	if len(now.list) == maxIterationSamples {
+		for i := range maxIterationSamples / 2 {
+			now.list[i] = now.list[2*i]
+		}
+		now.list = now.list[:maxIterationSamples/2]
+	}
+	now.list = append(now.list, iterationSample{s.At, s.Serial, call})
+}
+
+// discardIterationSamples is called when the calls of the tree get new numbers.
+func (p *profile) discardIterationSamples() {
+	clear(p.current)
+}
+
+// recordSlowIteration records an iteration that has just ended and took at least limit, which is > 0. It
+// runs on the loop's thread, in its turn.
+func (l *loop) recordSlowIteration(began, length, limit int64) {
+	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
+	if sh.popped == nil {
+		return // a reactor without a Python loop
+	}
+	record := slowIteration{
+		loop: int32(atomic.LoadUint32(&l.shared.Number)), began: began, length: length,
+		callbacks: uint64(*sh.popped) - l.turnStart.popped + l.turnStart.handed,
+		gc:        max(atomic.LoadInt64((*int64)(unsafe.Pointer(sh.gc)))-int64(sh.gc_before), 0),
+		gilWait:   int64(l.shared.Metrics.GILWait.Sum - l.turnStart.waited),
+	}
+	C.probe_slow(C.uint32_t(record.loop), C.uint64_t(length))
+	processProfile.Lock()
+	processProfile.count()
+	processProfile.record(&record, limit)
+	processProfile.Unlock()
+}
+
+func (p *profile) record(r *slowIteration, limit int64) {
+	if now := p.current[r.loop]; now != nil && now.iteration == r.began {
+		p.addStacks(r, now.list, limit)
+	}
+	p.slowCount++
+	if len(p.slow) < maxSlowIterations {
+		p.slow = append(p.slow, *r)
+		return
+	}
+	p.slow[p.next] = *r
+	p.next = (p.next + 1) % maxSlowIterations
+}
+
+// addStacks adds the stacks at 1, 2 and 4 times the limit, and the longest callback.
+func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int64) {
+	if len(p.frames) > maxFrames {
+		p.compactFrames()
+	}
+	end := r.began + r.length
+	for due, i := limit, 0; due <= 4*limit; due *= 2 {
+		for i < len(list) && list[i].at-r.began < due {
+			i++
+		}
+		if i < len(list) && list[i].at < end {
+			r.stacks = append(r.stacks, p.stackOf(list[i], r.began))
+		}
+	}
+	for first := 0; first < len(list); {
+		last := first
+		for last+1 < len(list) && list[last+1].serial == list[first].serial {
+			last++
+		}
+		from, to := r.began, end
+		if first > 0 {
+			from = (list[first-1].at + list[first].at) / 2
+		}
+		if last+1 < len(list) {
+			to = (list[last].at + list[last+1].at) / 2
+		}
+		if to-from > r.longest {
+			r.longest = to - from
+			r.longestStack = p.stackOf(list[(first+last)/2], r.began)
+		}
+		first = last + 1
+	}
+}
+
+func (p *profile) stackOf(s iterationSample, began int64) slowStack {
+	stack := slowStack{age: s.at - began}
+	for at := s.call; at != 0; at = p.calls[at].parent {
+		c := p.calls[at]
+		switch {
+		case c.code == codeUnknown:
+			stack.frames = append(stack.frames, p.frameOf(slowFrame{"?", "", 0}))
+		case c.code >= codesFixed:
+			known := &p.codes[c.code]
+			stack.frames = append(stack.frames, p.frameOf(slowFrame{known.function, known.file, c.line}))
+		case c.code >= codeTask:
+			stack.kind = c.code
+		}
+	}
+	if n := len(stack.frames); n > maxStackFrames {
+		stack.frames = append(stack.frames[:maxStackFrames-1], stack.frames[n-1])
+	}
+	return stack
+}
+
+func (p *profile) frameOf(f slowFrame) uint32 {
+	index, ok := p.byFrame[f]
+	if !ok {
+		index = uint32(len(p.frames))
+		p.frames = append(p.frames, f)
+		p.byFrame[f] = index
+	}
+	return index
+}
+
+// compactFrames drops the frames that no recorded iteration refers to, and the older half of the
+// iterations.
+func (p *profile) compactFrames() {
+	kept := append(append([]slowIteration{}, p.slow[p.next:]...), p.slow[:p.next]...)
+	before := p.frames
+	p.slow, p.next = kept[len(kept)/2:], 0
+	p.frames, p.byFrame = nil, map[slowFrame]uint32{}
+	namesInterval := func(s *slowStack) {
+		for i, each := range s.frames {
+			s.frames[i] = p.frameOf(before[each])
+		}
+	}
+	for i := range p.slow {
+		namesInterval(&p.slow[i].longestStack)
+		for j := range p.slow[i].stacks {
+			namesInterval(&p.slow[i].stacks[j])
+		}
+	}
+}
+
+// addSlow appends the recorded iterations to the profile's text, oldest first.
+func (p *profile) addSlow(t []byte) []byte {
+	numbers := func(t []byte, values ...int64) []byte {
+		for _, value := range values {
+			t = append(strconv.AppendInt(t, value, 10), ',')
+		}
+		return t
+	}
+	stack := func(t []byte, s *slowStack) []byte {
+		t = numbers(append(t, '['), s.age, int64(s.kind))
+		t = append(t, '[')
+		for i := len(s.frames) - 1; i >= 0; i-- {
+			t = strconv.AppendUint(t, uint64(s.frames[i]), 10)
+			if i > 0 {
+				t = append(t, ',')
+			}
+		}
+		return append(t, "]]"...)
+	}
+	t = append(t, `,"slow":[`...)
+	for i := range p.slow {
+		r := &p.slow[(p.next+i)%len(p.slow)]
+		if i > 0 {
+			t = append(t, ',')
+		}
+		t = numbers(append(t, '['), int64(r.loop), r.began, r.length, int64(r.callbacks), r.gc, r.gilWait, r.longest)
+		t = append(stack(t, &r.longestStack), ",["...)
+		for j := range r.stacks {
+			if j > 0 {
+				t = append(t, ',')
+			}
+			t = stack(t, &r.stacks[j])
+		}
+		t = append(t, "]]"...)
+	}
+	t = append(t, `],"now":[`...)
+	for loop, now := range p.current {
+		t = append(numbers(append(t, '['), int64(loop), now.iteration), '[')
+		for i, each := range now.list {
+			if i > 0 {
+				t = append(t, ',')
+			}
+			t = append(numbers(append(t, '['), each.at, int64(each.call)), "0]"...)
+		}
+		t = append(t, "]],"...)
+	}
+	if len(p.current) > 0 {
+		t = t[:len(t)-1]
+	}
+	t = append(t, `],"frames":[`...)
+	for i, f := range p.frames {
+		if i > 0 {
+			t = append(t, ',')
+		}
+		t = appendPlace(t, f.function, f.file, int64(f.line))
+	}
+	return append(t, ']')
+}
+
+const (
+	crashFunctions  = 5
+	crashIterations = 3
+)
+
+// crashReport returns the functions with the most time and the last slow iterations, for a process that is
+// about to abort.
+func (p *profile) crashReport() []byte {
+	own := map[slowFrame]int64{}
+	all := int64(0)
+	for i := range p.calls {
+		if c := &p.calls[i]; c.wall > 0 {
+			own[p.ownFrame(uint32(i))] += c.wall
+			all += c.wall
+		}
+	}
+	frames := make([]slowFrame, 0, len(own))
+	for each := range own {
+		frames = append(frames, each)
+	}
+	slices.SortFunc(frames, func(a, b slowFrame) int { return cmp.Compare(own[b], own[a]) })
+	t := []byte("goloop: time by function\n")
+	for _, each := range frames[:min(len(frames), crashFunctions)] {
+		t = decimal(append(t, "  "...), 100*float64(own[each])/float64(all), 1, 5)
+		t = append(t, " %  "+each.String()+"\n"...)
+	}
+	if len(p.slow) > 0 {
+		t = append(t, "goloop: the last slow iterations\n"...)
+	}
+	for i := max(len(p.slow)-crashIterations, 0); i < len(p.slow); i++ {
+		r := &p.slow[(p.next+i)%len(p.slow)]
+		t = decimal(append(t, "  "...), float64(r.length)/1e9, 3, 0)
+		t = strconv.AppendInt(append(t, " s, callbacks: "...), int64(r.callbacks), 10)
+		if r.longest > 0 && len(r.longestStack.frames) > 0 {
+			where := p.frames[r.longestStack.frames[0]]
+			t = decimal(append(t, ", the longest "...), float64(r.longest)/1e9, 3, 0)
+			t = append(t, " s in "+where.String()...)
+		}
+		t = append(t, '\n')
+	}
+	return t
+}
+
+func (f slowFrame) String() string {
+	if f.file == "" {
+		return f.function
+	}
+	return f.function + " " + f.file + ":" + strconv.Itoa(int(f.line))
+}
+
+// decimal appends a number with this number of decimals, padded on the left to this width.
+func decimal(to []byte, number float64, digits, width int) []byte {
+	text := strconv.FormatFloat(number, 'f', digits, 64)
+	for n := len(text); n < width; n++ {
+		to = append(to, ' ')
+	}
+	return append(to, text...)
+}
+
+// ownFrame returns the innermost frame outside of libraries. (Only Python knows the library folders
+// exactly.)
+func (p *profile) ownFrame(call uint32) slowFrame {
+	innermost := slowFrame{function: "(the loop)"}
+	for at := call; at != 0; at = p.calls[at].parent {
+		c := p.calls[at]
+		if c.code < codesFixed {
+			continue
+		}
+		known := &p.codes[c.code]
+		frame := slowFrame{known.function, known.file, c.line}
+		if innermost.file == "" {
+			innermost = frame
+		}
+		library := strings.Contains(known.file, "/lib/python3") && !strings.Contains(known.file, "-packages/")
+		if !library && !strings.Contains(known.file, "/goloop/_internal/") && !strings.HasPrefix(known.file, "<frozen ") {
+			return frame
+		}
+	}
+	return innermost
+}
