@@ -2,8 +2,8 @@
  * datagram.c: construction and registration of datagram transports, and the type
  * goloop._core.DatagramTransport, which goloop/_internal/net/datagrams.py completes.
  *
- * Its bases are asyncio's, as of asyncio's own: _FlowControlMixin, whose methods of
- * the write limits it inherits, and DatagramTransport.
+ * It has the same bases as asyncio's own type: _FlowControlMixin, from which it inherits the
+ * methods for the write limits, and DatagramTransport.
  */
 #include "datagrams/datagram.h"
 
@@ -60,11 +60,15 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     gl_datagram *d = (gl_datagram *)self;
     transport_arguments a = TRANSPORT_ARGUMENTS;
     PyObject *address = Py_None;
-    int family = AF_UNSPEC, connected = 0, nameless = 0, fixed = 0;
+    int family = AF_UNSPEC;
+    int connected = 0;
+    int nameless = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO|OOOipp:DatagramTransport", names,
                                      G.loop_type, &a.loop, &a.file, &a.protocol, &address,
-                                     &a.waiter, &a.given_extra, &family, &connected, &nameless) ||
-        (fixed = PyObject_IsTrue(address)) < 0)
+                                     &a.waiter, &a.given_extra, &family, &connected, &nameless))
+        return -1;
+    int fixed = PyObject_IsTrue(address);
+    if (fixed < 0)
         return -1;
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&d->base, &a);
@@ -73,7 +77,8 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
         d->family = family;
         d->connected = connected;
         d->peer_unnamed = nameless;
-        if ((rc = gl_transport_schedule_connection_made(&d->base, a.waiter)) < 0)
+        rc = gl_transport_schedule_connection_made(&d->base, a.waiter);
+        if (rc < 0)
             gl_transport_fail_construction(&d->base);
     }
     gl_transport_arguments_clear(&a);
@@ -95,8 +100,7 @@ datagram_close(gl_transport *t)
 {
     if (!((gl_datagram *)t)->blocked)
         return gl_transport_schedule_connection_lost(t, Py_None);
-    return gl_transport_update_interest(
-        t); /* receives no more; connection_lost comes with the last one */
+    return gl_transport_update_interest(t); /* connection_lost follows the last datagram */
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
@@ -124,7 +128,7 @@ datagram_traverse(PyObject *self, visitproc visit, void *arg)
     gl_datagram *d = (gl_datagram *)self;
     Py_VISIT(d->address);
     Py_VISIT(d->queue);
-    /* target and the peers' objects hold strings and numbers only */
+    /* last_target and the addresses of peers consist of strings and numbers */
     return gl_transport_traverse(&d->base, visit, arg);
 }
 
@@ -186,7 +190,7 @@ datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs, 
 static PyMethodDef datagram_methods[] = {
     {"sendto", GL_FASTKW(datagram_sendto_method),
      PyDoc_STR("sendto($self, data, addr=None)\n--\n\n"
-               "Send a datagram, to the remote address where addr is None.  Does not block.")},
+               "Send a datagram, to the remote address if addr is None.  Does not block.")},
     {"_send", GL_FAST(datagram_send_method), NULL},
     {"_sent_all", GL_NOARGS(datagram_sent_all), NULL},
     {NULL, NULL, 0, NULL},
@@ -229,7 +233,6 @@ static const gl_reg_ops datagram_ops = {
     .blocks_number = gl_transport_blocks_number,
 };
 
-/* Behind gl_stream_init_type. */
 GL_PRIVATE int
 gl_datagram_init_type(PyObject *module)
 {

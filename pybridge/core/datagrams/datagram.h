@@ -1,17 +1,17 @@
 /*
- * datagram.h: the state of a datagram transport, and what its files share.
+ * datagram.h: the state of a datagram transport, and the functions that its files share.
  *
  *   datagram.c           construction, registration, the type; transports/transports.h has the base
  *   datagram_send.c      sendto
- *   datagram_receive.c   what was received, on its way to the protocol
+ *   datagram_receive.c   received datagrams on their way to the protocol
  *
- * Go receives and C sends: asyncio makes the system call within sendto() and calls
- * error_received() there, so putting it off would be seen.  It is made without
- * giving up the GIL, as it cannot block.
+ * Go receives and C sends.  asyncio makes the system call within sendto() and calls
+ * error_received() there, so a deferred call would be visible.  The GIL is not released for it,
+ * because the call can't block.
  *
- * What asyncio's _FlowControlMixin does (write limits, pausing and resuming the protocol,
- * get_extra_info) is done by its own code on its own slots, for it is needed only when the
- * kernel is out of room.  goloop/_internal/net/datagrams.py has the class that programs meet.
+ * asyncio's own _FlowControlMixin handles the write limits, pause_writing() and get_extra_info() on
+ * its own slots: they are needed only when the kernel has no room.
+ * goloop/_internal/net/datagrams.py has the class that programs use.
  */
 #pragma once
 
@@ -20,40 +20,42 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-/* An address that was received from, as the kernel and as Python have it. */
+/* The address of a sender, in the form of the kernel and as a Python object. */
 typedef struct gl_peer {
-    PyObject *object; /* NULL: the place is empty */
+    PyObject *object; /* NULL: the entry is empty */
     uint32_t len;
     uint8_t raw[sizeof(struct sockaddr_in6)];
 } gl_peer;
 
 #define PEERS 256u
 
-#define SHARE_MIN 1000000 /* ns of datagram_received() in a turn: 64 echoes take less */
+/* The minimum share of a socket in a turn, in ns of datagram_received(); 64 echoes take less. */
+#define SHARE_MIN 1000000
 
 typedef struct gl_datagram {
     TRANSPORT_HEAD     /* the lease's owner is the socket */
-    PyObject *address; /* remote_addr: no other may be given; or None.  Programs write it */
+    PyObject *address; /* remote_addr, the only permitted destination; or None.  Writable from
+                        * Python */
     int family;
-    uint32_t interest; /* the directions that the reactor was told */
+    uint32_t interest; /* the directions that the reactor has registered */
     bool connected;    /* the socket has a peer: send, not sendto */
-    bool peer_unnamed; /* its peer has no name: so it is where no address is given */
+    bool peer_unnamed; /* the peer has no name; it is the destination if no address is given */
 
     /* Sending (datagram_send.c). */
     bool blocked;             /* the kernel had no room, and the queue is not yet empty */
-    Py_ssize_t queued;        /* the write buffer's size in asyncio's counting.  Python's */
-    PyObject *queue;          /* deque of what waits to be sent, or NULL.  Python's */
-    PyObject *last_target;    /* the last address that was sent to ... */
+    Py_ssize_t queued;        /* size of the write buffer by asyncio's count.  Set by Python */
+    PyObject *queue;          /* deque of pending datagrams, or NULL.  Set by Python */
+    PyObject *last_target;    /* the address of the last sendto() ... */
     uint32_t last_target_len; /* ... and its raw form */
     uint8_t last_target_raw[GL_SOCKADDR_MAX];
 
     /* Receiving (datagram_receive.c). */
-    gl_peer *peers; /* table by hash of the raw address: one place, or PEERS */
+    gl_peer *peers; /* hash table by raw address: one entry, or PEERS */
     uint32_t peers_mask;
-    gl_peer *last_sender; /* the sender of the last one, or NULL */
+    gl_peer *last_sender; /* the sender of the last datagram, or NULL */
     gl_peer peers_inline[1];
-    uint64_t share_turn; /* of the loop, in which it last delivered ... */
-    int64_t share_end;   /* ... and when its share of that ends */
+    uint64_t share_turn; /* the loop's turn of the last delivery ... */
+    int64_t share_end;   /* ... and the end of the socket's share of that turn, ns */
 } gl_datagram;
 
 /* ---- datagram_send.c --------------------------------------------------------------- */

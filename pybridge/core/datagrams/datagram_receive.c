@@ -1,17 +1,16 @@
 /*
- * datagram_receive.c: what was received, on its way to the protocol.
+ * datagram_receive.c: received datagrams on their way to the protocol.
  *
- * Go receives what is there for all sockets before the first protocol is called, so
- * the state is looked at again before each call of Python: an earlier callback of
- * the same turn may have closed this transport, paused it, or given it another
- * protocol.  What came for a closing one is dropped, as asyncio drops what it does
- * not read any more.  What came for a paused one, or for one whose protocol has had its
- * share of this turn's time, is held, in order, and delivered by _deliver_paused_data, which
- * resume_reading or the next iteration calls; receiving goes on behind that.
+ * Go receives for all sockets before the first protocol is called, so the state is checked again
+ * before each call of Python: an earlier callback of the same turn may have closed or paused this
+ * transport, or set another protocol.  Datagrams for a closing transport are dropped, because
+ * asyncio no longer reads then.  Datagrams for a paused transport, or for one whose protocol has
+ * used up its share of this turn's time, become paused data, in order.  _deliver_paused_data, which
+ * resume_reading or the next iteration calls, delivers them; receiving goes on after that.
  *
- * A server hears from the same peers again and again, so the tuples of their
- * addresses are kept in a small table: a hash of the raw address names the one place
- * where it can be.  There is one place until a second peer comes.
+ * A server receives from the same peers repeatedly, so the tuples of their addresses are kept in a
+ * small hash table: the hash of the raw address selects the only entry where it can be.  There is
+ * one entry until a second peer sends.
  */
 #include "datagrams/datagram.h"
 
@@ -30,7 +29,7 @@ peer_hash(const uint8_t *raw, uint32_t len)
     return (uint32_t)h;
 }
 
-/* More places, empty ones, where there is memory. */
+/* Replaces the table by a larger, empty one if there is memory. */
 static void
 peers_grow(gl_datagram *d)
 {
@@ -63,7 +62,7 @@ peer_address(const gl_packet *p)
     return object;
 }
 
-/* The sender's address as an object; new reference. */
+/* Returns the sender's address as an object; new reference. */
 static inline PyObject *
 datagram_find_sender(gl_datagram *d, const gl_packet *p)
 {
@@ -101,8 +100,9 @@ datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
     return rc;
 }
 
-/* Whether the socket has had its share of this turn: as much time as the iteration had taken
- * before the first datagram of all sockets, at least SHARE_MIN, and one callback. */
+/* Returns true if the socket has used up its share of this turn.  The share is the time that the
+ * iteration had taken before the first datagram of all sockets, at least SHARE_MIN and at least one
+ * callback. */
 GL_PRIVATE bool
 datagram_budget_exhausted(gl_transport *t)
 {
@@ -117,17 +117,20 @@ datagram_budget_exhausted(gl_transport *t)
     return false;
 }
 
-/* Keeps what can't be delivered now, the rest of what the reactor had brought; takes over
- * the item.  The reactor is silent until it is delivered, which resume_reading sees to
- * after a pause. */
+/* Adds an item that can't be delivered now to the paused data; steals the reference.  The transport
+ * is not registered for reading until it is delivered, after a pause by resume_reading. */
 static int
 datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 {
-    return gl_transport_keep_paused_data(&d->base, item, false) < 0 ||
-                   (!d->paused && (gl_transport_schedule_delivery(&d->base) < 0 ||
-                                   gl_transport_update_interest(&d->base) < 0))
-               ? gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport")
-               : 0;
+    int rc = gl_transport_keep_paused_data(&d->base, item, false);
+    if (rc == 0 && !d->paused) {
+        rc = gl_transport_schedule_delivery(&d->base);
+        if (rc == 0)
+            rc = gl_transport_update_interest(&d->base);
+    }
+    if (rc < 0)
+        return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
+    return 0;
 }
 
 static inline bool
@@ -159,9 +162,11 @@ static int
 datagram_handle_error(gl_datagram *d, int err)
 {
     PyObject *exc = gl_oserror(err);
-    return exc == NULL             ? -1
-           : datagram_must_wait(d) ? datagram_keep_paused_data(d, exc)
-                                   : datagram_report_error(d, exc);
+    if (exc == NULL)
+        return -1;
+    if (datagram_must_wait(d))
+        return datagram_keep_paused_data(d, exc);
+    return datagram_report_error(d, exc);
 }
 
 GL_PRIVATE int
@@ -170,7 +175,7 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     gl_datagram *d = (gl_datagram *)owner;
     if (is_ending(d) || d->protocol == NULL || (is_closing(d) && c->kind != GL_CMP_READY))
         return 0;
-    /* The transport may be lost, and its context with it, before we are back. */
+    /* The callback may lose the transport, and with it the context. */
     PyObject *context = Py_NewRef(d->context);
     int rc = PyContext_Enter(context);
     if (rc == 0) {
@@ -195,7 +200,7 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
                   : 0;
 }
 
-/* A held item: a datagram with its address, or an error. */
+/* Delivers an item of paused data: a datagram with its address, or an error. */
 GL_PRIVATE int
 datagram_deliver_item(gl_transport *t, PyObject *item)
 {

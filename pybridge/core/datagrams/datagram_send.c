@@ -3,16 +3,16 @@
  *
  *   sendto() --> not blocked: the system call is made
  *       |            |  sent ............ done
- *       |            |  no room ......... blocked: queued, and the reactor is asked for room
+ *       |            |  no room ......... blocked: queued, and the reactor watches for room
  *       |            +- an OSError ...... error_received(), done
  *       +-------> else queued
  *
- * The queue is Python's (goloop/_internal/net/datagrams.py), and so is what sends it when the reactor
- * tells of room: kernels seldom lack it.
+ * The queue, and the code that sends it when the reactor reports room, are in Python
+ * (goloop/_internal/net/datagrams.py), because kernels rarely lack room.
  *
- * Addresses in the plain forms (a literal and a port, a path) are translated here,
- * the one that the last datagram came from or went to not even that; whatever else
- * there is, and each error in it, is left to the socket's own sendto().
+ * Addresses in the plain forms (a literal and a port, a path) are converted here.  The raw forms of
+ * the last sender and the last destination are cached.  All other addresses, and each error in an
+ * address, are left to the socket's own sendto().
  */
 #include "datagrams/datagram.h"
 
@@ -26,7 +26,7 @@
 
 /* ---- the system call ---------------------------------------------------------------- */
 
-/* Finds the raw form of an address; false where the socket has to. */
+/* Finds the raw form of an address.  Returns false if the socket itself has to convert it. */
 static inline bool
 datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
@@ -39,7 +39,7 @@ datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, u
         Py_CLEAR(d->last_target);
         if (!gl_address_raw(d->family, addr, d->last_target_raw, &d->last_target_len))
             return false;
-        d->last_target = Py_NewRef(addr); /* nothing of it can change */
+        d->last_target = Py_NewRef(addr); /* immutable */
     }
     *raw = d->last_target_raw;
     *len = d->last_target_len;
@@ -48,13 +48,13 @@ datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, u
 
 enum send_result {
     SEND_DONE,
-    SEND_BLOCKED,
-    SEND_FAILED_OS_ERROR, /* an OSError is set, which the protocol is to be told */
-    SEND_FAILED_BAD_ADDRESS, /* the socket has raised for the address: the datagram is dropped and that reported */
-    SEND_FAILED_FATAL, /* another exception is set, which ends the transport */
+    SEND_BLOCKED,            /* the kernel has no room */
+    SEND_FAILED_OS_ERROR,    /* an OSError is set, for error_received() */
+    SEND_FAILED_BAD_ADDRESS, /* the socket rejects the address: the datagram is dropped */
+    SEND_FAILED_FATAL,       /* another exception is set, which ends the transport */
 };
 
-/* What the exception that is set means, as asyncio sorts them. */
+/* Classifies the current exception as asyncio does. */
 static enum send_result
 classify_send_exception(void)
 {
@@ -66,7 +66,7 @@ classify_send_exception(void)
     return PyErr_ExceptionMatches(PyExc_OSError) ? SEND_FAILED_OS_ERROR : SEND_FAILED_FATAL;
 }
 
-/* Whether the socket itself knows where to. */
+/* Returns true if the destination is the peer of the socket, so that no address is passed. */
 static inline bool
 destination_is_implied(const gl_datagram *d, PyObject *addr)
 {
@@ -88,8 +88,8 @@ send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
     return what == SEND_FAILED_FATAL && refused ? SEND_FAILED_BAD_ADDRESS : what;
 }
 
-/* Sends the bytes of a view.  The address is looked up last: __buffer__ and audit hooks
- * may have sent to another, or closed the transport. */
+/* Sends the bytes of a view.  The address is converted last, because __buffer__ and audit hooks may
+ * have used another address, or closed the transport. */
 static enum send_result
 send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *addr)
 {
@@ -112,7 +112,7 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     return classify_send_exception();
 }
 
-/* Sends one datagram, now. */
+/* Sends one datagram. */
 static enum send_result
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -152,7 +152,7 @@ datagram_report_error(gl_datagram *d, PyObject *exc)
     return rc;
 }
 
-/* What follows SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL. */
+/* Handles SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL. */
 static int
 datagram_send_failed(gl_datagram *d, enum send_result what)
 {
@@ -173,8 +173,7 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
         PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
 }
 
-/* asyncio looks a host name up in sendto(), and the loop stands still meanwhile: -1 with
- * ValueError for one. */
+/* Raises ValueError for a host name.  asyncio resolves it in sendto(), which blocks the loop. */
 static int
 datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
 {
@@ -186,8 +185,9 @@ datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
-/* Whether the transport has a remote address: 1, 0, or -1 with an exception.  Programs may write any
- * object to _address, and asyncio asks for its truth: "", the peer of an unnamed Unix socket, is none. */
+/* Returns 1 if the transport has a remote address, else 0, or -1 with an exception.  Programs may
+ * set any object as _address, and asyncio tests its truth: "", the peer of an unnamed Unix socket,
+ * is false. */
 static int
 datagram_has_remote(const gl_datagram *d)
 {
@@ -199,7 +199,8 @@ datagram_has_remote(const gl_datagram *d)
     return truth;
 }
 
-/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote address. */
+/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote
+ * address. */
 static PyObject *
 datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 {
@@ -207,18 +208,18 @@ datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
     if (has_remote > 0 && addr != Py_None && addr != d->address) {
         if (gl_call_method((PyObject *)d, G.s__check_address, addr) < 0)
             return NULL;
-        has_remote = datagram_has_remote(d); /* the comparison may have written it */
+        has_remote = datagram_has_remote(d); /* the comparison may have set it */
     }
     if (has_remote < 0)
         return NULL;
     *remote = has_remote > 0;
-    /* The truth of an object may have taken the attribute away. */
+    /* The truth test may have deleted the attribute. */
     if (*remote && d->address != NULL)
         addr = d->address;
     return Py_NewRef(addr);
 }
 
-/* What is to be done with a datagram whose arguments are good. */
+/* Sends or queues a datagram with valid arguments. */
 static int
 datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
@@ -261,7 +262,7 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
     PyObject *destination = datagram_destination(d, addr, &remote);
     if (destination == NULL)
         return NULL;
-    /* Python's, so before the state is looked at. */
+    /* Runs Python, so it precedes the check of the state. */
     int rc = datagram_check_no_host_name(d, destination);
     if (rc == 0)
         rc = datagram_send_or_queue(d, data, destination, remote);
@@ -271,12 +272,12 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-/* _send(data, addr): False where there is none; what it raises is the caller's to sort. */
+/* _send(data, addr): returns False if the kernel has no room.  The caller classifies exceptions. */
 GL_PRIVATE PyObject *
 datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError, "_send() takes data and an address");
+        return PyErr_Format(PyExc_TypeError, "_send() takes 2 arguments: data and an address");
     if (is_lost(d))
         Py_RETURN_TRUE;
     if (gl_loop_check_usable(d->loop) < 0)

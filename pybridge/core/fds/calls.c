@@ -1,9 +1,10 @@
 /*
- * calls.c: the door to the kernel for descriptors that carry a connection.
+ * calls.c: the system calls on descriptors of connections.
  *
- * A call takes a lease, never a number, and goes through a table of functions, G.calls, as Go's
- * go through its Calls: the kernel's, or with simulated kernels golib/simulation_linux.go's, which sends
- * each call to the kernel that has the number, or fails where a test wants it.
+ * A call takes a lease, never a number, and is made through a table of functions, G.calls, as Go
+ * uses its Calls.  The table has the kernel's functions.  With simulated kernels it has those of
+ * golib/simulation_linux.go, which pass each call to the kernel of the number, or fail if a test
+ * requires it.
  */
 #include "fds/fds.h"
 
@@ -58,8 +59,8 @@ call_fd(const gl_lease *l)
     return fd;
 }
 
-/* Of each: what it returns, its name in the table, and its parameters behind the descriptor, declared
- * and passed. */
+/* Of each: what it returns, its name in the table, and its parameters behind the descriptor,
+ * declared and passed. */
 #define LEASED(type, name, declared, passed)                                                       \
     GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                     \
     {                                                                                              \
@@ -86,8 +87,9 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* _simulate(request): a writable buffer, which golib/simulation_requests_linux.go reads and answers in.  Then this
- * thread's clock and everybody's calls are what the simulations that there are now ask for. */
+/* _simulate(request): a writable buffer, which golib/simulation_requests_linux.go reads and answers
+ * in.  Then this thread's clock and everybody's calls are what the simulations that there are now
+ * ask for. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {

@@ -1,9 +1,9 @@
 /*
- * lease.c: whose a descriptor is, and until when; lease.h draws it.
+ * lease.c: the right to use a descriptor; lease.h draws its states.
  *
- * A socket.socket and a FileIO keep their number right behind the object's head, -1 while they
- * have none.  That is tried at import on objects without a number; on a Python that keeps it
- * elsewhere each descriptor is duplicated, as it is for any other object with a fileno().
+ * A socket.socket and a FileIO have their fd number directly after the object's head, -1 without
+ * one.  This layout is checked at import on objects without a number.  On a Python with another
+ * layout each descriptor is duplicated, as it is for any other object with a fileno().
  */
 #include "fds/fds.h"
 
@@ -48,8 +48,8 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-/* What is in a slot; new reference, or NULL.  A slot is Python's as much as ours: without a GIL
- * the socket's own lock guards it. */
+/* Returns the value of a slot; new reference, or NULL.  Python code uses the slot too, so without a
+ * GIL the socket's own lock guards it. */
 static PyObject *
 slot_value(PyObject *sock, Py_ssize_t offset)
 {
@@ -60,7 +60,8 @@ slot_value(PyObject *sock, Py_ssize_t offset)
     return value;
 }
 
-/* A count that tells of the socket's close(), goloop/_internal/loop/descriptors.py's. */
+/* Returns true for the count of goloop/_internal/loop/descriptors.py, which reports the socket's
+ * close(). */
 static inline bool
 is_observed_count(PyObject *count)
 {
@@ -68,8 +69,8 @@ is_observed_count(PyObject *count)
            PyLong_Check(count);
 }
 
-/* Adds to the number of a socket's users; false where it does not count them.  An int goes, so
- * no Python runs; its successor is a plain one. */
+/* Adds to the number of a socket's users; false if it does not count them.  The dropped value is an
+ * int, so no Python runs; the new value is a plain int. */
 static bool
 slot_add_users(PyObject **slot, long change)
 {
@@ -98,7 +99,7 @@ socket_add_users(PyObject *sock, long change)
     return good;
 }
 
-/* Whether a socket's count tells of its close(). */
+/* Returns true if a socket's count reports its close(). */
 static bool
 observes_close(PyObject *sock)
 {
@@ -108,7 +109,7 @@ observes_close(PyObject *sock)
     return tells;
 }
 
-/* Whether a socket counts its users at all. */
+/* Returns true if a socket counts its users. */
 static inline bool
 is_counted(PyObject *sock)
 {
@@ -121,14 +122,14 @@ gl_socket_add_user(PyObject *sock)
     return is_counted(sock) && socket_add_users(sock, 1);
 }
 
-/* One fewer of a socket's users.  Where the socket was closed meanwhile this ends it, which runs
- * Python; what is raised there goes to sys.unraisablehook. */
+/* Removes one of a socket's users.  If the socket was closed meanwhile it is really closed now,
+ * which runs Python; an exception goes to sys.unraisablehook. */
 static void
 socket_release(PyObject *sock)
 {
     PyObject *users = slot_value(sock, G.lease.io_refs);
     PyObject *closed = slot_value(sock, G.lease.closed);
-    bool gone = users == NULL || closed == NULL; /* the collector has taken it apart */
+    bool gone = users == NULL || closed == NULL; /* cleared by the garbage collector */
     bool plain = !gone && closed == Py_False && PyLong_CheckExact(users);
     Py_XDECREF(users);
     Py_XDECREF(closed);
@@ -140,7 +141,7 @@ socket_release(PyObject *sock)
         PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
 }
 
-/* ---- sockets that somebody waits for ------------------------------------------------ */
+/* ---- sockets with waiters ------------------------------------------------ */
 
 GL_PRIVATE int
 gl_socket_observe_close(PyObject *sock)
@@ -156,7 +157,7 @@ gl_socket_observe_close(PyObject *sock)
                                         __ATOMIC_ACQUIRE))
             users = made;
         else
-            Py_DECREF(made); /* another thread was here, and its class is in users */
+            Py_DECREF(made); /* another thread was faster, and its class is in users */
     }
     return gl_call_method(users, G.s_notice, sock);
 }
@@ -199,14 +200,15 @@ gl_socket_stop_keeping(gl_kept_socket *held)
 GL_PRIVATE void
 gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
-    /* They run in the order in which they turned ready, as a rule. */
+    /* The waiters usually run in the order in which their sockets became ready. */
     for (uint32_t i = loop->kept_sockets_next; i < loop->kept_sockets_len; i++) {
         gl_kept_socket *held = &loop->kept_sockets[i],
                        gone = {.waiter = waiter, .counted = held->counted};
         if (held->waiter != waiter)
             continue;
         held->waiter = NULL;
-        loop->kept_sockets_next += i == loop->kept_sockets_next;
+        if (i == loop->kept_sockets_next)
+            loop->kept_sockets_next++;
         if (!is_closed(held->sock)) {
             gone.sock = held->sock;
             held->sock = NULL;
@@ -218,7 +220,7 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 
 /* ---- files ---------------------------------------------------------------------- */
 
-/* The FileIO behind a file object of the io module, or NULL; new reference. */
+/* Returns the FileIO of a file object of the io module, or NULL; new reference. */
 static PyObject *
 raw_file(PyObject *o)
 {
@@ -243,7 +245,7 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
         made.word = object_number_word(owner);
     else if (G.lease.file != NULL && (made.backing = raw_file(owner)) != NULL)
         made.word = object_number_word(made.backing);
-    /* Nothing runs Python between fileno() and here but what may be its own doing. */
+    /* fileno() may run Python; nothing after it does. */
     made.number = gl_fd_from_object(owner);
     if (made.number < 0) {
         Py_XDECREF(made.backing);
@@ -264,8 +266,8 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     return 0;
 }
 
-/* The reactor reads and writes without looking at O_NONBLOCK first; a blocking
- * socket would stop the whole loop. */
+/* The reactor reads and writes without a check of O_NONBLOCK; a blocking socket would block the
+ * loop. */
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
@@ -296,7 +298,7 @@ gl_lease_duplicate(gl_lease *l)
 
 /* ---- ending --------------------------------------------------------------------- */
 
-/* Empties the lease into a local one, for what ends it runs Python. */
+/* Moves the lease into a local one, because ending it runs Python. */
 static gl_lease
 lease_move_out(gl_lease *l)
 {
@@ -335,7 +337,7 @@ gl_lease_release(gl_lease *l)
     gl_restore_exception(exc);
 }
 
-/* The class, if its instances have -1 behind the head before they are given a number. */
+/* Returns the class if its new instances have -1 after the head, else NULL. */
 static PyTypeObject *
 class_if_number_follows_head(const char *module, const char *name)
 {
@@ -357,9 +359,11 @@ GL_PRIVATE int
 gl_lease_init(PyObject *Py_UNUSED(module))
 {
     static const char *const names[] = {"BufferedReader", "BufferedWriter", "BufferedRandom"};
-    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++)
-        if ((G.lease.buffered[i] = (PyTypeObject *)gl_import_attr("io", names[i])) == NULL)
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
+        G.lease.buffered[i] = (PyTypeObject *)gl_import_attr("io", names[i]);
+        if (G.lease.buffered[i] == NULL)
             return -1;
+    }
     G.lease.socket_base = class_if_number_follows_head("_socket", "socket");
     G.lease.file = class_if_number_follows_head("io", "FileIO");
     G.lease.io_refs = gl_slot_offset(G.socket_socket, "_io_refs");

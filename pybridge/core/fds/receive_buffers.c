@@ -1,26 +1,26 @@
 /*
  * receive_buffers.c: buffers for large receives.
  *
- * What lately received much at once is received straight into a bytes object, which is then
- * cut to length and given to the protocol: that spares the copy out of the arena, a fifth of
- * the work of a 100 KiB message.
+ * A stream whose last receive was large receives directly into a bytes object, which is then
+ * truncated and passed to the protocol.  This saves the copy out of the arena, a fifth of the work
+ * of a 100 KiB message.
  *
- * A connection receives into its object when its protocol is to be called (gl_large_alloc,
- * gl_large_truncate).  For pipes Go receives, into buffers that it is lent:
+ * For a socket C receives just before it calls the protocol (gl_large_alloc, gl_large_truncate).
+ * For pipes Go receives, into buffers that C lends to it:
  *
  *     none --a receive of GL_LARGE_LEAST bytes--> filled before each turn
  *      ^                                              |
  *      +------- GL_LARGE_IDLE turns without use ------+
  *
- * Of a moderate size; receives that fill them get wider ones: the writer of a wide pipe is
- * woken by each read, and the two fight for the pipe's lock.
+ * The buffers have a moderate size.  After a receive that filled one they are larger: the writer of
+ * a large pipe is woken by each read, and the two processes contend for the pipe's lock.
  */
 #include "fds/fds.h"
 
 #include <stdlib.h>
 
 #define GL_LARGE_SIZE (128 * 1024)
-#define GL_LARGE_WIDE (256 * 1024) /* while receives fill the other one: a wide pipe */
+#define GL_LARGE_WIDE (256 * 1024) /* after a receive that filled the smaller one: a large pipe */
 #define GL_LARGE_LEAST (32 * 1024)
 #define GL_LARGE_IDLE 4096u
 
@@ -42,7 +42,7 @@ gl_large_refill(gl_loop *loop)
         gl_large_free(loop);
         return;
     }
-    /* Go takes each for one of this size. */
+    /* Go assumes this size for each of them. */
     Py_ssize_t size = (Py_ssize_t)loop->shared->large_size;
     for (int i = 0; i < GL_LARGE_MAX; i++) {
         if (loop->large[i] && PyBytes_GET_SIZE(loop->large[i]) == size)
@@ -62,7 +62,9 @@ gl_scratch_acquire(gl_loop *loop)
 {
     uint8_t *scratch = loop->scratch;
     loop->scratch = NULL;
-    if (scratch == NULL && (scratch = PyMem_RawMalloc(GL_SCRATCH_SIZE)) == NULL)
+    if (scratch == NULL)
+        scratch = PyMem_RawMalloc(GL_SCRATCH_SIZE);
+    if (scratch == NULL)
         PyErr_NoMemory();
     return scratch;
 }
@@ -70,7 +72,7 @@ gl_scratch_acquire(gl_loop *loop)
 GL_PRIVATE void
 gl_scratch_release(gl_loop *loop, uint8_t *scratch)
 {
-    PyMem_RawFree(loop->scratch); /* of a sock_recv() within a callback */
+    PyMem_RawFree(loop->scratch); /* of a sock_recv() within a callback, if any */
     loop->scratch = scratch;
 }
 
@@ -89,10 +91,10 @@ gl_large_record_receive(gl_loop *loop, int64_t n)
     set_large_size(loop, n);
     if (!loop->large_wanted) {
         loop->large_wanted = true;
-        /* glibc gives blocks of this size back to the kernel at each free, and faults
-         * their pages in again, until it has seen a larger one freed.  From then on it keeps up
-         * to twice that at the heap's top.  It is so for the whole process: at most 8 MB stay with
-         * it, as they would once the program itself had freed a block of 4 MB. */
+        /* glibc returns blocks of this size to the kernel at each free, and the next allocation
+         * faults their pages in again, until a larger block was freed.  From then on glibc keeps up
+         * to twice that size at the top of the heap.  This applies to the whole process: it keeps
+         * at most 8 MB, as it would after the program itself had freed a block of 4 MB. */
         void *volatile block = malloc(4 * 1024 * 1024); /* volatile: not optimised away */
         free(block);
     }

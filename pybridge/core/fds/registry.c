@@ -1,12 +1,12 @@
 /*
- * registry.c: what the reactor knows, seen from C.
+ * registry.c: the registrations with the reactor, and the users of fd numbers.
  *
- * regs is indexed by the id that Go chose.  The generation is compared before a
- * completion is handed on, so nothing of a registration that is gone is delivered.
+ * regs is indexed by the id that Go chose.  The generation is compared before a completion is
+ * handled, so completions of an earlier registration are not delivered.
  *
- * fds says what uses a number now: a transport, or readers and writers (watch.c).  It is a
- * tree of three levels whose entries stay where they are until the loop closes, so that a
- * pointer to one outlives a call that runs Python.
+ * fds has the present user of each number: a transport, or readers and writers (watch.c).  It is a
+ * tree of three levels whose entries do not move until the loop closes, so a pointer to one stays
+ * valid during a call that runs Python.
  */
 #include "fds/fds.h"
 
@@ -20,7 +20,7 @@ gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *ow
         return -1;
     }
     gl_reg *r = &loop->regs[id];
-    assert(r->owner == NULL); /* whoever had the id has cleared its entry */
+    assert(r->owner == NULL); /* the previous owner of the id has cleared its entry */
     r->owner = Py_XNewRef(owner);
     r->gen = gen;
     r->kind = kind;
@@ -64,7 +64,7 @@ gl_fd_get(gl_loop *loop, int fd)
     gl_fd *f = gl_fd_find(loop, fd);
     if (f != NULL)
         return f;
-    /* Only what is open takes memory here. */
+    /* Only open fds use memory here. */
     if (fd < 0 || G.calls->exists(fd) < 0) {
         gl_set_oserror(EBADF);
         return NULL;
@@ -148,7 +148,7 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
     return -1;
 }
 
-/* ---- sockets that turned ready ------------------------------------------------------- */
+/* ---- sockets that became ready ------------------------------------------------------- */
 
 GL_PRIVATE void
 gl_kept_sockets_release(gl_loop *loop)
@@ -180,7 +180,7 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
     return 0;
 }
 
-/* To a list, which runs no Python: what that did to the table would be missed. */
+/* Appends to a list, which runs no Python that could change the table. */
 static int
 append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
@@ -199,8 +199,8 @@ gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* The registry's reference to an owner that the reactor has nothing to tell is shown to the
- * collector as the owner's to itself: it is garbage once the program has dropped it. */
+/* The garbage collector sees the registry's reference to a dormant owner as a reference of the
+ * owner to itself, so the owner is garbage as soon as the program has dropped it. */
 GL_PRIVATE bool
 gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
 {

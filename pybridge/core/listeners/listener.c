@@ -1,17 +1,17 @@
 /*
- * listener.c: accepting connections of one listening socket.
+ * listener.c: accepts the connections of one listening socket.
  *
- * Go accepts; what arrives here is a fd with its two addresses.  For each, _accepted() is called,
- * a method of goloop/_internal/net/streams.py, in a copy of the context that the server was started in.
- * It takes the fd, as a stream transport or as a number, or it is closed here.
+ * Go accepts, and an ACCEPT completion has an fd with its two addresses.  For each of them
+ * _accepted() is called, a method in goloop/_internal/net/streams.py, in a copy of the context in
+ * which the server was started.  It takes over the fd, as a stream transport (_take) or as a number
+ * (_detach); otherwise the fd is closed here.
  *
- *   listening --stop()--> stopped          the socket itself is its owner's
+ *   listening --stop()--> stopped          the socket still belongs to its owner
  *       ^  |
- *       |  +-- out of fds or memory: accept fails, is reported; Go tries again
+ *       |  +-- out of fds or memory: the failed accept is reported; Go tries again
  *       +------+
  *
- * A fd that was accepted and not yet handed out when its listener stops is closed
- * by turn.c.
+ * turn.c closes an accepted fd that was not yet handed out when its listener stopped.
  */
 #include "listeners/listeners.h"
 
@@ -20,10 +20,10 @@
 typedef struct gl_listener {
     PyObject_HEAD
     gl_loop *loop;
-    gl_lease lease; /* of the socket, whose owner may close it under us */
+    gl_lease lease; /* of the socket, which its owner may close at any time */
     PyObject *context;
     const gl_endpoints *ends; /* of `number` */
-    int number;               /* accepted, and nobody has taken it; else -1 */
+    int number;               /* the accepted fd that is not yet taken over; else -1 */
     uint32_t id, gen;         /* valid while open */
     bool open;
     GL_OWNER_LOOP
@@ -40,7 +40,7 @@ listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)l;
 }
 
-/* Begins to listen; 0 or an errno. */
+/* Registers the listener.  Returns 0 or an errno. */
 GL_NO_PYTHON static int
 listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
 {
@@ -63,22 +63,20 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
     return 0;
 }
 
-/* Whether the listener may begin on the leased socket. */
+/* Returns 0 if the listener may use the leased socket, else -1 with an exception. */
 static int
 listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
 {
     if (l->loop != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "the listener has a socket already");
+        PyErr_SetString(PyExc_RuntimeError, "the listener already has a socket");
         return -1;
     }
-    return gl_loop_check_usable(loop) < 0 ||
-                   gl_fd_ensure_no_transport(loop, lease->number, NULL) < 0 ||
-                   gl_lease_nonblocking(lease) < 0
-               ? -1
-               : 0;
+    if (gl_loop_check_usable(loop) < 0 || gl_fd_ensure_no_transport(loop, lease->number, NULL) < 0)
+        return -1;
+    return gl_lease_nonblocking(lease);
 }
 
-/* Listener(loop, sock, context, most, tcp): at most so many are accepted in a turn. */
+/* Listener(loop, sock, context, most, tcp): accepts at most `most` connections in a turn. */
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -109,7 +107,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return err != 0 ? gl_set_oserror(err) : 0;
 }
 
-/* Leaves the reactor. Keep a reference. */
+/* Deregisters in Go.  The caller keeps a reference. */
 static void
 listener_unregister(gl_listener *l)
 {
@@ -134,7 +132,8 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     if (gl_loop_check_usable(l->loop) < 0)
         return NULL;
-    uint32_t id = l->id, gen = l->gen;
+    uint32_t id = l->id;
+    uint32_t gen = l->gen;
     listener_unregister(l);
     gl_reg_clear(l->loop, id, gen);
     Py_RETURN_NONE;
@@ -142,7 +141,7 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* ---- one connection ----------------------------------------------------------- */
 
-/* _take(cls, protocol, server, context): a transport over the fd. */
+/* _take(cls, protocol, server, context): makes a transport of the fd. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -157,12 +156,13 @@ listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
         l->number = -1; /* taken over, on failure too */
         transport = gl_stream_accepted((PyTypeObject *)args[0], l->loop, fd, l->ends, args[1],
                                        args[2], args[3]);
-        l->loop->counts.connections_refused += transport == NULL;
+        if (transport == NULL)
+            l->loop->counts.connections_refused++;
     }
     return transport;
 }
 
-/* _detach(): the fd, which becomes the caller's. */
+/* _detach(): returns the fd, which then belongs to the caller. */
 static PyObject *
 listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
@@ -172,24 +172,25 @@ listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
     return number;
 }
 
-/* The fd's peer, as far as it came with it. */
+/* _peer: the peer address that was accepted with the fd, or None. */
 static PyObject *
 listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
-    PyObject *name = l->number >= 0 && l->ends->peer_len
-                         ? gl_address_object(l->ends->peer, l->ends->peer_len)
-                         : NULL;
+    PyObject *name = NULL;
+    if (l->number >= 0 && l->ends->peer_len > 0)
+        name = gl_address_object(l->ends->peer, l->ends->peer_len);
     return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
 }
 
 static int
 listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
-    PyObject *context = PyContext_Copy(l->context), *r = NULL;
+    PyObject *context = PyContext_Copy(l->context);
+    PyObject *r = NULL;
     l->number = c->res;
-    l->ends = c->ptr; /* the arena lives as long as the turn's completions */
+    l->ends = c->ptr; /* in the arena, valid until the next turn */
     if (context != NULL && PyContext_Enter(context) == 0) {
-        /* Whether a program has changed all sockets. */
+        /* True if the program has replaced methods of socket.socket. */
         bool changed = gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
         PyObject *err = PyLong_FromLong((long)c->arg);
         if (err != NULL)
@@ -221,7 +222,7 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         rc = gl_drop_result(PyObject_CallMethod(owner, GL_METHOD(_failed), "iO", c->res,
                                                 c->arg == 1 ? Py_True : Py_False));
     }
-    /* An exception here: there is no memory, or a handler of exceptions has raised. */
+    /* An exception here is a MemoryError, or one of an exception handler. */
     return gl_unraisable_unless_leaving(rc, owner);
 }
 
@@ -240,8 +241,7 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* A registered listener is kept alive by its loop; this runs where the loop itself
- * is garbage. */
+/* A registered listener is kept alive by its loop, so this runs only if the loop is garbage too. */
 static void
 listener_finalize(PyObject *self)
 {
@@ -249,7 +249,8 @@ listener_finalize(PyObject *self)
     if (!l->open)
         return;
     PyObject *saved = gl_take_exception();
-    uint32_t id = l->id, gen = l->gen;
+    uint32_t id = l->id;
+    uint32_t gen = l->gen;
     listener_unregister(l);
     gl_reg_clear(l->loop, id, gen);
     gl_restore_exception(saved);
@@ -259,7 +260,7 @@ static int
 listener_clear(PyObject *self)
 {
     gl_listener *l = (gl_listener *)self;
-    /* The reactor looks into the lease's owner as long as it knows the listener. */
+    /* The reactor reads the fd number inside the lease's owner while the listener is registered. */
     if (l->open)
         listener_finalize(self);
     gl_lease_release(&l->lease);
@@ -288,7 +289,7 @@ static const gl_reg_ops listener_ops = {
 
 static PyMethodDef listener_methods[] = {
     {"stop", GL_NOARGS(listener_stop),
-     PyDoc_STR("stop($self)\n--\n\nAccept no more; the socket stays open.")},
+     PyDoc_STR("stop($self)\n--\n\nStop accepting connections; the socket stays open.")},
     {"_take", GL_FAST(listener_make_transport), NULL},
     {"_detach", GL_NOARGS(listener_detach_fd), NULL},
     {NULL, NULL, 0, NULL},
@@ -330,7 +331,7 @@ GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {
     G.reg_ops[GL_REG_LISTENER] = &listener_ops;
-    return gl_type_make(&G.listener_type, module, &listener_spec, NULL) < 0
-               ? -1
-               : GL_GUARD_TYPE(G.listener_type, gl_listener, home, NULL, GL_GUARD_ENDS);
+    if (gl_type_make(&G.listener_type, module, &listener_spec, NULL) < 0)
+        return -1;
+    return GL_GUARD_TYPE(G.listener_type, gl_listener, home, NULL, GL_GUARD_ENDS);
 }

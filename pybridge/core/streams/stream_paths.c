@@ -69,7 +69,7 @@ choose_path_of_queue(const gl_stream *s, bool tried)
  *                                                                        sent already
  *                     ON_WRITE_EOF     the loop does not run             no turn will come
  *                     ON_CLOSE         bytes are queued, and the loop    as above; also if the
- *                                      is open                           kernel refused bytes before
+ *                                      is open                           kernel refused bytes
  * SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
  *                                      (AFTER_TRY, or blocked)           poller reports room
  * SEND_IN_TURN        all              otherwise                         all writes of an iteration

@@ -1,11 +1,19 @@
 /*
- * transport.c: the life of a transport, of whatever kind: construction, the reactor's
- * registration, closing, loss; and the finalizer of one that nobody closed.  transports.h
- * draws it.
+ * transport.c: the life of a transport of any kind: construction, registration with the reactor,
+ * closing, connection_lost; and the finalizer of a transport that was not closed.  transports.h
+ * draws the states.
  *
- * What asyncio's transports do in an iteration of their own (the call of connection_made,
- * the start of receiving, connection_lost) is scheduled here too, in the same order, so
- * that a program sees the same sequence of calls.
+ *   gl_transport_construct                 lease of the descriptor, arguments: GL_STARTING
+ *   gl_transport_schedule_connection_made
+ *     gl_transport_start_method            after connection_made: GL_OPEN, receiving starts
+ *   transport_close                        close(): GL_CLOSING, or GL_ENDING at once
+ *   gl_transport_force_close               abort(), an error: GL_ENDING
+ *     transport_schedule_end               unregisters, schedules connection_lost
+ *   gl_transport_connection_lost           connection_lost, closes the descriptor: GL_LOST
+ *
+ * asyncio's transports make some calls in an iteration of their own: connection_made, the start of
+ * receiving, connection_lost.  They are scheduled here too, in the same order, so that a program
+ * sees the same sequence of calls.
  */
 #include "transports/transports.h"
 
@@ -23,22 +31,24 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
     PyObject *method = PyObject_GetAttr((PyObject *)t, name);
     if (method == NULL)
         return -1;
-    /* Whatever ran since the caller looked may have ended the transport. */
-    int rc = t->loop != NULL ? gl_schedule_on_own_loop(t->loop, method, arg, t->context) : 0;
+    /* Python code since the check of the caller may have ended the transport. */
+    int rc = 0;
+    if (t->loop != NULL)
+        rc = gl_schedule_on_own_loop(t->loop, method, arg, t->context);
     Py_DECREF(method);
     return rc;
 }
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-/* Asks Go to forget it. */
+/* Deregisters the transport in Go. */
 GL_NO_PYTHON static void
 transport_deregister(gl_transport *t)
 {
     gl_reactor_api(t->loop)->unregister(t->loop->reactor, t->id, t->gen);
 }
 
-/* Makes the registration; 0 or an errno. */
+/* Registers with Go and in the registry.  Returns 0 or an errno. */
 GL_NO_PYTHON static int
 transport_add_registration(gl_transport *t, int fd)
 {
@@ -55,7 +65,7 @@ transport_add_registration(gl_transport *t, int fd)
     return 0;
 }
 
-/* Whether another transport, or a watch, has the number: one number can be in the poller
+/* Returns true if another transport or a watch uses the fd number.  The poller accepts each number
  * once. */
 static bool
 fd_number_is_used(gl_transport *t, gl_loop *loop, int number)
@@ -111,7 +121,8 @@ gl_transport_update_interest(gl_transport *t)
     return is_ending(t) ? 0 : t->ops->update_interest(t);
 }
 
-/* Loop.close(): the queue is kept, as asyncio's transports would still show its size. */
+/* Deregisters in Go for Loop.close().  The queue is kept, because asyncio's transports would still
+ * report its size. */
 GL_PRIVATE void
 gl_transport_unregister_on_loop_close(PyObject *owner)
 {
@@ -123,7 +134,7 @@ gl_transport_unregister_on_loop_close(PyObject *owner)
         transport_deregister(t);
 }
 
-/* Clears the note of the number's user, if it is still this transport. */
+/* Removes this transport as the user of its fd number. */
 static void
 transport_clear_fd_user(gl_transport *t)
 {
@@ -157,7 +168,7 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
     return t;
 }
 
-/* The lease of the descriptor, and what else may run Python. */
+/* Acquires the lease of the descriptor and converts the arguments; may run Python. */
 static int
 transport_convert(gl_transport *t, transport_arguments *a)
 {
@@ -176,13 +187,14 @@ transport_convert(gl_transport *t, transport_arguments *a)
     return a->extra == NULL || a->context == NULL ? -1 : 0;
 }
 
-/* Checks what Python may have changed meanwhile, and makes the descriptor non-blocking. */
+/* Checks the state again, which Python code may have changed, and makes the descriptor
+ * non-blocking. */
 static int
 transport_check(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     if (t->phase != GL_EMPTY) {
-        PyErr_Format(PyExc_RuntimeError, "the transport has a %s already",
+        PyErr_Format(PyExc_RuntimeError, "the transport already has a %s",
                      t->ops->shares_number ? "pipe" : "socket");
         return -1;
     }
@@ -200,7 +212,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
     if (!(t->ops->shares_number && fd_number_is_used(t, loop, number)) &&
         gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
         return -1;
-    PyObject *before = t->extra; /* let go of by the caller */
+    PyObject *before = t->extra; /* released by the caller */
     t->extra = a->extra;
     a->extra = before;
     t->context = a->context;
@@ -219,8 +231,9 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    return transport_convert(t, a) < 0 || transport_check(t, a) < 0 ? -1
-                                                                    : gl_transport_attach_fd(t, a);
+    if (transport_convert(t, a) < 0 || transport_check(t, a) < 0)
+        return -1;
+    return gl_transport_attach_fd(t, a);
 }
 
 GL_PRIVATE void
@@ -238,7 +251,7 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
     PyObject *made = protocol ? PyObject_GetAttr(protocol, G.s_connection_made) : NULL;
     Py_XDECREF(protocol);
     if (made == NULL)
-        return PyErr_Occurred() ? -1 : 0; /* it was lost meanwhile */
+        return PyErr_Occurred() ? -1 : 0; /* without an exception: it was lost */
     int rc =
         t->loop != NULL ? gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context) : 0;
     Py_DECREF(made);
@@ -249,8 +262,8 @@ GL_PRIVATE int
 gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *method)
 {
     PyObject *context = t->context ? PyContext_Copy(t->context) : PyContext_CopyCurrent();
-    int rc = context && PyContext_Enter(context) == 0 ? 0 : -1;
-    if (rc == 0) {
+    int rc = -1;
+    if (context != NULL && PyContext_Enter(context) == 0) {
         rc = gl_call_method(object, method, NULL);
         gl_context_exit_keep_error(context);
     }
@@ -258,7 +271,7 @@ gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *m
     return rc;
 }
 
-/* The transport gives its descriptor up. */
+/* Sets GL_LOST and drops the references to the loop and the protocol. */
 static void
 transport_release_loop_and_protocol(gl_transport *t)
 {
@@ -281,7 +294,7 @@ gl_transport_fail_construction(gl_transport *t)
     return -1;
 }
 
-/* waiter.set_result(None) unless it was cancelled. */
+/* Calls waiter.set_result(None) unless the waiter was cancelled. */
 static int
 wake_waiter(PyObject *waiter)
 {
@@ -291,8 +304,8 @@ wake_waiter(PyObject *waiter)
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
-/* Runs behind connection_made, in the same iteration: receiving starts, and the
- * future that waits for the transport is done. */
+/* _start(waiter): runs after connection_made, in the same iteration.  Starts receiving, and
+ * resolves the future that waits for the transport. */
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
@@ -309,7 +322,7 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* Behind the step to GL_ENDING. */
+/* Unregisters and schedules connection_lost(exc), after GL_ENDING was set. */
 static int
 transport_schedule_end(gl_transport *t, PyObject *exc)
 {
@@ -339,7 +352,9 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
         return gl_loop_check_usable(t->loop);
     t->phase = GL_ENDING;
     t->conn_lost++;
-    PyObject *failed = t->ops->flush_before_abort != NULL ? t->ops->flush_before_abort(t) : NULL;
+    PyObject *failed = NULL;
+    if (t->ops->flush_before_abort != NULL)
+        failed = t->ops->flush_before_abort(t);
     int rc = transport_schedule_end(t, failed ? failed : exc);
     Py_XDECREF(failed);
     return rc;
@@ -413,7 +428,7 @@ transport_call_connection_lost(gl_transport *t, PyObject *exc)
     return rc;
 }
 
-/* As in a chain of `finally`, a later exception takes the place of an earlier one. */
+/* Replaces an earlier exception by a later one, as a chain of `finally` clauses does. */
 static void
 keep_last_failure(int rc, PyObject **error)
 {
@@ -432,7 +447,7 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
     gl_trace_connection(t->loop, GL_TRACE_LOST, (PyObject *)t, t->protocol);
     PyObject *error = NULL;
     keep_last_failure(transport_call_connection_lost(t, exc), &error);
-    if (!is_lost(t)) /* else the protocol called _call_connection_lost again */
+    if (!is_lost(t)) /* otherwise the protocol called _call_connection_lost again */
         gl_transport_unregister(t);
     if (!is_lost(t)) {
         gl_transport_discard_paused_data(t);
@@ -447,9 +462,9 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* __del__: the last reference goes while the descriptor is open.  This one never started, or
- * its loop was closed or is garbage itself, or the reactor has nothing to tell it
- * (gl_reg_is_dormant) and the program has dropped it. */
+/* __del__: the last reference was dropped while the descriptor is open.  The transport never
+ * started, or its loop was closed or is garbage too, or the program has dropped a transport that
+ * the reactor can't call (gl_reg_is_dormant). */
 GL_PRIVATE void
 gl_transport_finalize(PyObject *self)
 {
@@ -497,8 +512,8 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
 GL_PRIVATE void
 gl_transport_clear(gl_transport *t)
 {
-    /* The reactor looks into the lease's owner as long as it knows the transport, and one
-     * that could not leave needs its loop to do so. */
+    /* The reactor reads the fd number inside the lease's owner while the transport is registered,
+     * and a registered transport needs its loop to unregister. */
     if (t->registered && t->loop != NULL)
         gl_transport_unregister(t);
     if (!t->registered)
@@ -525,7 +540,7 @@ gl_transport_dealloc(PyObject *self)
     if (PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
     PyObject_GC_UnTrack(self);
-    /* Before a weak reference's callback looks for it. */
+    /* Before the callbacks of weak references, which may search for the transport. */
     transport_clear_fd_user(t);
     if (t->weakrefs != NULL)
         PyObject_ClearWeakRefs(self);

@@ -1,6 +1,6 @@
 /*
- * transport_type.c: the methods and attributes that the types of transports share, what is
- * held while reading is paused, and how these types are made over asyncio's own classes.
+ * transport_type.c: the methods and attributes that the types of transports share, the data that
+ * is kept while reading is paused, and the construction of these types on top of asyncio's classes.
  */
 #include "transports/transports.h"
 
@@ -28,7 +28,7 @@ gl_transport_set_data_error(PyObject *transport, PyObject *data)
 {
     PyObject *refuse = gl_import_attr("goloop._internal.loop.arg_errors", "refuse_data");
     if (refuse != NULL)
-        Py_XDECREF(PyObject_CallFunctionObjArgs(refuse, transport, data, NULL)); /* it raises */
+        Py_XDECREF(PyObject_CallFunctionObjArgs(refuse, transport, data, NULL)); /* raises */
     Py_XDECREF(refuse);
 }
 
@@ -87,7 +87,7 @@ transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
     Py_RETURN_NONE;
 }
 
-/* A line of the debug mode; the loop may have gone by now. */
+/* Logs in debug mode; the loop may be gone. */
 static PyObject *
 transport_log_debug(gl_transport *t, const char *format)
 {
@@ -117,13 +117,17 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     if (gl_loop_check_usable(t->loop) < 0)
         return NULL;
     t->paused = false;
-    if ((t->ops->has_pending(t) ? gl_transport_schedule_delivery(t)
-                                : gl_transport_update_interest(t)) < 0)
+    int rc;
+    if (t->ops->has_pending(t))
+        rc = gl_transport_schedule_delivery(t);
+    else
+        rc = gl_transport_update_interest(t);
+    if (rc < 0)
         return NULL;
     return transport_log_debug(t, "%r resumes reading");
 }
 
-/* ---- what is held until it may be delivered ---------------------------------------------- */
+/* ---- paused data ---------------------------------------------- */
 
 GL_PRIVATE int
 gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
@@ -132,8 +136,9 @@ gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
     if (item == NULL)
         return -1;
     if (t->paused_data == NULL) {
-        /* Never an empty list: held is NULL or has a first item. */
-        if ((t->paused_data = PyList_New(1)) != NULL) {
+        /* Never an empty list: paused_data is NULL or has a first item. */
+        t->paused_data = PyList_New(1);
+        if (t->paused_data != NULL) {
             PyList_SET_ITEM(t->paused_data, 0, item);
             return 0;
         }
@@ -148,8 +153,7 @@ GL_PRIVATE void
 gl_transport_discard_paused_data(gl_transport *t)
 {
     t->paused_end = 0;
-    Py_CLEAR(
-        t->paused_data); /* lint: allow check-commit: bytes, addresses and exceptions of ours */
+    Py_CLEAR(t->paused_data); /* lint: allow check-commit: own bytes, addresses, exceptions */
 }
 
 GL_PRIVATE int
@@ -185,8 +189,8 @@ gl_transport_deliver_paused_data(gl_transport *t)
     return rc;
 }
 
-/* Runs as a handle, which has the transport's context and reports an exception; the rest
- * is delivered then by another. */
+/* _deliver_paused_data(): runs as a handle, which has the transport's context and reports an
+ * exception; then another handle delivers the remaining items. */
 static PyObject *
 transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -203,14 +207,15 @@ transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignore
     return gl_none_or_null(exc != NULL ? -1 : rc);
 }
 
-/* ---- attributes that other code reads ------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------ */
 
-/* asyncio's attribute, over its slot; made late, for most connections are never asked. */
+/* asyncio's attribute _extra, which hides asyncio's slot.  The dict is created on first access,
+ * because most connections never use it. */
 static PyObject *
 transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     if (t->extra == NULL) {
-        PyObject *made = PyDict_New(); /* a collection may run Python */
+        PyObject *made = PyDict_New(); /* a garbage collection may run Python */
         if (made == NULL)
             return NULL;
         if (t->extra == NULL)
@@ -240,7 +245,8 @@ transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
     return PyBool_FromLong(t->ops->is_receiving(t));
 }
 
-/* ---- what all have ------------------------------------------------------------------------- */
+/* ---- the tables of methods and attributes
+ * ------------------------------------------------------------------------- */
 
 GL_TAKES_NONE(is_closing_checked, transport_is_closing_method, "is_closing")
 GL_TAKES_NONE(get_protocol_checked, transport_get_protocol_method, "get_protocol")
@@ -251,9 +257,9 @@ GL_TAKES_NONE(close_checked, transport_close_method, "close")
 GL_TAKES_NONE(abort_checked, transport_abort_method, "abort")
 
 static PyMethodDef transport_methods[] = {
-    /* First: an asyncio.ReadTransport has none. */
+    /* The first entry, which an asyncio.ReadTransport does not get. */
     {"abort", GL_FASTKW(abort_checked),
-     PyDoc_STR("abort($self)\n--\n\nClose the transport at once; what is queued is lost.")},
+     PyDoc_STR("abort($self)\n--\n\nClose the transport at once; queued data is lost.")},
     {"is_closing", GL_FASTKW(is_closing_checked),
      PyDoc_STR("is_closing($self)\n--\n\n"
                "Return True if the transport is closing or closed.")},
@@ -265,12 +271,12 @@ static PyMethodDef transport_methods[] = {
      PyDoc_STR("is_reading($self)\n--\n\nReturn True if the transport is receiving.")},
     {"pause_reading", GL_FASTKW(pause_reading_checked),
      PyDoc_STR("pause_reading($self)\n--\n\n"
-               "Pass nothing to the protocol until resume_reading().")},
+               "Stop passing data to the protocol until resume_reading().")},
     {"resume_reading", GL_FASTKW(resume_reading_checked),
      PyDoc_STR("resume_reading($self)\n--\n\nPass data to the protocol again.")},
     {"close", GL_FASTKW(close_checked),
      PyDoc_STR("close($self)\n--\n\n"
-               "Close the transport once what is queued is sent; no more is received.")},
+               "Close the transport after queued data is sent; no more data is received.")},
     {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},
     {"_deliver_paused_data", GL_NOARGS(transport_deliver_paused_data_method), NULL},
     {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
@@ -288,8 +294,8 @@ static PyGetSetDef transport_attributes[] = {
 
 /* ---- the types ---------------------------------------------------------------------------- */
 
-/* Whether asyncio's class has its slots where TRANSPORT_FIELDS has them; those that it has
- * not are ours alone. */
+/* Returns true if asyncio's class has its slots where TRANSPORT_FIELDS has them.  A class without
+ * some of the slots is accepted too. */
 static bool
 slots_match(PyObject *cls)
 {
@@ -329,18 +335,18 @@ GL_PRIVATE PyTypeObject *
 gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
                        long max_size)
 {
-    PyObject *first = gl_import_attr("asyncio.transports", base), *bases = NULL;
+    PyObject *first = gl_import_attr("asyncio.transports", base);
+    PyObject *bases = NULL;
     PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;
     PyTypeObject *type = NULL;
     if (!PyErr_Occurred() && !slots_match(first))
         PyErr_Format(PyExc_ImportError,
-                     "goloop: asyncio.transports.%s of this Python has another layout than "
-                     "goloop was written for; use a released CPython from 3.11 on, not a "
-                     "debug build",
+                     "goloop: asyncio.transports.%s of this Python has an unknown layout; use a "
+                     "released CPython from 3.11 on, not a debug build",
                      base);
     else if (first != NULL && (second == NULL || other != NULL))
         bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
-    if (bases != NULL && /* lint: allow exception-set: then there is none */
+    if (bases != NULL && /* lint: allow exception-set: there is none */
         (gl_type_make(&type, module, spec, bases) < 0 || add_shared_members(type, max_size) < 0))
         Py_CLEAR(type);
     Py_XDECREF(bases);

@@ -52,7 +52,8 @@ enum gl_phase { GL_STARTING, GL_OPEN, GL_CLOSING, GL_ENDING, GL_LOST, GL_EMPTY }
 
 typedef struct gl_transport gl_transport;
 
-/* The functions in which the kinds of transports differ.  A comment says which of them run Python. */
+/* The functions in which the kinds of transports differ.  A comment says which of them run
+ * Python. */
 typedef struct transport_ops {
     enum gl_reg_kind kind;
     /* The fd number may belong to another transport or a watch too: this one then uses a

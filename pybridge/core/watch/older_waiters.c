@@ -1,8 +1,8 @@
 /*
  * older_waiters.c: several Futures that wait for one direction of an fd.
  *
- * The last one has the place (watch.c).  Those before it wait on here, are woken with it, and are
- * given the place, the last one first, where it is given up.
+ * The newest Future is in the slot of the direction (watch.c).  The older ones wait here.  They are
+ * woken together with it, and the newest of them moves into the slot when it becomes empty.
  */
 #include "watch/private.h"
 

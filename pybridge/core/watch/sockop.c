@@ -7,22 +7,22 @@
  *                                  v        |
  *                            waiting for a Future
  *
- *     throw() or close() while waiting: the wait is given up, the exception goes on.
+ *     throw() or close() while waiting: the wait is cancelled, the exception is raised.
  *
  * The bytes are received (sent) when the task runs again, not when the fd turns
  * ready, so a cancelled receive loses nothing.  System calls use MSG_DONTWAIT: a
  * socket that somebody set to blocking does not stop the loop.
  *
- * Only a plain socket.socket is driven by its fd, with an ordinary size, and not in debug mode;
- * for all else the coroutines are goloop/_internal/net/sockets.py's, which use the object's own methods, as
- * asyncio does.  The fd is the one that the socket has when a call is made, none where it was
- * closed while we waited: then the call fails with EBADF.  The buffer of recv_into is taken for
- * each try anew, so a bytearray can be resized while nothing has come.
+ * The system calls use the fd only for a plain socket.socket, an ordinary size, and outside debug
+ * mode.  In other cases the coroutines of goloop/_internal/net/sockets.py run, which call the
+ * methods of the object, as asyncio does.  The fd is read from the socket before each call; after a
+ * close() during the wait the call fails with EBADF.  recv_into acquires the buffer for each call
+ * again, so a bytearray can be resized during the wait.
  */
 #include "watch/private.h"
 
-/* After so many bytes a step of sendall ends: a peer that takes as fast as we send would hold the
- * loop. */
+/* A step of sendall ends after this number of bytes: a peer that reads as fast as we send would
+ * block the loop. */
 #define SEND_STEP_MAX (256 * 1024)
 
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
@@ -34,26 +34,26 @@ typedef struct {
     gl_loop *loop;
     PyObject *sock;
     PyObject *arg;   /* n, the buffer, or the data */
-    PyObject *wait;  /* the Future that we wait for */
+    PyObject *wait;  /* the Future of the wait, or NULL */
     Py_buffer view;  /* sendall; view.obj is NULL before the first step */
     Py_ssize_t size; /* recv: n; sendall: bytes sent */
-    Py_ssize_t most; /* sendall: of one call */
+    Py_ssize_t most; /* sendall: maximum of one call */
     const char *name, *qualname;
-    int fd; /* the number that `wait` is about */
+    int fd; /* the fd number of `wait` */
     uint8_t kind, state;
-    char running; /* a step is on a stack */
-    bool refused; /* the last call would have blocked, and nothing else ended the step */
+    char running; /* a step is running */
+    bool refused; /* the last call returned EAGAIN, and that ended the step */
     GL_OWNER_LOOP
 } sockop;
 
-/* As in asyncio. */
+/* asyncio's names. */
 #define QUALIFIED "BaseSelectorEventLoop."
 static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_recv_into",
                                         QUALIFIED "sock_sendall"};
 
-/* ---- one try ------------------------------------------------------------------- */
+/* ---- one attempt ------------------------------------------------------------------- */
 
-/* A try gives 1 and *result, 0 for "would block", -1 with an exception. */
+/* An attempt returns 1 and *result, 0 for "would block", or -1 with an exception. */
 
 static int
 sockop_call_failed(sockop *op, int err)
@@ -94,13 +94,13 @@ try_recv_into(sockop *op, PyObject **result)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(op->arg, &view, PyBUF_WRITABLE) < 0) {
-        /* The words are those of the socket's own method. */
+        /* The socket's own method raises the exception. */
         PyErr_Clear();
         *result = PyObject_CallMethodOneArg(op->sock, G.s_recv_into, op->arg);
         return *result ? 1 : -1;
     }
     gl_lease lease = sockop_lease(op);
-    /* Who asks for nothing need not wait, as in the socket module. */
+    /* An empty buffer needs no wait, as in the socket module. */
     ssize_t got = view.len ? gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT) : 0;
     int err = errno;
     PyBuffer_Release(&view);
@@ -111,7 +111,7 @@ try_recv_into(sockop *op, PyObject **result)
     return *result ? 1 : -1;
 }
 
-/* Whether the data may go in parts: a message is whole, or is refused. */
+/* Returns 1 if the data may be sent in parts (a stream), else 0: a message is sent whole. */
 static int
 can_send_in_parts(PyObject *sock)
 {
@@ -121,7 +121,7 @@ can_send_in_parts(PyObject *sock)
     return PyErr_Occurred() ? -1 : number == SOCK_STREAM;
 }
 
-/* Takes the data, in the first step. */
+/* Acquires the buffer of the data, in the first step. */
 static int
 begin_send(sockop *op)
 {
@@ -155,7 +155,7 @@ try_send(sockop *op, PyObject **result)
     } while (op->size < op->view.len && op->size - before < SEND_STEP_MAX);
     op->refused = false;
     if (op->size < op->view.len)
-        return 0; /* others' turn; the socket may still be writable */
+        return 0; /* other tasks run first; the socket may still be writable */
     *result = Py_NewRef(Py_None);
     return 1;
 }
@@ -168,7 +168,7 @@ sockop_direction(const sockop *op)
     return op->kind == OP_SENDALL ? GL_WRITING : GL_READING;
 }
 
-/* Registers for the direction and makes the Future to yield. */
+/* Registers for the direction and makes the Future that the coroutine yields. */
 static int
 sockop_wait(sockop *op)
 {
@@ -181,7 +181,7 @@ sockop_wait(sockop *op)
     PyObject *fut = make_wait_future(op->loop, op->fd, sockop_direction(op), slot);
     if (fut == NULL)
         return -1;
-    /* What Future.__await__ does before it yields itself. */
+    /* As Future.__await__ does before it yields itself. */
     if (PyObject_SetAttr(fut, G.s__asyncio_future_blocking, Py_True) < 0) {
         Py_DECREF(fut);
         return -1;
@@ -190,7 +190,7 @@ sockop_wait(sockop *op)
     return 0;
 }
 
-/* Gives up the wait: the place at the fd is emptied if it is still ours. */
+/* Cancels the wait: clears its slot, if it is still there. */
 static void
 sockop_cancel_wait(sockop *op)
 {
@@ -200,7 +200,7 @@ sockop_cancel_wait(sockop *op)
     }
 }
 
-/* What Future.__await__ says to whoever goes on before it is done. */
+/* Raises the RuntimeError of Future.__await__ if the coroutine is resumed before it is done. */
 static int
 sockop_check_wait_done(sockop *op)
 {
@@ -230,7 +230,7 @@ sockop_finish(PyObject *self)
     return 0;
 }
 
-/* Gives up what was begun, and lets go of everything. */
+/* Cancels the operation, and releases all references. */
 static void
 sockop_end(sockop *op)
 {
@@ -240,7 +240,7 @@ sockop_end(sockop *op)
     Py_DECREF(op);
 }
 
-/* -1 with what a coroutine raises that is in use, or was used. */
+/* -1 with the exception of a coroutine that is running, or has finished. */
 static int
 sockop_check(const sockop *op, bool finished)
 {
@@ -253,7 +253,7 @@ sockop_check(const sockop *op, bool finished)
     return -1;
 }
 
-/* The heart of send(): PYGEN_NEXT with the future, PYGEN_RETURN with the value. */
+/* Makes one step of send(): PYGEN_NEXT with the future, PYGEN_RETURN with the value. */
 static PySendResult
 sockop_step(sockop *op, PyObject **result)
 {
@@ -262,9 +262,12 @@ sockop_step(sockop *op, PyObject **result)
     if ((op->state == OP_CREATED || sockop_check_wait_done(op) == 0) &&
         gl_loop_check_usable(op->loop) == 0) {
         Py_CLEAR(op->wait);
-        t = op->kind == OP_RECV        ? try_recv(op, result)
-            : op->kind == OP_RECV_INTO ? try_recv_into(op, result)
-                                       : try_send(op, result);
+        if (op->kind == OP_RECV)
+            t = try_recv(op, result);
+        else if (op->kind == OP_RECV_INTO)
+            t = try_recv_into(op, result);
+        else
+            t = try_send(op, result);
         if (t == 0 && sockop_wait(op) < 0)
             t = -1;
     }
@@ -395,8 +398,8 @@ sockop_dealloc(PyObject *self)
 
 static PyMethodDef sockop_methods[] = {
     {"send", sockop_send, METH_O, PyDoc_STR("Resume; raise StopIteration with the result.")},
-    {"throw", GL_FAST(sockop_throw), PyDoc_STR("Give up the operation and raise the exception.")},
-    {"close", sockop_close, METH_NOARGS, PyDoc_STR("Give up the operation.")},
+    {"throw", GL_FAST(sockop_throw), PyDoc_STR("Cancel the operation and raise the exception.")},
+    {"close", sockop_close, METH_NOARGS, PyDoc_STR("Cancel the operation.")},
     {NULL, NULL, 0, NULL},
 };
 

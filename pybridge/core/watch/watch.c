@@ -1,31 +1,30 @@
 /*
  * watch.c: _add_reader, _add_writer and waiting for an fd once.
  *
- * Each direction of an fd has one place: a Handle, called at each turn while the fd is
- * ready, or a Future that is done once (sock_recv and its kin).  A later caller takes the
- * place, as in asyncio.  But Futures wait together (`earlier`): the fd's readiness wakes all,
- * and who is refused then waits once more.
+ * Each direction of an fd has one slot: a Handle, called in each turn while the fd is ready, or a
+ * Future that is resolved once (sock_recv and similar methods).  A later caller replaces the
+ * waiter, as in asyncio.  But Futures wait together (older_waiters.c): readiness wakes all of them,
+ * and each one whose call is refused waits again.
  *
- *     empty --watch_set_slot--> taken in turn n --ready in turn n+1 or later--> called
+ *     empty --watch_set_slot--> set in turn n --ready in turn n+1 or later--> called
  *       ^                          |                (a Future: empty again)
  *       +------watch_clear_slot-------+
  *
- * A place counts from the turn after the one in which it was taken: what a turn found
- * ready was found for whoever had the place before.
+ * A waiter gets the events of later turns only: the events of the turn in which the slot was set
+ * belong to the previous waiter.
  *
- * The object that add_reader was given is kept (`file`) as long as a place is taken:
- * remove_reader finds by it what was watched, also after the object was closed and has no
- * number any more.
+ * The argument of add_reader is kept (`file`) while a slot is set.  remove_reader uses it to find
+ * the watch after the object was closed and has no fd number.
  *
- * A socket that turned ready for a Future is kept open until its task runs, one iteration
- * later (`held`): what closes it in between, and what gets its number then, must not come
- * between the readiness and the call that it was for.  The task itself closes it at once.
+ * A socket that became ready for a Future is kept open until its task runs, one iteration later
+ * (kept_sockets).  Otherwise a close() in between would let another file get the number before the
+ * task makes the call for which it waited.  A close() of the task itself takes effect at once.
  */
 #include "watch/private.h"
 
-/* ---- what Go is told ------------------------------------------------------------- */
+/* ---- the registration with Go ------------------------------------------------------------- */
 
-/* Forgets the registration. */
+/* Deregisters the watch. */
 GL_NO_PYTHON static void
 watch_unregister(gl_loop *loop, gl_watch *w)
 {
@@ -37,8 +36,8 @@ watch_unregister(gl_loop *loop, gl_watch *w)
         gl_reactor_api(loop)->unregister(loop->reactor, w->id, w->gen);
 }
 
-/* A wait behind a refused call needs no call of Go's: the submission tells it before the poll.
- * False where the registration has to be looked at now. */
+/* Submits a wait after a refused call, which needs no call of Go: the submission is decoded before
+ * the poll.  Returns false if the registration has to be updated now. */
 GL_NO_PYTHON static bool
 watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
 {
@@ -55,15 +54,20 @@ watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
     return rc == 0;
 }
 
-/* Makes the registration what the places say.  `leave`: where both are empty it ends, else
- * it falls silent, so that the next wait costs one call.  0 or an errno. */
+/* Updates the registration to the slots.  If both are empty, `leave` deregisters it; otherwise it
+ * stays without interest, so that the next wait costs one call.  Returns 0 or an errno. */
 GL_NO_PYTHON static int
 watch_update_interest(gl_loop *loop, gl_watch *w, bool leave)
 {
-    uint32_t want = 0, once = 0, bits[2] = {GL_READABLE, GL_WRITABLE};
-    for (int i = 0; i < 2; i++)
-        if (w->slot[i].waiter != NULL)
-            *(w->slot[i].once ? &once : &want) |= bits[i];
+    static const uint32_t bits[2] = {GL_READABLE, GL_WRITABLE};
+    uint32_t want = 0;
+    uint32_t once = 0;
+    for (int i = 0; i < 2; i++) {
+        if (w->slot[i].waiter != NULL && w->slot[i].once)
+            once |= bits[i];
+        else if (w->slot[i].waiter != NULL)
+            want |= bits[i];
+    }
     if (leave && (want | once) == 0) {
         watch_unregister(loop, w);
         return 0;
@@ -87,9 +91,10 @@ watch_update_interest(gl_loop *loop, gl_watch *w, bool leave)
     return r < 0 ? -r : 0;
 }
 
-/* ---- the places --------------------------------------------------------------------- */
+/* ---- the slots --------------------------------------------------------------------- */
 
-/* Takes the object of an fd whose places are both empty; the caller drops it last. */
+/* Detaches the file object of a watch if both slots are empty; the caller drops the reference
+ * last. */
 static PyObject *
 watch_detach_file(gl_watch *w)
 {
@@ -101,7 +106,7 @@ watch_detach_file(gl_watch *w)
     return file;
 }
 
-/* The fd that is watched for this very object, or -1. */
+/* Returns the fd that is watched for this very object, or -1. */
 static int
 watch_find_by_file(gl_loop *loop, PyObject *file)
 {
@@ -115,7 +120,7 @@ watch_find_by_file(gl_loop *loop, PyObject *file)
     return -1;
 }
 
-/* Cancels what held a place, as asyncio cancels a replaced handle. */
+/* Cancels a replaced waiter, as asyncio cancels a replaced handle. */
 static void
 watch_cancel_replaced(gl_watch_slot *old)
 {
@@ -146,7 +151,7 @@ gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
     w->file = NULL;
 }
 
-/* The watch of a number, made if need be; NULL with an exception. */
+/* Returns the watch of a number, and creates it if necessary; NULL with an exception. */
 static gl_watch *
 watch_find_or_make(gl_loop *loop, int fd)
 {
@@ -161,16 +166,16 @@ watch_find_or_make(gl_loop *loop, int fd)
     return f->watch;
 }
 
-/* Puts `made` in the place; its references are taken over, on failure too.  `file` (stolen,
- * may be NULL) is the object whose number fd is. */
+/* Puts `made` into the slot and steals its references, on failure too.  `file` (stolen, may be
+ * NULL) is the object whose number fd is. */
 static int
 watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {
     gl_watch *w = watch_find_or_make(loop, fd);
-    PyObject *listener = NULL; /* of a server, whose reader is replaced as any other */
+    PyObject *listener = NULL; /* of a server, which counts as a reader */
     if (w != NULL && which == GL_READING)
         listener = gl_fd_take_listener(loop, fd);
-    gl_watch_slot out = made; /* what leaves: the place's last content, or `made` */
+    gl_watch_slot out = made; /* to be released: the previous waiter, or `made` */
     int err = 0;
     if (w != NULL) {
         out = w->slot[which];
@@ -234,10 +239,10 @@ watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
         w->older[which] = (gl_older_waiters){NULL, 0, 0};
     }
     PyObject *file = watch_detach_file(w);
-    /* An fd that somebody watches leaves the poller at once: the owner may close it next, and
-     * a duplicate of it would make a level-triggered watch report for ever. */
+    /* The fd of a Handle is deregistered at once: its owner may close it next, and then a duplicate
+     * of it would make a level-triggered watch report for ever. */
     if (loop->go != NULL && !gl_loop_is_foreign(loop))
-        (void)watch_update_interest(loop, w, !old.once); /* an fd that its owner closed is silent */
+        (void)watch_update_interest(loop, w, !old.once); /* a closed fd reports nothing */
     watch_cancel_replaced(&old);
     Py_XDECREF(file);
     older_waiters_discard(&dropped);
@@ -285,9 +290,9 @@ gl_watch_free(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
     return 0;
 }
 
-/* ---- sockets that turned ready --------------------------------------------------------- */
+/* ---- sockets that became ready --------------------------------------------------------- */
 
-/* Keeps a socket open until its waiter runs; takes over the reference. */
+/* Keeps a socket open until its waiter runs; steals the reference. */
 static void
 watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 {
@@ -297,7 +302,7 @@ watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
         gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, waiter))
         loop->kept_sockets_len++;
     else
-        Py_DECREF(sock); /* it is not kept open, and whoever waits finds it closed */
+        Py_DECREF(sock); /* it is not kept open: its waiter may find it closed */
 }
 
 /* ---- completions -------------------------------------------------------------------------- */
@@ -310,7 +315,7 @@ watch_run_waiter(gl_loop *loop, PyObject *waiter)
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
-/* Keeps the sockets of those that waited earlier open, too. */
+/* Keeps the sockets of older waiters open. */
 static void
 older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 {
@@ -322,7 +327,7 @@ older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
     }
 }
 
-/* Warns that a descriptor was closed while a Handle watched it, and is not watched any more. */
+/* Warns that a descriptor was closed while a Handle watched it; the watch has ended. */
 static int
 watch_warn_fd_closed(gl_loop *loop, int fd)
 {
@@ -375,7 +380,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* ---- methods of Loop ---------------------------------------------------------- */
 
-/* _add_reader(fd, callback, *args) and _add_writer: the Handle. */
+/* _add_reader(fd, callback, *args) and _add_writer: returns the Handle. */
 static PyObject *
 watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
           int which)
@@ -390,7 +395,7 @@ watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssiz
     if (h == NULL)
         return NULL;
     gl_handle_track(h);
-    /* A collection that making the handle brought about may have closed the loop. */
+    /* A garbage collection during gl_handle_new() may have closed the loop. */
     if (gl_loop_check_usable(self) < 0) {
         Py_DECREF(h);
         return NULL;
@@ -409,17 +414,19 @@ watch_remove(gl_loop *self, PyObject *arg, int which)
     if (!gl_fd_number(arg, &number) && !PyErr_ExceptionMatches(PyExc_ValueError))
         return NULL;
     PyErr_Clear();
-    /* A file object that was closed meanwhile: asyncio searches for it among what is registered. */
-    int fd = number >= 0 && number <= INT_MAX ? (int)number
-             : self->closed                   ? -1
-                                              : watch_find_by_file(self, arg);
+    /* For a closed file object asyncio searches the registrations. */
+    int fd = -1;
+    if (number >= 0 && number <= INT_MAX)
+        fd = (int)number;
+    else if (!self->closed)
+        fd = watch_find_by_file(self, arg);
     if (fd < 0 && number < 0 && !self->closed)
         return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
     if (fd < 0 || self->closed)
         Py_RETURN_FALSE;
     bool removed = watch_clear_slot(self, fd, which, NULL);
     if (!removed && which == GL_READING) {
-        PyObject *listener = gl_fd_take_listener(self, fd); /* asyncio's server is a reader */
+        PyObject *listener = gl_fd_take_listener(self, fd); /* a reader in asyncio */
         removed = listener != NULL;
         Py_XDECREF(listener);
     }
@@ -443,9 +450,11 @@ make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
         return NULL;
     if (gl_loop_check_usable(loop) < 0)
         return NULL;
-    PyObject *fut = gl_loop_has_own(loop, GL_OWN_CREATE_FUTURE)
-                        ? PyObject_CallMethodNoArgs((PyObject *)loop, G.s_create_future)
-                        : gl_new_future(loop);
+    PyObject *fut;
+    if (gl_loop_has_own(loop, GL_OWN_CREATE_FUTURE))
+        fut = PyObject_CallMethodNoArgs((PyObject *)loop, G.s_create_future);
+    else
+        fut = gl_new_future(loop);
     if (fut == NULL)
         return NULL;
     if (gl_loop_check_usable(loop) < 0) {
@@ -491,7 +500,8 @@ static PyObject *
 loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError, "_forget_wait() takes an fd and a future");
+        return PyErr_Format(PyExc_TypeError,
+                            "_forget_wait() takes 2 arguments: an fd and a future");
     int fd = gl_fd_from_object(args[0]);
     if (fd < 0)
         return NULL;
@@ -503,19 +513,21 @@ loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_NONE;
 }
 
-/* Whether somebody waits at the place for the socket whose users these are. */
+/* Returns true if a Future in the slot waits for the socket with this count of users. */
 static inline bool
 slot_waits_for(const gl_watch_slot *slot, PyObject *users)
 {
     return slot->once && gl_socket_has_users(slot->sock, users);
 }
 
-/* Whether somebody waits in the loop for the socket with these users; None: one holds it. */
+/* _waits(users, fd): returns True if a Future waits for the socket with this count of users; None:
+ * the loop keeps the socket open. */
 static PyObject *
 loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError, "_waits() takes a count of users and an fd");
+        return PyErr_Format(PyExc_TypeError,
+                            "_waits() takes 2 arguments: a count of users and an fd");
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
@@ -526,7 +538,7 @@ loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
         Py_RETURN_FALSE;
-    /* What a copy of the descriptor hears, in a child perhaps, would wake the loop. */
+    /* Events of a duplicate, for example in a child process, would wake the loop. */
     if (w->slot[0].waiter == NULL && w->slot[1].waiter == NULL)
         watch_unregister(self, w);
     return PyBool_FromLong(slot_waits_for(&w->slot[0], args[0]) ||
@@ -537,14 +549,15 @@ static PyObject *
 loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError, "_end_waits() takes a count of users and an fd");
+        return PyErr_Format(PyExc_TypeError,
+                            "_end_waits() takes 2 arguments: a count of users and an fd");
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
     int rc = 0;
     for (int which = 0; which < 2 && rc == 0; which++) {
         bool ended = true;
-        while (ended && rc == 0) { /* and those that waited earlier */
+        while (ended && rc == 0) { /* the older waiters too */
             gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
             if (f == NULL || f->watch == NULL || !slot_waits_for(&f->watch->slot[which], args[0]))
                 break;
@@ -572,9 +585,10 @@ static PyMethodDef watch_table[] = {
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
     {"_waits", GL_FAST(loop_waits), NULL},
     {"_end_waits", GL_FAST(loop_end_waits),
-     PyDoc_STR("_end_waits(users, fd): the socket with these users is closed next.")},
+     PyDoc_STR("_end_waits(users, fd): end the waits for a socket that is about to be closed.")},
     {"_forget_wait", GL_FAST(loop_forget_wait),
-     PyDoc_STR("_forget_wait(fd, future): the wait is over, or was given up.")},
+     PyDoc_STR(
+         "_forget_wait(fd, future): clear the slot of a wait that has ended or was cancelled.")},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const gl_watch_methods = watch_table;

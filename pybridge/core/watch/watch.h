@@ -1,26 +1,26 @@
 /*
- * watch.h: watching descriptors.
+ * watch.h: watches of descriptors.
  *
- *   older_waiters.c       several Futures that wait at one place
- *   watch.c         what add_reader and its kin do; waiting for an fd once
+ *   older_waiters.c       older Futures that wait for the same direction of an fd
+ *   watch.c         add_reader, add_writer, remove_*; waiting for an fd once
  *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
  */
 #pragma once
 
 #include "tasks/tasks.h"
 
-/* One direction of a watched fd [GIL]. */
+/* The waiter of one direction of a watched fd [GIL]. */
 typedef struct gl_watch_slot {
     PyObject *waiter; /* owned: a Handle, or a Future that waits once; or NULL */
-    PyObject *sock;   /* owned: the socket that a Future's owner waits for, or NULL */
-    uint64_t turn;    /* in which it was taken: what that turn found is not for it */
+    PyObject *sock;   /* owned: the socket for which the Future waits, or NULL */
+    uint64_t turn; /* the turn in which the slot was set; its events are for the previous waiter */
     bool once;
     bool refused; /* the kernel has just refused a call in this direction */
 } gl_watch_slot;
 
 enum { GL_READING, GL_WRITING };
 
-/* Futures that have waited at a place before the one that is there now: they wait still [GIL]. */
+/* Futures that were replaced in a slot by a later one, and still wait [GIL]. */
 typedef struct gl_older_waiters {
     gl_watch_slot *slot; /* owned; the oldest first */
     uint32_t len, cap;
@@ -28,24 +28,25 @@ typedef struct gl_older_waiters {
 
 typedef struct gl_watch {
     gl_watch_slot slot[2];
-    gl_older_waiters older[2]; /* of each place */
+    gl_older_waiters older[2]; /* of each slot */
     PyObject *file;            /* owned: the object that add_reader/_writer got, or NULL [GIL] */
     uint32_t id, gen;          /* of the registration, while `watched` [loop] */
     int fd;                    /* [made] */
-    bool watched;              /* Go knows it [loop] */
+    bool watched;              /* registered with Go [loop] */
 } gl_watch;
 
-/* The methods of the Loop that each has. */
+/* The methods of Loop in watch.c and sockop.c. */
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
 
 GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 
-/* One completion of a watch. */
+/* Handles one completion of a watch. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
-/* Takes the number away from its watch before a transport or listener is registered.  What
- * it held is put in `out`, to be given to gl_watch_discard once no state is half-way. */
+/* Unregisters the watch of a number before a transport or listener is registered.  Its references
+ * are moved to `out`, which the caller passes to gl_watch_discard() when its own state is
+ * consistent. */
 GL_PRIVATE void gl_watch_detach(gl_loop *loop, int fd, gl_watch *out);
 GL_PRIVATE void gl_watch_discard(gl_watch *out);
-/* For the registry: the watch of a number, and its end. */
+/* For the registry: visit and free the watch of a number. */
 GL_PRIVATE gl_fd_call gl_watch_traverse, gl_watch_free;
