@@ -32,7 +32,7 @@ func (d *differential) step() {
 	}
 }
 
-// acts are what a step may do; each returns false where it found nothing to do it on.
+// acts are the actions of a step. Each returns false if no descriptor suits it.
 var acts = []struct {
 	weight int
 	makes  bool
@@ -165,7 +165,7 @@ func (d *differential) makeOther() bool {
 	return true
 }
 
-// makeListener makes one that listens, and makeConnection a connection through one.
+// makeListener makes a listening socket, and makeConnection a connection through one.
 func (d *differential) makeListener() bool {
 	h := d.socket(pick(d.rand, kindTCP, kindTCP, kindUnix))
 	if h == nil {
@@ -202,7 +202,7 @@ func (d *differential) bindOne(h *handle, how int) {
 	var names [2]unix.Sockaddr
 	for world := range names {
 		switch {
-		case how == 1: // that of another one
+		case how == 1: // the address of another socket
 			if o := d.where(d.surelyTaken); o != nil {
 				names = o.open.name
 				break
@@ -233,14 +233,14 @@ func (d *differential) bindOne(h *handle, how int) {
 	}
 }
 
-// surelyTaken tells whether a handle has a name that nobody else can have: Linux keeps that of a
+// surelyTaken reports whether the name of a handle is certainly in use: Linux keeps the name of a
 // connection for some time (TIME_WAIT), the simulated kernel does not.
 func (d *differential) surelyTaken(h *handle) bool {
 	t, ok := d.kernel.file(h.fd[1]).node.(*tcp)
 	return h.open.name[0] != nil && (!ok || t.bound && (t.listening || t.state == closed && t.stage == unconnected))
 }
 
-// nameOf notes the name of a socket.
+// nameOf records the name of a socket.
 func (d *differential) nameOf(h *handle) {
 	var names [2]unix.Sockaddr
 	what := fmt.Sprintf("getsockname(#%d)", h.id)
@@ -275,7 +275,7 @@ func (d *differential) listen() bool {
 
 func (d *differential) listenOne(h *handle, backlog int) {
 	if t, ok := d.kernel.file(h.fd[1]).node.(*tcp); ok && t.shut != 0 {
-		return // whether an accepted connection is shut then differs between releases of Linux
+		return // releases of Linux differ in whether an accepted connection is shut then
 	}
 	err := d.both(fmt.Sprintf("listen(#%d, %d)", h.id, backlog), func(world int, s System) error {
 		return s.Listen(h.fd[world], backlog)
@@ -301,13 +301,13 @@ func (d *differential) connect() bool {
 
 func (d *differential) connectOne(h, to *handle) {
 	if h.open.kind == kindTCP && (h.open == to.open || nameText(h.open.name[0]) == nameText(to.open.name[0])) {
-		return // the two ends of a connection would be one
+		return // both ends of the connection would be the same socket
 	}
 	err := d.both(fmt.Sprintf("connect(#%d, #%d)", h.id, to.id), func(world int, s System) error {
 		return s.Connect(h.fd[world], to.open.name[world])
 	})
 	if h.open.kind == kindTCP && err != unix.EINPROGRESS || h.open.kind != kindTCP && err != nil {
-		return // no new connection; with ok, one of TCP is told to be there
+		return // no new connection; with ok, TCP reports an existing one
 	}
 	var child node
 	switch n := d.kernel.file(h.fd[1]).node.(type) {
@@ -340,7 +340,7 @@ func (d *differential) accept() bool {
 func (d *differential) acceptOne(h *handle) {
 	var fd [2]int
 	var names [2]unix.Sockaddr
-	d.closeIfFinished() // a packet of Linux may be on its way
+	d.awaitReadiness() // a packet of Linux may be in transit
 	what := fmt.Sprintf("accept(#%d)", h.id)
 	err := d.both(what, func(world int, s System) (err error) {
 		fd[world], names[world], err = s.Accept4(h.fd[world], unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -358,7 +358,7 @@ func (d *differential) acceptOne(h *handle) {
 
 var streams = []kind{kindTCP, kindTCP, kindUnix, kindPipe}
 
-// write sends a little: so much that no buffer is full.
+// write sends few bytes, so that no buffer is full.
 func (d *differential) write() bool {
 	h := d.any(streams...)
 	if h == nil || h.open.out != nil && (h.open.out.filled || h.open.out.pieces >= 20 && h.open.kind != kindPipe) {
@@ -458,7 +458,7 @@ func (d *differential) readOne(h *handle, size int, plain bool) {
 	}
 }
 
-// check compares what came on a kernel with what was sent there.
+// check compares the bytes received on a kernel with the bytes sent there.
 func (d *differential) check(what string, f *flow, world int, got []byte) {
 	for _, b := range got {
 		if f.got[world] >= f.sent[world] || b != f.at(f.got[world]) {
@@ -469,7 +469,7 @@ func (d *differential) check(what string, f *flow, world int, got []byte) {
 	}
 }
 
-// fill writes until there is no room.
+// fill writes until the buffer is full.
 func (d *differential) fill() bool {
 	h := d.where(func(h *handle) bool { return h.open.out != nil && !h.open.out.filled && !h.open.out.deaf })
 	if h == nil {
@@ -497,7 +497,7 @@ func (d *differential) fill() bool {
 	return true
 }
 
-// drain reads all that is there.
+// drain reads all pending bytes.
 func (d *differential) drain() bool {
 	h := d.where(func(h *handle) bool { return h.open.in != nil })
 	if h == nil {
@@ -516,7 +516,7 @@ func (d *differential) drain() bool {
 			n, err := s.Read(h.fd[world], b)
 			if err == unix.EAGAIN && f.filled && f.got[world] < f.sent[world] && time.Since(begun) < d.settleMost {
 				time.Sleep(time.Duration(1-world) * 100 * time.Microsecond)
-				continue // the rest is on its way
+				continue // the rest is in transit
 			}
 			if err != nil {
 				return err
@@ -534,7 +534,7 @@ func (d *differential) drain() bool {
 			}
 		}
 	}
-	// After SHUT_RD an end may come before the last byte.
+	// After SHUT_RD the end may arrive before the last byte.
 	f.filled, f.pieces = f.filled && (f.got[0] != f.sent[0] || f.got[1] != f.sent[1]), 0
 	return true
 }
@@ -545,7 +545,7 @@ func (d *differential) shutdown() bool {
 		return false
 	}
 	if h.open.kind == kindTCP && h.open.in != nil && h.open.in.filled {
-		return false // a reset would come when Linux tells the sender of room
+		return false // Linux would send a reset when it announces room to the sender
 	}
 	how := pick(d.rand, unix.SHUT_RD, unix.SHUT_WR, unix.SHUT_WR, unix.SHUT_RDWR, 3)
 	err := d.both(fmt.Sprintf("shutdown(#%d, %d)", h.id, how), func(world int, s System) error {
@@ -569,7 +569,7 @@ func (d *differential) close() bool {
 	return true
 }
 
-// reset closes a stream whose peer then gets a RST.
+// reset closes a stream with a RST to its peer.
 func (d *differential) reset() bool {
 	h := d.exactly(kindTCP)
 	if h == nil {
@@ -577,7 +577,7 @@ func (d *differential) reset() bool {
 	}
 	seconds := pick(d.rand, 0, 0, 1)
 	if h.open.out != nil && h.open.out.filled {
-		seconds = 0 // else close waits
+		seconds = 0 // otherwise close waits
 	}
 	_ = d.both(fmt.Sprintf("linger(#%d, %d)", h.id, seconds), func(world int, s System) error {
 		return s.SetsockoptLinger(h.fd[world], unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: int32(seconds)})
@@ -597,7 +597,7 @@ func (d *differential) dup() bool {
 	if d.rand.IntN(3) == 0 {
 		to := d.where(func(*handle) bool { return true })
 		if to == h {
-			return false // dup2(2) and dup3(2) differ, and x/sys/unix takes either
+			return false // dup2(2) and dup3(2) differ, and x/sys/unix uses either
 		}
 		err := d.both(fmt.Sprintf("dup2(#%d, #%d)", h.id, to.id), func(world int, s System) error {
 			return s.Dup2(h.fd[world], to.fd[world])
@@ -666,7 +666,7 @@ func (d *differential) epollWait() bool {
 	if h == nil {
 		return false
 	}
-	d.closeIfFinished()
+	d.awaitReadiness()
 	var got [2]map[registration]uint32
 	what := fmt.Sprintf("epoll_wait(#%d)", h.id)
 	_ = d.both(what, func(world int, s System) error {
@@ -733,7 +733,7 @@ func (d *differential) sendTo() bool {
 	return true
 }
 
-// crowded tells whether so many datagrams wait that a buffer may be full with some more.
+// crowded reports whether a buffer may be full with a few more datagrams.
 func (d *differential) crowded() bool {
 	for _, h := range d.handles {
 		switch n := d.kernel.file(h.fd[1]).node.(type) {
@@ -750,7 +750,7 @@ func (d *differential) crowded() bool {
 	return false
 }
 
-// burst sends datagrams to one that has not chosen the sender as its peer, until there is no room.
+// burst sends datagrams to a socket with another peer until there is no room.
 func (d *differential) burst() bool {
 	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(maxInbox) {
 		return false
@@ -839,7 +839,7 @@ func (d *differential) setOption() bool {
 		[2]int{unix.IPPROTO_TCP, unix.TCP_KEEPCNT}, [2]int{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT})
 	value := d.rand.IntN(2)
 	if o[0] == unix.IPPROTO_TCP && o[1] >= unix.TCP_KEEPIDLE && o[1] <= unix.TCP_USER_TIMEOUT {
-		value = pick(d.rand, -1, 0, 1, 40, 127, 128, 32767, 32768) // about the bounds
+		value = pick(d.rand, -1, 0, 1, 40, 127, 128, 32767, 32768) // around the limits
 	}
 	err := d.both(fmt.Sprintf("setsockopt(#%d, %d, %d, %d)", h.id, o[0], o[1], value), func(world int, s System) error {
 		return s.SetsockoptInt(h.fd[world], o[0], o[1], value)
@@ -871,7 +871,7 @@ func (d *differential) sockname() bool {
 	return true
 }
 
-// control is fcntl.
+// control calls fcntl.
 func (d *differential) control() bool {
 	if len(d.handles) == 0 {
 		return false
@@ -915,7 +915,7 @@ func (d *differential) counter() bool {
 	return true
 }
 
-// timer sets one, and lets it end.
+// timer sets a timer and lets it expire.
 func (d *differential) timer() bool {
 	h := d.any(kindTimer)
 	if h == nil {

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The differential test makes the same random calls on Linux and on a simulated kernel. After each
-// call it compares the results and errnos, the bytes, the names of sockets (by who has them: the
-// ports differ), the readiness of each descriptor, and what an epoll tells.
+// The differential test makes the same random calls on Linux and on a simulated kernel. After each call it
+// compares results, errnos, bytes, names of sockets (by their owners, because the ports differ), the
+// readiness of each descriptor, and the events of epolls.
 //
-// What Linux does not promise is compared less strictly:
+// Behaviour that Linux does not promise is compared less strictly:
 //
-//   - How many bytes fit into a full socket. Who writes until EAGAIN writes as much as each kernel
-//     takes; then the other end reads it all, each kernel's bytes are compared with those written
+//   - The number of bytes that fit into a full socket. A writer writes until EAGAIN on each kernel;
+//     then the other end reads all bytes, each kernel's bytes are compared with the bytes written
 //     there, and only after that the two are compared again (flow.filled).
-//   - When a packet of TCP arrives. Linux gets the time until its readiness is the simulated one,
-//     up to settleMost, before that counts as a difference.
-//   - Which events an edge-triggered registration repeats: each further packet, and each buffer that
-//     comes free, may tell again what was told. An event of one kernel alone is a difference where
-//     it was not told before, or was not ready in between (opened.told).
+//   - The arrival of a TCP packet. Linux has time to reach the simulated readiness, up to settleMost,
+//     before a difference counts.
+//   - Repeated events of an edge-triggered registration: each further packet, and each buffer that
+//     becomes free, may repeat an event. An event of one kernel only is a difference if it was not
+//     reported before, or was not ready in between (opened.told).
 //   - The order of events in one epoll_wait.
 
 var (
@@ -69,7 +69,7 @@ func TestTheSameCallsGetTheSameAnswersAsOnLinux(t *testing.T) {
 	t.Logf("%d runs, %d calls: %v", runs, total, calls)
 }
 
-// shorter leaves calls out as long as a difference is left; nil where it does not come again.
+// shorter leaves out calls while the difference remains. It returns nil if the difference does not repeat.
 func shorter(t *testing.T, seed uint64, found *differential) *differential {
 	skip := map[int]bool{}
 	for i := found.at + 1; i < callsOfRun; i++ {
@@ -110,7 +110,7 @@ func shorter(t *testing.T, seed uint64, found *differential) *differential {
 			}
 		}
 		if size == 1 && len(skip) > least {
-			size = 2 // once more
+			size = 2 // try again
 		}
 	}
 	return best
@@ -128,40 +128,40 @@ const (
 	kindEvent
 	kindTimer
 	kindEpoll
-	kindEdge // an epoll with edge-triggered registrations, which no epoll watches
+	kindEdge // an epoll with edge-triggered registrations, which no other epoll watches
 	kindNull
 )
 
 // handle is a descriptor; its numbers are those on Linux and on the simulated kernel.
 type handle struct {
 	id   int
-	key  uint64 // the call that made it, which stays the same where other calls are left out
+	key  uint64 // number of the call that made it, constant when other calls are left out
 	fd   [2]int
 	open *opened
 }
 
-// opened is an open file, which several descriptors may name.
+// opened is an open file, which may have several descriptors.
 type opened struct {
 	id      int
 	kind    kind
 	refs    int
-	name    [2]unix.Sockaddr // bound to it
+	name    [2]unix.Sockaddr // its bound name
 	listens bool
 	in, out *flow
-	told    map[registration]uint32 // of an edge-triggered epoll: the readiness that it has told, and that is still there
+	told    map[registration]uint32 // for an edge-triggered epoll: reported readiness that still exists
 }
 
-// registration is what an epoll knows an item by.
+// registration is the key of an epoll's item.
 type registration struct{ handle, open int }
 
-// flow is what goes one way in a stream.
+// flow is one direction of a stream.
 type flow struct {
 	id     int
 	sent   [2]int
 	got    [2]int
-	pieces int // written since all was read
+	pieces int // written since all bytes were read
 	filled bool
-	deaf   bool // its reader has said that it reads no more
+	deaf   bool // its reader has shut down reading
 }
 
 func (f *flow) bytes(world, n int) []byte {
@@ -184,11 +184,11 @@ type differential struct {
 	rand       *rand.Rand // of this call
 	handles    []*handle
 	serial     int
-	added      int // handles of this call
+	added      int // number of handles of this call
 	settleMost time.Duration
 	names      [2]map[string]int
-	children   map[node][2]*flow // in and out of connections that are to be accepted
-	slow       bool              // a packet was lost and is sent again after a second
+	children   map[node][2]*flow // flows of connections that are not accepted yet
+	slow       bool              // a lost packet is retransmitted after a second
 	begun      time.Time
 	at         int
 	log        []string
@@ -213,7 +213,7 @@ func (d *differential) run(calls int) {
 		d.rand = rand.New(rand.NewPCG(d.seed, uint64(i)))
 		d.step()
 		if d.difference == nil {
-			d.closeIfFinished()
+			d.awaitReadiness()
 		}
 		if d.difference != nil {
 			break
@@ -230,7 +230,7 @@ func (d *differential) run(calls int) {
 		d.differ("the simulated kernel has %d descriptors at the end", d.kernel.Descriptors())
 	}
 	if d.slow && time.Since(d.begun) > 700*time.Millisecond {
-		d.difference = nil // Linux has sent it again, and the simulated clock stands still
+		d.difference = nil // Linux has retransmitted meanwhile, the simulated clock has not moved
 	}
 }
 
@@ -261,7 +261,7 @@ func (d *differential) forget(h *handle) {
 	d.handles = slices.DeleteFunc(d.handles, func(o *handle) bool { return o == h })
 }
 
-// any is a handle of one of these kinds; now and then, one of any kind.
+// any returns a handle of one of these kinds; sometimes of any kind.
 func (d *differential) any(kinds ...kind) *handle {
 	if len(d.handles) == 0 {
 		return nil
@@ -299,7 +299,7 @@ func (d *differential) both(what string, call func(world int, s System) error) e
 	return real
 }
 
-// eitherOf are errnos that differ between releases of Linux: which of two errors counts.
+// eitherOf are pairs of errnos from which releases of Linux choose differently.
 var eitherOf = map[[2]error]bool{
 	{unix.ENOTCONN, unix.EPIPE}: true, // a Unix datagram without a peer after shutdown, before Linux 6.14
 }
@@ -315,8 +315,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// settle waits until Linux has the readiness that the simulated kernel has.
-func (d *differential) closeIfFinished() {
+// awaitReadiness waits until Linux has the readiness of the simulated kernel.
+func (d *differential) awaitReadiness() {
 	if len(d.handles) == 0 {
 		return
 	}
@@ -379,7 +379,7 @@ func (d *differential) closeIfFinished() {
 	}
 }
 
-// unread compares how much waits to be read; "" where it is the same.
+// unread compares the number of unread bytes; it returns "" if they are equal.
 func (d *differential) unread() string {
 	for _, h := range d.handles {
 		n, ok := d.kernel.file(h.fd[1]).node.(*tcp)
@@ -394,7 +394,7 @@ func (d *differential) unread() string {
 	return ""
 }
 
-// ready is a descriptor's readiness.
+// ready returns a descriptor's readiness.
 func (k *Kernel) ready(fd int) uint32 {
 	f := k.file(fd)
 	if f == nil {
@@ -419,7 +419,7 @@ func eventNames(events uint32) string {
 	return strings.Join(names, "|")
 }
 
-// sameName compares what has a name on each kernel: the ports differ.
+// sameName compares the owners of names on both kernels, because the ports differ.
 func (d *differential) sameName(what string, names [2]unix.Sockaddr) {
 	var ids [2]int
 	for world, name := range names {

@@ -12,7 +12,7 @@ import (
 
 const ms = 1_000_000
 
-// lan is a kernel with hosts 1 and 2, between which packets take a millisecond.
+// lan returns a kernel with hosts 1 and 2, whose packets take a millisecond.
 func lan() Program {
 	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: ms, LatencyMost: ms}})}
 	p.MakeHost()
@@ -51,7 +51,7 @@ func (p Program) change(number, action int) {
 
 func (p Program) partition(from, to int) { check(failure(p.SetLinkState(from, to, LinkPartitioned))) }
 
-// receive reads what has come: "-" where it is nothing.
+// receive reads the pending bytes; "-" if there are none.
 func (p Program) receive(fd int) string {
 	b := make([]byte, 1<<16)
 	n, errno := p.Recv(fd, b, unix.MSG_DONTWAIT)
@@ -134,8 +134,8 @@ func TestAPartitionDelaysAStream(t *testing.T) {
 	for _, part := range []string{"one ", "two"} {
 		must(p.Write(client, []byte(part)))
 	}
-	p.Sleep(1000 * ms)                    // tried at 0.2 and 0.6 s, then at 1.4
-	must(p.Write(server, []byte("back"))) // its acknowledgement is lost, too
+	p.Sleep(1000 * ms)                    // retried at 0.2 and 0.6 s, then at 1.4 s
+	must(p.Write(server, []byte("back"))) // the acknowledgement is lost, too
 	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	must(p.Write(client, []byte(" three")))
 	p.Sleep(399 * ms)
@@ -217,7 +217,7 @@ func TestAResetIsLostInAPartition(t *testing.T) {
 	p.want(t, "an answer", server, "ECONNRESET")
 }
 
-// A FIN that waits for its retransmission does not keep the reset behind it.
+// A FIN that waits for its retransmission does not delay the reset after it.
 func TestAnEndThatWasLostRefusesWhatComes(t *testing.T) {
 	p := lan()
 	client, server := p.across()
@@ -225,7 +225,7 @@ func TestAnEndThatWasLostRefusesWhatComes(t *testing.T) {
 	p.partition(2, 1)
 	must(p.Write(server, []byte("data")))
 	p.Sleep(50 * ms)
-	check(p.Close(client)) // its end is sent again at 250 ms, the data at 200
+	check(p.Close(client)) // the FIN is retransmitted at 250 ms, the data at 200 ms
 	check(failure(p.SetLinkState(1, 2, LinkOpen)))
 	check(failure(p.SetLinkState(2, 1, LinkOpen)))
 	p.Sleep(140 * ms)
@@ -295,7 +295,7 @@ func TestDatagramsByTheLink(t *testing.T) {
 	if got := sent(Network{}); len(got) != 0 {
 		t.Errorf("%d came through a partition", len(got))
 	}
-	// The other direction, of which nothing was set.
+	// The other direction, for which nothing was set.
 	check(p.Sendto(receiver, []byte("back"), 0, must(p.Getsockname(sender))))
 }
 
@@ -354,7 +354,7 @@ func TestACrashIsSilent(t *testing.T) {
 func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
 	p := lan()
 	client, server := p.across()
-	must(p.Write(server, []byte("last"))) // its acknowledgement is not sent again
+	must(p.Write(server, []byte("last"))) // its acknowledgement is not retransmitted
 	p.change(2, HostCrash)
 	p.Sleep(60_000 * ms)
 	p.change(2, HostStart)
@@ -369,11 +369,11 @@ func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
 func TestACrashedClientLeavesRoomInTheBacklog(t *testing.T) {
 	p := lan()
 	listener := p.listenerOn(2, 80)
-	for range 3 { // more than wait
+	for range 3 { // more than the backlog
 		client := p.socketOn(1, unix.SOCK_STREAM)
 		p.SetNonblock(client, true)
 		expect(t, "connect", p.Connect(client, hostAddress(2, 80)), unix.EINPROGRESS)
-		p.Sleep(ms + ms/2) // the answer is on its way
+		p.Sleep(ms + ms/2) // the answer is in transit
 		p.change(1, HostCrash)
 		p.change(1, HostStart)
 		p.Sleep(1000 * ms)
@@ -442,7 +442,7 @@ func TestTheEndOfAProgramClosesWhatItHas(t *testing.T) {
 		must(p.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE))
 	}
 	b := make([]byte, 4)
-	for _, want := range []int{1, 0} { // what it has written, then its end
+	for _, want := range []int{1, 0} { // its written bytes, then the end
 		if n, err := p.Read(reads, b); n != want || err != nil {
 			t.Error("read", n, err)
 		}
@@ -512,7 +512,7 @@ func TestHostsHaveAddressesOfIPv6(t *testing.T) {
 	}
 	listener := bind(2, unix.SOCK_STREAM, &unix.SockaddrInet6{Port: 80})
 	check(p.Listen(listener, 1))
-	p.listenerOn(2, 80) // of IPv4, beside it
+	p.listenerOn(2, 80) // IPv4 on the same port
 	client := must(result(p.SocketOn(1, unix.AF_INET6, unix.SOCK_STREAM)))
 	check(p.Connect(client, address(2, 80)))
 	server, from, err := p.Accept(listener)

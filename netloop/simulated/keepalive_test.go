@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// apart is a kernel with hosts 1 and 2, between which packets take no time.
+// apart returns a kernel with hosts 1 and 2, whose packets take no time.
 func apart(o Options) Program {
 	p := Program{New(o)}
 	p.MakeHost()
@@ -25,14 +25,14 @@ func (p Program) keepsAlive(fd, idle, interval, count int) {
 	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPCNT, count))
 }
 
-// failsAt waits for a read to fail: by what, and after how many seconds.
+// failsAt waits for a read to fail and returns the errno and the seconds.
 func (p Program) failsAt(fd int) (syscall.Errno, float64) {
 	began := p.Now()
 	_, errno := p.Recv(fd, make([]byte, 8), 0)
 	return errno, float64(p.Now()-began) / second
 }
 
-// fails checks by what a read fails, and after how many seconds.
+// fails checks the errno of a failing read and the seconds until it fails.
 func (p Program) fails(t *testing.T, fd int, want syscall.Errno, seconds float64) {
 	t.Helper()
 	if errno, at := p.failsAt(fd); errno != want || at != seconds {
@@ -45,7 +45,7 @@ func TestAConnectionFailsWhenItsProbesAreLost(t *testing.T) {
 	client, _ := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.partition(1, 2)
-	// The last probe is sent after 60 + 4 * 10, and waits for as long as the others.
+	// The last probe is sent after 60 + 4 * 10 s and waits as long as the others.
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
 }
 
@@ -66,9 +66,9 @@ func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
 	client, _ := p.across()
 	p.keepsAlive(client, 60, 10, 5)
 	p.partition(1, 2)
-	p.Sleep(95 * second) // four are lost
+	p.Sleep(95 * second) // four probes are lost
 	check(failure(p.SetLinkState(1, 2, LinkOpen)))
-	p.Sleep(10 * second) // the fifth, at 100, is not
+	p.Sleep(10 * second) // the fifth, at 100 s, is not lost
 	p.partition(1, 2)
 	p.fails(t, client, syscall.ETIMEDOUT, 105)
 }
@@ -100,7 +100,7 @@ func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
 	p.keepsAlive(client, 60, 10, 5)
 	must(p.Write(client, []byte("x")))
 	p.partition(2, 1)
-	check(p.Close(server)) // with what it has not read: by a reset, which is lost
+	check(p.Close(server)) // with unread bytes: sends a reset, which is lost
 	check(failure(p.SetLinkState(2, 1, LinkOpen)))
 	p.fails(t, client, syscall.ECONNRESET, 60)
 }
@@ -176,7 +176,7 @@ func TestAPeerHearsOfTheFailure(t *testing.T) {
 	p := apart(Options{})
 	client, server := p.across()
 	p.keepsAlive(client, 60, 10, 5)
-	p.partition(2, 1) // it hears the probes, and its answers are lost
+	p.partition(2, 1) // it receives the probes, and its answers are lost
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
 	p.fails(t, server, syscall.ECONNRESET, 0)
 }

@@ -36,7 +36,7 @@ func expect(t *testing.T, what string, got, want error) {
 
 var loopback = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
 
-// connection makes a TCP connection, of which both ends block.
+// connection makes a TCP connection with two blocking ends.
 func connection(p Program) (client, server, listener int) {
 	listener = must(p.Socket(unix.AF_INET, unix.SOCK_STREAM, 0))
 	check(p.Bind(listener, loopback))
@@ -159,8 +159,8 @@ func TestPacketsOfAnEarlierConnectionDoNotReachALaterOne(t *testing.T) {
 	expect(t, "a read at the other end of the old one", err, unix.ECONNRESET)
 }
 
-// chatter has two connections and datagrams go through all that the options bring, and returns
-// what came.
+// chatter runs two connections and datagrams through all options of the network, and returns the received
+// bytes.
 func chatter(options Options) []byte {
 	p := Program{New(options)}
 	client, server, _ := connection(p)

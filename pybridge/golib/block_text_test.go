@@ -9,7 +9,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-func TestStderrGetsNoImportsBeforeTheFirstEvent(t *testing.T) {
+func TestStderrGetsNoReportOfImportsBeforeTheFirstEvent(t *testing.T) {
 	const bootstrap = "<frozen importlib._bootstrap>"
 	l := &loop{shared: &netloop.Shared{}}
 	l.blockState.snapshots = 1

@@ -28,7 +28,7 @@ func (p *profile) words(s slowStack) string {
 	return t
 }
 
-func TestTheLongestCallbackIsThatSeenForTheLongestTime(t *testing.T) {
+func TestLongestCallbackHasTheLongestRunOfSamples(t *testing.T) {
 	p := newProfile()
 	first, second := p.at("first", "inner"), p.at("second")
 	p.current[3] = &iterationSamples{iteration: 1000, list: []iterationSample{
@@ -54,7 +54,7 @@ func TestTheLongestCallbackIsThatSeenForTheLongestTime(t *testing.T) {
 	}
 }
 
-func TestSightingsAreThinnedOut(t *testing.T) {
+func TestIterationSamplesAreThinnedOut(t *testing.T) {
 	p := newProfile()
 	m := newMade()
 	p.python = &m.layout
@@ -68,7 +68,7 @@ func TestSightingsAreThinnedOut(t *testing.T) {
 	}
 }
 
-func TestFramesOfForgottenIterationsGo(t *testing.T) {
+func TestFramesOfDroppedIterationsAreDropped(t *testing.T) {
 	p := newProfile()
 	for i := range 3000 {
 		call := p.at(fmt.Sprint("f", i), fmt.Sprint("g", i))
@@ -87,7 +87,7 @@ func TestFramesOfForgottenIterationsGo(t *testing.T) {
 	}
 }
 
-func TestLastWordsNameTheProgramsOwn(t *testing.T) {
+func TestCrashReportNamesTheProgramsFunctions(t *testing.T) {
 	p := newProfile()
 	call := p.at("handler")
 	p.codes = append(p.codes, knownCode{code: code{function: "loads", file: "/usr/lib/python3.13/json.py"}})
@@ -105,7 +105,7 @@ var counted struct {
 	gc     int64
 }
 
-func TestAnIterationHasTheLimitThatItsTurnHasRead(t *testing.T) {
+func TestSlowIterationUsesTheLimitThatItsTurnRead(t *testing.T) {
 	p := processProfile
 	p.Lock()
 	p.current[5] = &iterationSamples{iteration: 1000, list: []iterationSample{{1150, 1, p.at("culprit")}}}

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestWhoseAThreadIs(t *testing.T) {
+func TestThreadsOfTheLibraryAreRecognised(t *testing.T) {
 	goStatus := fmt.Sprintf("Name:\tpython3\nSigPnd:\t0000000000000000\nSigBlk:\t%016x\nSigIgn:\t0\n", ^unblocked)
 	for name, c := range map[string]struct {
 		status   string

@@ -110,7 +110,7 @@ func TestAFullProfileKeepsItsSumsAndItsBounds(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-func TestWhatIsNoCodeIsUnknown(t *testing.T) {
+func TestFramesWithoutCodeAreUnknown(t *testing.T) {
 	m := newMade()
 	p := m.profile()
 	none := m.object(64, map[uint32]uint64{8: m.layout.NoneType}, "")
@@ -126,7 +126,7 @@ func TestWhatIsNoCodeIsUnknown(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-func TestACodeObjectInTheOthersPlaceIsAnother(t *testing.T) {
+func TestReusedAddressIsAnotherCodeObject(t *testing.T) {
 	m := newMade()
 	p := m.profile()
 	address := m.code("first", "f.py", 5)

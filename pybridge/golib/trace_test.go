@@ -58,7 +58,7 @@ func TestALoopIsTracedWhileATracerIsThere(t *testing.T) {
 	}
 }
 
-func TestWhatIsOverwrittenIsCounted(t *testing.T) {
+func TestOverwrittenRecordsAreCounted(t *testing.T) {
 	tr := &tracer{on: true, rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 	l := &loop{shared: &netloop.Shared{}}
 	tr.openLoop(l)
