@@ -80,7 +80,7 @@ deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint3
 
 /* ---- completions --------------------------------------------------------------- */
 
-/* Records the lateness of a timer.  Reads the clock for the first timer of a turn, and for samples. */
+/* Records the lateness of a timer.  Reads the clock for the first timer of a turn and for samples. */
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
@@ -209,7 +209,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->sends_deferred = 0;
     if (loop->forced_polls_left > 0)
         loop->forced_polls_left--;
-    /* Both: if another thread forks before the turn starts, the child's dispatch_drop reads them. */
+    /* Both: if another thread forks before the turn, the child's dispatch_drop reads them. */
     loop->shared->cmp_len = 0;
     GL_WRITE(loop->cmp_pos, 0);
     loop->polled_before = loop->shared->now;
@@ -389,9 +389,9 @@ run_ends(gl_loop *self, unsigned long thread_before)
     return r;
 }
 
-/* loop._run(): runs the loop until it is stopped.  In guest mode it runs one iteration, in the thread
- * that began the run, and returns True if the next iteration need not wait, None if the run has
- * ended. */
+/* loop._run(): runs the loop until it is stopped.  In guest mode it runs one iteration, in the
+ * thread that began the run, and returns True if the next iteration need not wait, None if the run
+ * has ended. */
 static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

@@ -297,12 +297,16 @@ handle_has_weakrefs(PyObject *h)
     return *(PyObject **)((char *)h + Py_TYPE(h)->tp_weaklistoffset) != NULL;
 }
 
-/* The slots behind the head that a type has for itself. */
+/* Returns the slots after the head that only one type has. */
 static inline PyObject **
 handle_further_slots(PyObject *self, int *count)
 {
     PyTypeObject *type = Py_TYPE(self);
-    *count = type == G.timer_handle_type ? 2 : type == G.threadsafe_handle_type ? 1 : 0;
+    *count = 0;
+    if (type == G.timer_handle_type)
+        *count = 2;
+    else if (type == G.threadsafe_handle_type)
+        *count = 1;
     return (PyObject **)((char *)self + sizeof(gl_handle_head)); /* scheduled, when; or lock */
 }
 
@@ -334,7 +338,8 @@ handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
-    PyObject *old_callback = h->callback, *old_args = h->args;
+    PyObject *old_callback = h->callback;
+    PyObject *old_args = h->args;
     PyObject *inline_args[GL_INLINE_ARGS];
     int n = inl->nargs;
     h->callback = callback;

@@ -217,7 +217,8 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     int rc = handle_call(loop, (PyObject *)h);
     h->running = outer;
     if (outer == 0 && h->gate != NULL) {
-        PyObject *gate = h->gate, *exc = gl_take_exception();
+        PyObject *gate = h->gate;
+        PyObject *exc = gl_take_exception();
         h->gate = NULL;
         if (gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(release), NULL)) < 0)
             PyErr_Clear(); /* never: it is taken */

@@ -13,7 +13,8 @@
 static PyObject *
 handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
 {
-    PyObject **slot = &((gl_handle_head *)self)->source_traceback, *stack = *slot;
+    PyObject **slot = &((gl_handle_head *)self)->source_traceback;
+    PyObject *stack = *slot;
     if (stack == NULL)
         Py_RETURN_NONE;
     if (!PyTuple_CheckExact(stack) || PyTuple_GET_SIZE(stack) == 0 ||
@@ -81,7 +82,8 @@ handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
     gl_handle_args *inl = handle_inline(self);
     PyObject *before = ((gl_handle_head *)self)->context;
     bool there = before != NULL || inl->context_due;
-    inl->context_due = inl->context_ours = false;
+    inl->context_due = false;
+    inl->context_ours = false;
     ((gl_handle_head *)self)->context = Py_XNewRef(value);
     Py_XDECREF(before);
     if (value != NULL || there)
@@ -181,7 +183,8 @@ threadsafe_handle_init_type(PyObject *module)
 static int
 check_handle_layout(void)
 {
-    PyObject *handle = G.asyncio_Handle, *timer = G.asyncio_TimerHandle;
+    PyObject *handle = G.asyncio_Handle;
+    PyObject *timer = G.asyncio_TimerHandle;
     const struct {
         PyObject *cls;
         const char *name;

@@ -1,11 +1,11 @@
 /*
- * private.h: what the files of this room alone share.
+ * private.h: declarations of this room's own files.
  */
 #pragma once
 
 #include "queue/queue.h"
 
-/* ---- handle.c --------------------------------------------------------------------------------- */
+/* ---- handle.c ----------------------------------------------------------------------------- */
 
 static inline gl_handle_args *
 handle_inline(PyObject *h)
@@ -20,26 +20,26 @@ GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int handle_clear(PyObject *self);
 GL_PRIVATE void handle_dealloc(PyObject *self);
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
-/* Puts other objects (owned, or NULL) in the place of callback and arguments. */
+/* Replaces callback and arguments by other objects (owned, or NULL). */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
-/* Makes the context that is due.  -1 with MemoryError. */
+/* Creates the context that is due.  -1 with MemoryError. */
 GL_PRIVATE int handle_make_context(PyObject *self);
-/* Lets the context of a handle that has run serve the next. */
+/* Keeps the context of a handle that has run for reuse by the next one. */
 GL_PRIVATE void handle_spare_context(PyObject *self);
 
-/* ---- handle_views.c ---------------------------------------------------------------------------- */
+/* ---- handle_views.c ----------------------------------------------------------------------- */
 
-/* The arguments as `_args` has them; new reference. */
+/* Returns the arguments as the value of `_args`; new reference. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
-/* ---- handle_run.c ----------------------------------------------------------------------------- */
+/* ---- handle_run.c ------------------------------------------------------------------------- */
 
 /* cancel(), cancelled() and _run(), of all types. */
 GL_PRIVATE_DATA PyMethodDef handle_methods[4];
 /* Calls the callback in its context.  `self` must be kept alive by the caller.
- * -1 where SystemExit or KeyboardInterrupt has to leave the loop. */
+ * -1 if SystemExit or KeyboardInterrupt ends the run. */
 GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
 
-/* ---- scheduling.c ----------------------------------------------------------------------------- */
+/* ---- scheduling.c ------------------------------------------------------------------------- */
 
 /* Puts a fresh handle of callable(arg) on the ready queue; `arg` may be NULL. */
 GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg,

@@ -183,7 +183,8 @@ gl_inbox_any(gl_loop *loop)
 {
     return __atomic_load_n(&loop->inbox.any, __ATOMIC_RELAXED) != 0;
 }
-/* Marks the loop as sleeping before a poll; false if the inbox has entries and it must not block. */
+/* Marks the loop as sleeping before a poll; false if the inbox has entries, so that the loop must
+ * not block. */
 GL_PRIVATE bool gl_inbox_sleep(gl_loop *loop);
 GL_PRIVATE void gl_inbox_awake(gl_loop *loop);
 /* Drops the posted handles when the loop is closed, like the entries of the ready queue. */

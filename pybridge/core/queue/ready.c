@@ -12,8 +12,8 @@
 
 /* ---- wake-up -------------------------------------------------------------- */
 
-/* Ends a blocked turn.  Called by any thread that has the GIL, which orders the caller's push before
- * the wake-up.  Until the turn has seen it, further calls write nothing. */
+/* Ends a blocked turn.  Called by any thread that has the GIL, which orders its push before the
+ * wake-up.  Until the turn has seen it, further calls write nothing. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {

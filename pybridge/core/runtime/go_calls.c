@@ -1,11 +1,10 @@
 /*
  * go_calls.c: the table of functions that the rest of the extension calls.
  *
- * Any thread may come to Go: one that runs a loop, one that closes one, one whose
- * garbage collection finds one.  A thread that runs a loop has prepared itself
- * (gl_library_run_begins); a call from anywhere else is a visit, which prepares the thread
- * for its time: a signal stack (stack.c), and Go's acquaintance with the
- * thread (library_bind_thread).
+ * Any thread may call Go: one that runs a loop, one that closes it, one whose
+ * garbage collection frees it.  A thread that runs a loop is prepared by
+ * gl_library_run_begins(); the wrappers here prepare all other threads for the time of one call:
+ * with a signal stack (stack.c), and a registration of the thread with Go (library_bind_thread).
  */
 #include "runtime/private.h"
 
@@ -28,9 +27,9 @@ library_bind_thread(void)
     uint64_t epoch = gl_library_epoch();
     if (thread_here.epoch == epoch || table == NULL)
         return;
-    /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread that it meets,
-     * for as long as the thread lives.  No other comes while Go's small signal stack
-     * may be in place. */
+    /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread at its first call, for as long
+     * as the thread lives.  All other signals stay blocked while Go's small signal stack may be
+     * installed. */
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
@@ -42,11 +41,11 @@ library_bind_thread(void)
 }
 
 typedef struct gl_go_call {
-    bool stack; /* else no memory for one: signals wait */
+    bool stack; /* false: no memory for one, so signals are blocked */
     sigset_t mask;
 } gl_go_call;
 
-/* Every signal but those that a fault raises. */
+/* Blocks all signals except those that a fault raises. */
 static void
 go_call_block(sigset_t *before)
 {
@@ -59,27 +58,27 @@ go_call_block(sigset_t *before)
 }
 
 static void
-go_call_begin(gl_go_call *visit)
+go_call_begin(gl_go_call *call)
 {
-    visit->stack = stack_enter() == 0;
-    if (!visit->stack)
-        go_call_block(&visit->mask);
+    call->stack = stack_enter() == 0;
+    if (!call->stack)
+        go_call_block(&call->mask);
     library_bind_thread();
 }
 
 static void
-go_call_end(gl_go_call *visit)
+go_call_end(gl_go_call *call)
 {
-    if (visit->stack)
+    if (call->stack)
         stack_leave();
     else
-        pthread_sigmask(SIG_SETMASK, &visit->mask, NULL);
+        pthread_sigmask(SIG_SETMASK, &call->mask, NULL);
 }
 
-/* Parameters and arguments that several functions have. */
+/* Parameters and arguments of several functions. */
 #define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
 
-/* Every function but `turn`: its result, name, parameters and arguments. */
+/* The result, name, parameters and arguments of every function except `turn`. */
 #define GL_GO_CALLS(X)                                                                             \
     X(int32_t, reactor_new, (gl_shared * shared), (shared))                                        \
     X(int32_t, reactor_close, (int32_t reactor), (reactor))                                        \
@@ -119,11 +118,11 @@ go_call_end(gl_go_call *visit)
 #define DEFINE(type, name, parameters, arguments)                                                  \
     static type go_call_##name parameters                                                          \
     {                                                                                              \
-        gl_go_call visit;                                                                          \
-        go_call_begin(&visit);                                                                     \
+        gl_go_call call;                                                                           \
+        go_call_begin(&call);                                                                      \
         const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);          \
         type result = go != NULL ? go->name arguments : -EBADF;                                    \
-        go_call_end(&visit);                                                                       \
+        go_call_end(&call);                                                                        \
         return result;                                                                             \
     }
 #define X(...) DEFINE(__VA_ARGS__)
@@ -131,7 +130,7 @@ GL_GO_CALLS(X)
 #undef X
 #undef DEFINE
 
-/* Only a run takes turns. */
+/* Called only by a thread that runs a loop, which is prepared. */
 static int32_t
 go_call_turn(int32_t reactor, int64_t timeout)
 {
@@ -139,7 +138,7 @@ go_call_turn(int32_t reactor, int64_t timeout)
 }
 
 _Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 22 * sizeof(void (*)(void)),
-               "each function of the table needs its visit");
+               "each function of the table needs a wrapper");
 
 GL_PRIVATE const gl_table go_wrappers = {.abi = GL_ABI,
                                          .turn = go_call_turn,

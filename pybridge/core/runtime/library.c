@@ -1,22 +1,22 @@
 /*
- * library.c: the Go library, loaded at import, started with the first loop and again in a forked child.
+ * library.c: the Go library, which is loaded at import, started with the first loop, and started
+ * again in a forked child.
  *
  * A Go runtime does not survive fork(): its threads stay behind, and in the child a
  * garbage collection, a large allocation or a new goroutine waits for them for ever.
- * So a child never calls the runtime that it inherited.  It gets one of its own:
+ * A child therefore never calls the inherited runtime.  It gets one of its own:
  *
  *     no Go runtime ever, here or in an ancestor
  *         first      start the library
  *     a dead runtime from the parent
- *         restarted  put the library's memory back to its state before the start, and start it (image.c)
- *         where that can't be: a message that names spawn and forkserver
+ *         restarted  restore the library's memory to its state before the start, and start it
+ *                    (image.c); if that fails: a message that names spawn and forkserver
  *
- * What is of this process alone lies in *gl_here, which the kernel empties in a
- * child; what a child inherits lies in library.  The difference between the two is
- * how a child knows that the runtime it sees in `library` is dead.
+ * The state of this process alone is in *gl_here, which the kernel clears in a
+ * child; the state that a child inherits is in `library`.  By the difference between the two
+ * a child detects that the runtime in `library` is dead.
  *
- * gl_library needs the GIL; interpreters with a GIL of their own are kept apart by
- * gl_here->opening.
+ * gl_library needs the GIL; gl_here->opening excludes interpreters with a GIL of their own.
  */
 #include "runtime/private.h"
 
@@ -70,8 +70,8 @@ gl_library_set_path(const char *path)
 
 /* ---- the dead runtime, in a child ------------------------------------------- */
 
-/* Cuts what ties this process to the inherited runtime: a handler that points into
- * it, and the key by which it would learn that a thread ends. */
+/* Removes the links of this process to the inherited runtime: signal handlers that point into it,
+ * and the pthread key by which it would be notified of the end of a thread. */
 static void
 library_abandon_inherited(void)
 {
@@ -110,9 +110,9 @@ library_fail(const char *format, ...)
 #define GL_KEYS 512
 #endif
 
-/* The first call into a new runtime: waits until it has started, and makes
- * this thread known to it.  Go keeps a thread by a pthread key, which it tells
- * nobody; it is the one that has a value only afterwards. */
+/* Makes the first call into a new runtime: waits until it has started, and registers
+ * this thread.  Go stores its threads under a pthread key, which it does not export; it is the
+ * key that has a value only after the call. */
 static void
 library_enter_first(const gl_table *table)
 {
@@ -128,7 +128,7 @@ library_enter_first(const gl_table *table)
         }
 }
 
-/* NULL if both sides were built from the same abi.h, else what differs. */
+/* Returns NULL if both sides were built from the same abi.h, else a message with the difference. */
 static const char *
 library_check(const gl_table *table)
 {
@@ -145,14 +145,14 @@ library_check(const gl_table *table)
     return NULL;
 }
 
-/* Where no runtime was ever started. */
+/* Starts the library in a process without any earlier runtime. */
 static const char *
 library_start_first(void)
 {
     const char *why = image_load();
     if (why != NULL)
         return library_fail("The Go library %s could not be opened: %s.", library.path, why);
-    /* A function of C, which can be called before Go runs. */
+    /* This C function can be called before Go runs. */
     const char *misfit = library_check(library.image.table());
     if (misfit != NULL)
         return misfit;

@@ -77,7 +77,8 @@ limits_threads(pthread_attr_t *attributes, size_t size)
 {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[GL_GO_THREADS];
-    int n = 0, err = 0;
+    int n = 0;
+    int err = 0;
     char *stacks = mmap(NULL, GL_GO_THREADS * size, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
@@ -87,7 +88,8 @@ limits_threads(pthread_attr_t *attributes, size_t size)
         err = pthread_attr_setstack(attributes, stacks + (size_t)n * size, size);
         if (err == 0)
             err = pthread_create(&threads[n], attributes, limits_thread, &gate);
-        n += err == 0;
+        if (err == 0)
+            n++;
     }
     pthread_mutex_unlock(&gate);
     while (n > 0)

@@ -21,8 +21,8 @@
 #include <sys/syscall.h>
 #endif
 
-/* A start in a child rests on the arguments that glibc gives to constructors (argc, argv, envp), and
- * on where it keeps a library's thread-local variables: tried on these two. */
+/* A start in a child needs the arguments that glibc passes to constructors (argc, argv, envp), and
+ * the place of a library's thread-local variables: tested on these two architectures. */
 #if defined(__linux__) && defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
 #define GL_CAN_RESTART 1
 #else
@@ -144,7 +144,7 @@ GL_PRIVATE const char *image_load(void);
 GL_PRIVATE const char *image_start(void);
 /* Starts one in place of a runtime that did not survive the fork; NULL, or why not. */
 GL_PRIVATE const char *image_restart(void);
-/* Lets the library take the calling thread, which a dead runtime knew, for one that it never met. */
+/* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */
 GL_PRIVATE void image_forget_thread(void);
 /* Lets go of the pages of the library's tables, which ld.so and the start of a runtime have
  * read from end to end, and nobody does again: a megabyte. */

@@ -69,7 +69,8 @@ stack_take(void)
         if (spare != NULL)
             return spare;
     }
-    size_t page = stack_page(), size = stack_size() + page;
+    size_t page = stack_page();
+    size_t size = stack_size() + page;
     char *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made == MAP_FAILED)
         return NULL;
@@ -134,7 +135,8 @@ GL_PRIVATE void
 stack_leave(void)
 {
     char *stack = thread_here.ours;
-    if (--thread_here.depth > 0 || stack == NULL)
+    thread_here.depth--;
+    if (thread_here.depth > 0 || stack == NULL)
         return;
     thread_here.ours = NULL;
     stack_t now;

@@ -1,9 +1,9 @@
 /*
- * native_rule.c: the one rule for "native": may C stand in for an object's methods?
+ * native_rule.c: the native rule, which decides whether C may act in place of an object's methods.
  *
- * A program can give its objects other methods: by a subclass, by putting a function or a property
- * into the class or the instance, or by a wrapper.  asyncio would call them, so C stands in for
- * a method only where asyncio would end in the stdlib's own:
+ * A program can replace methods: by a subclass, by a function or a property that it sets on the
+ * class or the instance, or by a wrapper.  asyncio would call them, so C acts in place of a method
+ * only if asyncio would call the stdlib's own:
  *
  *     gl_replaced(rule, class)          which methods of the class are not the original ones
  *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
@@ -12,11 +12,11 @@
  * No other file decides this.  docs/internals/native-rule.md says what each
  * rule guards, and which code asks.
  *
- * An original is a function of the module that the class is from, or a method of a class of C that it
- * derives from, under its own name: so what was replaced before goloop was imported is seen, too.
- * The answer for a class is remembered with its version tag, which CPython takes away when the class
- * or one of its bases changes, and gives to no other class.  A tag of 0, for a class that was
- * changed too often, is not remembered: then each question is a look.
+ * An original is a function of the class's own module, or a method of a C class that it derives
+ * from, under its own name, so that replacements made before goloop was imported are detected too.
+ * The result for a class is cached with its version tag, which CPython resets when the class or one
+ * of its bases changes, and gives to no other class.  A tag of 0, of a class that was changed too
+ * often, is not cached: then each call inspects the class.
  */
 #include "state/state.h"
 
@@ -57,7 +57,7 @@ gl_rule_begin(enum gl_rule rule, PyObject *cls)
     return 0;
 }
 
-/* Is what the class has under a name the original? */
+/* Returns true if the attribute of a class is the original method. */
 static bool
 is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, PyObject *found)
 {
@@ -70,7 +70,7 @@ is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, P
     return own != NULL && PyUnicode_Compare(own, name) == 0;
 }
 
-/* Looks at a class, and remembers what it saw.  Seldom: apart from what asks.  Runs no Python. */
+/* Inspects a class and caches the result.  Rare, so it is not inlined.  Runs no Python. */
 static __attribute__((noinline)) unsigned
 rule_look(enum gl_rule rule, PyTypeObject *type)
 {
@@ -78,7 +78,8 @@ rule_look(enum gl_rule rule, PyTypeObject *type)
     if (r->type == NULL || !PyType_IsSubtype(type, r->type) ||
         type->tp_getattro != PyObject_GenericGetAttr)
         return GL_NOT_OURS;
-    unsigned replaced = 0, tag = 0;
+    unsigned replaced = 0;
+    unsigned tag = 0;
     for (int i = 0; i < GL_RULE_METHODS && r->method[i]; i++) {
 #ifdef GL_FREE_THREADED
         PyObject *found = _PyType_LookupRef(type, r->method[i]);

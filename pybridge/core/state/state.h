@@ -75,8 +75,8 @@ typedef struct gl_timers {  /* queue/timers.c [GIL] */
 } gl_timers;
 
 /* Metrics that are not in the shared block, with the names and the order of
- * goloop/_internal/metrics/metric_registry.py, which has their meanings.  A snapshot fills in the gauges
- * [GIL]. */
+ * goloop/_internal/metrics/metric_registry.py, which has their meanings.  A snapshot fills in the
+ * gauges [GIL]. */
 typedef struct gl_counts {
     uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls, write_buffer_bytes,
         connections_open, connections_refused, accept_failures, time_blocked, blocked_for;

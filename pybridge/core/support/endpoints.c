@@ -78,7 +78,9 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
     if (!PyTuple_CheckExact(addr))
         return false;
     Py_ssize_t items = PyTuple_GET_SIZE(addr), size;
-    unsigned long port, flow = 0, scope = 0;
+    unsigned long port;
+    unsigned long flow = 0;
+    unsigned long scope = 0;
     if (items < 2 || items > (family == AF_INET ? 2 : 4) ||
         !PyUnicode_CheckExact(PyTuple_GET_ITEM(addr, 0)) ||
         !number_within(PyTuple_GET_ITEM(addr, 1), 0xffff, &port) ||

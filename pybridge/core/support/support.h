@@ -287,7 +287,7 @@ GL_PRIVATE PyObject *gl_oserror(int err);
 /* Sets an OSError as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
 /* gl_take_exception() clears the current exception and returns it, owned, with its traceback; NULL
- * if none is set.  gl_restore_exception() sets it again and steals the reference; NULL does nothing.
+ * if none is set.  gl_restore_exception() sets it again and steals the reference; NULL is ignored.
  * An exception that was set in between stays, with the restored one as its context, as after a
  * `finally` that raises. */
 GL_PRIVATE PyObject *gl_take_exception(void);

@@ -10,10 +10,10 @@
  *     gl_foreign_thread_detach
  *
  * These threads are the monitor and the one that answers `goloop top`, which read Python's memory,
- * and the one that reports a blocked loop.  A process may live on for long after Python has ended in
- * it: in atexit handlers of C, or in a program that embeds Python, perhaps with a second interpreter,
- * in which goloop can't be loaded.  So an atexit handler refuses further threads for good, and waits
- * for the attached ones.
+ * and the one that reports a blocked loop.  A process may live on for long after Python has ended:
+ * in atexit handlers of C, or in a program that embeds Python, perhaps with a second
+ * interpreter, in which goloop can't be loaded.  So an atexit handler refuses further threads for
+ * good, and waits for the attached ones.
  *
  * Both words are in the page that a forked child gets empty, because the attached threads stay in
  * the parent.

@@ -1,18 +1,18 @@
 /*
- * guard.c: every way from Python to an object of a loop takes the loop's lock (lock.c), in a
- * free-threaded build.
+ * guard.c: makes every call from Python to an object of a loop take the loop's lock (lock.c), in a
+ * build without the GIL.
  *
- * gl_guard_type() changes a type that was made, and is not used yet:
+ * gl_guard_type() changes a new type that is not used yet:
  *
- *   methods     the descriptor of each gets another type, whose call takes the lock and goes on
- *               as before.  All callers come by there: a call through the descriptor, a bound
- *               method that somebody kept, super()
+ *   methods     each descriptor gets another type, whose call takes the lock and continues as
+ *               before.  All calls pass through it: by the descriptor, by a stored bound
+ *               method, by super()
  *   attributes  getter and setter likewise; a member becomes an attribute with both
- *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose end changes what is not their
- *               own (GL_GUARD_ENDS)
+ *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose deallocation changes other
+ *               objects (GL_GUARD_ENDS)
  *
- * The other slots of a type say GL_GUARD themselves.  Methods that need no lock (what they use is
- * atomic, or the inbox), and those that take it in their own way, are named to gl_guard_type.
+ * The other slots of a type use GL_GUARD themselves.  Methods that need no lock (they use atomics or
+ * the inbox), and those that take it in their own way, are named to gl_guard_type.
  *
  * A type and its descriptors live as long as the process and are made immortal: several threads
  * that count references to one object would wait for its cache line.
@@ -30,7 +30,7 @@ guarded_type(PyObject *self)
     Py_UNREACHABLE();
 }
 
-/* What every Future begins with (tasks/layout.h). */
+/* The head of every Future (tasks/layout.h). */
 typedef struct {
     PyObject_HEAD
     PyObject *loop;
@@ -48,7 +48,7 @@ loop_of(PyObject *self, Py_ssize_t home)
     return __atomic_load_n(&((gl_owner_loop *)((char *)self + home))->loop, __ATOMIC_ACQUIRE);
 }
 
-/* The lock of self's loop; while it has none, which is before its constructor has run, its own. */
+/* Takes the lock of self's loop; before the constructor has set one, the object's own lock. */
 static inline void
 guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t home)
 {
@@ -76,10 +76,10 @@ make_immortal(PyObject *o)
 
 /* ---- methods ------------------------------------------------------------------------------ */
 
-/* What the descriptor of a guarded method has for its definition. */
+/* The definition in the descriptor of a guarded method. */
 typedef struct guarded_method {
     PyMethodDef def;
-    vectorcallfunc call; /* the descriptor's own: looks at the arguments, and calls */
+    vectorcallfunc call; /* the original: checks the arguments and calls */
     Py_ssize_t home;
 } guarded_method;
 
@@ -131,8 +131,8 @@ guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
 /* ---- attributes ---------------------------------------------------------------------------- */
 
 typedef struct guarded_attribute {
-    PyGetSetDef def;           /* what Python sees */
-    const PyGetSetDef *getset; /* what is behind, or */
+    PyGetSetDef def;           /* the guarded attribute */
+    const PyGetSetDef *getset; /* the original, or */
     PyMemberDef *member;
     Py_ssize_t home;
 } guarded_attribute;
@@ -222,12 +222,12 @@ slot_dealloc(PyObject *self)
     const gl_guarded_type *t = guarded_type(self);
     gl_loop *kept = NULL;
     gl_loop *loop = t->home == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->home);
-    /* The object lets go of it. */
+    /* The deallocation drops a reference to the loop. */
     if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);
     bool tracked = PyObject_GC_IsTracked(self);
     if (tracked)
-        PyObject_GC_UnTrack(self); /* the collector may come while we wait */
+        PyObject_GC_UnTrack(self); /* a collection may run during the wait */
     {
         GL_GUARD(loop);
         if (tracked)
@@ -269,7 +269,7 @@ guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(dict, &i, &name, &descr);) {
         if (Py_IS_TYPE(descr, &PyMethodDescr_Type) || Py_IS_TYPE(descr, &PyGetSetDescr_Type))
             make_immortal(descr);
-        /* A class in Python over the type has what the type's own __del__ wraps, and not the slot. */
+        /* Subclasses in Python call the function that the type's __del__ wraps, not the slot. */
         if (Py_IS_TYPE(descr, &PyWrapperDescr_Type) && type->tp_finalize != NULL &&
             ((PyWrapperDescrObject *)descr)->d_wrapped == (void *)type->tp_finalize)
             ((PyWrapperDescrObject *)descr)->d_wrapped = (void *)slot_finalize;
@@ -280,7 +280,7 @@ guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
     return rc;
 }
 
-/* What `type` is to have in the place of a base's descriptor; NULL with or without an exception. */
+/* Creates a guarded copy of a base's descriptor; NULL with or without an exception. */
 static PyObject *
 guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t home)
 {
@@ -297,7 +297,9 @@ guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t home)
 GL_PRIVATE int
 gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
 {
-    PyObject *own = PyType_GetDict(type), *inherited = PyType_GetDict(base), *name, *descr;
+    PyObject *own = PyType_GetDict(type);
+    PyObject *inherited = PyType_GetDict(base);
+    PyObject *name, *descr;
     int rc = own == NULL || inherited == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
         rc = is_free(NULL, name) ? 1 : PyDict_Contains(own, name);

@@ -1,19 +1,19 @@
 /*
  * lock.c: the lock of a loop, in a free-threaded build of CPython.
  *
- * The lock stands for the GIL: what belongs to a loop is touched by the thread that has it.  It is
- * a critical section of CPython's, on an object that nobody else knows:
+ * The lock takes the place of the GIL: only the thread that has it uses a loop's data.  It is
+ * a critical section of CPython, on an object that no other code knows:
  *
- *     free --begin--> held --a call of Python waits, sleeps, or polls--> given up
+ *     free --begin--> held --a call of Python waits, sleeps, or polls--> released
  *       ^              | ^                                                   |
  *       +-----end------+ +-------------- the call goes on -------------------+
  *
- * So a thread that waits for something never keeps another one out, as with the GIL; and code
- * between two calls that may run Python is never interrupted, as with the GIL.
+ * As with the GIL, a thread that waits for something never blocks another one, and code
+ * between two calls that may run Python is never interrupted.
  *
- * A waiting thread is let in between two iterations, or while the loop polls.  A callback that
- * computes gives way after some milliseconds, as with the GIL: the waiter stops the world, which
- * makes every thread give up its sections, and takes the lock while it is stopped.
+ * A waiting thread gets the lock between two iterations, or while the loop polls.  A callback that
+ * computes loses the lock after some milliseconds, as with the GIL: the waiting thread stops the
+ * world, which makes every thread release its sections, and takes the lock while it is stopped.
  *
  * A section counts only while it is the innermost: one below another is not taken back after a
  * wait until that one ends.  So a method begins a section of its own unless the loop's is the
@@ -44,7 +44,7 @@
 #error "goloop does not know the critical sections of this Python; look at SECTION_GIVEN_UP"
 #endif
 
-/* Whether the innermost section of this thread is the lock's, or any of those that it holds. */
+/* Returns true if this thread has the lock: in its innermost section, or in any of its sections. */
 static inline bool
 lock_is_held(PyObject *lock, bool innermost)
 {
@@ -62,8 +62,8 @@ lock_is_held(PyObject *lock, bool innermost)
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-#define WAIT_NS 1000000 /* between two looks */
-#define WAIT_PATIENCE 5 /* so many of them, as long as Python's switch interval */
+#define WAIT_NS 1000000 /* between two attempts */
+#define WAIT_PATIENCE 5 /* attempts, together as long as Python's switch interval */
 
 /* 0 or an errno. */
 static int
@@ -72,10 +72,10 @@ inbox_init(gl_inbox *inbox)
     return pthread_mutex_init(&inbox->mutex, NULL);
 }
 
-/* Waits for an event, or so many ns.  With the mutex, which is given up meanwhile; detached.
+/* Waits for an event, at most `ns`.  With the mutex, which is released meanwhile; detached.
  *
- * Not by a condition of pthread's, which waits until an instant of the kernel's clock: a library that
- * was preloaded (libfaketime) may have replaced the clock that could tell the instant. */
+ * Not with a pthread condition variable, which waits until an absolute time of the kernel's clock: a
+ * preloaded library (libfaketime) may have replaced the function that reads that clock. */
 static void
 inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 {
@@ -132,7 +132,7 @@ take_stopped(PyObject *Py_UNUSED(first_object), void *guard)
     return 0;
 }
 
-/* Returns with the lock. */
+/* Waits for the lock and takes it. */
 static void
 lock_wait(gl_guard *guard, gl_loop *loop)
 {
@@ -173,7 +173,7 @@ gl_lock_let_in(gl_loop *loop)
     Py_END_ALLOW_THREADS
 }
 
-/* ---- holding ------------------------------------------------------------------------------------ */
+/* ---- guards -------------------------------------------------------------------------------- */
 
 static inline void
 guard_section(gl_guard *guard, PyObject *lock)
