@@ -69,10 +69,10 @@ thread = threading.Thread(target=lambda: ran.append(goloop.run(main())))
 thread.start()
 seen = set()
 while thread.is_alive():
-    for task in described.describe_tasks():
+    for task in snapshot.describe_tasks():
         seen.update(name for name, _, _ in task["stack"])
-    described.describe_process()
-    for loop in described._open_loops():
+    snapshot.describe_process()
+    for loop in snapshot._open_loops():
         watchdog._who(loop)
 print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
 """
