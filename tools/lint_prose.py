@@ -59,6 +59,8 @@ CLEAN: list[str] = [
     "docs/tools.md",
     "docs/troubleshooting.md",
     "docs/what-works-here.md",
+    "netloop/simulated",
+    "pybridge/golib",
     "timers",
     "tools",
     "transports",

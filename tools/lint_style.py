@@ -30,6 +30,7 @@ CLEAN: list[str] = [
     "pybridge/abi_observers.h",
     "pybridge/core/linkage.h",
     "pybridge/core/module.c",
+    "pybridge/golib",
 ]
 
 COLUMNS = 100

@@ -145,7 +145,7 @@ type opened struct {
 	id      int
 	kind    kind
 	refs    int
-	name    [2]unix.Sockaddr // its bound name
+	name    [2]unix.Sockaddr // bound name
 	listens bool
 	in, out *flow
 	told    map[registration]uint32 // for an edge-triggered epoll: reported readiness that still exists
@@ -161,7 +161,7 @@ type flow struct {
 	got    [2]int
 	pieces int // written since all bytes were read
 	filled bool
-	deaf   bool // its reader has shut down reading
+	deaf   bool // the reader has shut down reading
 }
 
 func (f *flow) bytes(world, n int) []byte {

@@ -21,7 +21,7 @@ type host struct {
 	names  map[nameKey]*socket // Unix sockets by name
 	inodes map[string]int      // inodes of names that are paths
 	dead   bool                // without power: sends and receives nothing
-	paused bool                // its programs receive no events; arriving packets are kept
+	paused bool                // programs receive no events; arriving packets are kept
 	kept   []func()
 
 	faults  *Faults // nil: the kernel's

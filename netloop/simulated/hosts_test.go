@@ -354,7 +354,7 @@ func TestACrashIsSilent(t *testing.T) {
 func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
 	p := lan()
 	client, server := p.across()
-	must(p.Write(server, []byte("last"))) // its acknowledgement is not retransmitted
+	must(p.Write(server, []byte("last"))) // the acknowledgement is not retransmitted
 	p.change(2, HostCrash)
 	p.Sleep(60_000 * ms)
 	p.change(2, HostStart)
@@ -442,7 +442,7 @@ func TestTheEndOfAProgramClosesWhatItHas(t *testing.T) {
 		must(p.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE))
 	}
 	b := make([]byte, 4)
-	for _, want := range []int{1, 0} { // its written bytes, then the end
+	for _, want := range []int{1, 0} { // the written bytes, then the end
 		if n, err := p.Read(reads, b); n != want || err != nil {
 			t.Error("read", n, err)
 		}

@@ -176,7 +176,7 @@ func TestAPeerHearsOfTheFailure(t *testing.T) {
 	p := apart(Options{})
 	client, server := p.across()
 	p.keepsAlive(client, 60, 10, 5)
-	p.partition(2, 1) // it receives the probes, and its answers are lost
+	p.partition(2, 1) // host 2 receives the probes, and the answers are lost
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
 	p.fails(t, server, syscall.ECONNRESET, 0)
 }

@@ -68,7 +68,7 @@ func TestAChanceGoesByAsManyDigitsAsItNeeds(t *testing.T) {
 }
 
 func TestNumbersOfDigits(t *testing.T) {
-	for span := int64(2); span <= base; span++ { // one digit gives all of a small range
+	for span := int64(2); span <= base; span++ { // a digit gives all of a small range
 		seen := map[int64]bool{}
 		for d := range base {
 			seen[given(byte(d)).between(10, 9+span)] = true

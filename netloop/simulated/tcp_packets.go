@@ -111,7 +111,7 @@ func (t *tcp) deliver(p segment, number int) {
 func (t *tcp) queueSegment(p segment, held bool) {
 	if t.again != nil && !p.answers() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.answers() }) {
 		t.again.cancel()
-		t.again, t.lost = nil, 0 // its own retransmissions begin
+		t.again, t.lost = nil, 0 // retransmissions of this side begin
 	}
 	t.line = append(t.line, p)
 	switch {

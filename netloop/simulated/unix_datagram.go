@@ -135,7 +135,7 @@ func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
 	p := u.inbox[0]
 	u.inbox = u.inbox[1:]
 	u.returnRoom(&p)
-	if p.from.local.name != "" { // it may have got its name after it sent
+	if p.from.local.name != "" { // the sender may have got its name after it sent
 		p.name = &p.from.local
 	}
 	return copy(b, p.data), p.name, 0

@@ -1,11 +1,11 @@
 /*
  * flusher_lock.c: the lock that the monitor has while it flushes a loop's pending writes.
  *
- * The lock is a futex with priority inheritance (gl_shared.flusher_lock).  The monitor only tries to
- * lock it.  A loop's thread that finds it locked has the GIL, and perhaps a real-time priority on
- * the processor on which the monitor was interrupted: if it only yielded, the monitor would never
- * run there.  So it yields FLUSHER_YIELDS times, then waits in the kernel and lends its priority to
- * the owner of the lock.
+ * The lock is a futex with priority inheritance (gl_shared.flusher_lock).  The monitor only tries
+ * to lock it.  A loop's thread that finds it locked has the GIL, and perhaps a real-time priority
+ * on the processor on which the monitor was interrupted: if it only yielded, the monitor would
+ * never run there.  So it yields FLUSHER_YIELDS times, then waits in the kernel and lends its
+ * priority to the owner of the lock.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -34,9 +34,9 @@
 
 /* Pending writes are sent at most LONG_ITERATION_NS and a tick after the write: at a tick, an
  * iteration is long if it is older than LONG_ITERATION_NS.  A tick takes 10 to 20 us from a loop
- * that is busy on the same core, so ticks are rare while loops are busy with short iterations.  Beside a
- * loop that sleeps a tick costs idle time only, and even saves some: if the next timer is less than
- * a jiffy away, Linux does not stop its own tick on an idle core, and wakes up sooner. */
+ * that is busy on the same core, so ticks are rare while loops are busy with short iterations.
+ * Beside a loop that sleeps a tick costs idle time only, and even saves some: if the next timer is
+ * less than a jiffy away, Linux does not stop its own tick on an idle core, and wakes sooner. */
 #define TICK_NS 1700000
 #define RARE_TICK_NS (4 * TICK_NS)
 #define LONG_ITERATION_NS 1000000
@@ -76,7 +76,7 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
     bool started, parked;
-    uint32_t thread; /* its thread id; constant */
+    uint32_t thread; /* the thread id; constant */
     bool fenced;     /* membarrier(2) does not work, or not any more */
     monitored *all;
     int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
@@ -352,7 +352,7 @@ update_steady(bool busy)
         monitor.steady = 0;
 }
 
-/* One tick for all reactors. Returns true if a loop was awake. With the mutex. */
+/* Runs one tick for all reactors. Returns true if a loop was awake. With the mutex. */
 static bool
 run_tick(void)
 {
