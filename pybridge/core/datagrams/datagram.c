@@ -18,7 +18,12 @@ datagram_is_receiving(gl_transport *t)
 static uint32_t
 datagram_interest(gl_datagram *d)
 {
-    return (datagram_is_receiving(&d->base) ? GL_READABLE : 0) | (d->blocked ? GL_WRITABLE : 0);
+    uint32_t interest = 0;
+    if (datagram_is_receiving(&d->base))
+        interest |= GL_READABLE;
+    if (d->blocked)
+        interest |= GL_WRITABLE;
+    return interest;
 }
 
 GL_NO_PYTHON static int32_t
@@ -88,9 +93,9 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 static int
 datagram_start(gl_transport *t)
 {
-    return gl_transport_update_interest(t) < 0
-               ? gl_transport_fatal_current(t, "Fatal error on transport")
-               : 0;
+    if (gl_transport_update_interest(t) < 0)
+        return gl_transport_fatal_current(t, "Fatal error on transport");
+    return 0;
 }
 
 /* ---- closing ------------------------------------------------------------------------ */

@@ -144,7 +144,9 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 {
     const gl_packet *p = c->ptr;
     PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
-    PyObject *addr = data ? datagram_find_sender(d, p) : NULL;
+    PyObject *addr = NULL;
+    if (data)
+        addr = datagram_find_sender(d, p);
     int rc;
     if (addr == NULL) {
         rc = gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
@@ -195,9 +197,10 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
         gl_context_exit_keep_error(context);
     }
     Py_DECREF(context);
-    return rc < 0 ? gl_call_exception_handler(loop, "Exception in callback of a datagram transport",
-                                              owner, d->protocol)
-                  : 0;
+    if (rc < 0)
+        return gl_call_exception_handler(loop, "Exception in callback of a datagram transport",
+                                         owner, d->protocol);
+    return 0;
 }
 
 /* Delivers an item of paused data: a datagram with its address, or an error. */
@@ -205,7 +208,7 @@ GL_PRIVATE int
 datagram_deliver_item(gl_transport *t, PyObject *item)
 {
     gl_datagram *d = (gl_datagram *)t;
-    return PyTuple_CheckExact(item)
-               ? datagram_deliver_packet(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1))
-               : datagram_report_error(d, Py_NewRef(item));
+    if (PyTuple_CheckExact(item))
+        return datagram_deliver_packet(d, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1));
+    return datagram_report_error(d, Py_NewRef(item));
 }

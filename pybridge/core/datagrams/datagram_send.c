@@ -63,7 +63,9 @@ classify_send_exception(void)
         PyErr_Clear();
         return SEND_BLOCKED;
     }
-    return PyErr_ExceptionMatches(PyExc_OSError) ? SEND_FAILED_OS_ERROR : SEND_FAILED_FATAL;
+    if (PyErr_ExceptionMatches(PyExc_OSError))
+        return SEND_FAILED_OS_ERROR;
+    return SEND_FAILED_FATAL;
 }
 
 /* Returns true if the destination is the peer of the socket, so that no address is passed. */
@@ -85,7 +87,9 @@ send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
     bool refused = PyErr_ExceptionMatches(PyExc_TypeError) ||
                    PyErr_ExceptionMatches(PyExc_ValueError) ||
                    PyErr_ExceptionMatches(PyExc_OverflowError);
-    return what == SEND_FAILED_FATAL && refused ? SEND_FAILED_BAD_ADDRESS : what;
+    if (what == SEND_FAILED_FATAL && refused)
+        return SEND_FAILED_BAD_ADDRESS;
+    return what;
 }
 
 /* Sends the bytes of a view.  The address is converted last, because __buffer__ and audit hooks may
@@ -143,7 +147,9 @@ GL_PRIVATE int
 datagram_report_error(gl_datagram *d, PyObject *exc)
 {
     PyObject *protocol = Py_XNewRef(d->protocol);
-    int rc = exc == NULL ? -1 : 0;
+    int rc = 0;
+    if (exc == NULL)
+        rc = -1;
     if (protocol != NULL && exc != NULL)
         rc = gl_drop_result(
             PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
@@ -283,7 +289,9 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
     if (gl_loop_check_usable(d->loop) < 0)
         return NULL;
     enum send_result what = datagram_send(d, args[0], args[1]);
-    return what == SEND_DONE || what == SEND_BLOCKED ? PyBool_FromLong(what == SEND_DONE) : NULL;
+    if (what == SEND_DONE || what == SEND_BLOCKED)
+        return PyBool_FromLong(what == SEND_DONE);
+    return NULL;
 }
 
 /* _sent_all(): the queue is empty. */

@@ -23,7 +23,9 @@ static int
 kernel_nonblocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
-    return flags < 0 || flags & O_NONBLOCK ? flags : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    if (flags < 0 || flags & O_NONBLOCK)
+        return flags;
+    return fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 }
 
 static int
@@ -104,7 +106,10 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
     int32_t n = go->simulation_request(b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
     PyBuffer_Release(&b);
     (void)go->simulation_hooks(&hooks);
-    G.calls = hooks.calls != NULL ? hooks.calls : &kernel_calls;
+    if (hooks.calls != NULL)
+        G.calls = hooks.calls;
+    else
+        G.calls = &kernel_calls;
     gl_thread_clock = hooks.clock;
     return PyLong_FromLong(n);
 }

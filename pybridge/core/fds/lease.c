@@ -36,7 +36,9 @@ gl_socket_number(PyObject *sock)
     if (G.lease.socket_base != NULL)
         return *object_number_word(sock);
     PyObject *told = PyObject_CallMethodNoArgs(sock, G.s_fileno);
-    long number = told ? PyLong_AsLong(told) : -1;
+    long number = -1;
+    if (told)
+        number = PyLong_AsLong(told);
     Py_XDECREF(told);
     PyErr_Clear();
     return (int)number;
@@ -79,7 +81,9 @@ slot_add_users(PyObject **slot, long change)
     int overflow;
     long users = PyLong_AsLongAndOverflow(*slot, &overflow);
     bool good = !overflow && users >= 0 && users < LONG_MAX && users + change >= 0;
-    PyObject *sum = good ? PyLong_FromLong(users + change) : NULL;
+    PyObject *sum = NULL;
+    if (good)
+        sum = PyLong_FromLong(users + change);
     if (sum != NULL) {
         PyObject *before = *slot;
         __atomic_store_n(slot, sum, __ATOMIC_RELEASE);
@@ -170,12 +174,12 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 }
 
 GL_PRIVATE bool
-gl_socket_keep_open(gl_kept_socket *held, PyObject *sock, PyObject *waiter)
+gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {
     bool tells = is_counted(sock) && observes_close(sock);
     if (!tells && !gl_socket_add_user(sock))
         return false;
-    *held = (gl_kept_socket){sock, Py_NewRef(waiter), !tells};
+    *kept = (gl_kept_socket){sock, Py_NewRef(waiter), !tells};
     return true;
 }
 
@@ -186,15 +190,15 @@ is_closed(PyObject *sock)
 }
 
 GL_PRIVATE void
-gl_socket_stop_keeping(gl_kept_socket *held)
+gl_socket_stop_keeping(gl_kept_socket *kept)
 {
-    if (held->sock != NULL && held->counted)
-        socket_release(held->sock);
-    else if (held->sock != NULL && is_closed(held->sock) &&
-             gl_call_method(held->sock, G.s_close, NULL) < 0)
-        PyErr_WriteUnraisable(held->sock); /* it was closed while we used it, and ends now */
-    Py_CLEAR(held->sock);
-    Py_CLEAR(held->waiter);
+    if (kept->sock != NULL && kept->counted)
+        socket_release(kept->sock);
+    else if (kept->sock != NULL && is_closed(kept->sock) &&
+             gl_call_method(kept->sock, G.s_close, NULL) < 0)
+        PyErr_WriteUnraisable(kept->sock); /* it was closed while we used it, and ends now */
+    Py_CLEAR(kept->sock);
+    Py_CLEAR(kept->waiter);
 }
 
 GL_PRIVATE void
@@ -202,16 +206,16 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
     /* The waiters usually run in the order in which their sockets became ready. */
     for (uint32_t i = loop->kept_sockets_next; i < loop->kept_sockets_len; i++) {
-        gl_kept_socket *held = &loop->kept_sockets[i],
-                       gone = {.waiter = waiter, .counted = held->counted};
-        if (held->waiter != waiter)
+        gl_kept_socket *kept = &loop->kept_sockets[i];
+        if (kept->waiter != waiter)
             continue;
-        held->waiter = NULL;
+        gl_kept_socket gone = {.waiter = waiter, .counted = kept->counted};
+        kept->waiter = NULL;
         if (i == loop->kept_sockets_next)
             loop->kept_sockets_next++;
-        if (!is_closed(held->sock)) {
-            gone.sock = held->sock;
-            held->sock = NULL;
+        if (!is_closed(kept->sock)) {
+            gone.sock = kept->sock;
+            kept->sock = NULL;
         }
         gl_socket_stop_keeping(&gone);
         return;
@@ -271,7 +275,9 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
-    return gl_call_nonblocking(l) < 0 ? gl_set_oserror(errno) : 0;
+    if (gl_call_nonblocking(l) < 0)
+        return gl_set_oserror(errno);
+    return 0;
 }
 
 GL_PRIVATE void
@@ -342,9 +348,9 @@ static PyTypeObject *
 class_if_number_follows_head(const char *module, const char *name)
 {
     PyObject *cls = gl_import_attr(module, name);
-    PyObject *empty = cls && PyType_Check(cls)
-                          ? ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple, NULL)
-                          : NULL;
+    PyObject *empty = NULL;
+    if (cls && PyType_Check(cls))
+        empty = ((PyTypeObject *)cls)->tp_new((PyTypeObject *)cls, G.empty_tuple, NULL);
     bool known = empty != NULL &&
                  Py_TYPE(empty)->tp_basicsize >= (Py_ssize_t)(sizeof(PyObject) + sizeof(int32_t)) &&
                  *object_number_word(empty) == -1;

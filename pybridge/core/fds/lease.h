@@ -97,10 +97,10 @@ GL_PRIVATE int gl_socket_observe_close(PyObject *sock);
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
 /* Starts keeping a socket open, and steals its reference.  False: not possible, nothing is
  * stolen. */
-GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *held, PyObject *sock, PyObject *waiter);
+GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter);
 /* Stops keeping a socket open; if its owner has closed it meanwhile, it is closed now, which runs
  * Python. */
-GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *held);
+GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *kept);
 /* Ends the keeping of the waiter's socket when the waiter runs: its own close() takes effect at
  * once. A socket that was closed before stays open until the iteration has run the ready queue. */
 GL_PRIVATE void gl_kept_socket_end(gl_loop *loop, PyObject *waiter);

@@ -79,7 +79,10 @@ gl_scratch_release(gl_loop *loop, uint8_t *scratch)
 static inline void
 set_large_size(gl_loop *loop, int64_t n)
 {
-    loop->shared->large_size = n < GL_LARGE_SIZE ? GL_LARGE_SIZE : GL_LARGE_WIDE;
+    if (n < GL_LARGE_SIZE)
+        loop->shared->large_size = GL_LARGE_SIZE;
+    else
+        loop->shared->large_size = GL_LARGE_WIDE;
 }
 
 GL_PRIVATE_INLINE void

@@ -51,11 +51,14 @@ gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 GL_PRIVATE_INLINE gl_fd *
 gl_fd_find(gl_loop *loop, int fd)
 {
-    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF;
+    uint32_t branch = i / GL_FD_BRANCH;
     if (fd < 0 || branch >= loop->fds.branches || loop->fds.branch[branch] == NULL)
         return NULL;
     gl_fd_leaf *leaf = loop->fds.branch[branch]->leaf[i % GL_FD_BRANCH];
-    return leaf ? &leaf->fd[fd % GL_FD_LEAF] : NULL;
+    if (leaf)
+        return &leaf->fd[fd % GL_FD_LEAF];
+    return NULL;
 }
 
 GL_PRIVATE gl_fd *
@@ -70,7 +73,8 @@ gl_fd_get(gl_loop *loop, int fd)
         return NULL;
     }
     gl_fds *fds = &loop->fds;
-    uint32_t i = (uint32_t)fd / GL_FD_LEAF, branch = i / GL_FD_BRANCH;
+    uint32_t i = (uint32_t)fd / GL_FD_LEAF;
+    uint32_t branch = i / GL_FD_BRANCH;
     if (gl_grow(&fds->branch, &fds->branches, branch, sizeof(*fds->branch), 1)) {
         gl_fd_branch **b = &fds->branch[branch];
         if (*b == NULL)
@@ -185,7 +189,9 @@ static int
 append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
     PyObject *transport = f->transport ? gl_try_newref(f->transport) : NULL;
-    int rc = transport ? PyList_Append(list, transport) : 0;
+    int rc = 0;
+    if (transport)
+        rc = PyList_Append(list, transport);
     Py_XDECREF(transport);
     return rc;
 }

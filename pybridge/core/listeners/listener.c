@@ -104,7 +104,9 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     gl_watch_detach(g, lease.number, &left);
     int err = listener_register(l, g, most, tcp);
     gl_watch_discard(&left);
-    return err != 0 ? gl_set_oserror(err) : 0;
+    if (err != 0)
+        return gl_set_oserror(err);
+    return 0;
 }
 
 /* Deregisters in Go.  The caller keeps a reference. */
@@ -179,7 +181,9 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
     PyObject *name = NULL;
     if (l->number >= 0 && l->ends->peer_len > 0)
         name = gl_address_object(l->ends->peer, l->ends->peer_len);
-    return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
+    if (name != NULL || PyErr_Occurred())
+        return name;
+    return Py_NewRef(Py_None);
 }
 
 static int

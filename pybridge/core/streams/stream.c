@@ -11,7 +11,9 @@
 static int
 stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
 {
-    PyObject *arg = GL_SERVER_TRACKS_TRANSPORTS ? (PyObject *)s : NULL;
+    PyObject *arg = NULL;
+    if (GL_SERVER_TRACKS_TRANSPORTS)
+        arg = (PyObject *)s;
     return gl_call_method(server, method, arg);
 }
 
@@ -33,7 +35,9 @@ GL_NO_PYTHON static int32_t
 stream_register_fd(gl_transport *t, int fd)
 {
     gl_stream *s = (gl_stream *)t;
-    uint32_t flags = s->kind == KIND_WRITE_PIPE ? GL_OPEN_WATCH_END : 0;
+    uint32_t flags = 0;
+    if (s->kind == KIND_WRITE_PIPE)
+        flags = GL_OPEN_WATCH_END;
     s->io.want = stream_interest(s);
     s->io.owner = gl_lease_word(&s->lease);
     s->io.listed = 0;
@@ -47,7 +51,9 @@ stream_update_interest(gl_transport *t)
 {
     if (!t->registered)
         return 0; /* _start registers with the interest of that moment */
-    return gl_loop_check_usable(t->loop) < 0 ? -1 : stream_submit((gl_stream *)t);
+    if (gl_loop_check_usable(t->loop) < 0)
+        return -1;
+    return stream_submit((gl_stream *)t);
 }
 
 /* ---- construction ---------------------------------------------------------------- */
@@ -291,7 +297,9 @@ stream_start(gl_transport *t)
     if (is_closing(t))
         return 0;
     int rc = t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
-    return rc < 0 ? gl_transport_fatal_current(t, "Fatal error on transport") : 0;
+    if (rc < 0)
+        return gl_transport_fatal_current(t, "Fatal error on transport");
+    return 0;
 }
 
 /* Starts reading, or watching for the end; a writing end is also registered while it is closing and
@@ -302,7 +310,9 @@ pipe_start(gl_transport *t)
     /* The fd number is missing if user code has set _pipe to None. */
     if (t->lease.number < 0)
         return 0;
-    return t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
+    if (t->registered)
+        return gl_transport_update_interest(t);
+    return gl_transport_register(t);
 }
 
 /* ---- closing ------------------------------------------------------------------------ */
@@ -358,7 +368,9 @@ static int
 stream_after_connection_lost(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    PyObject *error = stream_detach_server(s) < 0 ? gl_take_exception() : NULL;
+    PyObject *error = NULL;
+    if (stream_detach_server(s) < 0)
+        error = gl_take_exception();
     if (s->empty_waiter != NULL) {
         PyObject *e =
             PyObject_CallFunction(PyExc_ConnectionError, "s", "Connection is closed by peer");

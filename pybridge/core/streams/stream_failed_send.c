@@ -55,7 +55,9 @@ stream_drain_input(gl_stream *s)
         if (more)
             received++;
     }
-    return rc < 0 ? -1 : received;
+    if (rc < 0)
+        return -1;
+    return received;
 }
 
 /* Returns true if this turn's completions still contain bytes that Go has received for the
@@ -98,9 +100,13 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
     bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
     if (waits)
         return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__drain_input, exc));
-    int received = s->drains_input ? stream_drain_input(s) : 0;
+    int received = 0;
+    if (s->drains_input)
+        received = stream_drain_input(s);
     s->drains_input = false;
-    PyObject *raised = received < 0 ? gl_take_exception() : NULL;
+    PyObject *raised = NULL;
+    if (received < 0)
+        raised = gl_take_exception();
     int rc = 0;
     if (!is_lost(s) && received == 0) {
         rc = gl_transport_connection_lost(&s->base, exc);

@@ -82,7 +82,10 @@ queue_make_room(gl_stream *s)
     gl_vector *iov = io->iov;
     PyObject **owners = s->owners;
     if (cap > io->cap) {
-        iov = cap <= UINT32_MAX / 4 ? PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners))) : NULL;
+        if (cap <= UINT32_MAX / 4)
+            iov = PyMem_Malloc(cap * (sizeof(*iov) + sizeof(*owners)));
+        else
+            iov = NULL;
         if (iov == NULL) {
             PyErr_NoMemory();
             return -1;

@@ -44,7 +44,9 @@ choose_path_of_queue(const gl_stream *s, bool tried)
     if (stream_queued(s) > 0 &&
         (s->loop->thread_id == 0 || (!blocked && !s->protocol_paused && queue_is_urgent(s))))
         return SEND_BY_FLUSH;
-    return tried || blocked ? SEND_WHEN_WRITABLE : SEND_IN_TURN;
+    if (tried || blocked)
+        return SEND_WHEN_WRITABLE;
+    return SEND_IN_TURN;
 }
 
 /* Chooses the path of a write or of the queue.  The first row that applies is used:
@@ -98,11 +100,17 @@ choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
     case ON_REQUEST:
         if (stream_blocked(s))
             return SEND_WHEN_WRITABLE;
-        return stream_queued(s) > 0 ? SEND_BY_FLUSH : SEND_IN_TURN;
+        if (stream_queued(s) > 0)
+            return SEND_BY_FLUSH;
+        return SEND_IN_TURN;
     case ON_WRITE_EOF:
-        return s->loop->thread_id == 0 ? SEND_BY_FLUSH : SEND_IN_TURN;
+        if (s->loop->thread_id == 0)
+            return SEND_BY_FLUSH;
+        return SEND_IN_TURN;
     case ON_CLOSE:
-        return stream_queued(s) > 0 && !s->loop->closed ? SEND_BY_FLUSH : SEND_IN_TURN;
+        if (stream_queued(s) > 0 && !s->loop->closed)
+            return SEND_BY_FLUSH;
+        return SEND_IN_TURN;
     }
     Py_UNREACHABLE();
 }
@@ -152,13 +160,17 @@ choose_receive_path(const gl_stream *s, const gl_completion *c)
             return RECEIVE_NOTHING;
         if (s->buffered && s->native_receive == NULL)
             return RECEIVE_INTO_PROTOCOL_BUFFER;
-        return s->receives_large ? RECEIVE_INTO_BYTES : RECEIVE_INTO_SCRATCH;
+        if (s->receives_large)
+            return RECEIVE_INTO_BYTES;
+        return RECEIVE_INTO_SCRATCH;
     }
     if (discards_received(s))
         return RECEIVE_NOTHING;
     if (has_paused_input(s))
         return RECEIVE_LATER;
-    return c->res > 0 && !s->buffered ? RECEIVE_FROM_LENT_BUFFER : RECEIVE_FROM_ARENA;
+    if (c->res > 0 && !s->buffered)
+        return RECEIVE_FROM_LENT_BUFFER;
+    return RECEIVE_FROM_ARENA;
 }
 
 /* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that

@@ -35,7 +35,9 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *hint = PyLong_FromLong(-1);
-    PyObject *buf = hint ? PyObject_CallMethodOneArg(protocol, G.s_get_buffer, hint) : NULL;
+    PyObject *buf = NULL;
+    if (hint)
+        buf = PyObject_CallMethodOneArg(protocol, G.s_get_buffer, hint);
     Py_XDECREF(hint);
     Py_DECREF(protocol);
     if (buf != NULL) {
@@ -74,7 +76,9 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 {
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *count = PyLong_FromSsize_t(n);
-    int rc = count ? gl_call_method(protocol, G.s_buffer_updated, count) : -1;
+    int rc = -1;
+    if (count)
+        rc = gl_call_method(protocol, G.s_buffer_updated, count);
     Py_XDECREF(count);
     Py_DECREF(protocol);
     if (rc < 0)
@@ -138,7 +142,9 @@ stream_call_native_receive(gl_stream *s, const char *data, Py_ssize_t n)
 static int
 stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
 {
-    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    PyObject *exc = NULL;
+    if (rc < 0)
+        exc = gl_take_exception();
     PyObject *bytes = PyBytes_FromStringAndSize(data, n);
     if (gl_transport_keep_paused_data(&s->base, bytes, true) < 0 ||
         (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
@@ -206,7 +212,9 @@ read_pipe_ended(gl_stream *s)
     if (s->loop != NULL)
         rc = gl_schedule_on_own_loop(s->loop, method, NULL, s->context);
     Py_DECREF(method);
-    return rc < 0 ? -1 : gl_transport_force_close(&s->base, Py_None);
+    if (rc < 0)
+        return -1;
+    return gl_transport_force_close(&s->base, Py_None);
 }
 
 /* Handles a closed reader: BrokenPipeError if bytes are queued. */
@@ -228,7 +236,9 @@ write_pipe_ended(gl_stream *s)
 static int
 pipe_ended(gl_stream *s)
 {
-    return s->kind == KIND_READ_PIPE ? read_pipe_ended(s) : write_pipe_ended(s);
+    if (s->kind == KIND_READ_PIPE)
+        return read_pipe_ended(s);
+    return write_pipe_ended(s);
 }
 
 static int
@@ -254,7 +264,9 @@ stream_deliver_eof(gl_stream *s)
         return -1;
     /* asyncio stops reading now, even if eof_received() has resumed it. */
     s->paused_end = 0;
-    return keep_open ? 0 : gl_call_method((PyObject *)s, G.s_close, NULL);
+    if (keep_open)
+        return 0;
+    return gl_call_method((PyObject *)s, G.s_close, NULL);
 }
 
 static int
@@ -273,8 +285,9 @@ stream_deliver_read_error(gl_stream *s, int err)
 static int
 stream_deliver_end(gl_stream *s, uint8_t end)
 {
-    return end == GL_CMP_EOF ? stream_deliver_eof(s)
-                             : stream_deliver_read_error(s, s->paused_errno);
+    if (end == GL_CMP_EOF)
+        return stream_deliver_eof(s);
+    return stream_deliver_read_error(s, s->paused_errno);
 }
 
 /* ---- receiving in C ----------------------------------------------------------------------
@@ -338,7 +351,9 @@ stream_receive_into_protocol_buffer(gl_stream *s)
     if (s->protocol == NULL)
         return 0;
     rc = stream_handle_recv_result(s, n, err);
-    return rc <= 0 ? rc : stream_buffer_updated(s, n);
+    if (rc <= 0)
+        return rc;
+    return stream_buffer_updated(s, n);
 }
 
 static int
@@ -438,7 +453,10 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     Py_XDECREF(bytes);
     if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
         s->receives_large = true;
-        rc = s->registered ? stream_submit(s) : 0;
+        if (s->registered)
+            rc = stream_submit(s);
+        else
+            rc = 0;
     }
     return rc;
 }

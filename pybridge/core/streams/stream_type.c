@@ -19,7 +19,9 @@ static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
-    return data ? stream_write(s, data) : NULL;
+    if (data)
+        return stream_write(s, data);
+    return NULL;
 }
 
 /* ---- the names of an accepted connection ---------------------------------------- */
@@ -33,7 +35,9 @@ stream_raw_name(gl_stream *s, PyObject *peer)
     if (want < 0)
         return NULL;
     PyObject *name = stream_name(s, want);
-    return name != NULL || PyErr_Occurred() ? name : Py_NewRef(Py_None);
+    if (name != NULL || PyErr_Occurred())
+        return name;
+    return Py_NewRef(Py_None);
 }
 
 /* _adopt(sock): makes a socket object the owner of the descriptor of a transport without an owner.

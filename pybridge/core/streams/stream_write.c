@@ -60,7 +60,9 @@ stream_maybe_resume(gl_stream *s)
 static int
 flush_or_end(gl_stream *s)
 {
-    return stream_flush_now(s) < 0 ? stream_fail_send(s) : 0;
+    if (stream_flush_now(s) < 0)
+        return stream_fail_send(s);
+    return 0;
 }
 
 /* _maybe_pause_protocol(): flushes first, because only bytes that the kernel refuses count. */
@@ -166,7 +168,9 @@ piece_from_object(PyObject *data, gl_piece *c)
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return -1;
-    PyObject *base = PyMemoryView_Check(data) ? PyMemoryView_GET_BASE(data) : NULL;
+    PyObject *base = NULL;
+    if (PyMemoryView_Check(data))
+        base = PyMemoryView_GET_BASE(data);
     if (base != NULL && PyBytes_CheckExact(base)) {
         *c = (gl_piece){Py_NewRef(base), view.buf, view.len};
     } else {
@@ -185,7 +189,9 @@ piece_from_object(PyObject *data, gl_piece *c)
 static inline bool
 stream_is_write_too_late(const gl_stream *s)
 {
-    return s->kind ? is_closing(s) : is_ending(s);
+    if (s->kind)
+        return is_closing(s);
+    return is_ending(s);
 }
 
 static int
@@ -235,7 +241,9 @@ stream_write(gl_stream *s, PyObject *data)
     }
     /* An object's __buffer__ may have closed the stream, or returned an empty buffer. */
     bool late = c.len == 0 || stream_is_write_too_late(s) || s->eof;
-    int rc = !late && s->loop != NULL ? gl_loop_check_usable(s->loop) : 0;
+    int rc = 0;
+    if (!late && s->loop != NULL)
+        rc = gl_loop_check_usable(s->loop);
     if (late || rc < 0) {
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
@@ -262,7 +270,9 @@ piece_from_item(PyObject *item, gl_piece *piece)
 {
     bool plain = PyBytes_CheckExact(item);
     PyObject *view = plain ? Py_NewRef(item) : PyMemoryView_FromObject(item);
-    int rc = view ? piece_from_object(view, piece) : -1;
+    int rc = -1;
+    if (view)
+        rc = piece_from_object(view, piece);
     Py_XDECREF(view);
     return rc;
 }
@@ -307,7 +317,9 @@ stream_end_writelines(gl_stream *s, bool before)
         return 0;
     if (is_flushing(s))
         return s->ops->close(&s->base);
-    return s->shutdown_when_sent ? gl_transport_update_interest(&s->base) : 0;
+    if (s->shutdown_when_sent)
+        return gl_transport_update_interest(&s->base);
+    return 0;
 }
 
 /* Queues the items of an iterator.  Since 3.15 asyncio queues each item before it requests the
@@ -325,7 +337,10 @@ stream_write_each(gl_stream *s, PyObject *list)
     while (item != NULL) {
         rc = stream_queue_item(s, item);
         Py_DECREF(item);
-        item = rc == 0 ? PyIter_Next(iterator) : NULL;
+        if (rc == 0)
+            item = PyIter_Next(iterator);
+        else
+            item = NULL;
     }
     Py_DECREF(iterator);
     PyObject *exc = gl_take_exception();
@@ -334,7 +349,9 @@ stream_write_each(gl_stream *s, PyObject *list)
         PyErr_WriteUnraisable((PyObject *)s);
     if (exc != NULL)
         gl_restore_exception(exc);
-    return exc != NULL ? -1 : rc;
+    if (exc != NULL)
+        return -1;
+    return rc;
 }
 
 #endif
@@ -351,7 +368,9 @@ stream_write_items(gl_stream *s, PyObject *items)
     }
     Py_ssize_t taken = pieces_from_items(items, pieces);
     /* Python code ran (__buffer__, an iterator) and may have closed the loop. */
-    int rc = taken < n || gl_transport_check_usable(&s->base) < 0 ? -1 : 0;
+    int rc = 0;
+    if (taken < n || gl_transport_check_usable(&s->base) < 0)
+        rc = -1;
     if (rc == 0 && !is_ending(s) && !s->eof) {
         rc = stream_append(s, pieces, n);
     } else {

@@ -22,7 +22,9 @@
 GL_PRIVATE int
 gl_transport_check_usable(gl_transport *t)
 {
-    return t->loop != NULL ? gl_loop_check_usable(t->loop) : 0;
+    if (t->loop != NULL)
+        return gl_loop_check_usable(t->loop);
+    return 0;
 }
 
 GL_PRIVATE int
@@ -118,7 +120,9 @@ gl_transport_unregister(gl_transport *t)
 GL_PRIVATE int
 gl_transport_update_interest(gl_transport *t)
 {
-    return is_ending(t) ? 0 : t->ops->update_interest(t);
+    if (is_ending(t))
+        return 0;
+    return t->ops->update_interest(t);
 }
 
 /* Deregisters in Go for Loop.close().  The queue is kept, because asyncio's transports would still
@@ -181,7 +185,10 @@ transport_convert(gl_transport *t, transport_arguments *a)
     if (gl_loop_check_usable((gl_loop *)a->loop) < 0 ||
         gl_lease_acquire(&a->lease, a->file, !t->ops->shares_number) < 0)
         return -1;
-    a->extra = a->given_extra == Py_None ? PyDict_New() : Py_NewRef(a->given_extra);
+    if (a->given_extra == Py_None)
+        a->extra = PyDict_New();
+    else
+        a->extra = Py_NewRef(a->given_extra);
     a->context =
         a->given_context == Py_None ? PyContext_CopyCurrent() : Py_NewRef(a->given_context);
     return a->extra == NULL || a->context == NULL ? -1 : 0;
@@ -248,14 +255,18 @@ GL_PRIVATE int
 gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 {
     PyObject *protocol = Py_XNewRef(t->protocol);
-    PyObject *made = protocol ? PyObject_GetAttr(protocol, G.s_connection_made) : NULL;
+    PyObject *made = NULL;
+    if (protocol)
+        made = PyObject_GetAttr(protocol, G.s_connection_made);
     Py_XDECREF(protocol);
     if (made == NULL)
         return PyErr_Occurred() ? -1 : 0; /* without an exception: it was lost */
     int rc =
         t->loop != NULL ? gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context) : 0;
     Py_DECREF(made);
-    return rc < 0 ? -1 : gl_transport_call_soon(t, G.s__start, waiter);
+    if (rc < 0)
+        return -1;
+    return gl_transport_call_soon(t, G.s__start, waiter);
 }
 
 GL_PRIVATE int

@@ -11,7 +11,9 @@ GL_PRIVATE int
 gl_count_late_write(uint32_t *count, const char *warning)
 {
     PyObject *limit = PyObject_GetAttr(G.asyncio_constants, G.s_LOG_THRESHOLD_FOR_CONNLOST_WRITES);
-    long threshold = limit ? PyLong_AsLong(limit) : -1;
+    long threshold = -1;
+    if (limit)
+        threshold = PyLong_AsLong(limit);
     Py_XDECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
         return -1;
@@ -143,7 +145,10 @@ gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
             return 0;
         }
     } else {
-        rc = front ? PyList_Insert(t->paused_data, 0, item) : PyList_Append(t->paused_data, item);
+        if (front)
+            rc = PyList_Insert(t->paused_data, 0, item);
+        else
+            rc = PyList_Append(t->paused_data, item);
     }
     Py_DECREF(item);
     return rc;
@@ -196,7 +201,9 @@ transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignore
 {
     int rc = gl_transport_deliver_paused_data(t);
     t->delivery_scheduled = false;
-    PyObject *exc = rc < 0 ? gl_take_exception() : NULL;
+    PyObject *exc = NULL;
+    if (rc < 0)
+        exc = gl_take_exception();
     rc = 0;
     if (discards_received(t))
         gl_transport_discard_paused_data(t);
@@ -337,7 +344,9 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
 {
     PyObject *first = gl_import_attr("asyncio.transports", base);
     PyObject *bases = NULL;
-    PyObject *other = first && second ? gl_import_attr("asyncio.transports", second) : NULL;
+    PyObject *other = NULL;
+    if (first && second)
+        other = gl_import_attr("asyncio.transports", second);
     PyTypeObject *type = NULL;
     if (!PyErr_Occurred() && !slots_match(first))
         PyErr_Format(PyExc_ImportError,

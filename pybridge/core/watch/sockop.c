@@ -59,7 +59,9 @@ static int
 sockop_call_failed(sockop *op, int err)
 {
     op->refused = err == EAGAIN || err == EWOULDBLOCK;
-    return op->refused || err == EINTR ? 0 : gl_set_oserror(err);
+    if (op->refused || err == EINTR)
+        return 0;
+    return gl_set_oserror(err);
 }
 
 /* The socket's descriptor as it is now; borrowed. */
@@ -86,7 +88,9 @@ try_recv(sockop *op, PyObject **result)
     if (got < 0)
         return sockop_call_failed(op, err);
     gl_count_received(op->loop, got);
-    return *result ? 1 : -1;
+    if (*result)
+        return 1;
+    return -1;
 }
 
 static int
@@ -97,18 +101,24 @@ try_recv_into(sockop *op, PyObject **result)
         /* The socket's own method raises the exception. */
         PyErr_Clear();
         *result = PyObject_CallMethodOneArg(op->sock, G.s_recv_into, op->arg);
-        return *result ? 1 : -1;
+        if (*result)
+            return 1;
+        return -1;
     }
     gl_lease lease = sockop_lease(op);
     /* An empty buffer needs no wait, as in the socket module. */
-    ssize_t got = view.len ? gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT) : 0;
+    ssize_t got = 0;
+    if (view.len)
+        got = gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT);
     int err = errno;
     PyBuffer_Release(&view);
     if (got < 0)
         return sockop_call_failed(op, err);
     gl_count_received(op->loop, got);
     *result = PyLong_FromSsize_t(got);
-    return *result ? 1 : -1;
+    if (*result)
+        return 1;
+    return -1;
 }
 
 /* Returns 1 if the data may be sent in parts (a stream), else 0: a message is sent whole. */
@@ -116,9 +126,13 @@ static int
 can_send_in_parts(PyObject *sock)
 {
     PyObject *type = PyObject_GetAttrString(sock, "type");
-    long number = type ? PyLong_AsLong(type) : -1;
+    long number = -1;
+    if (type)
+        number = PyLong_AsLong(type);
     Py_XDECREF(type);
-    return PyErr_Occurred() ? -1 : number == SOCK_STREAM;
+    if (PyErr_Occurred())
+        return -1;
+    return number == SOCK_STREAM;
 }
 
 /* Acquires the buffer of the data, in the first step. */
@@ -165,7 +179,9 @@ try_send(sockop *op, PyObject **result)
 static inline int
 sockop_direction(const sockop *op)
 {
-    return op->kind == OP_SENDALL ? GL_WRITING : GL_READING;
+    if (op->kind == OP_SENDALL)
+        return GL_WRITING;
+    return GL_READING;
 }
 
 /* Registers for the direction and makes the Future that the coroutine yields. */
@@ -278,7 +294,9 @@ sockop_step(sockop *op, PyObject **result)
         return PYGEN_NEXT;
     }
     (void)sockop_finish((PyObject *)op);
-    return t > 0 ? PYGEN_RETURN : PYGEN_ERROR;
+    if (t > 0)
+        return PYGEN_RETURN;
+    return PYGEN_ERROR;
 }
 
 static PySendResult
@@ -329,7 +347,9 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     }
     PyObject *throw = gl_import_attr("goloop._internal.net.sockets", "throw");
-    PyObject *r = throw ? PyObject_Vectorcall(throw, args, (size_t)nargs, NULL) : NULL;
+    PyObject *r = NULL;
+    if (throw)
+        r = PyObject_Vectorcall(throw, args, (size_t)nargs, NULL);
     Py_XDECREF(throw);
     return r;
 }
@@ -446,7 +466,9 @@ gl_sockop_init_type(PyObject *module)
         return -1;
     /* asyncio.iscoroutine must say yes: the type is registered as an abstract Coroutine. */
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
-    PyObject *r = cls ? PyObject_CallMethod(cls, GL_METHOD(register), "O", G.sockop_type) : NULL;
+    PyObject *r = NULL;
+    if (cls)
+        r = PyObject_CallMethod(cls, GL_METHOD(register), "O", G.sockop_type);
     Py_XDECREF(cls);
     return gl_drop_result(r);
 }
@@ -466,7 +488,10 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     bool plain = !loop->debug && (PyObject *)type == G.socket_socket &&
                  !(gl_replaced(GL_RULE_SOCKET, type) & (called[kind] | GL_OWN_FILENO));
     if (plain && kind == OP_RECV) {
-        size = PyLong_CheckExact(value[1]) ? PyLong_AsSsize_t(value[1]) : -1;
+        if (PyLong_CheckExact(value[1]))
+            size = PyLong_AsSsize_t(value[1]);
+        else
+            size = -1;
         if (size < 0)
             PyErr_Clear();
         plain = size > 0 && size <= GL_SCRATCH_SIZE;
