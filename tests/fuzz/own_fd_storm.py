@@ -10,9 +10,8 @@ listen, others that are connected, pollers.  The loop is used and closed then, a
 wake it.  It may raise OSError.  No byte may enter or leave a stranger, no connection may be taken
 from it, and it stays open.
 
-Go's runtime has an epoll and an eventfd of its own, and ends the process when it finds them closed
-(docs/internals/fork.md): these are left alone.  So is the signal pipe while CPython may write a
-signal's number to it.
+The signal pipe is left alone while CPython may write a signal's number to it
+(docs/internals/descriptors.md).
 
 The program prints one line for each thing that must not be, then a count, and exits with 1 if there
 was any.
@@ -227,7 +226,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    # Go's runtime opens its own with the first loop.
+    # The first loop starts Go.  Descriptors that exist then are not closed by the storm.
     goloop.new_event_loop().close()
     before = own()
     wrong = stolen = 0
