@@ -80,7 +80,8 @@ deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint3
 
 /* ---- completions --------------------------------------------------------------- */
 
-/* Records the lateness of a timer.  Reads the clock for the first timer of a turn and for samples. */
+/* Records the lateness of a timer.  Reads the clock only for the first timer of a turn and for
+ * samples. */
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {

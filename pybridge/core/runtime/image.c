@@ -5,7 +5,7 @@
  * ld.so (build_backend/goloop_build/elf.py): in the dynamic section DT_INIT_ARRAY and
  * DT_INIT_ARRAYSZ have tags that ld.so does not know.  So ld.so maps and relocates the library and
  * runs none of its code.  goloop has that done when it is imported, where the file can be read:
- * later there may be no /proc, no permission, another root directory or another version of the file.
+ * later there may be no /proc, no permission, another root directory or another version of it.
  *
  *     not loaded --image_load--> loaded --image_start--> started
  *                                              in a child: dead --image_restart--> started
@@ -136,7 +136,7 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
 }
 
 /* Finds how far Go's thread-local words are from the thread pointer: ld.so has written it where the
- * one relocation of that kind says, for a word that is so many bytes (the addend) behind the first. */
+ * one relocation of that kind says, for a word at the addend's distance from the first. */
 static void
 image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t size)
 {

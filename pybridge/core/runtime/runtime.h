@@ -41,8 +41,9 @@ GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
-/* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which reads
- * the kernel's clock by itself, must not do so then: timers of two clocks expire at once, or never. */
+/* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which
+ * reads the kernel's clock by itself, must not do so then: timers of two clocks expire at once, or
+ * never. */
 GL_PRIVATE bool gl_clock_is_replaced(void);
 
 /* The table of this process's live Go runtime, of which any thread may call any

@@ -151,7 +151,8 @@
     X("_asyncio", "Task", "tasks/probe.c, at import") \
     X("asyncio.events", "_ThreadSafeHandle", "queue/handle_views.c, at import, since 3.14") \
     X("collections.abc", "Coroutine", "watch/sockop.c, at import") \
-    X("goloop._internal.loop.descriptors", "ObservedRefCount", "a transport uses the number of a socket") \
+    X("goloop._internal.loop.descriptors", "ObservedRefCount", \
+      "a transport uses the number of a socket") \
     X("goloop._internal.loop.arg_errors", "refuse_data", "write() of an object without bytes") \
     X("goloop._internal.net.sockets", "throw", "a sock_* operation is cancelled") \
     X("goloop._internal.net.transport_info", "has_buffer_methods", "set_protocol()")

@@ -7,7 +7,7 @@
  *
  *   - the thread that runs the loop has its lock, and gives it up while it polls or waits
  *   - a method or an attribute of a loop's object takes it first, whoever calls, and so does
- *     the end of such an object (threads/guard.c wraps them all; GL_GUARD stands in the other slots)
+ *     the end of such an object (threads/guard.c wraps them all; the other slots use GL_GUARD)
  *
  * An object knows its loop by GL_OWNER_LOOP, from when it is made to its end.
  */

@@ -11,8 +11,8 @@
  *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose deallocation changes other
  *               objects (GL_GUARD_ENDS)
  *
- * The other slots of a type use GL_GUARD themselves.  Methods that need no lock (they use atomics or
- * the inbox), and those that take it in their own way, are named to gl_guard_type.
+ * The other slots of a type use GL_GUARD themselves.  Methods that need no lock (they use atomics
+ * or the inbox), and those that take it in their own way, are named to gl_guard_type.
  *
  * A type and its descriptors live as long as the process and are made immortal: several threads
  * that count references to one object would wait for its cache line.
@@ -197,7 +197,7 @@ guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_
     return PyObject_SetAttr((PyObject *)type, name, made);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------ */
+/* ---- slots ------------------------------------------------------------------------------ */
 
 static void
 slot_finalize(PyObject *self)

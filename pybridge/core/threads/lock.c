@@ -74,8 +74,8 @@ inbox_init(gl_inbox *inbox)
 
 /* Waits for an event, at most `ns`.  With the mutex, which is released meanwhile; detached.
  *
- * Not with a pthread condition variable, which waits until an absolute time of the kernel's clock: a
- * preloaded library (libfaketime) may have replaced the function that reads that clock. */
+ * Not with a pthread condition variable, which waits until an absolute time of the kernel's clock:
+ * a preloaded library (libfaketime) may have replaced the function that reads that clock. */
 static void
 inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 {
