@@ -144,19 +144,20 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 {
     const gl_packet *p = c->ptr;
     PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
-    PyObject *addr = NULL;
-    if (data)
-        addr = datagram_find_sender(d, p);
-    int rc;
+    if (data == NULL)
+        return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
+    PyObject *addr = datagram_find_sender(d, p);
     if (addr == NULL) {
-        rc = gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
-    } else if (datagram_must_wait(d)) {
-        rc = datagram_keep_paused_data(d, PyTuple_Pack(2, data, addr));
-    } else {
-        rc = datagram_deliver_packet(d, data, addr);
+        Py_DECREF(data);
+        return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
     }
-    Py_XDECREF(data);
-    Py_XDECREF(addr);
+    int rc;
+    if (datagram_must_wait(d))
+        rc = datagram_keep_paused_data(d, PyTuple_Pack(2, data, addr));
+    else
+        rc = datagram_deliver_packet(d, data, addr);
+    Py_DECREF(data);
+    Py_DECREF(addr);
     return rc;
 }
 

@@ -332,19 +332,18 @@ stream_write_each(gl_stream *s, PyObject *list)
         return -1;
     bool before = s->in_writelines;
     s->in_writelines = true;
-    int rc = 0;
-    PyObject *item = PyIter_Next(iterator);
-    while (item != NULL) {
-        rc = stream_queue_item(s, item);
+    for (;;) {
+        PyObject *item = PyIter_Next(iterator);
+        if (item == NULL)
+            break;
+        int queued = stream_queue_item(s, item);
         Py_DECREF(item);
-        if (rc == 0)
-            item = PyIter_Next(iterator);
-        else
-            item = NULL;
+        if (queued < 0)
+            break;
     }
     Py_DECREF(iterator);
     PyObject *exc = gl_take_exception();
-    rc = stream_end_writelines(s, before);
+    int rc = stream_end_writelines(s, before);
     if (exc != NULL && rc < 0)
         PyErr_WriteUnraisable((PyObject *)s);
     if (exc != NULL)

@@ -11,10 +11,10 @@ GL_PRIVATE int
 gl_count_late_write(uint32_t *count, const char *warning)
 {
     PyObject *limit = PyObject_GetAttr(G.asyncio_constants, G.s_LOG_THRESHOLD_FOR_CONNLOST_WRITES);
-    long threshold = -1;
-    if (limit)
-        threshold = PyLong_AsLong(limit);
-    Py_XDECREF(limit);
+    if (limit == NULL)
+        return -1;
+    long threshold = PyLong_AsLong(limit);
+    Py_DECREF(limit);
     if (threshold == -1 && PyErr_Occurred())
         return -1;
     if ((long)*count >= threshold &&
