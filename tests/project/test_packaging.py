@@ -500,7 +500,7 @@ def test_the_library_names_its_functions(tree: Path, tmp_path: Path, debug: str)
     ).stdout  # fmt: skip
     # For perf and `py-spy --native`; a debugger needs more.
     assert "netloop.(*Reactor).Turn" in listing
-    assert " monitor_thread\n" in listing  # of C
+    assert " run_monitor\n" in listing  # of C
     assert (" .debug_info " in listing) is (" .debug_line " in listing) is bool(debug)
 
 
