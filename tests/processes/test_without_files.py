@@ -72,7 +72,7 @@ os.setuid(65534)
     "upgraded": """
 os.rename(FOLDER + "/goloop", FOLDER + "/gone")
 os.makedirs(FOLDER + "/goloop/_internal/metrics")
-for name in "__init__", "_internal/__init__", "_internal/metrics/metering":
+for name in "__init__", "_internal/__init__", "_internal/metrics/metrics":
     with open(FOLDER + f"/goloop/{name}.py", "w") as file:
         file.write("1 / 0  # the module of another version")
 """,
