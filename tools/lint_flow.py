@@ -137,7 +137,7 @@ UNKNOWN = frozenset({"?"})
 # Functions that save or clear the exception.
 _TAKES = (
     r"\b(?:gl_take_exception|PyErr_Clear|PyErr_Fetch|PyErr_GetRaisedException|PyErr_WriteUnraisable"
-    r"|gl_call_exception_handler|note_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
+    r"|gl_call_exception_handler|keep_last_failure|gl_transport_fatal_current|PyErr_Print\w*)\b"
 )
 # Functions that restore a saved exception, which is not NULL.
 _RESTORES = r"\b(?:gl_restore_exception|PyErr_Restore|PyErr_SetRaisedException)\b"

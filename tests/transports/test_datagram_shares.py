@@ -17,7 +17,7 @@ from protocols import until
 
 Loop = asyncio.AbstractEventLoop
 
-LEAST = 1_000_000  # ns; SHARE_LEAST in pybridge/core/datagrams/datagram.h
+LEAST = 1_000_000  # ns; SHARE_MIN in pybridge/core/datagrams/datagram.h
 
 
 class Iterations:
