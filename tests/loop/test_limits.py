@@ -143,7 +143,7 @@ def test_a_stack_that_is_too_small_is_refused(deep: int, when: str) -> None:
     program = SMALL_STACK + "print(in_small_thread(deep, body))"
     code, output = run(program, "goloop", str(deep), when)
     assert code == 0, f"ended with {code}\n{output}"
-    assert output == "None\n" or output.startswith("RuntimeError: This thread has too little stack")
+    assert output == "None\n" or output.startswith("RuntimeError: This thread has less stack")
 
 
 def test_a_run_on_a_stack_that_is_too_small_is_refused() -> None:
@@ -154,7 +154,7 @@ def test_a_run_on_a_stack_that_is_too_small_is_refused() -> None:
         + """
 loop = new_loop()
 wrong = in_small_thread(deep, lambda: loop.run_forever())
-assert wrong.startswith("RuntimeError: This thread has too little stack"), wrong
+assert wrong.startswith("RuntimeError: This thread has less stack"), wrong
 loop.run_until_complete(main())
 loop.close()
 """,

@@ -337,5 +337,5 @@ gl_listener_init_type(PyObject *module)
     G.reg_ops[GL_REG_LISTENER] = &listener_ops;
     if (gl_type_make(&G.listener_type, module, &listener_spec, NULL) < 0)
         return -1;
-    return GL_GUARD_TYPE(G.listener_type, gl_listener, home, NULL, GL_GUARD_ENDS);
+    return GL_GUARD_TYPE(G.listener_type, gl_listener, owner_loop, NULL, GL_GUARD_DEALLOC);
 }

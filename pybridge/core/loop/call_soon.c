@@ -1,7 +1,7 @@
 /*
- * call_soon.c: call_soon, call_soon_threadsafe, call_later, call_at and time of a loop.
+ * call_soon.c: the loop's methods call_soon, call_soon_threadsafe, call_later, call_at and time.
  *
- * call_soon_threadsafe is for any thread, the others for the loop's own.
+ * Any thread may call call_soon_threadsafe; only the loop's own thread may call the others.
  */
 #include "loop/private.h"
 
@@ -16,23 +16,25 @@ static const gl_params call_later_params = GL_PARAMS(
 static const gl_params call_at_params = GL_PARAMS(
     "BaseEventLoop.call_at", 2, 2, true, GL_NAME(when), GL_NAME(callback), GL_NAME(context));
 
+/* Does asyncio's checks of debug mode: the calling thread (of methods for the loop's own thread)
+ * and the callback. */
 static int
-debug_checks(gl_loop *self, PyObject *callback, const char *name, bool thread)
+debug_checks(gl_loop *self, PyObject *callback, const char *name, bool own_thread)
 {
-    if (thread && gl_call_method((PyObject *)self, G.s__check_thread, NULL) < 0)
+    if (own_thread && gl_call_method((PyObject *)self, G.s__check_thread, NULL) < 0)
         return -1;
-    /* A task's step is no coroutine function, and most of what is scheduled. */
+    /* A task's step, the most frequent callback, is not a coroutine function. */
     if ((PyObject *)Py_TYPE(callback) == G.asyncio.step)
         return 0;
     return gl_drop_result(
         PyObject_CallMethod((PyObject *)self, GL_METHOD(_check_callback), "Os", callback, name));
 }
 
-/* Puts a fresh handle (stolen) on the queue and gives it out.  What was run since the
- * loop was checked (debug mode's checks, the collector) may have closed it: then the
- * push raises.  While the loop does not run it can become garbage together with a handle
- * that the caller keeps, so the collector has to know the handle until it shows, at the
- * next push, that nobody kept it. */
+/* Appends a new handle (stolen) to the queue, and returns a reference to it.  Python code that ran
+ * since the check of the loop (debug mode's checks, the garbage collector) may have closed the
+ * loop: then the push raises.  While the loop does not run it can become garbage together with a
+ * handle to which the caller has a reference, so the handle is tracked, and untracked at the next
+ * push if only the queue refers to it. */
 static inline PyObject *
 push_handle(gl_loop *self, PyObject *h)
 {
@@ -48,7 +50,8 @@ push_handle(gl_loop *self, PyObject *h)
 }
 
 #ifdef GL_FREE_THREADED
-/* From a thread that may not have the loop's lock. */
+/* Posts a new handle (stolen), in a thread that need not have the loop's lock; returns a reference
+ * to it. */
 static PyObject *
 post_handle(gl_loop *self, PyObject *h)
 {
@@ -58,47 +61,60 @@ post_handle(gl_loop *self, PyObject *h)
 }
 #endif
 
+/* Creates the handle of a call and schedules it.  `own_thread` is false for call_soon_threadsafe.
+ */
 static inline PyObject *
-schedule(gl_loop *self, const gl_params *params, const char *name, bool thread,
-         PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+push_call(gl_loop *self, const gl_call *call, bool own_thread)
 {
+    PyObject *h;
+    if (own_thread)
+        h = gl_handle_new(self, call);
+    else
+        h = gl_threadsafe_handle_new(self, call);
+    if (h == NULL)
+        return NULL;
+#ifdef GL_FREE_THREADED
+    if (!own_thread)
+        return post_handle(self, h);
+#endif
+    return push_handle(self, h);
+}
+
+/* The body of call_soon, and of call_soon_threadsafe if `own_thread` is false. */
+static inline PyObject *
+schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    const gl_params *params = own_thread ? &call_soon_params : &threadsafe_params;
+    const char *name = own_thread ? "call_soon" : "call_soon_threadsafe";
     PyObject *value[2];
     if (gl_args(params, self, args, nargs, kwnames, value) < 0)
         return NULL;
-#ifdef GL_FREE_THREADED
-    PyObject *(*const push)(gl_loop *, PyObject *) = thread ? push_handle : post_handle;
-#else
-    PyObject *(*const push)(gl_loop *, PyObject *) = push_handle;
-#endif
-    PyObject *callback = value[0];
-    PyObject *context = value[1];
-    PyObject *const *rest = args + 1;
-    Py_ssize_t nrest = nargs > 1 ? nargs - 1 : 0;
+    gl_call call = {value[0], args + 1, Py_MAX(nargs - 1, 0), value[1]};
     if (GL_READ(self->closed) || GL_READ(self->shared) == NULL || gl_loop_is_foreign(self)) {
         gl_loop_check_usable(self);
         return NULL;
     }
-    /* asyncio's own methods, called unbound on a future of ours, hand out a waiting
-     * task as it is stored (future.c). */
+    /* asyncio's own methods, called unbound on a goloop future, pass a waiting task in its stored
+     * form (future.c) as the callback. */
     PyObject *wakeup = NULL;
-    if (gl_is_task(callback) && nrest == 1 && gl_awaits(callback, rest[0])) {
-        wakeup = gl_wakeup_of(callback, &context);
+    if (gl_is_task(call.callback) && call.nargs == 1 && gl_awaits(call.callback, call.args[0])) {
+        wakeup = gl_wakeup_of(call.callback, &call.context);
         if (wakeup == NULL)
             return NULL;
-        callback = wakeup;
+        call.callback = wakeup;
     }
     PyObject *h = NULL;
-    if (!GL_READ(self->debug) || debug_checks(self, callback, name, thread) == 0)
-        h = thread ? gl_handle_new(self, callback, rest, nrest, context)
-                   : gl_threadsafe_handle_new(self, callback, rest, nrest, context);
+    if (!GL_READ(self->debug) || debug_checks(self, call.callback, name, own_thread) == 0)
+        h = push_call(self, &call, own_thread);
     if (wakeup != NULL) {
         Py_DECREF(wakeup);
-        Py_XDECREF(context);
+        Py_XDECREF(call.context);
     }
-    return h ? push(self, h) : NULL;
+    return h;
 }
 
-/* Making a handle runs no Python but in debug mode and in wrong calls: the lock is held briefly. */
+/* Takes the loop's lock for a short time: creating a handle runs Python only in debug mode and in
+ * wrong calls. */
 #ifdef GL_FREE_THREADED
 #define BRIEFLY(loop)                                                                              \
     GL_GUARD_LATER;                                                                                \
@@ -114,14 +130,13 @@ static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     BRIEFLY(self);
-    return schedule(self, &call_soon_params, "call_soon", true, args, nargs, kwnames);
+    return schedule(self, true, args, nargs, kwnames);
 }
 
 static PyObject *
 loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *h =
-        schedule(self, &threadsafe_params, "call_soon_threadsafe", false, args, nargs, kwnames);
+    PyObject *h = schedule(self, false, args, nargs, kwnames);
 #ifndef GL_FREE_THREADED
     if (h != NULL)
         self->counts.threadsafe_calls++;
@@ -142,7 +157,7 @@ loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble(loop_now());
 }
 
-/* The first nanosecond at which time() is not before `when`, which is not NaN: both are rounded. */
+/* Returns the first nanosecond at which time() is not before `when` (not NaN); both are rounded. */
 static int64_t
 deadline_of(double when)
 {
@@ -150,13 +165,13 @@ deadline_of(double when)
     if (!(fabs(ns) < 9.2e18))
         return ns > 0 ? GL_DEADLINE_NONE - 1 : INT64_MIN / 2;
     int64_t at = (int64_t)ns; /* rounded down, or to zero, which is in the past */
-    for (; (double)at / 1e9 < when; at++)
-        ;
+    while ((double)at / 1e9 < when)
+        at++;
     return at;
 }
 
-/* `first` as the time to run at: an object (owned), kept as it is for when(), and in
- * seconds.  NULL with an exception; for NaN too, which no order of timers has a place for. */
+/* Converts the first argument to the time at which the timer is due: an object for when() (a new
+ * reference), and seconds.  NULL with an exception, also for NaN, which cannot be ordered. */
 static PyObject *
 convert_when(bool relative, PyObject *first, double *seconds)
 {
@@ -169,9 +184,13 @@ convert_when(bool relative, PyObject *first, double *seconds)
         when = PyFloat_FromDouble(*seconds);
     } else {
         PyObject *now = PyFloat_FromDouble(loop_now());
-        when = now ? PyNumber_Add(now, first) : NULL;
-        Py_XDECREF(now);
-        *seconds = when ? PyFloat_AsDouble(when) : -1.0;
+        if (now == NULL)
+            return NULL;
+        when = PyNumber_Add(now, first);
+        Py_DECREF(now);
+        if (when == NULL)
+            return NULL;
+        *seconds = PyFloat_AsDouble(when);
     }
     if (when == NULL || (*seconds == -1.0 && PyErr_Occurred())) {
         Py_XDECREF(when);
@@ -186,16 +205,14 @@ convert_when(bool relative, PyObject *first, double *seconds)
     return when;
 }
 
-/* Arms a timer; gl_timers_arm() looks once more whether the loop is open. */
+/* Arms a timer; gl_timers_arm() checks again that the loop is open. */
 static PyObject *
-arm(gl_loop *self, PyObject *when, double seconds, PyObject *callback, PyObject *const *args,
-    Py_ssize_t nargs, PyObject *context)
+arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
 {
     if (gl_loop_check_usable(self) < 0 ||
-        (self->debug && debug_checks(self, callback, "call_at", true) < 0))
+        (self->debug && debug_checks(self, call->callback, "call_at", true) < 0))
         return NULL;
-    PyObject *h =
-        gl_timer_handle_new(self, when, deadline_of(seconds), callback, args, nargs, context);
+    PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), call);
     if (h != NULL && gl_timers_arm(self, (gl_timer_handle *)h) < 0)
         Py_CLEAR(h);
     return h;
@@ -217,7 +234,8 @@ call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *cons
     PyObject *when = convert_when(relative, value[0], &seconds);
     if (when == NULL)
         return NULL;
-    PyObject *h = arm(self, when, seconds, value[1], args + 2, nargs > 2 ? nargs - 2 : 0, value[2]);
+    const gl_call call = {value[1], args + 2, Py_MAX(nargs - 2, 0), value[2]};
+    PyObject *h = arm(self, when, seconds, &call);
     Py_DECREF(when);
     return h;
 }

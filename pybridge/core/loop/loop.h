@@ -2,7 +2,7 @@
  * loop.h: the Loop type, native half of goloop.Loop.
  *
  *   loop_type.c  construction, attributes, the table of methods, closing
- *   call_soon.c  call_soon, call_later and their kin
+ *   call_soon.c  call_soon, call_soon_threadsafe, call_later, call_at and time
  *   turn.c       one iteration: turn, ready queue, completions
  */
 #pragma once

@@ -1,19 +1,19 @@
 /*
  * loop_type.c: the Loop type, native half of goloop.Loop.
  *
- * What runs per callback is here and in the files it leans on; what runs per
- * connection or per loop is Python (goloop/_internal/loop/loop.py), which inherits from this type
- * and from asyncio's BaseEventLoop.
+ * Code that runs for each callback is C, here and in the lower rooms.  Code that runs for each
+ * connection or loop is Python (goloop/_internal/loop/loop.py): a class that inherits from this
+ * type and from asyncio's BaseEventLoop.
  *
- * States: made (a reactor is open) -> running <-> stopped -> closed (no reactor, no
- * queues).  In a forked child a loop of the parent is foreign: every entry raises.
- * All methods want the loop's own thread but for call_soon_threadsafe and _wake.
+ * States: made (a reactor is open) -> running <-> stopped -> closed (without reactor and queues).
+ * In a forked child a loop of the parent is foreign: every method raises.
+ * All methods except call_soon_threadsafe and _wake must be called in the loop's own thread.
  */
 #include "loop/private.h"
 
 #define GL_CMP_CAP 4096u
-/* What one turn receives should still be in the processor's cache when it is handed
- * out: 512 KiB cost a third more per message of 100 KiB. */
+/* Bytes received in a turn should still be in the processor's cache when they are delivered:
+ * 512 KiB cost a third more for each message of 100 KiB. */
 #define GL_ARENA_SIZE (128u * 1024u)
 
 /* ---- state ---------------------------------------------------------------------- */
@@ -90,16 +90,16 @@ static void
 loop_release(gl_loop *self)
 {
     gl_shared *sh = self->shared;
-    /* Closing a descriptor gives up the GIL, and destructors run: others may come here. */
+    /* Closing a descriptor releases the GIL, and destructors run: both may call this again. */
     if (sh == NULL || self->releasing)
         return;
     self->releasing = 1;
 #ifdef GL_FREE_THREADED
     gl_inbox_shut(self);
 #endif
-    gl_shared_lock(self); /* for good: the monitor knows the reactor until its end */
+    gl_shared_lock(self); /* never unlocked: the monitor uses the reactor until it is closed */
 #ifdef GL_FREE_THREADED
-    if (self->tasks.next == &self->tasks) /* else it is listed for these, to its end */
+    if (self->tasks.next == &self->tasks) /* a loop with tasks stays listed until it is freed */
 #endif
         gl_loops_remove(self);
     bool foreign = gl_loop_is_foreign(self);
@@ -113,7 +113,7 @@ loop_release(gl_loop *self)
     }
     dispatch_drop(self);
     gl_large_free(self);
-    GL_WRITE(self->closed, 1); /* where the collector has come before close() */
+    GL_WRITE(self->closed, 1); /* the garbage collector may be first, before close() */
     GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
     gl_timers_clear(&self->timers);
@@ -141,7 +141,7 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* For Python code that sends on a socket, connects one or signals a child process. */
+/* Called by Python code that sends on or connects a socket, or signals a child process. */
 static PyObject *
 loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -149,14 +149,16 @@ loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _describe(): what Go tells of the reactor and of itself, as JSON. */
+/* _describe(): facts about the reactor and the Go runtime, as JSON. */
 static PyObject *
 loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     char text[2048] = "{}";
     if (self->go && !gl_loop_is_foreign(self)) {
         int32_t n = self->go->reactor_facts(self->reactor, text, (int32_t)sizeof text - 1);
-        text[n < 0 || n >= (int32_t)sizeof text ? 0 : n] = 0;
+        if (n < 0 || n >= (int32_t)sizeof text)
+            n = 0;
+        text[n] = 0;
     }
     return PyUnicode_FromString(text);
 }
@@ -188,8 +190,9 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_TypeError, "Loop() takes no arguments");
         return -1;
     }
-    const char *message = self->shared || self->closed ? "the event loop is initialised already"
-                                                       : gl_library_stack_short();
+    const char *message = "the event loop is initialised already";
+    if (self->shared == NULL && !self->closed)
+        message = gl_library_stack_short();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return -1;
@@ -206,10 +209,13 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     }
     sh->popped = &self->ready.head;
     sh->handed = &self->cmp_pos;
-    int32_t r = gl_ready_init(&self->ready) < 0 ? 0 : go->reactor_new(sh);
-    if (r < 0)
-        gl_set_oserror(-r);
-    if (r < 0 || self->ready.slot == NULL) {
+    int32_t r = gl_ready_init(&self->ready);
+    if (r == 0) {
+        r = go->reactor_new(sh);
+        if (r < 0)
+            gl_set_oserror(-r);
+    }
+    if (r < 0) {
         shared_free(sh);
         gl_ready_close(&self->ready);
         return -1;
@@ -226,23 +232,24 @@ static int
 loop_traverse(gl_loop *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
-    int r = gl_ready_traverse(&self->ready, visit, arg);
-    r = r ? r : gl_timers_traverse(&self->timers, visit, arg);
-    r = r ? r : gl_registry_traverse(self, gl_watch_traverse, visit, arg);
-#ifdef GL_FREE_THREADED
-    r = r ? r : gl_inbox_traverse(self, visit, arg);
-#endif
-    if (r)
-        return r;
     Py_VISIT(self->current_handle);
     Py_VISIT(self->task_factory);
-    return 0;
+    int r = gl_ready_traverse(&self->ready, visit, arg);
+    if (r == 0)
+        r = gl_timers_traverse(&self->timers, visit, arg);
+    if (r == 0)
+        r = gl_registry_traverse(self, gl_watch_traverse, visit, arg);
+#ifdef GL_FREE_THREADED
+    if (r == 0)
+        r = gl_inbox_traverse(self, visit, arg);
+#endif
+    return r;
 }
 
 static int
 loop_clear(gl_loop *self)
 {
-    if (!self->running) /* never under a running loop's feet */
+    if (!self->running) /* the queues of a running loop are in use */
         loop_release(self);
     Py_CLEAR(self->task_factory);
     return 0;
@@ -278,10 +285,13 @@ get_bool(gl_loop *self, void *offset)
 static int
 set_bool(gl_loop *self, PyObject *value, void *offset)
 {
-    int truth = value ? PyObject_IsTrue(value) : 0;
-    if (truth >= 0)
-        GL_WRITE(*((char *)self + (intptr_t)offset), (char)truth);
-    return truth < 0 ? -1 : 0;
+    int truth = 0;
+    if (value != NULL)
+        truth = PyObject_IsTrue(value);
+    if (truth < 0)
+        return -1;
+    GL_WRITE(*((char *)self + (intptr_t)offset), (char)truth);
+    return 0;
 }
 
 static int
@@ -328,7 +338,7 @@ static PyMemberDef loop_members[] = {
     {"_thread", T_ULONG, offsetof(gl_loop, thread_id), 0,
      PyDoc_STR("Identity of the thread that runs the loop, or 0.")},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
-     PyDoc_STR("What set_task_factory was given, or None.")},
+     PyDoc_STR("The argument of set_task_factory, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
      PyDoc_STR("The handle that runs now (debug mode), or None.")},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_loop, weakrefs), READONLY, NULL},
@@ -372,8 +382,9 @@ gl_loop_init_type(PyObject *module)
     if (gl_rule_begin(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0)
         return -1;
 #ifdef GL_FREE_THREADED
-    G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare; /* a hash alone inherits none */
-    /* They read or write one word, use the inbox, or take the lock themselves. */
+    /* A type with its own tp_hash does not inherit tp_richcompare. */
+    G.loop_type->tp_richcompare = PyBaseObject_Type.tp_richcompare;
+    /* Methods that read or write one word, use the inbox, or take the lock themselves. */
     static const char *const free_names[] = {
         "call_soon_threadsafe",
         "is_running",
@@ -389,7 +400,7 @@ gl_loop_init_type(PyObject *module)
         "_check_closed",
         NULL,
     };
-    return gl_guard_type(G.loop_type, GL_OWNER_LOOP_ITSELF, free_names, GL_GUARD_ENDS);
+    return gl_guard_type(G.loop_type, GL_OWNER_LOOP_ITSELF, free_names, GL_GUARD_DEALLOC);
 #else
     return 0;
 #endif

@@ -1,15 +1,15 @@
 /*
- * private.h: what the files of this room alone share.
+ * private.h: declarations of this room's own files.
  */
 #pragma once
 
 #include "loop/loop.h"
 
-/* Their methods of the Loop. */
+/* Methods of the Loop that the other files define. */
 GL_PRIVATE_DATA PyMethodDef *const call_soon_methods;
 GL_PRIVATE_DATA PyMethodDef *const turn_methods;
 
 /* ---- turn.c ---------------------------------------------------------------------------------- */
 
-/* At close: frees what undelivered completions carry. */
+/* At close: closes the sockets of undelivered completions. */
 GL_PRIVATE void dispatch_drop(gl_loop *loop);

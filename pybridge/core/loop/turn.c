@@ -61,7 +61,8 @@ run_task(gl_loop *loop, PyObject *task)
     Py_INCREF(task);
     int64_t before = gl_monotonic_ns();
     int r = gl_task_run(loop, (gl_task *)task);
-    r = r ? r : gl_log_slow(loop, task, before);
+    if (r == 0)
+        r = gl_log_slow(loop, task, before);
     Py_DECREF(task);
     return r;
 }
@@ -70,12 +71,19 @@ static int
 deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
     gl_trace *t = gl_trace_of(loop);
-    if (t != NULL)
-        gl_trace_event(loop, t, c,
-                       kind == GL_REG_LISTENER ? NULL : ((gl_transport *)owner)->protocol);
-    int64_t before = loop->debug ? gl_monotonic_ns() : 0;
+    if (t != NULL) {
+        PyObject *protocol = NULL;
+        if (kind != GL_REG_LISTENER)
+            protocol = ((gl_transport *)owner)->protocol;
+        gl_trace_event(loop, t, c, protocol);
+    }
+    int64_t before = 0;
+    if (loop->debug)
+        before = gl_monotonic_ns();
     int r = G.reg_ops[kind]->complete(loop, owner, c);
-    return before && loop->debug && r == 0 ? gl_log_slow(loop, owner, before) : r;
+    if (r == 0 && before != 0 && loop->debug)
+        r = gl_log_slow(loop, owner, before);
+    return r;
 }
 
 /* ---- completions --------------------------------------------------------------- */
@@ -118,13 +126,17 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         if (h == NULL)
             return 0;
         note_lateness(loop, ((gl_timer_handle *)h)->deadline);
-        int r = gl_handle_is_cancelled(h) ? 0 : gl_run_handle(loop, h);
+        int r = 0;
+        if (!gl_handle_is_cancelled(h))
+            r = gl_run_handle(loop, h);
         Py_DECREF(h);
         return r;
     }
     if (c->kind == GL_CMP_NONE)
         return 0; /* dispatch_accepted has delivered it */
-    gl_reg *reg = c->id < loop->regs_cap ? &loop->regs[c->id] : NULL;
+    gl_reg *reg = NULL;
+    if (c->id < loop->regs_cap)
+        reg = &loop->regs[c->id];
     /* A forked child has a copy of the parent's completions. */
     if (reg == NULL || reg->kind == GL_REG_FREE || reg->gen != c->gen || gl_loop_is_foreign(loop)) {
         if (c->kind == GL_CMP_ACCEPT)
@@ -321,7 +333,9 @@ iterate(gl_loop *loop)
         } else {
             if (loop->current_task_stale)
                 gl_clear_stale_current_task(loop);
-            r = gl_handle_is_cancelled(entry) ? 0 : gl_run_handle(loop, entry);
+            r = 0;
+            if (!gl_handle_is_cancelled(entry))
+                r = gl_run_handle(loop, entry);
             if (Py_REFCNT(entry) > 1)
                 gl_handle_track(entry); /* the caller or an exception handler refers to it */
             Py_DECREF(entry);
@@ -346,11 +360,12 @@ run_begins(gl_loop *self)
     GL_WRITE(self->running, PyThread_get_thread_ident());
     GL_WRITE(self->thread_id, self->running);
     self->since_poll = GL_POLL_EVERY;
-    GL_WRITE(self->shared->now, gl_monotonic_ns());
-    self->shared->ran -= self->shared->now;
-    self->shared->busy -= self->shared->now;
+    int64_t now = gl_monotonic_ns();
+    GL_WRITE(self->shared->now, now);
+    self->shared->ran -= now;
+    self->shared->busy -= now;
     self->shared->flags |= GL_CHECK_FDS;
-    for (size_t i = 0; i < self->ready.count; i++) /* they waited because the loop did not run */
+    for (size_t i = 0; i < self->ready.count; i++) /* entries waited because the loop did not run */
         self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
     gl_watchdog_runs(self);
     gl_watchdog_polled(self);
@@ -422,9 +437,10 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     if (guest_mode)
         self->guest_mode = ends ? GL_GUEST_REQUESTED : GL_GUEST_IDLE;
     gl_library_run_ends();
-    return ends ? gl_none_or_null(r)
-                : PyBool_FromLong(self->ready.count || self->dirty || self->forced_polls_left ||
-                                  self->shared->more);
+    if (ends)
+        return gl_none_or_null(r);
+    return PyBool_FromLong(self->ready.count || self->dirty || self->forced_polls_left ||
+                           self->shared->more);
 }
 
 /* loop._poll(), in guest mode: the poll of the next iteration, in any thread.  A push ends it. */

@@ -1,16 +1,15 @@
 /*
- * handle.c: Handle, TimerHandle and ThreadSafeHandle, the objects; handle_run.c runs them.
+ * handle.c: the objects Handle, TimerHandle and ThreadSafeHandle; handle_run.c runs them.
  *
- * They subclass asyncio's classes and keep callback, context, loop and so on in asyncio's
- * own slots, so that asyncio's Python methods (repr, get_context, when, the comparisons,
- * even _run called unbound) serve unchanged.  Python can write these slots, and delete
- * what is in them.  So C looks at them before each use: a handle that is not as C has
- * filled it is `odd`, and asyncio's own _run and cancel are called for it, which meet
- * what asyncio would have met.  What C has to rely on (inline arguments, a timer's id and
- * deadline) lies behind the slots, out of Python's reach.
+ * The types derive from asyncio's classes and store callback, context, loop and so on in asyncio's
+ * own slots, so that asyncio's Python methods (repr, get_context, when, the comparisons, even an
+ * unbound _run) work unchanged.  Python can write these slots and delete their values, so C
+ * checks them before each use.  If a slot was modified, asyncio's own _run or cancel is called and
+ * handles the values as in a handle of asyncio.  Values that C relies on (inline arguments, a
+ * timer's id and deadline) are stored after the slots, out of Python's reach.
  *
- * Up to GL_INLINE_ARGS arguments are kept without a tuple; `_args` makes one when
- * somebody looks.  An empty context is made when it is needed (below).
+ * Up to GL_INLINE_ARGS arguments are stored without a tuple; reading `_args` creates one.  An empty
+ * context is created when it is needed (below).
  *
  * Life of a handle:
  *
@@ -19,13 +18,13 @@
  *                        |
  *     cancel() at any time: callback and arguments become None, the entry is skipped
  *
- * Handles are made only by the loop.  They come from a free list, and a Handle is
- * unknown to the garbage collector as long as only the ready queue has it: most are
- * dropped by the caller at once and live for one iteration.  The loop's traverse then
- * go_wrappers what such a handle holds as if it were the loop's own (ready.c), so that a
- * loop dropped with work in its queue is collected.  A handle that somebody kept may be
- * in a cycle, and is tracked before it can be garbage: after it ran, when the loop stops
- * with it in the queue, or at once where the loop does not run (push_handle in call_soon.c).
+ * Only the loop creates handles.  They come from a free list, and the garbage collector does not
+ * track a Handle as long as only the ready queue refers to it: most callers drop the handle at
+ * once, and it lives for one iteration.  The loop's traverse visits the references of such a
+ * handle as if they were the loop's own (ready.c), so that a loop dropped with entries in its
+ * queue is collected.  A handle with other references may be in a cycle, and is tracked before it
+ * can become garbage: after it ran, when the loop stops with it in the queue, or at once if the
+ * loop does not run (push_handle in call_soon.c).
  */
 #include "queue/private.h"
 
@@ -45,9 +44,9 @@ gl_handle_is_cancelled(PyObject *h)
 #ifdef GL_FREE_THREADED
 /* ---- the references to the loop ---------------------------------------------------- */
 
-/* Each Handle refers to its loop.  If it is made in one thread and freed in another, both would
- * write the loop's count of references, one cache line, all the time.  So while the loop runs the
- * references of the Handles that it has freed go to the next post. */
+/* Each Handle refers to its loop.  If a Handle is created in one thread and freed in another, both
+ * threads would write the loop's reference count, one cache line, all the time.  While the loop
+ * runs it therefore passes the references of freed Handles on to the next posted Handle. */
 GL_PRIVATE_INLINE bool
 gl_inbox_borrow(gl_loop *loop, int n)
 {
@@ -71,21 +70,21 @@ gl_inbox_return(gl_loop *loop)
 GL_PRIVATE void
 gl_inbox_settle(gl_loop *loop)
 {
-    int64_t n = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
-    n += loop->returned;
+    int64_t spare = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
+    int64_t returned = loop->returned;
     loop->returned = 0;
-    gl_decref_shared((PyObject *)loop, n);
+    gl_decref_shared((PyObject *)loop, spare + returned);
 }
 
 #endif
 
 /* ---- the context -------------------------------------------------------------------
  *
- * A handle has a copy of the context in which it was scheduled.  Where that is empty, as in most
- * programs, the copy is made when it is needed, which is when the callback runs: then the one
- * that the last callback had serves again, if nobody else has it and it is still empty. */
+ * A handle has a copy of the context in which it was scheduled.  A copy of an empty context, as in
+ * most programs, is created only when the callback runs.  The last callback's context is reused
+ * for it if the handle had the only reference and the context is still empty. */
 
-/* Whether the current context has no variable set. */
+/* Returns true if the current context has no variable set. */
 static inline bool
 context_is_empty(void)
 {
@@ -98,19 +97,21 @@ handle_make_context(PyObject *self)
 {
     gl_handle_args *inl = handle_inline(self);
     PyObject **slot = &((gl_handle_head *)self)->context;
-    if (*slot != NULL) /* by asyncio's own slot, perhaps */
+    if (*slot != NULL) /* set through asyncio's own slot */
         inl->context_due = false;
     if (!inl->context_due)
         return 0;
 #ifdef GL_FREE_THREADED
     PyObject *made = PyContext_New();
 #else
-    PyObject *made = G.spare_context ? G.spare_context : PyContext_New();
+    PyObject *made = G.spare_context;
     G.spare_context = NULL;
+    if (made == NULL)
+        made = PyContext_New();
 #endif
     if (made == NULL)
         return -1;
-    if (*slot != NULL) { /* the collector ran, and somebody looked */
+    if (*slot != NULL) { /* code that the garbage collector ran has read the context */
         Py_DECREF(made);
         return 0;
     }
@@ -120,15 +121,16 @@ handle_make_context(PyObject *self)
     return 0;
 }
 
-/* Behind the call of a handle that nobody has kept: its context serves the next.  The loop runs,
- * so no context of a handle's is garbage that the collector has taken apart. */
+/* Stores the context of a handle for the next one, after the call of a handle without other
+ * references.  The loop runs, so the context of a handle is not garbage that the collector has
+ * cleared. */
 GL_PRIVATE void
 handle_spare_context(PyObject *self)
 {
     gl_handle_args *inl = handle_inline(self);
     PyObject *context = ((gl_handle_head *)self)->context;
 #ifdef GL_FREE_THREADED
-    return; /* whose would it be? */
+    return; /* several threads run loops, and G has one spare context */
 #endif
     if (context == NULL || G.spare_context != NULL || Py_REFCNT(context) != 1 ||
         *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) != NULL ||
@@ -137,44 +139,49 @@ handle_spare_context(PyObject *self)
     G.spare_context = context;
     ((gl_handle_head *)self)->context = NULL;
     inl->context_ours = false;
-    inl->context_due = true; /* a finalizer of what it holds may look */
+    inl->context_due = true; /* a finalizer of its references may read the context */
 }
 
-/* Fills what all kinds share.  `h` is fresh or from the free list: all fields are NULL. */
+/* Fills in the fields that all types have.  `h` is new or from the free list: all fields are NULL.
+ */
 static inline int
-handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
-            PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call)
 {
     gl_handle_head *head = (gl_handle_head *)h;
+    PyObject *context = call->context;
+    Py_ssize_t nargs = call->nargs;
 #ifdef GL_FREE_THREADED
     inl->posted = gl_is_shared((PyObject *)loop);
-    bool paid = inl->posted && gl_inbox_borrow(loop, 2);
-    gl_owner_loop_set(&inl->home, paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop));
-    head->loop = paid ? (PyObject *)loop : Py_NewRef((PyObject *)loop);
+    if (!inl->posted || !gl_inbox_borrow(loop, 2)) {
+        Py_INCREF(loop);
+        Py_INCREF(loop);
+    }
+    gl_owner_loop_set(&inl->owner_loop, (PyObject *)loop);
+    head->loop = (PyObject *)loop;
 #else
     head->loop = Py_NewRef((PyObject *)loop);
 #endif
     inl->nargs = 0;
     inl->context_ours = false;
-    inl->context_due = (context == NULL || context == Py_None) && context_is_empty();
+    bool is_copied = context == NULL || context == Py_None;
+    inl->context_due = is_copied && context_is_empty();
     if (!inl->context_due) {
-        bool copied = context == NULL || context == Py_None;
-        head->context = copied ? PyContext_CopyCurrent() : Py_NewRef(context);
+        head->context = is_copied ? PyContext_CopyCurrent() : Py_NewRef(context);
         if (head->context == NULL)
             return -1;
     }
-    head->callback = Py_NewRef(callback);
+    head->callback = Py_NewRef(call->callback);
     head->cancelled = Py_NewRef(Py_False);
     if (nargs <= GL_INLINE_ARGS) {
         for (Py_ssize_t i = 0; i < nargs; i++)
-            inl->arg[i] = Py_NewRef(args[i]);
+            inl->arg[i] = Py_NewRef(call->args[i]);
         inl->nargs = (int8_t)nargs;
     } else {
         head->args = PyTuple_New(nargs);
         if (head->args == NULL)
             return -1;
         for (Py_ssize_t i = 0; i < nargs; i++)
-            PyTuple_SET_ITEM(head->args, i, Py_NewRef(args[i]));
+            PyTuple_SET_ITEM(head->args, i, Py_NewRef(call->args[i]));
         inl->nargs = -1;
     }
     if (GL_READ(loop->debug)) {
@@ -185,7 +192,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, PyObject *callback,
     return 0;
 }
 
-/* An empty handle, untracked; see the head. */
+/* Returns an empty handle, untracked; see the head of the file. */
 static inline PyObject *
 handle_alloc(PyTypeObject *type, gl_pool *pool)
 {
@@ -195,7 +202,7 @@ handle_alloc(PyTypeObject *type, gl_pool *pool)
         Py_INCREF(type);
         _Py_NewReference(h);
     } else {
-        /* lint: allow gc-new-untracked: tracked later, and only if it is kept */
+        /* lint: allow gc-new-untracked: tracked later, and only if there are other references */
         h = PyObject_GC_New(PyObject, type);
         if (h == NULL)
             return NULL;
@@ -210,7 +217,7 @@ handle_drop_loop(PyObject *h, PyObject **slot)
 {
 #ifdef GL_FREE_THREADED
     PyObject *loop = *slot;
-    if (handle_inline(h)->posted && loop == (PyObject *)handle_inline(h)->home.loop) {
+    if (handle_inline(h)->posted && loop == (PyObject *)handle_inline(h)->owner_loop.loop) {
         *slot = NULL;
         gl_inbox_return((gl_loop *)loop);
         return;
@@ -225,8 +232,8 @@ static inline void
 handle_release(PyObject *h, gl_pool *pool)
 {
 #ifdef GL_FREE_THREADED
-    handle_drop_loop(h, (PyObject **)&handle_inline(h)->home.loop);
-    /* no pool either: the allocator has one per thread */
+    handle_drop_loop(h, (PyObject **)&handle_inline(h)->owner_loop.loop);
+    /* without a pool: the allocator has one for each thread */
     Py_TYPE(h)->tp_free(h);
     return;
 #endif
@@ -236,44 +243,38 @@ handle_release(PyObject *h, gl_pool *pool)
         Py_TYPE(h)->tp_free(h);
 }
 
-/* A filled handle of one of the types; untracked. */
+/* Creates a handle of one of the types and fills it in; untracked. */
 static inline PyObject *
-handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, PyObject *callback,
-            PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *call)
 {
     PyObject *h = handle_alloc(type, pool);
-    if (h != NULL && handle_fill(loop, h, handle_inline(h), callback, args, nargs, context) < 0)
+    if (h != NULL && handle_fill(loop, h, handle_inline(h), call) < 0)
         Py_CLEAR(h);
 #ifdef GL_FREE_THREADED
     if (h != NULL)
-        PyObject_GC_Track(h); /* one bit there; so all of them are */
+        PyObject_GC_Track(h); /* tracking sets one bit in this build, so each handle is tracked */
 #endif
     return h;
 }
 
 GL_PRIVATE PyObject *
-gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
-              PyObject *context)
+gl_handle_new(gl_loop *loop, const gl_call *call)
 {
-    return handle_make(G.handle_type, &G.handle_pool, loop, callback, args, nargs, context);
+    return handle_make(G.handle_type, &G.handle_pool, loop, call);
 }
 
 GL_PRIVATE PyObject *
-gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *context)
+gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
 {
     if (G.threadsafe_handle_type == NULL)
-        return gl_handle_new(loop, callback, args, nargs, context);
-    return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, callback, args, nargs,
-                       context);
+        return gl_handle_new(loop, call);
+    return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, call);
 }
 
 GL_PRIVATE PyObject *
-gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, PyObject *callback,
-                    PyObject *const *args, Py_ssize_t nargs, PyObject *context)
+gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
 {
-    PyObject *h =
-        handle_make(G.timer_handle_type, &G.timer_pool, loop, callback, args, nargs, context);
+    PyObject *h = handle_make(G.timer_handle_type, &G.timer_pool, loop, call);
     if (h == NULL)
         return NULL;
     gl_timer_handle *timer = (gl_timer_handle *)h;
@@ -375,6 +376,16 @@ handle_clear(PyObject *self)
     return 0;
 }
 
+static inline gl_pool *
+pool_of(const PyTypeObject *type)
+{
+    if (type == G.handle_type)
+        return &G.handle_pool;
+    if (type == G.timer_handle_type)
+        return &G.timer_pool;
+    return &G.threadsafe_pool;
+}
+
 static void
 handle_free(PyObject *self)
 {
@@ -382,9 +393,7 @@ handle_free(PyObject *self)
     if (handle_has_weakrefs(self))
         PyObject_ClearWeakRefs(self);
     (void)handle_clear(self);
-    handle_release(self, type == G.handle_type         ? &G.handle_pool
-                         : type == G.timer_handle_type ? &G.timer_pool
-                                                       : &G.threadsafe_pool);
+    handle_release(self, pool_of(type));
     Py_DECREF(type);
 }
 

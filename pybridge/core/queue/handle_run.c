@@ -1,33 +1,35 @@
 /*
  * handle_run.c: running a handle's callback, and cancelling it.
  *
- * A ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with a lock) is what
- * call_soon_threadsafe returns: cancel() and cancelled() of another thread wait until a
- * callback that is running has ended.  The GIL guards the fields; only a thread that has to wait
- * makes a lock of Python's, so that a handle costs as much as any other.
+ * call_soon_threadsafe returns a ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with
+ * a lock): cancel() and cancelled() called in another thread wait for the end of a running
+ * callback.  The GIL guards the fields.  Only a thread that has to wait creates a Python lock,
+ * so that a ThreadSafeHandle costs as much as any other handle.
  */
 #include "queue/private.h"
 
 /* ---- waiting for a callback that runs in another thread ----------------------- */
 
-/* The lock that others wait for while the callback runs; it is taken until that has ended. */
+/* Creates the lock, already acquired, that other threads wait for until the callback has returned.
+ */
 static int
-gate_make(gl_threadsafe_handle *h)
+done_lock_create(gl_threadsafe_handle *h)
 {
-    PyObject *gate = PyObject_CallNoArgs(G.allocate_lock);
-    if (gate == NULL || gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(acquire), NULL)) < 0) {
-        Py_XDECREF(gate);
+    PyObject *lock = PyObject_CallNoArgs(G.allocate_lock);
+    if (lock == NULL || gl_drop_result(PyObject_CallMethod(lock, GL_METHOD(acquire), NULL)) < 0) {
+        Py_XDECREF(lock);
         return -1;
     }
-    if (h->gate == NULL && h->running != 0) { /* still: the collector may have let others in */
-        h->gate = gate;
+    /* Checked again: other threads may have run during a garbage collection. */
+    if (h->done_lock == NULL && h->running != 0) {
+        h->done_lock = lock;
         return 0;
     }
-    Py_DECREF(gate);
+    Py_DECREF(lock);
     return 0;
 }
 
-/* Returns when no other thread runs the callback. -1 where a signal's handler raised. */
+/* Waits until no other thread runs the callback.  -1 if a signal handler raised. */
 static int
 handle_wait_for_others(PyObject *self)
 {
@@ -35,14 +37,15 @@ handle_wait_for_others(PyObject *self)
     if (Py_TYPE(self) != G.threadsafe_handle_type)
         return 0;
     while (h->running != 0 && h->running != PyThread_get_thread_ident()) {
-        if (h->gate == NULL && gate_make(h) < 0)
+        if (h->done_lock == NULL && done_lock_create(h) < 0)
             return -1;
-        PyObject *gate = Py_XNewRef(h->gate);
-        int r = gate ? gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(acquire), NULL)) : 0;
-        if (gate != NULL && r == 0)
-            r = gl_drop_result(
-                PyObject_CallMethod(gate, GL_METHOD(release), NULL)); /* for the next waiter */
-        Py_XDECREF(gate);
+        PyObject *lock = Py_XNewRef(h->done_lock);
+        if (lock == NULL)
+            continue;
+        int r = gl_drop_result(PyObject_CallMethod(lock, GL_METHOD(acquire), NULL));
+        if (r == 0) /* for the next waiting thread */
+            r = gl_drop_result(PyObject_CallMethod(lock, GL_METHOD(release), NULL));
+        Py_DECREF(lock);
         if (r < 0)
             return -1;
     }
@@ -51,17 +54,19 @@ handle_wait_for_others(PyObject *self)
 
 /* ---- cancelling and running --------------------------------------------------------- */
 
-/* Does a slot of a handle on `loop` hold what C would not have put there? */
+/* Returns true if a slot of a handle of `loop` has a value that C would not store there. */
 static inline bool
 handle_was_modified(gl_loop *loop, PyObject *self, gl_handle_args *inl)
 {
     gl_handle_head *h = (gl_handle_head *)self;
+    bool has_context = inl->context_due;
+    if (h->context != NULL)
+        has_context = PyContext_CheckExact(h->context);
     return h->callback == NULL || h->cancelled != Py_False || h->loop != (PyObject *)loop ||
-           !(h->context ? PyContext_CheckExact(h->context) : inl->context_due) ||
-           (inl->nargs < 0 && (h->args == NULL || !PyTuple_CheckExact(h->args)));
+           !has_context || (inl->nargs < 0 && (h->args == NULL || !PyTuple_CheckExact(h->args)));
 }
 
-/* The loop that `_loop` names, or NULL where that is no goloop loop. */
+/* Returns the handle's `_loop`, or NULL if it is not a goloop loop. */
 static inline gl_loop *
 handle_loop(PyObject *self)
 {
@@ -69,12 +74,14 @@ handle_loop(PyObject *self)
     if (Py_TYPE(self) == G.timer_handle_type) {
         gl_timer_handle *timer = (gl_timer_handle *)self;
         if (timer->timer != GL_NO_TIMER && loop == (PyObject *)timer->armed_by)
-            return timer->armed_by; /* for speed */
+            return timer->armed_by; /* without the type check */
     }
-    return loop != NULL && gl_loop_check(loop) ? (gl_loop *)loop : NULL;
+    if (loop == NULL || !gl_loop_check(loop))
+        return NULL;
+    return (gl_loop *)loop;
 }
 
-/* Whether a program has replaced a method of asyncio's classes of handles, whatever it is. */
+/* Returns true if a program has replaced any method of asyncio's handle classes. */
 static inline bool
 handles_changed(void)
 {
@@ -82,8 +89,9 @@ handles_changed(void)
             gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type)) != 0;
 }
 
-/* Calls a method of asyncio's class, or what a program has put there, which calls the original:
- * super().name().  The lock of a ThreadSafeHandle is ours alone. */
+/* Calls super().name(): a method of asyncio's class, or its replacement by a program, which calls
+ * the original.  For a ThreadSafeHandle the class above its own type is called, since C does the
+ * locking itself. */
 static PyObject *
 handle_call_super(PyObject *self, PyObject *name)
 {
@@ -149,13 +157,15 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     return r;
 }
 
-/* As asyncio's loop would do it. */
+/* Runs a modified handle by asyncio's own code. */
 static int
 handle_run_generic(PyObject *self)
 {
     int cancelled = gl_take_bool(handle_cancelled(self, NULL));
+    if (cancelled < 0)
+        return -1;
     if (cancelled)
-        return cancelled < 0 ? -1 : 0;
+        return 0;
     return gl_drop_result(PyObject_CallOneArg(G.Handle_run, self));
 }
 
@@ -168,7 +178,7 @@ handle_call(gl_loop *loop, PyObject *self)
         return handle_run_generic(self);
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
-    /* cancel() from within the callback drops these; hold them. */
+    /* A cancel() in the callback drops the handle's own references. */
     PyObject *context = Py_NewRef(h->context);
     PyObject *callback = Py_NewRef(h->callback);
     PyObject *result;
@@ -216,13 +226,13 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
     h->running = PyThread_get_thread_ident();
     int rc = handle_call(loop, (PyObject *)h);
     h->running = outer;
-    if (outer == 0 && h->gate != NULL) {
-        PyObject *gate = h->gate;
+    if (outer == 0 && h->done_lock != NULL) {
+        PyObject *lock = h->done_lock;
         PyObject *exc = gl_take_exception();
-        h->gate = NULL;
-        if (gl_drop_result(PyObject_CallMethod(gate, GL_METHOD(release), NULL)) < 0)
-            PyErr_Clear(); /* never: it is taken */
-        Py_DECREF(gate);
+        h->done_lock = NULL;
+        if (gl_drop_result(PyObject_CallMethod(lock, GL_METHOD(release), NULL)) < 0)
+            PyErr_Clear(); /* impossible: the lock is acquired */
+        Py_DECREF(lock);
         gl_restore_exception(exc);
     }
     return rc;
@@ -230,13 +240,13 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 
 /* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
 
-/* Calls what a program has put in the place of asyncio.Handle._run; that calls the original. */
+/* Calls a program's replacement of asyncio.Handle._run, which calls the original. */
 static int
 handle_call_hooked(gl_loop *loop, PyObject *self)
 {
-    if (handle_make_context(self) < 0)
+    if (handle_make_context(self) < 0 || gl_drop_result(handle_call_super(self, G.s__run)) < 0)
         return gl_handle_report(loop, self);
-    return gl_drop_result(handle_call_super(self, G.s__run)) < 0 ? gl_handle_report(loop, self) : 0;
+    return 0;
 }
 
 GL_PRIVATE int
@@ -255,12 +265,14 @@ handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
     gl_loop *loop = handle_loop(self);
     if (gl_handle_is_cancelled(self) && ((gl_handle_head *)self)->callback == Py_None)
         Py_RETURN_NONE;
-    bool odd = loop == NULL || handle_was_modified(loop, self, handle_inline(self));
-    if (odd && Py_TYPE(self) != G.threadsafe_handle_type)
-        return PyObject_CallOneArg(G.Handle_run, self);
-    Py_XINCREF(loop);
-    int r = odd ? handle_run_generic(self) : handle_run(loop, self);
-    Py_XDECREF(loop);
+    if (loop == NULL || handle_was_modified(loop, self, handle_inline(self))) {
+        if (Py_TYPE(self) != G.threadsafe_handle_type)
+            return PyObject_CallOneArg(G.Handle_run, self);
+        return gl_none_or_null(handle_run_generic(self));
+    }
+    Py_INCREF(loop);
+    int r = handle_run(loop, self);
+    Py_DECREF(loop);
     return gl_none_or_null(r);
 }
 
@@ -270,8 +282,8 @@ GL_TAKES_NONE(cancelled_checked, handle_cancelled, "cancelled")
 GL_PRIVATE PyMethodDef handle_methods[] = {
     {"cancel", GL_FASTKW(cancel_checked),
      PyDoc_STR("cancel($self)\n--\n\nCancel the callback; it will not be run.  No effect after it "
-               "ran.  Waits for one "
-               "of call_soon_threadsafe() that another thread is running.")},
+               "ran.  If another thread is running a callback of call_soon_threadsafe(), wait for "
+               "its end.")},
     {"cancelled", GL_FASTKW(cancelled_checked),
      PyDoc_STR("cancelled($self)\n--\n\nReturn True if the callback was cancelled.  Waits as "
                "cancel() does.")},

@@ -1,10 +1,10 @@
 /*
- * handle_views.c: the types of handles, and their attributes, as asyncio's are and as Python may
- * write them.
+ * handle_views.c: the types of handles, and their attributes, which Python reads and writes like
+ * those of asyncio's handles.
  *
- * Those that C keeps in another form (arguments without a tuple, a context that is not made yet,
- * the stack of debug mode) are made when asked for.  Without a GIL asyncio's slots are guarded
- * attributes of ours, for they would be read without the loop's lock.
+ * Attributes that C stores in another form (arguments without a tuple, a context that is not
+ * created yet, the stack of debug mode) are converted when they are read.  In a build without the
+ * GIL guarded attributes replace asyncio's slots, which Python would read without the loop's lock.
  */
 #include "queue/private.h"
 
@@ -39,7 +39,7 @@ handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(clo
     return 0;
 }
 
-/* ---- attributes that are made when asked for --------------------------------------------- */
+/* ---- attributes that are converted when they are read ------------------------------------ */
 
 GL_PRIVATE PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))
@@ -52,7 +52,7 @@ handle_get_args(PyObject *self, void *Py_UNUSED(closure))
             PyErr_SetString(PyExc_AttributeError, "'Handle' object has no attribute '_args'");
         return Py_XNewRef(args);
     }
-    PyObject *arg[GL_INLINE_ARGS]; /* making the tuple may run the collector */
+    PyObject *arg[GL_INLINE_ARGS]; /* creating the tuple may run the garbage collector */
     for (int i = 0; i < n; i++)
         arg[i] = Py_NewRef(inl->arg[i]);
     PyObject *tuple = PyTuple_New(n);
@@ -111,10 +111,10 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
     {"_args", handle_get_args, handle_set_args,                                                    \
      PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                             \
         {"_context", handle_get_context, handle_set_context,                                       \
-         PyDoc_STR("What the callback runs in."), NULL},                                           \
+         PyDoc_STR("The context in which the callback runs."), NULL},                              \
     {                                                                                              \
         "_source_traceback", handle_get_source_traceback, handle_set_source_traceback,             \
-            PyDoc_STR("In debug mode the stack of whoever scheduled it."), NULL                    \
+            PyDoc_STR("In debug mode the stack of the call that scheduled it."), NULL              \
     }
 
 static PyGetSetDef handle_attributes[] = {
@@ -124,39 +124,65 @@ static PyGetSetDef handle_attributes[] = {
 
 static PyGetSetDef timer_handle_attributes[] = {
     VIEWS,
-    {"_scheduled", timer_get_scheduled, NULL, PyDoc_STR("Is it armed?  Not writable."), NULL},
+    {"_scheduled", timer_get_scheduled, NULL,
+     PyDoc_STR("True while the timer is armed.  Not writable."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-/* One of asyncio's slots, which reads as None until something is stored. */
+/* An asyncio slot that reads as None until a value is stored. */
 static PyMemberDef members[] = {
     {"_repr", T_OBJECT, offsetof(gl_handle_head, repr), 0,
-     PyDoc_STR("In debug mode what repr() said before it was cancelled.")},
+     PyDoc_STR("In debug mode the result of repr() before the handle was cancelled.")},
     {NULL, 0, 0, 0, NULL},
 };
 
-/* ---- the types, whose heads are laid out as asyncio's ------------------------------- */
+/* ---- the types, with asyncio's layout at their heads -------------------------------- */
+
+typedef struct {
+    const char *name;
+    const char *doc;
+    size_t size;
+    PyGetSetDef *getset;
+} handle_type_spec;
 
 static int
-make_type(PyTypeObject **type, PyObject *module, const char *name, size_t size, const char *doc,
-          PyGetSetDef *getset, PyObject *base)
+make_type(PyTypeObject **type, PyObject *module, const handle_type_spec *handle, PyObject *base)
 {
     PyType_Slot slots[] = {
-        {Py_tp_doc, (void *)doc},        {Py_tp_traverse, handle_traverse},
-        {Py_tp_clear, handle_clear},     {Py_tp_dealloc, handle_dealloc},
-        {Py_tp_methods, handle_methods}, {Py_tp_members, members},
-        {Py_tp_getset, getset},          {0, NULL},
+        {Py_tp_doc, (void *)handle->doc}, {Py_tp_traverse, handle_traverse},
+        {Py_tp_clear, handle_clear},      {Py_tp_dealloc, handle_dealloc},
+        {Py_tp_methods, handle_methods},  {Py_tp_members, members},
+        {Py_tp_getset, handle->getset},   {0, NULL},
     };
     PyType_Spec spec = {
-        .name = name,
-        .basicsize = (int)size,
+        .name = handle->name,
+        .basicsize = (int)handle->size,
         .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
         .slots = slots,
     };
     return gl_type_make(type, module, &spec, base);
 }
 
-/* Where asyncio has no such class, or another than is known here, there is none. */
+static const handle_type_spec handle_spec = {
+    .name = "goloop._core.Handle",
+    .doc = "The result of call_soon; an asyncio.Handle.",
+    .size = sizeof(gl_handle),
+    .getset = handle_attributes,
+};
+static const handle_type_spec timer_handle_spec = {
+    .name = "goloop._core.TimerHandle",
+    .doc = "The result of call_later and call_at; an asyncio.TimerHandle.",
+    .size = sizeof(gl_timer_handle),
+    .getset = timer_handle_attributes,
+};
+static const handle_type_spec threadsafe_handle_spec = {
+    .name = "goloop._core.ThreadSafeHandle",
+    .doc = "The result of call_soon_threadsafe; an asyncio.events._ThreadSafeHandle.",
+    .size = sizeof(gl_threadsafe_handle),
+    .getset = handle_attributes,
+};
+
+/* Creates no type if asyncio does not have the class, or has one with an unknown layout. */
 static int
 threadsafe_handle_init_type(PyObject *module)
 {
@@ -169,13 +195,10 @@ threadsafe_handle_init_type(PyObject *module)
     if (PyType_Check(base) &&
         ((PyTypeObject *)base)->tp_basicsize == (Py_ssize_t)offsetof(gl_threadsafe_handle, inl) &&
         gl_slot_offset(base, "_lock") == offsetof(gl_threadsafe_handle, lock))
-        rc = make_type(&G.threadsafe_handle_type, module, "goloop._core.ThreadSafeHandle",
-                       sizeof(gl_threadsafe_handle),
-                       "What call_soon_threadsafe returns; an asyncio.events._ThreadSafeHandle.",
-                       handle_attributes, base) < 0
-                 ? -1
-                 : GL_GUARD_TYPE(G.threadsafe_handle_type, gl_threadsafe_handle, inl.home, NULL,
-                                 GL_GUARD_CALLS);
+        rc = make_type(&G.threadsafe_handle_type, module, &threadsafe_handle_spec, base);
+    if (rc == 0 && G.threadsafe_handle_type != NULL)
+        rc = GL_GUARD_TYPE(G.threadsafe_handle_type, gl_threadsafe_handle, inl.owner_loop, NULL,
+                           GL_GUARD_CALLS);
     Py_DECREF(base);
     return rc;
 }
@@ -207,41 +230,35 @@ check_handle_layout(void)
     if (good)
         return 0;
     PyErr_SetString(PyExc_ImportError,
-                    "goloop: asyncio.Handle of this Python has another layout than goloop was "
-                    "written for; use a released CPython from 3.11 on, not a debug build");
+                    "goloop does not know the layout of this Python's asyncio.Handle; use a "
+                    "released CPython from 3.11 on, not a debug build");
     return -1;
 }
 
 static int
 guard_handles(void)
 {
-    int rc = 0;
 #ifdef GL_FREE_THREADED
     PyTypeObject *handle = (PyTypeObject *)G.asyncio_Handle;
     PyTypeObject *timer = (PyTypeObject *)G.asyncio_TimerHandle;
-    const Py_ssize_t home = offsetof(gl_handle, inl.home);
-    const Py_ssize_t timer_home = offsetof(gl_timer_handle, inl.home);
-    rc = gl_guard_type(G.handle_type, home, NULL, GL_GUARD_CALLS) < 0 ||
-                 gl_guard_type(G.timer_handle_type, timer_home, NULL, GL_GUARD_CALLS) < 0 ||
-                 gl_guard_inherited(G.handle_type, handle, home) < 0 ||
-                 gl_guard_inherited(G.timer_handle_type, handle, timer_home) < 0 ||
-                 gl_guard_inherited(G.timer_handle_type, timer, timer_home) < 0
-             ? -1
-             : 0;
+    const Py_ssize_t loop_offset = offsetof(gl_handle, inl.owner_loop);
+    const Py_ssize_t timer_loop_offset = offsetof(gl_timer_handle, inl.owner_loop);
+    if (gl_guard_type(G.handle_type, loop_offset, NULL, GL_GUARD_CALLS) < 0 ||
+        gl_guard_type(G.timer_handle_type, timer_loop_offset, NULL, GL_GUARD_CALLS) < 0 ||
+        gl_guard_inherited(G.handle_type, handle, loop_offset) < 0 ||
+        gl_guard_inherited(G.timer_handle_type, handle, timer_loop_offset) < 0 ||
+        gl_guard_inherited(G.timer_handle_type, timer, timer_loop_offset) < 0)
+        return -1;
 #endif
-    return rc;
+    return 0;
 }
 
 GL_PRIVATE int
 gl_handle_init_types(PyObject *module)
 {
     if (check_handle_layout() < 0 ||
-        make_type(&G.handle_type, module, "goloop._core.Handle", sizeof(gl_handle),
-                  "What call_soon returns; an asyncio.Handle.", handle_attributes,
-                  G.asyncio_Handle) < 0 ||
-        make_type(&G.timer_handle_type, module, "goloop._core.TimerHandle", sizeof(gl_timer_handle),
-                  "What call_later and call_at return; an asyncio.TimerHandle.",
-                  timer_handle_attributes, G.asyncio_TimerHandle) < 0 ||
+        make_type(&G.handle_type, module, &handle_spec, G.asyncio_Handle) < 0 ||
+        make_type(&G.timer_handle_type, module, &timer_handle_spec, G.asyncio_TimerHandle) < 0 ||
         guard_handles() < 0)
         return -1;
     return threadsafe_handle_init_type(module);

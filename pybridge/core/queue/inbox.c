@@ -1,8 +1,9 @@
 /*
- * inbox.c: what other threads put on the ready queue, in a free-threaded build of CPython.
+ * inbox.c: the queue of Handles that other threads post to a loop, in a free-threaded build of
+ * CPython.
  *
- * call_soon_threadsafe must not wait for a callback, so it leaves its Handle here, without the
- * loop's lock.
+ * call_soon_threadsafe must not wait for the end of a running callback, so it posts its Handle here
+ * without the loop's lock.  The loop moves posted Handles to its ready queue.
  */
 #include "queue/private.h"
 
@@ -13,7 +14,7 @@
 static inline PyObject **
 posted_next(PyObject *handle)
 {
-    return &handle_inline(handle)->home.next;
+    return &handle_inline(handle)->owner_loop.next;
 }
 
 /* Empties the inbox into a local list. */
@@ -29,8 +30,8 @@ inbox_take(gl_inbox *inbox)
     return first;
 }
 
-/* Wakes the loop, of which `waking` has been told: its descriptor stays.  Without the mutex, which
- * the loop wants next, perhaps before we go on. */
+/* Wakes the loop.  The caller has incremented `waking`, so the loop's descriptor stays open.  The
+ * mutex is not held, because the woken loop locks it, perhaps before this thread continues. */
 static void
 inbox_wake(gl_loop *loop)
 {
@@ -48,7 +49,7 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     bool shut = inbox->shut;
     if (!shut) {
         handle_inline(handle)->posted_at = gl_monotonic_ns();
-        gl_newref_shared(handle); /* the loop's thread drops it, which ends most of them */
+        gl_newref_shared(handle); /* the loop's thread drops it, and thereby frees most handles */
         if (inbox->last != NULL)
             *posted_next(inbox->last) = handle;
         else
@@ -58,7 +59,8 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
         GL_WRITE(inbox->posts, inbox->posts + 1);
     }
     bool wakes = !shut && inbox->sleeping;
-    inbox->waking += wakes;
+    if (wakes)
+        inbox->waking++;
     pthread_mutex_unlock(&inbox->mutex);
     if (wakes)
         inbox_wake(loop);
@@ -72,8 +74,8 @@ GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {
     int rc = 0;
-    /* Not another thread, in a wrong call: the loop's counts without the lock where it frees a
-     * Handle within a section of another object's. */
+    /* Not in another thread (a wrong call): the loop's thread writes `returned` without the lock
+     * when it frees a Handle in a critical section of another object. */
     if (loop->returned != 0 && gl_loop_runs_here(loop)) {
         __atomic_fetch_add(&loop->inbox.credit, loop->returned, __ATOMIC_RELAXED);
         loop->returned = 0;
@@ -84,12 +86,12 @@ gl_inbox_join(gl_loop *loop)
         if (rc == 0 && gl_ready_push(&loop->ready, h, handle_inline(h)->posted_at) < 0)
             rc = -1;
         if (rc < 0)
-            Py_DECREF(h); /* without memory: the loop ends with MemoryError */
+            Py_DECREF(h); /* out of memory: the loop ends with MemoryError */
     }
     return rc;
 }
 
-/* A post from here on sees that it has to wake the loop: gl_wake looks at loop->sleeping. */
+/* Every later post wakes the loop, since gl_wake reads loop->sleeping. */
 GL_PRIVATE bool
 gl_inbox_sleep(gl_loop *loop)
 {
@@ -114,7 +116,8 @@ gl_inbox_wake(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     bool open = !loop->inbox.shut;
-    loop->inbox.waking += open;
+    if (open)
+        loop->inbox.waking++;
     pthread_mutex_unlock(&loop->inbox.mutex);
     if (open)
         inbox_wake(loop);
@@ -125,7 +128,7 @@ gl_inbox_shut(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     loop->inbox.shut = true;
-    while (loop->inbox.waking > 0) { /* one system call of theirs */
+    while (loop->inbox.waking > 0) { /* for the time of one system call in the other threads */
         pthread_mutex_unlock(&loop->inbox.mutex);
         sched_yield();
         pthread_mutex_lock(&loop->inbox.mutex);

@@ -12,8 +12,9 @@ handle_inline(PyObject *h)
 {
     if (Py_TYPE(h) == G.handle_type)
         return &((gl_handle *)h)->inl;
-    return Py_TYPE(h) == G.timer_handle_type ? &((gl_timer_handle *)h)->inl
-                                             : &((gl_threadsafe_handle *)h)->inl;
+    if (Py_TYPE(h) == G.timer_handle_type)
+        return &((gl_timer_handle *)h)->inl;
+    return &((gl_threadsafe_handle *)h)->inl;
 }
 
 GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);

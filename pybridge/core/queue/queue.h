@@ -42,10 +42,10 @@ typedef struct {
 #define GL_INLINE_ARGS 2
 typedef struct {
     int8_t nargs;      /* -1: the arguments are those in the head */
-    bool context_due;  /* the context is a new, empty one, created when it is needed */
-    bool context_ours; /* it was created so, and the handle may have the only reference */
+    bool context_due;  /* an empty context will be created when it is needed */
+    bool context_ours; /* C created the context, and the handle may have the only reference */
 #ifdef GL_FREE_THREADED
-    bool posted;       /* by another thread, which also counts the references to the loop */
+    bool posted;       /* posted by a thread that counts its references to the loop apart */
     int64_t posted_at; /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
@@ -74,7 +74,7 @@ typedef struct {
     PyObject *lock; /* the slot of asyncio's class; not used */
     gl_handle_args inl;
     unsigned long running; /* the thread that runs the callback, or 0 */
-    PyObject *gate;        /* a lock that cancel() of other threads waits for, or NULL */
+    PyObject *done_lock; /* held while the callback runs, for cancel() in other threads; or NULL */
 } gl_threadsafe_handle;
 
 /* ---- ready.c ----------------------------------------------------------------- */
@@ -111,19 +111,23 @@ GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
 /* Tracks a handle for the garbage collector. */
 GL_PRIVATE_INLINE void gl_handle_track(PyObject *h);
+/* The call that a handle will make: callback(*args) in `context` (NULL or None: a copy of the
+ * current one).  All references are borrowed. */
+typedef struct gl_call {
+    PyObject *callback;
+    PyObject *const *args;
+    Py_ssize_t nargs;
+    PyObject *context;
+} gl_call;
 /* Create the handles of call_soon and call_soon_threadsafe, which are untracked, and of call_at. */
-GL_PRIVATE PyObject *gl_handle_new(gl_loop *loop, PyObject *callback, PyObject *const *args,
-                                   Py_ssize_t nargs, PyObject *context);
-GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, PyObject *callback,
-                                              PyObject *const *args, Py_ssize_t nargs,
-                                              PyObject *context);
+GL_PRIVATE PyObject *gl_handle_new(gl_loop *loop, const gl_call *call);
+GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call);
 GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline,
-                                         PyObject *callback, PyObject *const *args,
-                                         Py_ssize_t nargs, PyObject *context);
+                                         const gl_call *call);
 
 #ifdef GL_FREE_THREADED
-/* Takes n of the spare references to the loop, by any thread; false: there are too few.  And:
- * returns one that another thread took. */
+/* gl_inbox_borrow() takes n of the spare references to the loop, in any thread; false if there are
+ * too few.  gl_inbox_return() returns one of them. */
 GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
 GL_PRIVATE void gl_inbox_return(gl_loop *loop);
 /* Drops the spare references when the loop has stopped. */
@@ -153,8 +157,8 @@ GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 /* Runs a handle that is not cancelled.  The caller has a reference, and tracks the handle
  * afterwards if there are others. */
 GL_PRIVATE int gl_run_handle(gl_loop *loop, PyObject *handle);
-/* Debug mode: logs `what`, which began at `before`, if it took long. */
-GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *what, int64_t before);
+/* Debug mode: logs a handle or task that was started at `before` if it took long. */
+GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 

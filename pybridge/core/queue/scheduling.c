@@ -1,5 +1,5 @@
 /*
- * scheduling.c: what puts work on a loop's ready queue, and runs it.
+ * scheduling.c: schedules callbacks and tasks on a loop's ready queue, and runs one entry.
  *
  * Called with the GIL, on the loop's own thread.
  */
@@ -18,10 +18,13 @@ gl_ready_add(gl_loop *loop, PyObject *entry)
 GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
-    PyObject *h = gl_handle_new(loop, callable, &arg, arg ? 1 : 0, context);
-    int r = h ? gl_ready_add(loop, h) : -1;
+    const gl_call call = {callable, &arg, arg != NULL, context};
+    PyObject *h = gl_handle_new(loop, &call);
+    if (h == NULL)
+        return -1;
+    int r = gl_ready_add(loop, h);
     if (r < 0)
-        Py_XDECREF(h);
+        Py_DECREF(h);
     return r;
 }
 
@@ -29,7 +32,7 @@ push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *cont
 static int
 call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
-    /* An evil call_soon may drop what we were given. */
+    /* A replaced call_soon may drop the caller's references. */
     PyObject *stack[4] = {Py_NewRef(loop), Py_NewRef(callable), NULL, NULL};
     size_t n = 2;
     if (arg)
@@ -47,17 +50,19 @@ gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObje
 {
     if (gl_loop_has_own(loop, GL_OWN_CALL_SOON))
         return call_soon_method((PyObject *)loop, callable, arg, context);
-    return gl_loop_check_usable(loop) < 0 ? -1 : push_new_handle(loop, callable, arg, context);
+    if (gl_loop_check_usable(loop) < 0)
+        return -1;
+    return push_new_handle(loop, callable, arg, context);
 }
 
-/* The caller owns what it passes but for the loop. */
+/* The caller has references to all arguments except the loop. */
 GL_PRIVATE int
 gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     gl_loop *native = gl_native_loop(loop);
     if (native) {
         GL_GUARD(native);
-        Py_INCREF(native); /* making a handle may run the collector */
+        Py_INCREF(native); /* creating a handle may run the garbage collector */
         int r = push_new_handle(native, callable, arg, context);
         Py_DECREF(native);
         return r;
@@ -83,9 +88,9 @@ gl_push_task(gl_loop *loop, PyObject *task)
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
 
 GL_PRIVATE int
-gl_log_slow(gl_loop *loop, PyObject *what, int64_t before)
+gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 {
-    return gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_log_slow), "Od", what,
+    return gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_log_slow), "Od", entry,
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
@@ -100,7 +105,8 @@ gl_run_handle(gl_loop *loop, PyObject *handle)
     Py_XSETREF(loop->current_handle, Py_NewRef(handle));
     int64_t before = gl_monotonic_ns();
     int r = handle_run(loop, handle);
-    r = r ? r : gl_log_slow(loop, handle, before);
+    if (r == 0)
+        r = gl_log_slow(loop, handle, before);
     Py_CLEAR(loop->current_handle);
     return r;
 }

@@ -1,22 +1,22 @@
 /*
- * timers.c: which handle waits for which timer.
+ * timers.c: the ids of armed timers, and the handle of each.
  *
- * The wheel is Go's; here are the ids, chosen densely from 0 so that Go's arena
- * stays small, and for each id the handle (an owned reference).
+ * The timer wheel is part of the Go library.  This file allocates the ids, densely from 0 so that
+ * Go's arena stays small, and has the handle of each id (an owned reference).
  *
  *     free --arm--> armed --due (GL_CMP_TIMER)--> free
  *                     |
  *                     +--cancel, not yet seen by Go--> free (the submission becomes a NOP)
  *                     +--cancel, seen by Go--> retired --next turn--> free
  *
- * A retired id is not given out again: a completion that is already in C's hands
- * may still name it.  Ids are taken from the lowest chunk that has one, so that the
- * chunks of a burst empty and can be freed.
+ * A retired id is not allocated again, because a completion that Go has already reported may still
+ * refer to it.  Ids are allocated from the lowest chunk with a free one, so that the chunks of a
+ * burst become empty and can be freed.
  */
 #include "queue/private.h"
 
 #define GL_TIMER_CHUNK 1024
-/* Any id but GL_NO_TIMER can be armed; a chunk is given out as a whole. */
+/* Every id except GL_NO_TIMER can be armed; the ids of a chunk are all in range. */
 #define GL_TIMER_CHUNKS (GL_NO_TIMER / GL_TIMER_CHUNK)
 
 struct gl_timer_chunk {
@@ -78,7 +78,7 @@ GL_PRIVATE int
 gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 {
     uint32_t id;
-    /* What made the handle may have closed the loop. */
+    /* Python code that ran while the handle was created may have closed the loop. */
     if (loop->shared == NULL)
         return gl_loop_check_usable(loop);
     if (timers_id_alloc(&loop->timers, &id) < 0)
@@ -120,15 +120,15 @@ timers_cancel(gl_timer_handle *h)
     uint32_t i = h->submission;
     gl_shared_lock(loop);
     if (i < sh->sub_len && sh->sub[i].op == GL_SUB_TIMER_ARM && sh->sub[i].id == id) {
-        /* Go has not seen it: take it back. */
+        /* Go has not decoded the submission yet, so it is replaced by a NOP. */
         sh->sub[i].op = GL_SUB_NOP;
         while (sh->sub_len && sh->sub[sh->sub_len - 1].op == GL_SUB_NOP)
             sh->sub_len--;
         timers_id_free(&loop->timers, id);
     } else {
         gl_timers *t = &loop->timers;
-        /* Without memory the id is lost, not the timer: Go then reports an id
-         * without owner, which is ignored. */
+        /* If out of memory the id is never freed.  Go then reports an id without an owner, which is
+         * ignored. */
         if (gl_grow(&t->retired, &t->retired_cap, t->retired_len, sizeof(id), 64))
             t->retired[t->retired_len++] = id;
         if (gl_submit(loop, GL_SUB_TIMER_CANCEL, id, 0, 0) < 0)

@@ -34,7 +34,7 @@ library_bind_thread(void)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);
     if (thread_here.epoch != 0)
-        image_forget_thread(); /* it has forked, and another thread has started the runtime */
+        image_forget_thread(); /* the thread has forked, and another one has started the runtime */
     library_prime_thread(table);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
     thread_here.epoch = epoch;
@@ -121,7 +121,9 @@ go_call_end(gl_go_call *call)
         gl_go_call call;                                                                           \
         go_call_begin(&call);                                                                      \
         const gl_table *go = atomic_load_explicit(&gl_here->table, memory_order_acquire);          \
-        type result = go != NULL ? go->name arguments : -EBADF;                                    \
+        type result = -EBADF;                                                                      \
+        if (go != NULL)                                                                            \
+            result = go->name arguments;                                                           \
         go_call_end(&call);                                                                        \
         return result;                                                                             \
     }

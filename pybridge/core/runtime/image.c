@@ -3,25 +3,26 @@
  *
  * A constructor of the library starts the Go runtime.  The build hides the constructors from
  * ld.so (build_backend/goloop_build/elf.py): in the dynamic section DT_INIT_ARRAY and
- * DT_INIT_ARRAYSZ have tags that ld.so does not know.  So ld.so maps and relocates the library and
- * runs none of its code.  goloop has that done when it is imported, where the file can be read:
+ * DT_INIT_ARRAYSZ have tags that ld.so does not know.  Therefore ld.so maps and relocates the
+ * library without running its code.  The import of goloop loads it, while the file can be read:
  * later there may be no /proc, no permission, another root directory or another version of it.
  *
  *     not loaded --image_load--> loaded --image_start--> started
  *                                              in a child: dead --image_restart--> started
  *
- * image_restart makes the library what it was before its first start.  All that the library's
- * code can have written lies in its writable segments and in one or two thread-local words:
+ * image_restart restores the library's memory to its state before the first start.  The library's
+ * code can have written only to its writable segments and to one or two thread-local words:
  *
- *   - .data has the bytes that image_start has saved, when ld.so had relocated them;
- *   - .bss is zero;
- *   - the words, in which Go keeps the goroutine of the thread, are zero in the thread that has
- *     forked, and were never anything else in the other threads of the child.
+ *   - .data is set to the bytes that image_start saved after ld.so had relocated them;
+ *   - .bss is set to zero;
+ *   - the words, in which Go stores the goroutine of the thread, are set to zero in the thread that
+ *     has forked, and were always zero in the other threads of the child.
  *
- * Nothing else is needed: no file, no descriptor, no lock of ld.so, which a thread that the child
- * has not got may hold for good.  What Go has mapped (its heap) stays mapped and is not used again.
+ * Nothing else is needed: not a file, not a descriptor, and not a lock of ld.so, which could be
+ * locked for ever by a thread that the child does not have.  Memory that Go has mapped (its heap)
+ * stays mapped and is not used again.
  *
- * The caller has gl_here->opening, or is the import of goloop.
+ * The caller has set gl_here->opening, or is the import of goloop.
  */
 #include "runtime/private.h"
 
@@ -37,7 +38,7 @@
 #define GL_DT_INIT_ARRAY 0x676f6c70
 #define GL_DT_INIT_ARRAYSZ 0x676f6c71
 
-/* The relocation that asks for the distance of a thread-local variable from the thread pointer. */
+/* The relocation for the distance of a thread-local variable from the thread pointer. */
 #if defined(__x86_64__)
 #define GL_TLS_DISTANCE R_X86_64_TPOFF64
 #else
@@ -49,7 +50,7 @@ thread_pointer(void)
 {
     uintptr_t pointer;
 #if defined(__x86_64__)
-    __asm__("movq %%fs:0, %0" : "=r"(pointer)); /* its first word is its address */
+    __asm__("movq %%fs:0, %0" : "=r"(pointer)); /* the first word of the block is its address */
 #else
     __asm__("mrs %0, tpidr_el0" : "=r"(pointer));
 #endif
@@ -68,17 +69,19 @@ page_up(uintptr_t address)
     return page_down(address + (uintptr_t)sysconf(_SC_PAGESIZE) - 1);
 }
 
-/* ---- where everything lies ------------------------------------------------------- */
+/* ---- the addresses of all parts -------------------------------------------------- */
 
-/* A segment that is written to, but for the part that ld.so has made read-only. */
+/* Records a writable segment, without the part that ld.so has made read-only. */
 static void
 image_note_written(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, uintptr_t relro_end)
 {
     uintptr_t at = base + segment->p_vaddr;
     uintptr_t filled = at + segment->p_filesz;
     uintptr_t end = at + segment->p_memsz;
-    if (relro_end > at)
-        at = relro_end < end ? relro_end : end;
+    if (relro_end > end)
+        at = end;
+    else if (relro_end > at)
+        at = relro_end;
     if (filled < at)
         filled = at;
     if (at == end)
@@ -110,7 +113,7 @@ image_note_segment(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, u
     }
 }
 
-/* Called by dl_iterate_phdr for each library; 1 ends that. */
+/* Called by dl_iterate_phdr for each library; a result of 1 ends the iteration. */
 static int
 image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
 {
@@ -135,8 +138,9 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
     return 1;
 }
 
-/* Finds how far Go's thread-local words are from the thread pointer: ld.so has written it where the
- * one relocation of that kind says, for a word at the addend's distance from the first. */
+/* Finds the distance of Go's thread-local words from the thread pointer.  ld.so has written it to
+ * the address of the only relocation of that kind, for the word at the addend's distance from the
+ * first. */
 static void
 image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t size)
 {
@@ -147,7 +151,8 @@ image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t si
         if (ELF64_R_TYPE(relocation->r_info) != GL_TLS_DISTANCE)
             continue;
         found++;
-        named += ELF64_R_SYM(relocation->r_info) != 0;
+        if (ELF64_R_SYM(relocation->r_info) != 0)
+            named++;
         memcpy(&image->tls, (const void *)(base + relocation->r_offset), sizeof image->tls);
         image->tls -= (ptrdiff_t)relocation->r_addend;
     }
@@ -170,9 +175,10 @@ image_note_dynamic(gl_image *image, const struct link_map *map)
         else if (entry->d_tag == DT_RELASZ)
             size = entry->d_un.d_val;
     }
-    if (relocations < map->l_addr) /* glibc has added it, or not, by its version */
-        relocations += map->l_addr;
-    image_note_tls(image, map->l_addr, relocations, size);
+    uintptr_t base = map->l_addr;
+    if (relocations < base) /* some versions of glibc have added the base address */
+        relocations += base;
+    image_note_tls(image, base, relocations, size);
 }
 
 static void
@@ -197,9 +203,11 @@ image_load(void)
     void *handle = dlopen(library.path, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL) {
         const char *why = dlerror();
-        return library_why("dlopen: %s", why ? why : "failed without a message");
+        if (why == NULL)
+            why = "failed without a message";
+        return library_why("dlopen: %s", why);
     }
-    /* POSIX lets an object pointer from dlsym stand for a function. */
+    /* POSIX allows the conversion of dlsym's object pointer to a function pointer. */
     *(void **)&image->table = dlsym(handle, GL_TABLE_SYMBOL);
     if (image->table == NULL) {
         dlclose(handle);
@@ -212,7 +220,7 @@ image_load(void)
 }
 
 GL_PRIVATE void
-image_leave_tables(void)
+image_release_tables(void)
 {
 #if GL_CAN_RESTART
     const gl_image *image = &library.image;
@@ -239,7 +247,7 @@ image_construct(const gl_image *image)
     }
 }
 
-/* NULL, or why the bytes that a restart needs can't be kept. */
+/* Saves the bytes that a restart needs.  Returns NULL, or the reason for the failure. */
 static const char *
 image_save(gl_image *image)
 {
@@ -250,7 +258,7 @@ image_save(gl_image *image)
         return NULL;
     uint8_t *saved = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (saved == MAP_FAILED)
-        return library_why("%zu bytes of memory can't be had", size);
+        return library_why("%zu bytes of memory could not be allocated", size);
     image->saved = saved;
     for (size_t i = 0; i < image->written_count; i++) {
         memcpy(saved, (const void *)image->written[i].at, image->written[i].filled);
@@ -259,14 +267,15 @@ image_save(gl_image *image)
     return NULL;
 }
 
-/* Whole pages go back to the kernel, which gives zeroes for them when they are read. */
+/* Sets memory to zero.  Whole pages are returned to the kernel, and are zero when they are used
+ * again. */
 static void
 memory_clear(uintptr_t at, size_t size)
 {
     uintptr_t low = page_up(at);
     uintptr_t high = page_down(at + size);
     if (low >= high || madvise((void *)low, high - low, MADV_DONTNEED) != 0) {
-        memset((void *)at, 0, size); /* a few bytes, or memory that is locked */
+        memset((void *)at, 0, size); /* less than a page, or locked memory */
         return;
     }
     memset((void *)at, 0, low - at);
@@ -279,9 +288,10 @@ image_restore(const gl_image *image)
     const uint8_t *saved = image->saved;
     for (size_t i = 0; i < image->written_count; i++) {
         const gl_written *written = &image->written[i];
-        memcpy((void *)written->at, saved, written->filled);
-        memory_clear(written->at + written->filled, written->size - written->filled);
-        saved += written->filled;
+        size_t filled = written->filled;
+        memcpy((void *)written->at, saved, filled);
+        memory_clear(written->at + filled, written->size - filled);
+        saved += filled;
     }
 }
 
@@ -305,13 +315,13 @@ image_restart(void)
 #if GL_CAN_RESTART
     gl_image *image = &library.image;
     if (image->saved == NULL || image->init_count == 0)
-        return library_why("its file is not one of goloop's build");
+        return library_why("the library's file was not built by goloop's build backend");
     image_restore(image);
     image_forget_thread();
     image_construct(image);
     return NULL;
 #else
-    return library_why("this system has no way to start a library again");
+    return library_why("a library cannot be started again on this system");
 #endif
 }
 

@@ -2,9 +2,9 @@
  * library.c: the Go library, which is loaded at import, started with the first loop, and started
  * again in a forked child.
  *
- * A Go runtime does not survive fork(): its threads stay behind, and in the child a
- * garbage collection, a large allocation or a new goroutine waits for them for ever.
- * A child therefore never calls the inherited runtime.  It gets one of its own:
+ * A Go runtime does not survive fork(): the child does not have its threads, and a garbage
+ * collection, a large allocation or a new goroutine would wait for them for ever.  A child
+ * therefore never calls the inherited runtime.  It starts one of its own:
  *
  *     no Go runtime ever, here or in an ancestor
  *         first      start the library
@@ -39,7 +39,9 @@ library_load(int argc, char **argv, char **envp)
     library.argv = argv;
     library.envp = envp;
 #else
-    (void)argc, (void)argv, (void)envp;
+    (void)argc;
+    (void)argv;
+    (void)envp;
 #endif
     library.mode = "unopened";
     clock_init();
@@ -62,9 +64,9 @@ gl_library_set_path(const char *path)
     free(library.path);
     library.path = strdup(path);
 #if GL_CAN_RESTART
-    /* Where it fails, the first loop tries again and raises the reason. */
+    /* After a failure the first loop tries again and raises the reason. */
     if (library.path != NULL && image_load() == NULL)
-        image_leave_tables();
+        image_release_tables();
 #endif
 }
 
@@ -87,7 +89,7 @@ library_abandon_inherited(void)
 static void
 library_in_child(void)
 {
-    memset((void *)gl_here, 0, sizeof *gl_here); /* where the kernel did not */
+    memset((void *)gl_here, 0, sizeof *gl_here); /* the kernel does not support MADV_WIPEONFORK */
     library_abandon_inherited();
     exit_watch();
 }
@@ -133,14 +135,14 @@ static const char *
 library_check(const gl_table *table)
 {
     if (table == NULL)
-        return library_fail("The Go library %s gave no table.", library.path);
+        return library_fail("The Go library %s returned no function table; reinstall goloop.",
+                            library.path);
     static const uint32_t ours[] = GL_ABI;
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (table->abi[i] != ours[i])
             return library_fail(
                 "The Go library %s does not fit this build of goloop._core (number %zu of its ABI "
-                "is "
-                "%u, not %u); the two come from different builds: reinstall goloop.",
+                "is %u, not %u); the two come from different builds: reinstall goloop.",
                 library.path, i, (unsigned)table->abi[i], (unsigned)ours[i]);
     return NULL;
 }
@@ -152,7 +154,7 @@ library_start_first(void)
     const char *why = image_load();
     if (why != NULL)
         return library_fail("The Go library %s could not be opened: %s.", library.path, why);
-    /* This C function can be called before Go runs. */
+    /* The table comes from a C function, which can be called before Go runs. */
     const char *misfit = library_check(library.image.table());
     if (misfit != NULL)
         return misfit;
@@ -163,7 +165,7 @@ library_start_first(void)
     return NULL;
 }
 
-/* A runtime for a child whose parent had one. */
+/* Starts a new runtime in a process that has inherited a dead one. */
 static const char *
 library_start_again(void)
 {
@@ -184,20 +186,26 @@ library_start(void)
     const char *why = limits_suffice();
     if (why != NULL)
         return library_fail("The Go library can't be started here: %s.", why);
-    /* From here on a child must not take the library for one that was never started. */
-    bool first = library.instances++ == 0;
-    const char *failed = first ? library_start_first() : library_start_again();
+    /* Counted before the start, so that a child forked during it knows that the library was
+     * started. */
+    library.instances++;
+    const char *failed;
+    if (library.instances == 1)
+        failed = library_start_first();
+    else
+        failed = library_start_again();
     if (failed != NULL)
         library.instances--;
     return failed;
 }
 
-/* NULL, or why there is no runtime. */
+/* Starts a runtime in this process.  Returns NULL, or the reason for the failure. */
 static const char *
 library_open(void)
 {
     if (library.path == NULL)
-        return library_fail("goloop._core was not told where the Go library lies.");
+        return library_fail("The path of the Go library is not set; import goloop, not "
+                            "goloop._core.");
     if (gl_here == &library.unmapped)
         return library_fail("goloop could not map a page of memory when it was imported.");
     if (!library.forked_hook) {
@@ -219,10 +227,10 @@ library_open(void)
     if (failed == NULL) {
         table = library.image.table();
         library_enter_first(table);
-        image_leave_tables();
+        image_release_tables();
     }
-    /* Not before the first call of Go, which waits until golib/gomaxprocs.go has its threads: a
-       thread that waits there may be the one that makes them. */
+    /* Restored only after the first call of Go, which waits until golib/gomaxprocs.go has created
+     * its threads: a waiting thread may be the one that creates them. */
     timer_slack_restore(slack);
     file_limit_restore(&files);
     signals_restore(&library.signals);
@@ -250,7 +258,7 @@ gl_library(const char **message)
     if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
         return &go_wrappers;
     while (!library_try_lock())
-        sched_yield(); /* another interpreter opens it; a matter of milliseconds */
+        sched_yield(); /* another interpreter opens the library, for some milliseconds */
     const char *failed = NULL;
     if (atomic_load(&gl_here->table) == NULL)
         failed = library_open();
@@ -265,10 +273,10 @@ gl_library(const char **message)
 GL_PRIVATE const char *
 gl_library_stack_short(void)
 {
-    return stack_suffices()
-               ? NULL
-               : "This thread has too little stack left for a loop of goloop, which wants 16 KiB; "
-                 "give the thread more by threading.stack_size().";
+    if (stack_suffices())
+        return NULL;
+    return "This thread has less stack left than the 16 KiB that a loop of goloop needs; set a "
+           "larger one by threading.stack_size().";
 }
 
 GL_PRIVATE const char *
@@ -279,7 +287,7 @@ gl_library_run_begins(void)
         return failed;
     int err = stack_enter();
     if (err != 0)
-        return library_fail("goloop could not give this thread a stack for signal handlers, "
+        return library_fail("goloop could not allocate this thread's stack for signal handlers, "
                             "which running a loop needs: %s.",
                             strerror(err));
     library_bind_thread();
@@ -297,12 +305,16 @@ gl_library_run_ends(void)
 GL_PRIVATE void
 gl_library_describe(gl_library_facts *facts)
 {
-    bool open = gl_here->table != NULL;
     *facts = (gl_library_facts){
-        .mode = open ? library.mode : "unopened",
-        .path = library.path ? library.path : "",
+        .mode = "unopened",
+        .path = "",
         .epoch = gl_library_epoch(),
         .instances = library.instances,
-        .open_ns = open ? library.open_ns : 0,
     };
+    if (library.path != NULL)
+        facts->path = library.path;
+    if (gl_here->table != NULL) {
+        facts->mode = library.mode;
+        facts->open_ns = library.open_ns;
+    }
 }

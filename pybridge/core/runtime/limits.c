@@ -1,18 +1,18 @@
 /*
- * limits.c: a Go runtime starts only where the limits of the process allow it.
+ * limits.c: checks that the limits of the process allow a Go runtime before it starts.
  *
- * Go ends the process where it gets no thread, no address space or no signal stack,
- * and it asks for most of what it will ever need when it starts.  So just before,
- * the same is asked for here and given back; what is refused becomes a message.
- * (What another thread takes in the meantime can't be helped.)
+ * Go ends the process if it cannot create a thread, reserve address space or install a signal
+ * stack, and it requests nearly all of these resources when it starts.  Just before, the same
+ * resources are therefore requested here and released; a failure becomes a message.  (Another
+ * thread may still take the resources in the meantime.)
  *
- * Later Go needs next to nothing: a few megabytes of heap within what it reserved,
- * and no further thread, as golib/gomaxprocs.go has made the few that it runs on.
+ * Later Go needs little: a few megabytes of heap within its reservation, and no further threads,
+ * because golib/gomaxprocs.go has created all that it runs on.
  *
- * The limit of open files is another matter: Go raises the soft one to the hard one
- * when it starts, and children of the process inherit that.  It is read before and
- * put back after.  In between, for a millisecond, another thread of C can see the
- * raised limit, and can fork or set a limit of its own; the latter stays.
+ * The limit of open files is a separate problem: Go raises the soft limit to the hard limit when it
+ * starts, and children of the process inherit the raised limit.  The limit is read before the start
+ * and restored afterwards.  In between, for a millisecond, another thread of C can see the
+ * raised limit, and can fork or set its own limit; the latter is not overwritten.
  */
 #include "runtime/private.h"
 
@@ -24,8 +24,10 @@
 GL_PRIVATE void
 file_limit_save(struct rlimit *saved)
 {
-    if (getrlimit(RLIMIT_NOFILE, saved) != 0)
-        saved->rlim_cur = saved->rlim_max = RLIM_INFINITY;
+    if (getrlimit(RLIMIT_NOFILE, saved) != 0) {
+        saved->rlim_cur = RLIM_INFINITY;
+        saved->rlim_max = RLIM_INFINITY;
+    }
 }
 
 GL_PRIVATE void
@@ -37,17 +39,17 @@ file_limit_restore(const struct rlimit *saved)
         (void)setrlimit(RLIMIT_NOFILE, saved);
 }
 
-/* ---- what Go will ask for ------------------------------------------------------ */
+/* ---- the resources that Go will request ------------------------------------------ */
 
-/* Go 1.26 reserves 1.13 GiB, of which it uses a few MB. */
+/* Go 1.26 reserves 1.13 GiB and uses a few MB of it. */
 #define GL_GO_SPACE ((size_t)5 << 28)
-/* Its threads and the monitor, and what libc reserves for each beside the stack (an arena of
- * malloc). */
+/* The number of Go's threads and the monitor, and the address space that libc reserves for each
+ * thread beside the stack (an arena of malloc). */
 #define GL_GO_THREADS 10
 #define GL_THREAD_SPACE ((size_t)64 << 20)
 
-/* 0, or the bytes that could not be reserved.  After mlockall(MCL_FUTURE) a reservation counts as
- * locked memory. */
+/* Returns 0, or the number of bytes that could not be reserved.  After mlockall(MCL_FUTURE) a
+ * reservation counts as locked memory. */
 static size_t
 limits_space(size_t stack)
 {
@@ -59,23 +61,24 @@ limits_space(size_t stack)
     return 0;
 }
 
-/* Waits until all its fellows are there. */
+/* The body of a test thread: waits until all of them have been created. */
 static void *
-limits_thread(void *gate)
+limits_thread(void *start_lock)
 {
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
+    pthread_mutex_lock(start_lock);
+    pthread_mutex_unlock(start_lock);
     return NULL;
 }
 
-/* 0, or why so many threads can't be.  Their stacks have libc's size, for thread-local
- * variables lie there too, but are not libc's own: those that it keeps in a forked child may be of
- * threads that used its resolver, and then glibc takes a lock at the end of a thread that nobody
- * may be there to release, see goloop/_internal/net/resolver_threads.py. */
+/* Creates and joins GL_GO_THREADS threads.  Returns 0, or an errno.  The stacks have libc's size,
+ * because they also contain thread-local variables, but are not from libc's cache.  In a forked
+ * child the cached stacks may be those of threads that used libc's resolver.  Then glibc acquires a
+ * lock at the end of the thread which no thread of the child may be able to release, see
+ * goloop/_internal/net/resolver_threads.py. */
 static int
 limits_threads(pthread_attr_t *attributes, size_t size)
 {
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[GL_GO_THREADS];
     int n = 0;
     int err = 0;
@@ -83,15 +86,15 @@ limits_threads(pthread_attr_t *attributes, size_t size)
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
         return errno;
-    pthread_mutex_lock(&gate);
+    pthread_mutex_lock(&start_lock);
     while (n < GL_GO_THREADS && err == 0) {
         err = pthread_attr_setstack(attributes, stacks + (size_t)n * size, size);
         if (err == 0)
-            err = pthread_create(&threads[n], attributes, limits_thread, &gate);
+            err = pthread_create(&threads[n], attributes, limits_thread, &start_lock);
         if (err == 0)
             n++;
     }
-    pthread_mutex_unlock(&gate);
+    pthread_mutex_unlock(&start_lock);
     while (n > 0)
         pthread_join(threads[--n], NULL);
     munmap(stacks, GL_GO_THREADS * size);
@@ -103,12 +106,13 @@ limits_suffice(void)
 {
     int err = stack_enter();
     if (err != 0)
-        return library_why("no stack for signal handlers can be had: %s", strerror(err));
+        return library_why("a stack for signal handlers could not be allocated: %s", strerror(err));
     stack_leave();
     pthread_attr_t attributes;
     size_t stack = 8u << 20;
-    if ((err = pthread_attr_init(&attributes)) != 0)
-        return library_why("the size of a thread's stack is not known: %s", strerror(err));
+    err = pthread_attr_init(&attributes);
+    if (err != 0)
+        return library_why("the size of a thread's stack could not be read: %s", strerror(err));
     pthread_attr_getstacksize(&attributes, &stack);
     size_t missing = limits_space(stack);
     if (missing != 0)
@@ -118,6 +122,6 @@ limits_suffice(void)
     err = limits_threads(&attributes, stack);
     pthread_attr_destroy(&attributes);
     if (err != 0)
-        return library_why("%d threads can't be started: %s", GL_GO_THREADS, strerror(err));
+        return library_why("%d threads could not be started: %s", GL_GO_THREADS, strerror(err));
     return NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * private.h: what the files of this room alone share.
+ * private.h: declarations of this room's own files.
  */
 #pragma once
 
@@ -35,7 +35,7 @@
 #define GL_SIGNALS 65
 #endif
 
-/* Stacks for signal handlers that wait for the next thread. */
+/* Number of unused signal stacks that are cached for the next thread. */
 #define GL_STACK_SPARES 4
 
 /* ---- the state of the process ---------------------------------------------------------------- */
@@ -61,60 +61,63 @@ typedef struct gl_memory {
 
 typedef struct gl_image { /* the library in memory; image.c */
     gl_table_fn table;    /* NULL: not loaded */
-    uintptr_t low;        /* the addresses that it occupies; 0, 0: not known */
+    uintptr_t low;        /* lowest address of the library; 0 if not known */
     uintptr_t high;
-    bool understood;   /* all that a restart has to undo is known */
+    bool understood;   /* all memory that a restart has to restore is known */
     void *const *init; /* constructors that ld.so has not run */
     size_t init_count;
     gl_written written[GL_SEGMENTS];
     size_t written_count;
-    gl_memory
-        tables[GL_SEGMENTS]; /* segments that are only read: relocations, Go's tables of its */
-    size_t table_count;      /* functions */
-    size_t tls_size;         /* bytes of its thread-local variables */
-    ptrdiff_t tls;           /* how far they are from the thread pointer */
-    uint8_t *saved;          /* the filled parts before the first start; NULL before that */
+    gl_memory tables[GL_SEGMENTS]; /* read-only segments: relocations, Go's function tables */
+    size_t table_count;
+    size_t tls_size; /* bytes of the library's thread-local variables */
+    ptrdiff_t tls;   /* their distance from the thread pointer */
+    uint8_t *saved;  /* copy of the filled parts, made before the first start; NULL before it */
 } gl_image;
 
-/* What the process knows of the library, and what a child inherits; what is true of one process
- * only lies in *gl_here.  Written by the thread that has set gl_here->opening, with the GIL,
- * under which alone it is read; exceptions stand at their fields. */
+/* The state of the library that a child inherits; *gl_here has the state of one process only.
+ * Written, with the GIL, by the thread that has set gl_here->opening; read with the GIL.  The
+ * comments of the fields name the exceptions. */
 struct gl_library_state {
     gl_process unmapped; /* *gl_here, before the page is mapped and where that failed */
     char *path;          /* by gl_library_set_path, before the first loop; the GIL */
     gl_image image;
     bool forked_hook; /* the functions for a fork are registered */
 
-    uint64_t epoch;     /* of the newest runtime that was started */
-    uint64_t instances; /* runtimes that were started, here and in ancestors */
+    uint64_t epoch;     /* number of the newest runtime that was started */
+    uint64_t instances; /* number of runtimes that were started, here and in ancestors */
     const char *mode;
     int64_t open_ns;
-    bool clock_replaced; /* found out when the extension is loaded: it takes a lock of ld.so */
+    bool clock_replaced; /* set when the extension is loaded, because it needs a lock of ld.so */
 
-    /* Written too by library_in_child, where the child has one thread yet. */
-    pthread_key_t live_key; /* by which the newest runtime knows its threads; that one is */
-    bool live_key_known;    /* dead if gl_here is empty */
+    /* The pthread key under which the newest runtime (dead if gl_here is empty) stores its threads.
+     * Also written by library_in_child, while the child has only one thread. */
+    pthread_key_t live_key;
+    bool live_key_known;
 
-    int argc;            /* as the constructor got them: Go reads the arguments, */
-    char **argv, **envp; /* the environment and the auxiliary vector behind */
+    /* The arguments of the constructor.  Go reads argv, the environment, and the auxiliary vector
+     * that follows the environment. */
+    int argc;
+    char **argv;
+    char **envp;
 
-    gl_signals signals; /* while Go starts: 10 KiB, and a thread may have 32 in all */
-    char why[512];      /* half a sentence, of the last failure inside of this room */
-    char message[768];  /* the sentence that the caller gets, for its time with the GIL */
+    gl_signals signals; /* used while Go starts; 10 KiB, too large for a stack of 32 KiB */
+    char why[512];      /* half a sentence: the last failure inside of this room */
+    char message[768];  /* a sentence for the caller, valid while it has the GIL */
 
-    pthread_key_t exit_key; /* exit.c; both written when the extension is loaded */
+    pthread_key_t exit_key; /* exit.c; this and the next field are written at import */
     bool exit_key_made;
     _Atomic(char *) stack_spare[GL_STACK_SPARES]; /* stack.c; any thread, by exchange */
 };
 GL_PRIVATE_DATA struct gl_library_state library;
 
-/* What a thread knows of itself; nobody else touches it. */
+/* The state of a thread, used by that thread only. */
 struct gl_library_thread {
-    uint64_t epoch;   /* whose runtime knows this thread */
-    unsigned depth;   /* runs and calls under way */
-    char *ours;       /* its signal stack, if it is one of ours; else NULL */
-    stack_t before;   /* the one before it; valid where `ours` is not NULL */
-    uintptr_t lowest; /* where its own stack ends; 0: far, or not looked up yet */
+    uint64_t epoch;   /* number of the runtime with which this thread is registered */
+    unsigned depth;   /* number of nested runs and calls */
+    char *ours;       /* the thread's signal stack if goloop allocated it; else NULL */
+    stack_t before;   /* the signal stack before that; valid if `ours` is not NULL */
+    uintptr_t lowest; /* lowest address of the thread's own stack; 0: far away, or not read yet */
     bool lowest_known;
 };
 GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
@@ -124,76 +127,76 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 /* Writes library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
 
-/* Once, when the extension is loaded: see gl_clock_is_replaced. */
+/* Called once, when the extension is loaded: see gl_clock_is_replaced. */
 GL_PRIVATE void clock_init(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 
-/* Once, when the extension is loaded. */
+/* Called once, when the extension is loaded. */
 GL_PRIVATE void exit_init(void);
-/* Called where Go starts, and in the child of a fork: gives the process's first
- * thread, if it is the caller, the value. */
+/* Called when Go starts, and in the child of a fork.  Sets the thread-specific value if the caller
+ * is the process's first thread. */
 GL_PRIVATE void exit_watch(void);
 
 /* ---- image.c ------------------------------------------------------------------------- */
 
-/* Has ld.so load the library, and asks it for the table; nothing where that is done.  A library of
- * goloop's build runs no code.  NULL, or why not. */
+/* The first three return NULL, or the reason for their failure.
+ *
+ * image_load: loads the library by ld.so and finds its table; does nothing if it is loaded.  The
+ * code of a library of goloop's build does not run yet. */
 GL_PRIVATE const char *image_load(void);
-/* Starts the Go runtime of the library that was just loaded; NULL, or why not. */
+/* Starts the Go runtime of the library that was just loaded. */
 GL_PRIVATE const char *image_start(void);
-/* Starts one in place of a runtime that did not survive the fork; NULL, or why not. */
+/* Starts a new runtime in place of one that did not survive the fork. */
 GL_PRIVATE const char *image_restart(void);
 /* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */
 GL_PRIVATE void image_forget_thread(void);
-/* Lets go of the pages of the library's tables, which ld.so and the start of a runtime have
- * read from end to end, and nobody does again: a megabyte. */
-GL_PRIVATE void image_leave_tables(void);
+/* Releases the pages of the library's tables, about a megabyte: ld.so and the start of a runtime
+ * have read them from end to end, and they are rarely read again. */
+GL_PRIVATE void image_release_tables(void);
 
 /* ---- limits.c ------------------------------------------------------------------------ */
 
-/* NULL if a Go runtime can start, else why not.  All signals are blocked. */
+/* Returns NULL if a Go runtime can start, else the reason.  Called with all signals blocked. */
 GL_PRIVATE const char *limits_suffice(void);
 GL_PRIVATE void file_limit_save(struct rlimit *saved);
-/* Undoes what Go has done: a limit that somebody lowered meanwhile is his. */
+/* Undoes Go's change; a limit that was lowered in the meantime stays. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 
 /* ---- slack.c ------------------------------------------------------------------------- */
 
-/* For the calling thread, and so for those that it makes from now on; returns what the
- * other call wants.  What cannot be changed stays. */
+/* Raises the timer slack of the calling thread, which its new threads inherit; returns the argument
+ * of timer_slack_restore().  A failure is ignored. */
 GL_PRIVATE long timer_slack_raise(void);
 GL_PRIVATE void timer_slack_restore(long before);
 
 /* ---- signals.c ----------------------------------------------------------------------- */
 
-/* Blocks every signal in this thread and notes all dispositions. */
+/* Blocks every signal in this thread and saves all dispositions. */
 GL_PRIVATE void signals_save(gl_signals *saved);
-/* Puts back every disposition that changed meanwhile, and the mask. */
+/* Restores every disposition that has changed, and the mask. */
 GL_PRIVATE void signals_restore(gl_signals *saved);
-/* Sets to SIG_DFL what points between two addresses: into a runtime that did not
- * survive the fork.  Only a thread that read a disposition while Go started and
- * installed it again later can have left such a handler. */
+/* Sets handlers between two addresses, in a runtime that did not survive the fork, to SIG_DFL.
+ * Such a handler exists only if a thread read a disposition while Go started and installed it
+ * again later. */
 GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
 
 /* ---- stack.c ------------------------------------------------------------------------- */
 
-/* Gives this thread a signal stack that suffices, and takes it away again; nests.  0, or an
+/* Installs a large signal stack for this thread, and removes it; calls nest.  Returns 0, or an
  * errno. */
 GL_PRIVATE int stack_enter(void);
 GL_PRIVATE void stack_leave(void);
-/* True if the thread's own stack suffices for Go. */
+/* Returns true if the thread's own stack is large enough for Go. */
 GL_PRIVATE bool stack_suffices(void);
 
 /* ---- go_calls.c ------------------------------------------------------------------------- */
 
-/* A call that reaches Go and does nothing there: no reactor has the number -1.  Where a thread
- * has no signal stack Go installs one of its own at the thread's first call; this takes it
- * away again. */
+/* Makes a call of Go without an effect (no reactor has the number -1).  If a thread has no signal
+ * stack, Go installs its own at the thread's first call; this function removes it. */
 GL_PRIVATE void library_prime_thread(const gl_table *table);
-/* Makes the calling thread known to the Go runtime, under which Go changes the
- * thread's signal mask and its signal stack; this puts both back.  Only the first
- * call in a thread does anything. */
+/* Registers the calling thread with the Go runtime.  Go changes the thread's signal mask and signal
+ * stack meanwhile; this function restores both.  Only the first call in a thread does anything. */
 GL_PRIVATE void library_bind_thread(void);
-/* What any thread may call, wrapped by a visit. */
+/* The functions that any thread may call, each wrapped by go_call_begin() and go_call_end(). */
 GL_PRIVATE_DATA const gl_table go_wrappers;

@@ -1,5 +1,6 @@
 /*
- * process.c: what the process and its threads know of the library; private.h has the fields.
+ * process.c: the state of the library for the process and for each thread (private.h has the
+ * fields), and the clock.
  */
 #include "runtime/private.h"
 
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* lint: allow mutable-static: the process's library; private.h says which threads touch it */
+/* lint: allow mutable-static: the process's library; private.h names the threads that use it */
 GL_PRIVATE struct gl_library_state library;
 
 /* lint: allow mutable-static: written once, when the extension is loaded; any thread reads it */
@@ -19,7 +20,7 @@ GL_PRIVATE gl_process *gl_here = &library.unmapped;
 
 /* lint: allow mutable-static: one for each thread, which alone uses it */
 GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
-/* lint: allow mutable-static: likewise */
+/* lint: allow mutable-static: one for each thread, which alone uses it */
 GL_PRIVATE _Thread_local int64_t (*gl_thread_clock)(void);
 
 GL_PRIVATE const char *

@@ -1,27 +1,28 @@
 /*
- * signals.c: keeps Go's hands off the signals of the process.
+ * signals.c: saves the signal handlers of the process before Go starts, and restores them
+ * afterwards.
  *
- * A Go runtime that starts inside a C program installs handlers for SIGSEGV,
- * SIGBUS, SIGFPE, SIGPIPE and SIGURG, and forwards to what was there before only
- * in part: a crash in C under SIG_DFL would print goroutines and exit with 2
- * instead of dying of SIGSEGV, a program that set SIGPIPE to SIG_DFL to die of it
- * would not.  goloop needs none of these handlers: pre-emption by signal is off
- * (asyncpreemptoff=1, set when the library is built), EPIPE is an errno, and a fault
- * in Go ends the process as a fault in any extension does.  So the dispositions are
- * read before Go starts and put back after, SIG_DFL included.
+ * A Go runtime that starts in a C program installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGPIPE
+ * and SIGURG, and forwards signals to the earlier handlers only in part: a crash in C under
+ * SIG_DFL would print goroutines and exit with 2 instead of ending the process by SIGSEGV, and a
+ * program that has set SIGPIPE to SIG_DFL would survive a SIGPIPE.  goloop needs none of these
+ * handlers: pre-emption by signal is off (asyncpreemptoff=1, set when the library is built), EPIPE
+ * is an errno, and a fault in Go ends the process like a fault in any extension.  Therefore the
+ * dispositions are read before Go starts and restored afterwards, SIG_DFL included.
  *
- * Go's own threads inherit the mask of the thread that starts the runtime.  It
- * starts with every signal blocked, so that the signals of the process keep going
- * to its Python threads and never run a handler on a Go stack.  (Go unblocks the
- * fault signals, SIGCHLD and SIGPROF in its threads all the same.)
+ * Go's own threads inherit the mask of the thread that starts the runtime.  That thread blocks
+ * every signal, so that the kernel delivers the signals of the process to its Python threads, and
+ * no handler runs on a Go stack.  (Go nevertheless unblocks the fault signals, SIGCHLD and SIGPROF
+ * in its threads.)
  */
 #include "runtime/private.h"
 
 static uintptr_t
 signal_handler(const struct sigaction *action)
 {
-    return (action->sa_flags & SA_SIGINFO) ? (uintptr_t)action->sa_sigaction
-                                           : (uintptr_t)action->sa_handler;
+    if (action->sa_flags & SA_SIGINFO)
+        return (uintptr_t)action->sa_sigaction;
+    return (uintptr_t)action->sa_handler;
 }
 
 GL_PRIVATE void
@@ -44,9 +45,9 @@ signals_restore(gl_signals *saved)
         struct sigaction *was = &saved->action[sig];
         uintptr_t handler = signal_handler(was);
         if (signal_handler(&now) == handler)
-            continue; /* at most Go has added SA_ONSTACK, which is wanted */
-        /* A signal that comes while this thread is in Go finds a goroutine's
-         * small stack, which a handler of C must not use. */
+            continue; /* Go may have added SA_ONSTACK, which is needed anyway */
+        /* A signal that arrives while this thread is in Go would use a goroutine's small stack,
+         * which is too small for a C handler. */
         if (handler != (uintptr_t)SIG_DFL && handler != (uintptr_t)SIG_IGN)
             was->sa_flags |= SA_ONSTACK;
         sigaction(sig, was, NULL);

@@ -1,16 +1,16 @@
 /*
- * slack.c: how punctual Go's own threads are: not at all.
+ * slack.c: a large timer slack for Go's own threads, so that they wake up rarely.
  *
- * Go's monitor thread (runtime.sysmon) looks every 20 us for processors to take away from
- * long calls, and goes on for 50 rounds after it has taken one.  A loop's thread is in such
- * a call whenever it runs Python, so it loses its processor some hundred times a second
- * where a turn's Python takes milliseconds; then the monitor never rests.  On one core
- * that was 3,500 wake-ups and 12 % of the core under aiohttp.  Nothing here needs that
- * look: each reactor has a processor, and one more is idle (golib/gomaxprocs.go).
+ * Go's monitor thread (runtime.sysmon) checks every 20 us for processors (Ps) that it can take from
+ * long calls, and repeats that for 50 rounds after it has taken one.  A loop's thread is in such a
+ * call whenever it runs Python.  If the Python code of a turn takes milliseconds, the thread loses
+ * its processor some hundred times a second, and sysmon never rests.  On one core under aiohttp
+ * these were 3,500 wake-ups a second and 12 % of the core.  The checks are useless here: each
+ * reactor has a processor, and one more is idle (golib/gomaxprocs.go).
  *
- * A thread has the timer slack of the one that made it (PR_SET_TIMERSLACK in prctl(2)), so
- * that it has while the library starts decides for all of Go's threads.  Those of C, which
- * do keep time, start later, by a thread of Python's.
+ * A new thread inherits the timer slack of its creator (PR_SET_TIMERSLACK in prctl(2)), so the
+ * slack of the thread that starts the library applies to all of Go's threads.  C's threads, which
+ * need exact timers, are started later, by a thread of Python.
  */
 #include "runtime/private.h"
 

@@ -1,28 +1,26 @@
 /*
  * stack.c: the signal stack of a thread while it may run Go.
  *
- * A signal that comes while a thread is in Go finds the small stack of a goroutine,
- * so a thread that enters Go needs an alternate signal stack.  Go installs one of
- * 32 KiB where a thread has none, and leaves it there.  That is too small: the
- * kernel starts the handlers of all pending signals one upon the other, with up to
- * 3.5 KiB of registers for each (more on newer processors), and CPython's handlers
- * run on that stack also while the thread is in Python.
+ * A signal that arrives while a thread is in Go would use the small stack of a goroutine, so a
+ * thread that calls Go needs an alternate signal stack.  If a thread has none, Go installs one of
+ * 32 KiB for good.  This size is too small: the kernel nests the handlers of all pending signals on
+ * it, with up to 3.5 KiB of registers for each (more on newer processors), and CPython's handlers
+ * use that stack also while the thread is in Python.
  *
- * So a thread has a stack of ours, large enough for all kinds of signals at once,
- * while it runs a loop, and while it makes a call to Go outside of a run:
+ * Therefore goloop installs a stack, large enough for all kinds of signals at once, while a
+ * thread runs a loop, and while it makes a call to Go outside of a run:
  *
  *     its own, or none --stack_enter--> ours (depth > 0)
  *                      <--stack_leave--
  *
- * A larger one that it had is used as it is.  Whoever installs another in the
- * meantime (faulthandler.enable()) keeps it; he may have noted ours as the one to
- * put back some day, so then ours stays mapped for good.
+ * If the thread already had a larger one, that one stays in use.  If code installs another stack in
+ * the meantime (faulthandler.enable()), it stays installed; the code may have stored ours to
+ * restore it later, so ours then stays mapped until the process ends.
  *
- * Go never learns of this: no handler of Go is installed (signals.c), and
- * nobody else asks Go for the bounds of the signal stack.
+ * Go does not need to know of the change: none of its handlers is installed (signals.c), and no
+ * other code asks Go for the bounds of the signal stack.
  *
- * And the stack of the thread itself: Go works on it too, and ends the process where
- * it is too small, so that is looked at before.
+ * The thread's own stack is checked too: Go runs on it, and ends the process if it is too small.
  */
 #include "runtime/private.h"
 
@@ -33,10 +31,10 @@
 #include <sys/auxv.h>
 #endif
 
-/* What a handler itself may take, and what is left when all of them have. */
+/* Bytes for one handler, and bytes that remain when all handlers are nested. */
 #define GL_STACK_HANDLER 4096u
 #define GL_STACK_REST 65536u
-/* The kernel's frame, where the kernel does not tell. */
+/* The size of the kernel's signal frame, if the kernel does not report it. */
 #define GL_STACK_FRAME 4096u
 
 static size_t
@@ -45,7 +43,7 @@ stack_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Without the guard page. */
+/* Returns the size of a stack without its guard page. */
 static size_t
 stack_size(void)
 {
@@ -60,7 +58,7 @@ stack_size(void)
     return (size + page - 1) / page * page;
 }
 
-/* A stack, its lowest page the guard; NULL with errno. */
+/* Returns a stack with a guard page at its lowest address; NULL with errno. */
 static char *
 stack_take(void)
 {
@@ -94,7 +92,7 @@ stack_give(char *stack)
     munmap(stack, stack_size() + stack_page());
 }
 
-/* 0, or why this thread has no stack for signals (an errno). */
+/* Installs a signal stack for this thread.  Returns 0, or an errno. */
 static int
 stack_install(void)
 {
@@ -106,9 +104,10 @@ stack_install(void)
     if (sigaltstack(&ours, before) != 0) {
         int err = errno;
         stack_give(stack);
-        /* Python code that runs on the alternate stack itself can't get another. */
-        bool on_it = sigaltstack(NULL, before) == 0 && (before->ss_flags & SS_ONSTACK);
-        return on_it ? 0 : err;
+        /* A thread that runs on its alternate stack at the moment cannot change it. */
+        if (sigaltstack(NULL, before) == 0 && (before->ss_flags & SS_ONSTACK))
+            return 0;
+        return err;
     }
     if (!(before->ss_flags & SS_DISABLE) && before->ss_size >= ours.ss_size) {
         sigaltstack(before, NULL);
@@ -141,19 +140,19 @@ stack_leave(void)
     thread_here.ours = NULL;
     stack_t now;
     if (sigaltstack(&thread_here.before, &now) != 0)
-        return; /* it is in use */
+        return; /* the stack is in use */
     if (now.ss_sp == stack + stack_page())
         stack_give(stack);
     else
         sigaltstack(&now, NULL);
 }
 
-/* ---- the thread's own ---------------------------------------------------------- */
+/* ---- the thread's own stack ---------------------------------------------------- */
 
-/* Go's own threads have as much for the same work, and C some on top. */
+/* Go's own threads have a stack of this size for the same work, without C's frames. */
 #define GL_STACK_LEAST (16u * 1024u)
 
-/* Where the calling thread's stack ends, 0 where that can't be told or is far. */
+/* Returns the lowest address of the calling thread's stack; 0 if it is unknown or far away. */
 static uintptr_t
 stack_lowest(void)
 {
@@ -163,7 +162,7 @@ stack_lowest(void)
     void *address;
     size_t size;
     if (syscall(SYS_gettid) == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0)
-        return 0; /* the first thread's grows up to the limit */
+        return 0; /* the stack of the process's first thread grows up to the limit */
     if (pthread_attr_getstack(&attributes, &address, &size) == 0)
         lowest = (uintptr_t)address;
     pthread_attr_destroy(&attributes);

@@ -26,16 +26,16 @@ typedef struct gl_owner_loop {
     struct gl_loop *loop; /* owned; NULL until the object is made */
     PyObject *next;       /* of a Handle: in the loop's inbox */
 } gl_owner_loop;
-#define GL_OWNER_LOOP gl_owner_loop home;
-#define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->home, Py_NewRef(loop))
-#define GL_OWNER_LOOP_VISIT(o) Py_VISIT((o)->home.loop)
-#define GL_OWNER_LOOP_CLEAR(o) Py_CLEAR((o)->home.loop)
+#define GL_OWNER_LOOP gl_owner_loop owner_loop;
+#define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->owner_loop, Py_NewRef(loop))
+#define GL_OWNER_LOOP_VISIT(o) Py_VISIT((o)->owner_loop.loop)
+#define GL_OWNER_LOOP_CLEAR(o) Py_CLEAR((o)->owner_loop.loop)
 
 /* Sets the loop of an object; steals a reference.  Other threads find the loop by this field. */
 static inline void
-gl_owner_loop_set(gl_owner_loop *home, PyObject *loop)
+gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 {
-    __atomic_store_n(&home->loop, (struct gl_loop *)loop, __ATOMIC_RELEASE);
+    __atomic_store_n(&owner->loop, (struct gl_loop *)loop, __ATOMIC_RELEASE);
 }
 
 #else

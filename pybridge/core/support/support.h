@@ -87,7 +87,7 @@ typedef struct gl_task_node {
 #define GL_GUARD_TYPES 16
 typedef struct gl_guarded_type {
     PyTypeObject *type;
-    Py_ssize_t home;              /* offset of gl_owner_loop, or GL_OWNER_LOOP_ITSELF and so on */
+    Py_ssize_t loop_offset;       /* offset of gl_owner_loop, or GL_OWNER_LOOP_ITSELF and so on */
     destructor dealloc, finalize; /* its own */
     inquiry clear;
 } gl_guarded_type;

@@ -138,7 +138,7 @@ static int
 guard_types(PyTypeObject *future, PyTypeObject *task)
 {
     /* The Task first, for it is a Future too. */
-    if (gl_guard_type(task, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_ENDS) < 0 ||
+    if (gl_guard_type(task, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_DEALLOC) < 0 ||
         gl_guard_type(future, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
         gl_guard_inherited(future, G.asyncio.Future, GL_OWNER_LOOP_FUTURE) < 0 ||
         gl_guard_inherited(task, G.asyncio.Task, GL_OWNER_LOOP_FUTURE) < 0 ||

@@ -9,7 +9,7 @@
  *               method, by super()
  *   attributes  getter and setter likewise; a member becomes an attribute with both
  *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose deallocation changes other
- *               objects (GL_GUARD_ENDS)
+ *               objects (GL_GUARD_DEALLOC)
  *
  * The other slots of a type use GL_GUARD themselves.  Methods that need no lock (they use atomics
  * or the inbox), and those that take it in their own way, are named to gl_guard_type.
@@ -37,25 +37,26 @@ typedef struct {
 } future_head;
 
 static inline gl_loop *
-loop_of(PyObject *self, Py_ssize_t home)
+loop_of(PyObject *self, Py_ssize_t loop_offset)
 {
-    if (home == GL_OWNER_LOOP_FUTURE)
+    if (loop_offset == GL_OWNER_LOOP_FUTURE)
         return gl_as_loop(__atomic_load_n(&((future_head *)self)->loop, __ATOMIC_ACQUIRE));
-    if (home == GL_OWNER_LOOP_NONE)
+    if (loop_offset == GL_OWNER_LOOP_NONE)
         return NULL;
-    if (home == GL_OWNER_LOOP_ITSELF)
+    if (loop_offset == GL_OWNER_LOOP_ITSELF)
         return (gl_loop *)self;
-    return __atomic_load_n(&((gl_owner_loop *)((char *)self + home))->loop, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&((gl_owner_loop *)((char *)self + loop_offset))->loop,
+                           __ATOMIC_ACQUIRE);
 }
 
 /* Takes the lock of self's loop; before the constructor has set one, the object's own lock. */
 static inline void
-guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t home)
+guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t loop_offset)
 {
-    gl_loop *loop = loop_of(self, home);
+    gl_loop *loop = loop_of(self, loop_offset);
     if (loop == NULL) {
         gl_guard_begin_self(guard, self);
-        loop = loop_of(self, home);
+        loop = loop_of(self, loop_offset);
         if (loop == NULL)
             return;
         gl_guard_end(guard); /* its constructor ran in between */
@@ -80,7 +81,7 @@ make_immortal(PyObject *o)
 typedef struct guarded_method {
     PyMethodDef def;
     vectorcallfunc call; /* the original: checks the arguments and calls */
-    Py_ssize_t home;
+    Py_ssize_t loop_offset;
 } guarded_method;
 
 static PyObject *
@@ -89,7 +90,7 @@ method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *nam
     const guarded_method *m = (const guarded_method *)((PyMethodDescrObject *)descr)->d_method;
     GL_GUARD_LATER;
     if (PyVectorcall_NARGS(nargsf) > 0 && PyObject_TypeCheck(args[0], PyDescr_TYPE(descr)))
-        guard_enter(&guard_here, args[0], m->home);
+        guard_enter(&guard_here, args[0], m->loop_offset);
     return m->call(descr, args, nargsf, names);
 }
 
@@ -114,14 +115,14 @@ static PyTypeObject method_type = {
 };
 
 static int
-guard_method(PyMethodDescrObject *descr, Py_ssize_t home)
+guard_method(PyMethodDescrObject *descr, Py_ssize_t loop_offset)
 {
     guarded_method *m = PyMem_RawMalloc(sizeof *m);
     if (m == NULL) {
         PyErr_NoMemory();
         return -1;
     }
-    *m = (guarded_method){*descr->d_method, descr->vectorcall, home};
+    *m = (guarded_method){*descr->d_method, descr->vectorcall, loop_offset};
     descr->d_method = &m->def;
     descr->vectorcall = method_call;
     Py_SET_TYPE((PyObject *)descr, &method_type);
@@ -134,7 +135,7 @@ typedef struct guarded_attribute {
     PyGetSetDef def;           /* the guarded attribute */
     const PyGetSetDef *getset; /* the original, or */
     PyMemberDef *member;
-    Py_ssize_t home;
+    Py_ssize_t loop_offset;
 } guarded_attribute;
 
 static PyObject *
@@ -142,7 +143,7 @@ attribute_get(PyObject *self, void *closure)
 {
     const guarded_attribute *a = closure;
     GL_GUARD_LATER;
-    guard_enter(&guard_here, self, a->home);
+    guard_enter(&guard_here, self, a->loop_offset);
     return a->getset != NULL ? a->getset->get(self, a->getset->closure)
                              : PyMember_GetOne((char *)self, a->member);
 }
@@ -152,13 +153,13 @@ attribute_set(PyObject *self, PyObject *value, void *closure)
 {
     const guarded_attribute *a = closure;
     GL_GUARD_LATER;
-    guard_enter(&guard_here, self, a->home);
+    guard_enter(&guard_here, self, a->loop_offset);
     return a->getset != NULL ? a->getset->set(self, value, a->getset->closure)
                              : PyMember_SetOne((char *)self, a->member, value);
 }
 
 static guarded_attribute *
-attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t home)
+attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t loop_offset)
 {
     guarded_attribute *a = PyMem_RawCalloc(1, sizeof *a);
     if (a == NULL) {
@@ -166,15 +167,15 @@ attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t home)
         return NULL;
     }
     a->def = (PyGetSetDef){name, attribute_get, writable ? attribute_set : NULL, doc, a};
-    a->home = home;
+    a->loop_offset = loop_offset;
     return a;
 }
 
 static int
-guard_getset(PyGetSetDescrObject *descr, Py_ssize_t home)
+guard_getset(PyGetSetDescrObject *descr, Py_ssize_t loop_offset)
 {
     const PyGetSetDef *old = descr->d_getset;
-    guarded_attribute *a = attribute_new(old->name, old->doc, old->set != NULL, home);
+    guarded_attribute *a = attribute_new(old->name, old->doc, old->set != NULL, loop_offset);
     if (a == NULL)
         return -1;
     a->getset = old;
@@ -183,10 +184,10 @@ guard_getset(PyGetSetDescrObject *descr, Py_ssize_t home)
 }
 
 static int
-guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_ssize_t home)
+guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_ssize_t loop_offset)
 {
     PyMemberDef *m = descr->d_member;
-    guarded_attribute *a = attribute_new(m->name, m->doc, !(m->flags & READONLY), home);
+    guarded_attribute *a = attribute_new(m->name, m->doc, !(m->flags & READONLY), loop_offset);
     if (a == NULL)
         return -1;
     a->member = m;
@@ -203,7 +204,7 @@ static void
 slot_finalize(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    GL_GUARD(loop_of(self, t->home));
+    GL_GUARD(loop_of(self, t->loop_offset));
     t->finalize(self);
 }
 
@@ -211,7 +212,7 @@ static int
 slot_clear(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
-    GL_GUARD(loop_of(self, t->home));
+    GL_GUARD(loop_of(self, t->loop_offset));
     return t->clear(self);
 }
 
@@ -221,7 +222,7 @@ slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
     gl_loop *kept = NULL;
-    gl_loop *loop = t->home == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->home);
+    gl_loop *loop = t->loop_offset == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->loop_offset);
     /* The deallocation drops a reference to the loop. */
     if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);
@@ -250,19 +251,19 @@ is_free(const char *const *names, PyObject *name)
 }
 
 static int
-guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t home)
+guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop_offset)
 {
     if (Py_IS_TYPE(descr, &PyMethodDescr_Type))
-        return guard_method((PyMethodDescrObject *)descr, home);
+        return guard_method((PyMethodDescrObject *)descr, loop_offset);
     if (Py_IS_TYPE(descr, &PyGetSetDescr_Type))
-        return guard_getset((PyGetSetDescrObject *)descr, home);
+        return guard_getset((PyGetSetDescrObject *)descr, loop_offset);
     if (Py_IS_TYPE(descr, &PyMemberDescr_Type))
-        return guard_member(type, name, (PyMemberDescrObject *)descr, home);
+        return guard_member(type, name, (PyMemberDescrObject *)descr, loop_offset);
     return 0;
 }
 
 static int
-guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names)
+guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names)
 {
     PyObject *dict = PyType_GetDict(type), *name, *descr;
     int rc = dict == NULL ? -1 : 0;
@@ -274,7 +275,7 @@ guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
             ((PyWrapperDescrObject *)descr)->d_wrapped == (void *)type->tp_finalize)
             ((PyWrapperDescrObject *)descr)->d_wrapped = (void *)slot_finalize;
         if (!is_free(free_names, name))
-            rc = guard_entry(type, name, descr, home);
+            rc = guard_entry(type, name, descr, loop_offset);
     }
     Py_XDECREF(dict);
     return rc;
@@ -282,20 +283,20 @@ guard_entries(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
 
 /* Creates a guarded copy of a base's descriptor; NULL with or without an exception. */
 static PyObject *
-guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t home)
+guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
 {
     PyObject *made = NULL;
     if (Py_IS_TYPE(descr, &PyMethodDescr_Type))
         made = PyDescr_NewMethod(base, ((PyMethodDescrObject *)descr)->d_method);
     else if (Py_IS_TYPE(descr, &PyGetSetDescr_Type))
         made = PyDescr_NewGetSet(base, ((PyGetSetDescrObject *)descr)->d_getset);
-    if (made != NULL && guard_entry(NULL, NULL, made, home) < 0)
+    if (made != NULL && guard_entry(NULL, NULL, made, loop_offset) < 0)
         Py_CLEAR(made);
     return made;
 }
 
 GL_PRIVATE int
-gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
+gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset)
 {
     PyObject *own = PyType_GetDict(type);
     PyObject *inherited = PyType_GetDict(base);
@@ -304,10 +305,10 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
         rc = is_free(NULL, name) ? 1 : PyDict_Contains(own, name);
         if (rc == 0 && Py_IS_TYPE(descr, &PyMemberDescr_Type)) {
-            rc = guard_member(type, name, (PyMemberDescrObject *)descr, home);
+            rc = guard_member(type, name, (PyMemberDescrObject *)descr, loop_offset);
             continue;
         }
-        PyObject *made = rc == 0 ? guarded_copy(base, descr, home) : NULL;
+        PyObject *made = rc == 0 ? guarded_copy(base, descr, loop_offset) : NULL;
         if (made != NULL) {
             make_immortal(made);
             rc = PyObject_SetAttr((PyObject *)type, name, made);
@@ -321,7 +322,7 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home)
 }
 
 GL_PRIVATE int
-gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
+gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
               enum gl_guard_how how)
 {
     if (G.guards.types == GL_GUARD_TYPES) {
@@ -329,18 +330,18 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names
         return -1;
     }
     method_type.tp_getset = PyMethodDescr_Type.tp_getset; /* or its __doc__ were one of its own */
-    if (PyType_Ready(&method_type) < 0 || guard_entries(type, home, free_names) < 0)
+    if (PyType_Ready(&method_type) < 0 || guard_entries(type, loop_offset, free_names) < 0)
         return -1;
     gl_guarded_type *t = &G.guards.type[G.guards.types];
-    *t = (gl_guarded_type){type, home, type->tp_dealloc, type->tp_finalize, type->tp_clear};
+    *t = (gl_guarded_type){type, loop_offset, type->tp_dealloc, type->tp_finalize, type->tp_clear};
     G.guards.types++;
-    if (how & GL_GUARD_ENDS) {
+    if (how & GL_GUARD_DEALLOC) {
         G.guards.dealloc = slot_dealloc;
         type->tp_dealloc = slot_dealloc;
     }
-    if ((how & GL_GUARD_ENDS) && t->finalize != NULL)
+    if ((how & GL_GUARD_DEALLOC) && t->finalize != NULL)
         type->tp_finalize = slot_finalize;
-    if ((how & GL_GUARD_ENDS) && t->clear != NULL)
+    if ((how & GL_GUARD_DEALLOC) && t->clear != NULL)
         type->tp_clear = slot_clear;
     PyType_Modified(type);
     make_immortal((PyObject *)type);

@@ -49,15 +49,15 @@ GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 #define GL_OWNER_LOOP_NONE (-3)   /* the object has no loop: its own lock is taken */
 enum gl_guard_how {
     GL_GUARD_CALLS = 0,
-    GL_GUARD_ENDS = 1, /* tp_dealloc, tp_clear and tp_finalize too */
+    GL_GUARD_DEALLOC = 1, /* tp_dealloc, tp_clear and tp_finalize too */
 };
-/* Makes all methods of a new type take the loop's lock.  `home` is the offset of gl_owner_loop, or
+/* Makes all methods of a new type take the loop's lock.  `loop_offset` is the offset of gl_owner_loop, or
  * one of the constants above.  The methods `free_names` (a list that ends with NULL, or NULL) take
  * the lock themselves, or need none. */
-GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t home, const char *const *free_names,
-                             enum gl_guard_how how);
+GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset,
+                             const char *const *free_names, enum gl_guard_how how);
 /* Adds guarded copies of the methods and attributes that `type` inherits from `base`. */
-GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t home);
+GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset);
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                                   \
     gl_guard_type(type, offsetof(struct_name, field), free_names, how)
 #else

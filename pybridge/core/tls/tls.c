@@ -147,8 +147,8 @@ static int
 tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
 {
 #ifdef GL_FREE_THREADED
-    if (t->home.loop == NULL && loop != NULL && gl_loop_check(loop))
-        gl_owner_loop_set(&t->home, Py_NewRef(loop));
+    if (t->owner_loop.loop == NULL && loop != NULL && gl_loop_check(loop))
+        gl_owner_loop_set(&t->owner_loop, Py_NewRef(loop));
 #endif
     Py_XSETREF(t->loop, Py_XNewRef(loop));
     return 0;
@@ -255,7 +255,7 @@ gl_tls_init_type(PyObject *module)
     G.native_receive = tls_receive;
     G.native_protocol = (PyTypeObject *)PyType_FromSpec(&tls_spec);
     if (G.native_protocol == NULL || PyModule_AddType(module, G.native_protocol) < 0 ||
-        GL_GUARD_TYPE(G.native_protocol, gl_tls, home, NULL, GL_GUARD_CALLS) < 0)
+        GL_GUARD_TYPE(G.native_protocol, gl_tls, owner_loop, NULL, GL_GUARD_CALLS) < 0)
         return -1;
     return PyModule_AddFunctions(module, tls_functions);
 }

@@ -335,7 +335,7 @@ add_shared_members(PyTypeObject *type, long max_size)
     for (PyGetSetDef *a = transport_attributes; a->name != NULL; a++)
         if (gl_type_add(type, a->name, PyDescr_NewGetSet(type, a)) < 0)
             return -1;
-    return GL_GUARD_TYPE(type, gl_transport, home, NULL, GL_GUARD_ENDS);
+    return GL_GUARD_TYPE(type, gl_transport, owner_loop, NULL, GL_GUARD_DEALLOC);
 }
 
 GL_PRIVATE PyTypeObject *

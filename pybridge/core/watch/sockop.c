@@ -304,7 +304,7 @@ sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
     sockop *op = (sockop *)self;
     *result = NULL;
-    GL_GUARD(__atomic_load_n(&op->home.loop, __ATOMIC_ACQUIRE));
+    GL_GUARD(__atomic_load_n(&op->owner_loop.loop, __ATOMIC_ACQUIRE));
     if (sockop_check(op, true) < 0)
         return PYGEN_ERROR;
     if (op->state == OP_CREATED && value != Py_None) {
@@ -462,7 +462,7 @@ GL_PRIVATE int
 gl_sockop_init_type(PyObject *module)
 {
     if (gl_type_make(&G.sockop_type, module, &sockop_spec, NULL) < 0 ||
-        GL_GUARD_TYPE(G.sockop_type, sockop, home, NULL, GL_GUARD_ENDS) < 0)
+        GL_GUARD_TYPE(G.sockop_type, sockop, owner_loop, NULL, GL_GUARD_DEALLOC) < 0)
         return -1;
     /* asyncio.iscoroutine must say yes: the type is registered as an abstract Coroutine. */
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");

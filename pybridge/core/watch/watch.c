@@ -391,7 +391,8 @@ watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssiz
     int fd = gl_fd_from_object(args[0]);
     if (fd < 0 || gl_loop_check_usable(self) < 0)
         return NULL;
-    PyObject *h = gl_handle_new(self, args[1], args + 2, nargs - 2, NULL);
+    const gl_call call = {args[1], args + 2, nargs - 2, NULL};
+    PyObject *h = gl_handle_new(self, &call);
     if (h == NULL)
         return NULL;
     gl_handle_track(h);
