@@ -179,7 +179,7 @@ def fork_while_a_thread_imports_what_closing_may_need() -> None:
 
     class Waits:
         def find_spec(self, name: str, path: Any, _target: object = None) -> Any:
-            if not name.endswith(".metering"):
+            if not name.endswith(".metrics.metrics"):
                 return None
             spec: Any = PathFinder.find_spec(name, path)
             run = spec.loader.exec_module
