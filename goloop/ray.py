@@ -9,7 +9,7 @@ task.
 
 from __future__ import annotations
 
-from ._internal.process.patch_process import switch
+from ._internal.process.patch_process import use_goloop
 
 __all__ = ("setup",)
 
@@ -24,4 +24,4 @@ def setup() -> None:
     Raises:
         RuntimeError: asyncio has no event loop policies any more (3.16 is to be the first).
     """
-    switch()
+    use_goloop()

@@ -395,7 +395,7 @@ def _tell(loop: Any) -> None:
             if not loop.is_closed():
                 raise
             return  # closed before this thread ran; report_end() has told of the block
-        waits = loop._report_waits or any(each.loop is loop for each, _ in _unpublished)
+        waits = loop._report_in_progress or any(each.loop is loop for each, _ in _unpublished)
         known = loop._last_block
     if new:
         _publish(*new)
@@ -410,7 +410,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     if not looks:
         return []
     serial, callbacks, callback_ns, cpu_ns = map(int, head.split())
-    if ended is None and (seconds == 0.0 or serial < loop._told_block):
+    if ended is None and (seconds == 0.0 or serial < loop._reported_block):
         return []
     seconds = ended or seconds
     stacks: list[tuple[float, tuple[Frame, ...]]] = []
@@ -431,8 +431,8 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     }
     new = []
     last = loop._last_block
-    if serial > loop._told_block:
-        loop._told_block = serial
+    if serial > loop._reported_block:
+        loop._reported_block = serial
         task, awaiters = _who(loop)
         last = Blocked(
             loop=loop,
@@ -543,7 +543,7 @@ def _times_shown(stack: tuple[Frame, ...]) -> int:
 
 def _note(blocked: Blocked, how: int) -> None:
     with contextlib.suppress(RuntimeError, AttributeError):  # closed, or none of goloop's
-        blocked.loop._report_waits = how == _WAITS
+        blocked.loop._report_in_progress = how == _WAITS
         blocked.loop._block_told(blocked.serial, how)
 
 

@@ -71,9 +71,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Before any plugin or test has asked for a loop."""
     if config.getoption("goloop_loop", "asyncio") == "goloop":
-        from goloop._internal.process.patch_process import switch
+        from goloop._internal.process.patch_process import use_goloop
 
-        switch()
+        use_goloop()
     given = {
         name: config.getoption(f"goloop_{name}", None)
         for name in ("seeds", "seed", "replay", "jobs")

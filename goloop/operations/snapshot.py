@@ -23,7 +23,7 @@ from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
     awaiters,
-    ends_of,
+    completion_dependents,
     thread_stack,
     waiting_tasks,
 )
@@ -202,7 +202,7 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
 def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[Row]:
     """The rows of the oldest tasks, with marks by which they are known again."""
     oldest = _oldest(found, limit)
-    wanted = {id(future) for task in oldest for future in ends_of(task)[1]}
+    wanted = {id(future) for task in oldest for future in completion_dependents(task)[1]}
     waiting = waiting_tasks(found, wanted)
     busy = profiling.busy_coroutines()
     rows: list[Row] = []

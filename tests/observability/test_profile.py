@@ -181,7 +181,10 @@ def test_a_rate_that_is_no_number_is_told_of() -> None:
         check=True,
         timeout=60,
     )
-    assert "GOLOOP_PROFILE='often' is not a number of samples a second; 25 is used" in done.stderr
+    assert (
+        "GOLOOP_PROFILE='often' is not a number of samples a second; using the default 25"
+        in done.stderr
+    )
 
 
 def test_before_the_first_loop_there_is_nothing_and_no_library_is_opened() -> None:

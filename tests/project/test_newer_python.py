@@ -79,5 +79,5 @@ try:
 except RuntimeError as error:
     print(error)
 """
-    expected = "asyncio of this Python has no event loop policies: use goloop.run(), "
+    expected = "asyncio of this Python version has no event loop policies: use goloop.run(), "
     assert run(unknown, source + PROGRAM).startswith(expected)

@@ -22,7 +22,7 @@ needs("uvloop")
 pytestmark = pytest.mark.real
 
 GOLOOP = ("-m", "goloop")
-SAYS_NO_LOOP = "no goloop loop ran in this process"
+SAYS_NO_LOOP = "goloop was not used"
 
 
 def loops(port: int, processes: int = 1) -> dict[int, str]:
@@ -275,7 +275,7 @@ def test_a_program_whose_parts_have_changed_is_served_and_warned(
     program = programs.python(*GOLOOP, tmp_path / "program.py")
     program.process.wait(60)
     assert "5 SourceFileLoader SourceFileLoader" in program.output
-    assert "goloop can't have uvicorn.loops.auto use its loop" in program.output
+    assert "goloop cannot make uvicorn.loops.auto use its loop" in program.output
 
 
 def test_a_task_of_taskiq(programs: Programs, tmp_path: Path) -> None:

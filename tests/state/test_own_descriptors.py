@@ -1,4 +1,4 @@
-"""The loop's own descriptors, closed by somebody else: it says so, and others are left alone.
+"""The loop's own descriptors, closed by other code: it says so, and others are left alone.
 
 tests/fuzz/own_fd_storm.py does it in all orders.  What these tests close is goloop's, so they take
 no other loop.
@@ -58,7 +58,7 @@ def test_a_loop_without_its_poller_says_so(
     words = (
         rf"descriptor {numbers['anon_inode:[eventpoll]']} or {numbers['anon_inode:[eventfd]']} of "
     )
-    words += "the event loop, its poller and wakeup, was closed by somebody else"
+    words += "the event loop, its poller and wakeup, was closed by other code"
     for _ in range(2):
         main = asyncio.sleep(0)
         with pytest.raises(OSError, match=words) as caught:

@@ -596,7 +596,7 @@ def test_a_server_has_a_limit_from_its_start() -> None:
 
     async def main() -> None:
         with goloop.SharedListener("127.0.0.1", 0) as listener:
-            with pytest.raises(ValueError, match="must be positive"):
+            with pytest.raises(ValueError, match="must be >= 1"):
                 await listener.create_server(asyncio.Protocol, max_connections=0)
             one: Any = await listener.create_server(asyncio.Protocol, max_connections=3)
             two: Any = await listener.start_server(lambda r, w: None, max_connections=4)

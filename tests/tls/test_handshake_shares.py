@@ -69,10 +69,10 @@ class Stage:
 class Step:
     """The next step of a handshake; what of it the scheduler uses."""
 
-    def __init__(self, stage: Stage, name: str, takes: float = 0.0004, line: int = FRESH) -> None:
+    def __init__(self, stage: Stage, name: str, takes: float = 0.0004, queue: int = FRESH) -> None:
         self._loop = stage
-        self._handshake_waits = False
-        self._handshake_line = line
+        self._handshake_queued = False
+        self._handshake_queue = queue
         self.name, self.takes = name, takes
         self.interrupt: BaseException | None = None
 
@@ -84,7 +84,7 @@ class Step:
 
     def _resume_handshake(self, do: Callable[[Any], None]) -> None:
         do(self)
-        self._handshake_waits = False
+        self._handshake_queued = False
 
 
 def crowd(stage: Stage, count: int, **known: Any) -> tuple[Step, ...]:
@@ -146,9 +146,9 @@ def test_what_comes_while_time_is_left_is_served_at_once() -> None:
 
 def test_a_step_that_makes_no_progress_costs_its_peer_its_place() -> None:
     stage = Stage()
-    slow = Step(stage, "slow", line=SLOW)
+    slow = Step(stage, "slow", queue=SLOW)
     fresh = Step(stage, "fresh")
-    last = Step(stage, "last", line=ANSWERED)
+    last = Step(stage, "last", queue=ANSWERED)
     late = Step(stage, "late")
     stage.iteration(0.0, crowd(stage, 2))  # time is over
     stage.iteration(0.0, (*crowd(stage, 2), slow, fresh, late, last))
@@ -158,7 +158,7 @@ def test_a_step_that_makes_no_progress_costs_its_peer_its_place() -> None:
 
 def test_the_slow_line_gets_a_step_of_each_iteration_and_what_the_others_leave() -> None:
     stage = Stage()
-    slow = tuple(Step(stage, f"slow {number}", line=SLOW) for number in range(5))
+    slow = tuple(Step(stage, f"slow {number}", queue=SLOW) for number in range(5))
     stage.iteration(0.0, (*crowd(stage, 8), *slow))
     assert stage.iteration(0.0) == ["2", "3", "slow 0"]
     assert stage.iteration(0.0) == ["4", "5", "slow 1"]
@@ -170,7 +170,7 @@ def test_one_that_no_longer_waits_takes_no_time() -> None:
     stage = Stage()
     steps = crowd(stage, 6)
     stage.iteration(0.0, steps)
-    steps[2]._handshake_waits = steps[3]._handshake_waits = False
+    steps[2]._handshake_queued = steps[3]._handshake_queued = False
     assert stage.iteration(0.0) == ["4", "5"]
 
 

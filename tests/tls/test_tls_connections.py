@@ -220,7 +220,7 @@ def test_diagnostics_tell_which_path_tls_takes(loop_name: str) -> None:
 
     state = goloop.diagnostics()["tls"]
     if os.environ.get("GOLOOP_TLS") == "stdlib":
-        assert state == "GOLOOP_TLS=stdlib asks for SSLObject's own methods"
+        assert state == "GOLOOP_TLS=stdlib requests the methods of ssl.SSLObject"
     else:
         assert state == "OpenSSL called directly"
 

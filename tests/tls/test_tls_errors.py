@@ -20,7 +20,7 @@ from tls_connections import Loop, by_role, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
 from goloop._internal.net import tls_errors
-from goloop._internal.net.tls_errors import Stop
+from goloop._internal.net.tls_errors import OpenSSLFailure
 
 # What is sent to a port of TLS by those that speak something else, and broken records.
 JUNK = {
@@ -198,7 +198,7 @@ async def test_writing_behind_the_own_end(loop: Loop, loop_name: str) -> None:
 
 
 def test_the_names_of_openssls_numbers_are_found() -> None:
-    reasons, libraries = tls_errors.names()
+    reasons, libraries = tls_errors.openssl_names()
     assert libraries[20] == "SSL"
     assert reasons[20, 134] == "CERTIFICATE_VERIFY_FAILED"
     assert reasons[20, 294] == "UNEXPECTED_EOF_WHILE_READING"
@@ -206,8 +206,8 @@ def test_the_names_of_openssls_numbers_are_found() -> None:
 
 @pytest.mark.parametrize("method", ["do_handshake", "read", "write"])
 def test_the_place_is_that_of_the_method(method: str) -> None:
-    assert tls_errors.place(method).startswith("_ssl.c:")
-    assert tls_errors.place(method).removeprefix("_ssl.c:").isdigit()
+    assert tls_errors.source_location(method).startswith("_ssl.c:")
+    assert tls_errors.source_location(method).removeprefix("_ssl.c:").isdigit()
 
 
 def code_of(library: int, reason: int) -> int:
@@ -235,15 +235,17 @@ def code_of(library: int, reason: int) -> int:
 def test_what_openssl_left_as_an_exception(
     stop: tuple[int, int], kind: type[ssl.SSLError], number: int, words: str
 ) -> None:
-    made = tls_errors.worded("read", Stop(*stop, "its words", 7, "its certificate", None))
+    made = tls_errors.make_exception(
+        "read", OpenSSLFailure(*stop, "its words", 7, "its certificate", None)
+    )
     assert type(made) is kind
-    assert made.args == (number, f"{words} ({tls_errors.place('read')})")
+    assert made.args == (number, f"{words} ({tls_errors.source_location('read')})")
     assert hasattr(made, "verify_code") is (kind is ssl.SSLCertVerificationError)
 
 
 def test_an_unknown_code_says_so() -> None:
-    stop = Stop(1, code_of(200, 4000), None, 0, None, None)
-    assert str(tls_errors.worded("read", stop)).startswith("unknown error (")
+    stop = OpenSSLFailure(1, code_of(200, 4000), None, 0, None, None)
+    assert str(tls_errors.make_exception("read", stop)).startswith("unknown error (")
 
 
 @pytest.mark.parametrize(

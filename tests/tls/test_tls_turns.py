@@ -29,7 +29,7 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("asyncio does all that there is to do")
     from goloop._internal.net import handshakes
 
-    monkeypatch.setattr(handshakes, "LEAST", 0.0)
+    monkeypatch.setattr(handshakes, "MIN_TIME", 0.0)
     monkeypatch.setattr(handshakes, "SHARE", 0.0)
 
 
@@ -296,8 +296,8 @@ class Held:
         monkeypatch.setattr(Handshakes, "step", lambda _, tls: self.hold(tls))
 
     def hold(self, tls: Any) -> None:
-        if not tls._handshake_waits:
-            tls._handshake_waits = True
+        if not tls._handshake_queued:
+            tls._handshake_queued = True
             self.waiting.append(tls)
 
     def release(self) -> None:
@@ -318,7 +318,7 @@ async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
     from goloop._internal.net.handshakes import FRESH
     from goloop._internal.net.tls import TLSProtocol
 
-    steps = each_step(monkeypatch, lambda tls: tls._handshake_line)
+    steps = each_step(monkeypatch, lambda tls: tls._handshake_queue)
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     peer = peers[0]
@@ -466,7 +466,7 @@ def test_an_interrupt_in_a_turn_strands_no_handshake(
     from goloop._internal.net import handshakes
 
     if loop_name != "asyncio":
-        monkeypatch.setattr(handshakes, "LEAST", 0.0)
+        monkeypatch.setattr(handshakes, "MIN_TIME", 0.0)
         monkeypatch.setattr(handshakes, "SHARE", 0.0)
     accepted: list[Recorder] = []
     server, peers = loop.run_until_complete(listening(loop, accepted))

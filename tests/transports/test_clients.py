@@ -14,7 +14,7 @@ import pytest
 from protocols import Made, Recorder, hang_up, until
 
 import goloop._core as _core
-from goloop._internal.net.streams import Clients
+from goloop._internal.net.streams import ServerClients
 
 Loop = asyncio.AbstractEventLoop
 
@@ -46,7 +46,7 @@ async def connect(loop: Loop, server: Any, count: int) -> list[Recorder]:
 async def test_a_server_knows_its_connections(loop: Loop, loop_name: str) -> None:
     async with serving(loop) as (server, accepted):
         if loop_name == "goloop":
-            assert type(server._clients) is Clients
+            assert type(server._clients) is ServerClients
         near = await connect(loop, server, 5)
         transports = {each.transport for each in accepted}
         assert set(server._clients) == set(server._clients.copy()) == transports

@@ -809,7 +809,7 @@ async def test_a_limit_is_there_before_the_first_connection(
 async def test_a_server_with_a_wrong_limit_is_not_made(loop: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         address = sock.getsockname()
-        with pytest.raises(ValueError, match="must be positive"):
+        with pytest.raises(ValueError, match="must be >= 1"):
             await loop.create_server(Recorder, sock=sock, max_connections=0)
         assert not can_connect(address)
     with pytest.raises(TypeError):
@@ -820,7 +820,7 @@ async def test_a_server_with_a_wrong_limit_is_not_made(loop: Any) -> None:
 async def test_a_wrong_limit_is_refused(loop: Any) -> None:
     server: Any = await loop.create_server(Recorder, "127.0.0.1", 0)
     for wrong in (0, -1):
-        with pytest.raises(ValueError, match="must be positive"):
+        with pytest.raises(ValueError, match="must be >= 1"):
             server.max_connections = wrong
     with pytest.raises(TypeError):
         server.max_connections = 1.5

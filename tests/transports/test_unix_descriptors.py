@@ -355,9 +355,9 @@ async def test_wrong_calls_are_refused_and_send_nothing(loop: Any, pipe: Pipe) -
 async def test_other_connections_say_what_to_do(loop: Any, tmp_path: Path, pipe: Pipe) -> None:
     # A protocol without the method.
     transport, near, far = await with_peer(loop, Recorder)
-    with pytest.raises(TypeError, match="need a protocol whose class has fds_received"):
+    with pytest.raises(TypeError, match="needs a protocol whose class has fds_received"):
         transport.send_fds(b"x", [pipe.writing])
-    with pytest.raises(TypeError, match="need a protocol whose class has fds_received"):
+    with pytest.raises(TypeError, match="needs a protocol whose class has fds_received"):
         transport.set_protocol(Receiver())
     assert transport.get_protocol() is near
     other = Recorder()
@@ -371,7 +371,7 @@ async def test_other_connections_say_what_to_do(loop: Any, tmp_path: Path, pipe:
     async with await loop.create_server(Receiver, "127.0.0.1", 0) as server:
         address = server.sockets[0].getsockname()
         transport, near = await loop.create_connection(Receiver, *address)
-        with pytest.raises(TypeError, match="only Unix streams carry descriptors"):
+        with pytest.raises(TypeError, match="only Unix streams can pass descriptors"):
             transport.send_fds(b"x", [0])
         other = Receiver()
         transport.set_protocol(other)
@@ -388,13 +388,13 @@ async def test_tls_carries_none(loop: Any, tmp_path: Path, later: bool) -> None:
         transport, near = await loop.create_unix_connection(Receiver, tmp_path / "s")
         below = transport
         transport = await loop.start_tls(below, near, context, server_hostname="localhost")
-        with pytest.raises(TypeError, match="TLS carries no descriptors"):
+        with pytest.raises(TypeError, match="TLS connections cannot pass descriptors"):
             below.send_fds(b"x", [0])
     else:
         transport, near = await loop.create_unix_connection(
             Receiver, tmp_path / "s", ssl=context, server_hostname="localhost"
         )
-    with pytest.raises(TypeError, match="TLS carries no descriptors"):
+    with pytest.raises(TypeError, match="TLS connections cannot pass descriptors"):
         transport.send_fds(b"x", [0])
     transport.write(b"by TLS")
     await until(lambda: made and made[0].data == b"by TLS")

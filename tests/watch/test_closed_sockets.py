@@ -298,14 +298,14 @@ def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
 
     near, far = pair()
     files: list[Any] = []
-    users = descriptors.users
+    users = descriptors.observed_ref_count
 
     def interrupted(count: int, fd: int) -> Any:
         if not files:
             files.append(near.makefile("rb", buffering=0))
         return users(count, fd)
 
-    monkeypatch.setattr(descriptors, "users", interrupted)
+    monkeypatch.setattr(descriptors, "observed_ref_count", interrupted)
     descriptors.ObservedRefCount.notice(near)
     assert near._io_refs == 1  # type: ignore[attr-defined]
     near.close()

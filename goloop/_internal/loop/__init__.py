@@ -1,1 +1,1 @@
-"""The loop: its parts that are no transports, its beginning and its end."""
+"""The Loop class without its transports: construction, running, signals, debug mode, closing."""

@@ -1,13 +1,13 @@
-"""asyncio's names in the answers to wrong calls.
+"""Gives errors about wrong calls the method names of asyncio.
 
-asyncio's methods are Python functions, whose qualified names stand in what CPython says of a call
-that does not fit: "BaseEventLoop.call_soon() missing 1 required positional argument: 'callback'".
-Programs, their tests and those who search the web know these sentences.  So
+asyncio's methods are Python functions. CPython's error for a wrong call has the function's
+qualified name: "BaseEventLoop.call_soon() missing 1 required positional argument: 'callback'".
+Programs, their tests and web searches rely on these texts. So
 
-* `named_as` gives goloop's Python methods the qualified names of those that they stand for: that
-  is what errors of arguments, "was never awaited", and the repr of a coroutine show.
-  Tracebacks and profilers go by the code, and show goloop's;
-* `refuse` words a wrong call of a native method, for C.  Nothing of it runs for one that is right.
+* `use_asyncio_names` gives goloop's Python methods the qualified names of asyncio's methods, which
+  appear in errors about arguments, in "was never awaited", and in the repr of a coroutine.
+  Tracebacks and profilers use the code object, and show goloop's names;
+* `refuse` raises the error for a wrong call of a native method. C calls it for wrong calls only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _unix_events: Any = asyncio.unix_events
 
 LOOP: type = _unix_events._UnixSelectorEventLoop
 
-# asyncio's class for each of goloop's that has one, by name.
-_THEIRS: dict[str, type] = {
+# asyncio's counterpart of each goloop class, by class name.
+_ASYNCIO_CLASSES: dict[str, type] = {
     "StreamTransport": _selector_events._SelectorSocketTransport,
     "DatagramTransport": _selector_events._SelectorDatagramTransport,
     "ReadPipeTransport": _unix_events._UnixReadPipeTransport,
@@ -38,46 +38,47 @@ _THEIRS: dict[str, type] = {
 }
 
 
-def _theirs(cls: type) -> type:
+def _asyncio_class(cls: type) -> type:
+    """Return asyncio's counterpart of a goloop class, which for all others is the loop's."""
     for base in cls.__mro__:
-        if base.__name__ in _THEIRS and base.__module__.startswith("goloop"):
-            return _THEIRS[base.__name__]
+        if base.__name__ in _ASYNCIO_CLASSES and base.__module__.startswith("goloop"):
+            return _ASYNCIO_CLASSES[base.__name__]
     return LOOP
 
 
-def named_as(ours: type, theirs: type | None = None) -> None:
-    """Gives the methods of a class the qualified names that they have in asyncio's."""
-    theirs = theirs or _theirs(ours)
-    # inspect.getattr_static would find the same in ten times the time, at each start of a program.
-    models: dict[str, object] = {}
-    for base in reversed(theirs.__mro__):
-        models.update(vars(base))
-    for name, method in vars(ours).items():
-        # A constructor has parameters of its own.
+def use_asyncio_names(goloop_class: type, asyncio_class: type | None = None) -> None:
+    """Give the methods of a goloop class the qualified names of asyncio's methods."""
+    asyncio_class = asyncio_class or _asyncio_class(goloop_class)
+    # inspect.getattr_static would do the same but is ten times slower, in every program's start.
+    asyncio_methods: dict[str, object] = {}
+    for base in reversed(asyncio_class.__mro__):
+        asyncio_methods.update(vars(base))
+    for name, method in vars(goloop_class).items():
+        # Constructors keep their names, because their parameters differ.
         if isinstance(method, FunctionType) and not name.startswith("__"):
-            model = models.get(name)
-            if isinstance(model, FunctionType):
-                method.__qualname__ = model.__qualname__
+            asyncio_method = asyncio_methods.get(name)
+            if isinstance(asyncio_method, FunctionType):
+                method.__qualname__ = asyncio_method.__qualname__
 
 
 def refuse_data(transport: object, data: object) -> NoReturn:
-    """Raises what the running asyncio says of a write() or sendto() of what is no bytes."""
-    theirs: Any = _theirs(type(transport))
-    if theirs is _unix_events._UnixWritePipeTransport:
+    """Raise asyncio's error for a write() or sendto() of an object that is not bytes-like."""
+    asyncio_class: Any = _asyncio_class(type(transport))
+    if asyncio_class is _unix_events._UnixWritePipeTransport:
         raise AssertionError(repr(data))
-    constants = getattr(theirs, "sendto", theirs.write).__code__.co_consts
+    constants = getattr(asyncio_class, "sendto", asyncio_class.write).__code__.co_consts
     words = [c for c in constants if isinstance(c, str) and c.endswith(" object, not ")]
     words.append("data argument must be a bytes-like object, not ")
     raise TypeError(f"{words[0]}{type(data).__name__!r}")
 
 
 def refuse(name: str, self: object, given: tuple[Any, ...], names: tuple[str, ...]) -> NoReturn:
-    """Raises what CPython says of a call of asyncio's method with arguments that don't fit.
+    """Raise CPython's error for a call of asyncio's method `name` with these wrong arguments.
 
-    The last of those that are given have these names.  A function of the same parameters that does
-    nothing is made and called.
+    `given` has all arguments, and `names` are the keywords of the last ones. To get the error, an
+    empty function with the same parameters is created and called.
     """
-    method = inspect.unwrap(getattr(_theirs(type(self)), name.rpartition(".")[2], refuse))
+    method = inspect.unwrap(getattr(_asyncio_class(type(self)), name.rpartition(".")[2], refuse))
     signature = inspect.signature(method)
     empty = inspect.Parameter.empty
     parameters = [
@@ -91,12 +92,12 @@ def refuse(name: str, self: object, given: tuple[Any, ...], names: tuple[str, ..
     args = given[: len(given) - len(names)]
     kwargs = dict(zip(names, given[len(args) :], strict=True))
     scope["refused"](self, *args, **kwargs)
-    # A name that is not the same each time it is compared.
+    # Reached only by a keyword that compares differently each time, so that the call succeeded.
     raise TypeError(f"{name}() got wrong arguments")
 
 
 def fd_number(file: Any) -> int:
-    """The number that an object's fileno() gives, as asyncio's selectors ask for it; for C."""
+    """Return the number of an object's fileno() with the checks of asyncio's selectors; for C."""
     try:
         return int(file.fileno())
     except (AttributeError, TypeError, ValueError):

@@ -1,13 +1,13 @@
-"""The class that every part of the loop extends.
+"""The base class of every part of the loop.
 
-`CoreLoop` puts the native loop before CPython's own `BaseEventLoop`.  What runs
-per callback is found in `_core.Loop`; what runs per connection or per loop is
-found in the running version's `BaseEventLoop`, so that its argument names, checks,
-errors and warnings are CPython's by construction.  The other modules of this
-package fill in what `BaseEventLoop` leaves to its subclasses.
+`CoreLoop` inherits from the native loop first and then from CPython's `BaseEventLoop`.
+`_core.Loop` has the methods that run per callback. The `BaseEventLoop` of the running version has
+those that run per connection or per loop, so that their argument names, checks, errors and
+warnings are CPython's. The other modules of this package implement the methods that
+`BaseEventLoop` leaves to its subclasses.
 
-The attributes below belong to `BaseEventLoop`; they are declared here for the type
-checker only, because they are not part of asyncio's published types.
+The annotations below declare attributes of `BaseEventLoop` for the type checker, because typeshed
+does not declare them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What goloop.diagnostics() tells of a loop.
+# The counters of a loop in goloop.diagnostics().
 _COUNTERS = (
     "iterations", "turns", "polls", "recvs", "sends", "accepts", "wakeups", "late_writes",
     "ready", "timers", "fences",
@@ -33,15 +33,15 @@ _COUNTERS = (
 
 
 class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
-    """The native loop over the inherited one; not usable by itself."""
+    """The native loop combined with asyncio's; not usable by itself."""
 
-    # Asks for call_at(): what the native call_later stands aside for where that is another one.
+    # The native call_later() calls this one, which calls call_at(), if call_at() is overridden.
     _call_later = asyncio.base_events.BaseEventLoop.call_later
-    # For a task factory, and to word errors.
+    # C calls it if there is a task factory, and to raise errors about arguments.
     _create_by_asyncio = asyncio.base_events.BaseEventLoop.create_task
 
-    # The figures of metric_registry.py that are counted in Python.
-    _tally: dict[str, int]
+    # The metrics of metric_registry.py that are counted in Python, by name.
+    _python_counters: dict[str, int]
     _cpu_time: CpuTime
     _dns_time: memoryview[int] | None = None
 
@@ -60,7 +60,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     @property
     def _thread_id(self) -> int | None:
-        """Identity of the thread that runs the loop, or None."""
+        """The identifier of the thread that runs the loop, or None."""
         return self._thread or None
 
     @_thread_id.setter
@@ -68,26 +68,27 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         self._thread = ident or 0
 
     def _create_task(self, coro: Any, **kwargs: Any) -> Any:
-        """For C, where a create_task() is no usual one, as in debug mode."""
+        """Create a task; C calls it in debug mode and for a subclass with its own create_task()."""
         task: Any = Task(coro, loop=self, **kwargs)
         if task._source_traceback:
-            # Not with this function, as in asyncio.
+            # Without the entry of this function, as in asyncio.
             del task._source_traceback[-1]
         return task
 
     def _count(self, figure: str, by: int = 1) -> None:
-        self._tally[figure] = self._tally.get(figure, 0) + by
+        """Add to a counter of the loop's metrics."""
+        self._python_counters[figure] = self._python_counters.get(figure, 0) + by
 
     def _metrics(self) -> dict[str, Any]:
-        """The figures as they are counted; metric_registry.unpacked() gives them names."""
-        figures: dict[str, Any] = {"counted": self._counted(), **self._tally}
-        figures["time_cpu"] = self._cpu_time.so_far()
+        """Return the raw metrics; metric_registry.unpacked() decodes them."""
+        figures: dict[str, Any] = {"counted": self._counted(), **self._python_counters}
+        figures["time_cpu"] = self._cpu_time.total_ns()
         if self._dns_time is not None:
             figures["dns_time"] = self._dns_time.tobytes()
         return figures
 
-    def _note_lookup(self, ns: int) -> None:
-        """A name was looked up, which took so long."""
+    def _record_lookup(self, ns: int) -> None:
+        """Record the duration of a name lookup, in nanoseconds."""
         if self._dns_time is None:
             self._dns_time = memoryview(bytearray(8 * (3 + BUCKETS))).cast("Q")
         noted = self._dns_time
@@ -97,8 +98,8 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         noted[3 + bucket_of(ns)] += 1
 
     def _diagnostics(self) -> dict[str, Any]:
-        """Counters, and what Go tells as JSON; nothing of a closed loop."""
-        # Not needed by programs that only run.
+        """Return the counters and Go's runtime information (JSON); {} if the loop is closed."""
+        # Imported here because few programs need it.
         import json
 
         from ..metrics.metric_registry import unpacked

@@ -1,8 +1,8 @@
-"""The processor time that a loop's thread takes while it runs the loop.
+"""CPU time of a loop's thread while it runs the loop.
 
-The loop's thread begins and ends a run; any thread asks, also while the run goes on: then the
-kernel tells the time of that thread, whose clock is a number and not its memory, so that it may end
-at any moment.  What was told is never more than what is told later.
+The loop's thread marks the begin and the end of a run. Any thread may read the time, also during
+a run: it then reads the CPU clock of the loop's thread from the kernel. That clock is identified
+by a number, so the thread may end at any moment. The reported time never decreases.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import struct
 import threading
 import time
 
-# Not everywhere (macOS): there a run counts when it has ended.
+# Not available on macOS: a run's time is added when the run ends.
 _clock_of = getattr(time, "pthread_getcpuclockid", None)
-# CLOCK_REALTIME, which is no thread's.
+# CLOCK_REALTIME, which is not the clock of any thread.
 _NO_CLOCK = 0
 
 _STATE = struct.Struct("=3q")
@@ -22,41 +22,42 @@ _pack, _unpack = _STATE.pack, _STATE.unpack
 
 
 class CpuTime:
-    """Of one loop, in nanoseconds.
+    """The CPU time of one loop, in nanoseconds.
 
-    There is no lock: a KeyboardInterrupt may come between a lock and its release.  What belongs
-    together is one bytes object, which one thread replaces and all read.  A tuple would do as well,
-    but the collector tracks it: a leak test would find a new object after each run of a loop.
+    It uses no lock, because a KeyboardInterrupt may come between acquiring and releasing one.
+    Values that belong together are in one bytes object, which one thread replaces and all threads
+    read. A tuple would do, too, but the garbage collector tracks tuples: a leak test would find a
+    new object after each run of a loop.
     """
 
-    __slots__ = ("_state", "_told")
+    __slots__ = ("_reported", "_state")
 
     def __init__(self) -> None:
-        # What the runs before have taken; and of a run, what its thread's clock said first, and
-        # that clock.
+        # Nanoseconds of all earlier runs; of the current run, the clock's value at its begin,
+        # and the clock.
         self._state = _pack(0, 0, _NO_CLOCK)
-        self._told = 0
+        self._reported = 0
 
     def begin(self) -> None:
-        """This thread begins to run the loop."""
+        """Mark the begin of a run by the current thread."""
         clock = _clock_of(threading.get_ident()) if _clock_of is not None else _NO_CLOCK
         self._state = _pack(_unpack(self._state)[0], time.thread_time_ns(), clock)
 
     def end(self) -> None:
-        """It has ended; its last moments are not lost."""
+        """Mark the end of a run and add its time."""
         ended, began, _ = _unpack(self._state)
         self._state = _pack(ended + time.thread_time_ns() - began, 0, _NO_CLOCK)
 
-    def so_far(self) -> int:
-        """What all runs have taken."""
+    def total_ns(self) -> int:
+        """Return the CPU time of all runs, including the current one, in nanoseconds."""
         state = None
-        while state is not self._state:  # else a run has begun or ended meanwhile
+        while state is not self._state:  # repeat if a run has begun or ended meanwhile
             state = self._state
             taken, began, clock = _unpack(state)
             if clock != _NO_CLOCK:
-                with contextlib.suppress(OSError):  # no such thread any more
+                with contextlib.suppress(OSError):  # the thread has ended
                     taken += time.clock_gettime_ns(clock) - began
-        # Not max(): another thread's turn may come behind a call, and its figure be the greater.
-        if taken > self._told:
-            self._told = taken
-        return self._told
+        # Not max(): during a call another thread could store a greater value.
+        if taken > self._reported:
+            self._reported = taken
+        return self._reported

@@ -1,7 +1,8 @@
-"""How errors are told, and what debug mode shows of a handle, made when somebody looks.
+"""Exceptions reported as in asyncio's `except` blocks, and the source tracebacks of debug mode.
 
-asyncio extracts the stack of whoever schedules a callback at once, which takes longer than most
-callbacks do; the handle has the bare frames instead (pybridge/core/queue/handle.c).
+asyncio extracts the caller's stack whenever a callback is scheduled, which takes longer than most
+callbacks do. Here a handle stores only the frames (pybridge/core/queue/handle.c), and they become
+a stack summary when it is read.
 """
 
 from __future__ import annotations
@@ -19,38 +20,38 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-# Newer ones find by it the source of what `python -c` and the prompt were given.
+# Newer versions use it to find the source of `python -c` and of the interactive prompt.
 _KEEPS_CODE = "_code" in traceback.FrameSummary.__slots__
 
 
-# BaseException's own: a class may refuse to set attributes, or have others by these names.
+# BaseException's descriptors: a class may forbid setting attributes or override these names.
 TRACEBACK: Any = vars(BaseException)["__traceback__"]
 CONTEXT: Any = vars(BaseException)["__context__"]
 
 
 def log(about: object, words: str) -> None:
-    """A line for asyncio's logger about an object, for C."""
+    """Log a debug message about an object to asyncio's logger; for C."""
     logger.debug(words, about)
 
 
 def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -> None:
-    """Makes a call as the `except` block does in which asyncio makes it.
+    """Call `call(*args)` inside an `except` block that handles `exc`, as asyncio does.
 
-    So sys.exc_info(), logging.exception() and a bare `raise` mean `exc` there, and what the call
-    raises has it as its context.
+    There sys.exc_info(), logging.exception() and a bare `raise` refer to `exc`, and an exception
+    of the call has it as its context.
     """
     traceback, context = TRACEBACK.__get__(exc), CONTEXT.__get__(exc)
     try:
         raise exc
     except BaseException:
-        # Without this frame, and without what whoever runs the loop is handling.
+        # Remove this frame, and the exception that the caller of run_forever() may be handling.
         TRACEBACK.__set__(exc, traceback)
         CONTEXT.__set__(exc, context)
         call(*args)
 
 
 def caller_stack() -> tuple[Any, ...]:
-    """The frames of whoever calls into the loop, as stack_summary() takes them."""
+    """Return the frames of the caller of the loop's method, in the form for stack_summary()."""
     frames: list[Any] = [stack_summary]
     frame = sys._getframe().f_back
     for _ in range(constants.DEBUG_STACK_DEPTH):
@@ -62,10 +63,10 @@ def caller_stack() -> tuple[Any, ...]:
 
 
 def stack_summary(frames: tuple[Any, ...]) -> traceback.StackSummary:
-    """asyncio.format_helpers.extract_stack() of the time when `frames` was taken.
+    """Return asyncio.format_helpers.extract_stack() as of the time when `frames` was taken.
 
-    `frames` are this function, by which C knows them, and for each frame, from within, its code,
-    last instruction and globals.
+    `frames` has this function, by which C recognizes such a tuple, and then for each frame, the
+    innermost first, its code, last instruction and globals.
     """
     summary = traceback.StackSummary()
     each = iter(frames[1:])
@@ -83,6 +84,6 @@ def stack_summary(frames: tuple[Any, ...]) -> traceback.StackSummary:
 
 
 def _line(code: CodeType, last: int) -> int | None:
-    """The line of an instruction, which has two bytes."""
+    """Return the line number of an instruction's offset in bytes; an instruction has two."""
     positions = itertools.islice(code.co_positions(), last // 2, None)
     return next(positions, (None, None, None, None))[0]

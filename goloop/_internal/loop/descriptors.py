@@ -1,8 +1,8 @@
-"""Whose a descriptor's number is, for the few that goloop opens for itself in Python.
+"""Checks that a descriptor still belongs to goloop, for the few that Python code opens.
 
-Somebody may close them (os.closerange in a program that makes itself a daemon), and the numbers are
-other files' then.  So each is compared with what it named at first before it is written to or
-closed: docs/internals/descriptors.md has the table of all.
+A program may close them (os.closerange() when it becomes a daemon), and their numbers may then
+belong to other files. So before one is written to or closed, it is compared with the file that it
+had at first. docs/internals/descriptors.md has the table of all descriptors.
 """
 
 from __future__ import annotations
@@ -20,91 +20,96 @@ File = tuple[int, int]
 
 
 def file_of(fd: int) -> File:
-    """Which file a number names: its device and inode; (0, 0) where it names none."""
+    """Return the device and inode of a descriptor; (0, 0) if it is not open."""
     try:
-        facts = os.fstat(fd)
+        status = os.fstat(fd)
     except OSError:
         return 0, 0
-    return facts.st_dev, facts.st_ino
+    return status.st_dev, status.st_ino
 
 
 def close_own(fd: int, file: File) -> None:
-    """Close a descriptor if it still is that file."""
+    """Close a descriptor if it still refers to `file`."""
     if file_of(fd) == file:
         os.close(fd)
 
 
 def close_own_socket(sock: socket.socket, file: File) -> None:
-    """Close a socket if its number still is that file; else it has no number any more."""
+    """Close a socket if it still refers to `file`, else only detach its number."""
     if file_of(sock.fileno()) == file:
         sock.close()
     else:
         sock.detach()
 
 
-# ---- sockets that a sock_* call waits for --------------------------------------------------------
+# ---- sockets for which a sock_* call waits -------------------------------------------------------
 #
-# How a socket's close() is noticed while a sock_* call waits for the socket.
+# How a waiting sock_* call notices that its socket is closed:
 #
-# The kernel tells nobody: a closed descriptor leaves the poller without a word, and in asyncio the
-# call waits for ever. But socket.close() looks at the count of the socket's users first
-# (`_io_refs`, which its makefile() counts up), and closes where that is <= 0. So the count of a
-# socket that somebody waits for is a ObservedRefCount, which ends the waits just before: each call
-# goes on, and fails with EBADF as any use of a closed socket does.
+# The kernel does not report it: epoll silently removes a closed descriptor, and in asyncio the
+# call waits forever. But socket.close() first compares the count of the socket's users with 0
+# (`_io_refs`, which makefile() increments), and closes the descriptor if it is <= 0. So the count
+# of a socket with waiting calls is replaced by a subclass of int. Its comparison ends the waits
+# just before the close. Each call then resumes and fails with EBADF, like any use of a closed
+# socket.
 #
-# A socket that turned ready stays open until those that waited for it run.
+# A socket that became ready is not closed until the calls that waited for it have run.
 
 
 class ObservedRefCount(int):
-    """The number of a socket's users beside its owner; asked by close()."""
+    """A socket's count of users besides its owner; it notices the comparison in close()."""
 
     fd: int
 
     @staticmethod
     def notice(sock: socket.socket) -> None:
-        """Has the socket's close() end what waits for it."""
-        counted: Any = sock
+        """Install such a count, so that the socket's close() ends the waits for it."""
+        socket_object: Any = sock
         number = sock.fileno()
-        while number >= 0:  # else another thread has closed it, and whoever tries next finds that
-            before = counted._io_refs
-            made = users(before, number)
-            if counted._io_refs is before:  # no other thread has counted meanwhile
-                counted._io_refs = made
+        while (
+            number >= 0
+        ):  # if another thread has closed the socket, the next call fails with EBADF
+            before = socket_object._io_refs
+            count_object = observed_ref_count(before, number)
+            if socket_object._io_refs is before:  # no other thread has changed it meanwhile
+                socket_object._io_refs = count_object
                 break
 
     def __le__(self, other: object) -> bool:
+        """Compare, and before a close end the waits; false delays the close."""
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
-            from ... import _core  # which has been loaded, or nothing waits
+            from ... import _core  # already imported if any call waits
 
             loops = [(loop, loop._waits(self, self.fd)) for loop in _core._open_loops()]
             if any(waits is None for _, waits in loops):
-                return False  # not yet: whoever holds it closes it
+                return False  # a ready socket is closed later, by the loop
             for loop, waits in loops:
                 if waits:
                     self._end_waits(loop)
         return below
 
     def _end_waits(self, loop: Any) -> None:
+        """End the waits of one loop, in the thread that runs it."""
         if loop._thread_id in (None, threading.get_ident()):
             loop._end_waits(self, self.fd)
         else:
-            with contextlib.suppress(RuntimeError):  # closed meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(loop._end_waits, self, self.fd)
 
-    # socket.makefile() counts up and the file's close() down.
+    # socket.makefile() increments the count, and the close of that file decrements it.
     def __add__(self, other: int) -> ObservedRefCount:
-        return users(int.__add__(self, other), self.fd)
+        return observed_ref_count(int.__add__(self, other), self.fd)
 
     def __sub__(self, other: int) -> ObservedRefCount:
-        return users(int.__sub__(self, other), self.fd)
+        return observed_ref_count(int.__sub__(self, other), self.fd)
 
     def __reduce__(self) -> Any:
         return int, (int(self),)
 
 
-def users(count: int, fd: int) -> ObservedRefCount:
-    """A count of users of the socket that has this descriptor."""
-    made = ObservedRefCount(count)
-    made.fd = fd
-    return made
+def observed_ref_count(count: int, fd: int) -> ObservedRefCount:
+    """Return a count of users for the socket with this descriptor."""
+    count_object = ObservedRefCount(count)
+    count_object.fd = fd
+    return count_object

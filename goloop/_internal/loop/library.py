@@ -1,7 +1,7 @@
 """Loads the Go library, and registers the hooks for forks and for the exit.
 
-The package calls prepare() when it is imported; that loads the library and runs no Go.  What
-happens at a fork stands in docs/internals/fork.md.
+The package calls prepare() when it is imported. That loads the library but runs no Go code. The
+steps of a fork are described in docs/internals/fork.md.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ except ImportError as error:
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
 
-def _flush_all() -> None:
-    """Sends what must leave before something ends it: what all loops' transports have queued.
+def _flush_all_loops() -> None:
+    """Send the queued writes of all loops' transports, before a fork and before the exit.
 
-    asyncio's transports send within write().  Here small writes wait for the next turn, so what may
-    keep that turn from coming, or lets others look at the connection first, sends them before it: a
-    fork (of any thread), and the exit of the interpreter.  What ends a process without a word
-    (os._exit, execv, a fatal signal) can't be helped; docs/compatibility.md says so.
+    asyncio's transports send within write(). Here small writes wait for the next turn, so they
+    are sent before an event that may prevent that turn, or let other code use the connection
+    first: a fork by any thread, and the exit of the interpreter. The other ways to end a process
+    (os._exit, execv, a fatal signal) cannot be handled; docs/compatibility.md says so.
     """
     for loop in _core._open_loops():
         for transport in loop._all_transports():
@@ -41,11 +41,11 @@ def _flush_all() -> None:
 
 
 def prepare() -> None:
-    """Load the library, and have called what forks and the exit need; once."""
+    """Set the library's path, and register the hooks for forks and for the exit; call it once."""
     _core.set_library_path(LIBRARY)
-    os.register_at_fork(before=_flush_all)
-    if hasattr(_core, "_in_child"):  # a free-threaded Python
+    os.register_at_fork(before=_flush_all_loops)
+    if hasattr(_core, "_in_child"):  # on free-threaded Python only
         os.register_at_fork(after_in_child=_core._in_child)
-    # What a loop of a daemon thread has written last leaves, and the door for threads of C is shut.
+    # At exit the last writes of loops in daemon threads are sent, then foreign threads are refused.
     atexit.register(_core._shut_door)
-    atexit.register(_flush_all)
+    atexit.register(_flush_all_loops)

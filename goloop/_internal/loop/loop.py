@@ -1,8 +1,8 @@
-"""goloop.Loop: the parts put together, and a loop's beginning and end.
+"""goloop.Loop: the class that combines all parts of a loop; its construction and its close().
 
-A loop begins in __init__, which opens a reactor (and the Go library where it is the
-process's first), runs any number of times (running.py), and ends in close(), where
-the executor, the reactor with all registrations, and the signal handlers go.
+__init__ opens a reactor, and for the first loop of a process also the Go library. The loop then
+runs any number of times (running.py). close() ends the executor, the reactor with all
+registrations, and the signal handlers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ..net.tls import StartTLS
 from ..process import aiofastnet_compat
 from ..process.processes import Processes
 from . import arg_errors
-from . import debugging as debugging  # for C, when it is imported
+from . import debugging as debugging  # imported for C, which uses its functions
 from .cpu_time import CpuTime
-from .running import Running, packed_figures, retired
+from .running import Running, closed_loop_metrics, pack_final_metrics
 from .watching import Watching
 
 TYPE_CHECKING = False
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
 
 
 class _NestPatched:
-    """The attribute `_nest_patched`, for which nest_asyncio asks: see nest_asyncio_compat.py."""
+    """The attribute `_nest_patched`, which nest_asyncio reads: see nest_asyncio_compat.py."""
 
     def __get__(self, loop: object, owner: type) -> bool:
         from . import nest_asyncio_compat
 
-        return nest_asyncio_compat.asked(loop, owner, sys._getframe(1))
+        return nest_asyncio_compat.refuse_patching(loop, owner, sys._getframe(1))
 
 
 class Loop(
     Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS, Watching
 ):
-    """An asyncio event loop whose reactor is written in Go.
+    """An asyncio event loop with a reactor written in Go.
 
-    It takes no arguments, and can be subclassed.  The first one of a process starts the Go library.
-    It has every method of asyncio's loops for Unix, and the two below.  Since 0.3.0.
+    It has every method of asyncio's loops for Unix, and those below. It takes no arguments and can
+    be subclassed. The first loop of a process starts the Go library. Since 0.3.0.
 
     Raises:
-        ImportError: The Go library can't be started; the message says why.
+        ImportError: The Go library cannot be started; the message has the reason.
         OSError: The process has no descriptors left.
     """
 
     __module__ = "goloop"
 
-    _last: bytearray | None = None
+    _final_metrics: bytearray | None = None
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
-        # First: from then on other threads may ask for metrics.
-        self._tally = {}
+        # First, because from then on other threads may read metrics.
+        self._python_counters = {}
         self._cpu_time = CpuTime()
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
@@ -75,15 +75,15 @@ class Loop(
         self._init_datagrams()
         self._init_processes()
         self._handshakes = Handshakes()
-        aiofastnet_compat.begin()
+        aiofastnet_compat.patch_aiohttp()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
-        # An __init__ that failed, or was never called, leaves nothing to close.
+        # After an __init__ that failed, or was never called, there is nothing to close.
         if hasattr(self, "_transports"):
             super().__del__(_warn)
 
     def __repr__(self) -> str:
-        # asyncio's has the bare name of the class, which leaves open whose loop it is.
+        # asyncio's repr has the bare name of the class; the module is added.
         text = super().__repr__()
         name = type(self).__name__
         if text.startswith(f"<{name} "):
@@ -91,16 +91,16 @@ class Loop(
         return text
 
     def _write_to_self(self) -> None:
-        """asyncio's name for waking a loop that sleeps; some programs call it."""
+        """Wake the loop if it sleeps: asyncio's name, which some programs call."""
         self._wake()
 
     @property
     def _scheduled(self) -> list[asyncio.TimerHandle]:
-        """The armed timers, by time: asyncio's heap, for tests that run what is due early.
+        """The armed timers, by time: asyncio's heap, for tests that run due timers early.
 
-        A copy, made by looking at all objects of the process; nothing of goloop's asks for it.
+        A copy, for which all objects of the process are searched; goloop does not use it.
         """
-        if self.is_closed():  # BaseEventLoop.close() empties it
+        if self.is_closed():  # BaseEventLoop.close() calls clear() on the list
             return []
         kind: Any = _core.TimerHandle
         return sorted(
@@ -111,44 +111,44 @@ class Loop(
 
     @_scheduled.setter
     def _scheduled(self, timers: list[asyncio.TimerHandle]) -> None:
-        """BaseEventLoop begins with an empty list."""
+        """Ignore the empty list that BaseEventLoop sets at first."""
 
     def metrics(self) -> Metrics:
-        """What the loop has done and what it has to do, in figures.
+        """Return a snapshot of the loop's metrics: counters, gauges and histograms.
 
-        May be called from any thread, and does not stop the loop.  Of a closed loop it is what
-        the loop had done.  Since 0.3.0.
+        May be called from any thread, and does not stop the loop. For a closed loop it returns the
+        final values. Since 0.3.0.
 
         Returns:
-            A snapshot: times in seconds, sizes in bytes.
+            The snapshot; times are in seconds, sizes in bytes.
         """
         from ..metrics import metrics as metrics_module
 
         return metrics_module.of_loop(self)
 
     def close(self) -> None:
-        """Close the loop; it must not be running.
+        """Close the loop; raises RuntimeError if it is running.
 
-        In a forked child, closing the parent's loop frees its memory and the child's copies
-        of its descriptors, and leaves alone what the two processes share.
+        In a forked child, closing the parent's loop frees its memory and the child's copies of
+        its descriptors, and does not change anything that both processes share.
         """
         if self.is_running():
             raise RuntimeError("Cannot close a running event loop")
         if self.is_closed():
             return
-        last = packed_figures(self._metrics())
-        retired.append(last)
-        self._last = last
-        # One step, after which it is no open loop and one of the closed: never neither, nor both.
+        last = pack_final_metrics(self._metrics())
+        closed_loop_metrics.append(last)
+        self._final_metrics = last
+        # This one store makes the loop a closed one in the metrics: it is never in both or neither.
         last[0] = 1
-        if len(retired) >= 64:
+        if len(closed_loop_metrics) >= 64:
             from ..metrics import metrics as metrics_module
 
-            metrics_module.add_retired()
-        self._forget_handshakes()
+            metrics_module.add_closed_loops()
+        self._discard_handshake_tasks()
         asyncio.base_events.BaseEventLoop.close(self)
-        self._forget_listeners()
-        self._end_look_ups()
+        self._discard_listeners()
+        self._end_resolver_threads()
         self._close_core()
         self._close_pidfds()
         self._close_signals()
@@ -156,19 +156,19 @@ class Loop(
 
 for _part in Loop.__mro__:
     if _part.__module__.startswith("goloop"):
-        arg_errors.named_as(_part, arg_errors.LOOP)
+        arg_errors.use_asyncio_names(_part, arg_errors.LOOP)
 
 
 def new_event_loop() -> Loop:
-    """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory.
+    """Return a new event loop; asyncio.Runner and asyncio.run accept it as loop_factory.
 
     Since 0.3.0.
 
     Returns:
-        A loop that is neither running nor set as the thread's.
+        A loop that is not running and not set as the thread's loop.
 
     Raises:
-        ImportError: The Go library can't be opened; the message says why.
+        ImportError: The Go library cannot be opened; the message has the reason.
         OSError: The process has no descriptors left.
     """
     return Loop()

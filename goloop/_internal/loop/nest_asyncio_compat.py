@@ -1,13 +1,13 @@
-"""nest_asyncio is refused: what its apply() meets on a goloop loop.
+"""Refuses nest_asyncio: apply() on a goloop loop raises an error.
 
-apply() makes asyncio's loops run within themselves: it replaces the methods that run a loop by
-Python ones, which take handles from asyncio's own queues and ask its selector.  goloop's queues
-are native, and it has no selector: a loop that was patched would run nothing, for ever.
+apply() makes asyncio's loops reentrant: it replaces the methods that run a loop by Python ones,
+which take handles from asyncio's own queues and poll its selector. goloop's queues are native,
+and it has no selector: a patched loop would run nothing, forever.
 
-apply() changes asyncio first, for the whole process: tasks and futures in Python, another
-`asyncio.run`, another `get_event_loop`, also of the policy.  Then it asks the loop whether it is
-patched already.  That question is answered by an error, after those changes are taken back,
-unless a loop of asyncio's has been patched before and relies on them.
+apply() first changes asyncio for the whole process: tasks and futures in Python, another
+`asyncio.run`, another `get_event_loop`, also of the policy. Then it reads the loop's attribute
+`_nest_patched`. At that point the changes are undone, unless a loop of asyncio's was patched
+earlier and relies on them, and an error is raised.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     Names = dict[str, Any]
 
-# The function of nest_asyncio, and of its successors, that asks.
-_ASKING = "_patch_loop"
-# Functions of asyncio.events that are replaced.
+# The function of nest_asyncio, and of its successors, that reads the attribute.
+_PATCHING_FUNCTION = "_patch_loop"
+# The replaced functions of asyncio.events.
 _EVENTS = ("get_event_loop", "_get_event_loop")
 
 
-def asked(loop: object, owner: type, asking: FrameType) -> NoReturn:
-    """An error for code that would patch; for all other code `_nest_patched` is missing."""
-    if loop is None or asking.f_code.co_name != _ASKING:
+def refuse_patching(loop: object, owner: type, caller: FrameType) -> NoReturn:
+    """Raise ValueError to code that would patch the loop, and AttributeError to all other code."""
+    if loop is None or caller.f_code.co_name != _PATCHING_FUNCTION:
         raise AttributeError(f"{owner.__name__!r} object has no attribute '_nest_patched'")
-    _take_back(asking.f_globals)
+    _undo_patches(caller.f_globals)
     raise ValueError(
         f"Can't patch loop of type {owner}: a goloop loop cannot run within itself, so "
         f"nest_asyncio.apply() is refused. Use `await` (notebooks allow it at the top of a "
@@ -44,63 +44,68 @@ def asked(loop: object, owner: type, asking: FrameType) -> NoReturn:
     )
 
 
-def _take_back(theirs: Names) -> None:
-    """Undoes what the module with these names did to asyncio, if no loop relies on it."""
-    loops = _loops(asyncio.BaseEventLoop)
+def _undo_patches(module_globals: Names) -> None:
+    """Undo the changes to asyncio by the module with these globals, if no loop relies on them."""
+    loops = _loop_classes(asyncio.BaseEventLoop)
     if any(vars(kind).get("_nest_patched") is True for kind in loops):
         return
-    present: Any = asyncio
+    asyncio_module: Any = asyncio
     events: Any = asyncio.events
-    if _is_of(present.run, theirs):
-        present.run = asyncio.runners.run
-    for module, name in ((present, "get_event_loop"), *((events, name) for name in _EVENTS)):
-        if _is_of(getattr(module, name, None), theirs):
-            _put_back(module, name)
-    for module, name in ((present.tasks, "Task"), (present.futures, "Future")):
+    if _is_defined_in(asyncio_module.run, module_globals):
+        asyncio_module.run = asyncio.runners.run
+    for module, name in ((asyncio_module, "get_event_loop"), *((events, name) for name in _EVENTS)):
+        if _is_defined_in(getattr(module, name, None), module_globals):
+            _restore_function(module, name)
+    for module, name in ((asyncio_module.tasks, "Task"), (asyncio_module.futures, "Future")):
         if getattr(module, name) is getattr(module, f"_Py{name}"):
             native = getattr(_asyncio, name)
             setattr(module, name, native)
             setattr(module, f"_C{name}", native)
-            setattr(present, name, native)
-    _take_back_policy(theirs)
-    _take_back_tornado()
+            setattr(asyncio_module, name, native)
+    _undo_policy_patch(module_globals)
+    _undo_tornado_patch()
     for name in ("_nest_patched", "_nest_asyncio2"):
-        if hasattr(present, name):
-            delattr(present, name)
+        if hasattr(asyncio_module, name):
+            delattr(asyncio_module, name)
 
 
-def _put_back(module: Any, name: str) -> None:
+def _restore_function(module: Any, name: str) -> None:
+    """Set a module's attribute to the native function, or delete it if there is none."""
     native = getattr(_asyncio, name, None)
     if native is None:
-        # A name of 3.11, which they give to every version.
+        # A name of 3.11, which apply() sets in every version.
         delattr(module, name)
     else:
         setattr(module, name, native)
 
 
-def _take_back_policy(theirs: Names) -> None:
+def _undo_policy_patch(module_globals: Names) -> None:
+    """Undo the change of the event loop policy."""
     events: Any = asyncio.events
-    # The public name warns from 3.14 on.
+    # The public name raises a DeprecationWarning from 3.14 on.
     get = getattr(events, "_get_event_loop_policy", None)
     get = get or getattr(events, "get_event_loop_policy", None)
     if get is not None:
         kind = type(get())
-        if _is_of(vars(kind).get("get_event_loop"), theirs):
+        if _is_defined_in(vars(kind).get("get_event_loop"), module_globals):
             # Both asyncio's policy and goloop's inherit this method.
             del kind.get_event_loop
 
 
-def _take_back_tornado() -> None:
+def _undo_tornado_patch() -> None:
+    """Undo the change of tornado, if it is imported."""
     tornado: Any = sys.modules.get("tornado.concurrent")
     if tornado is not None:
         tornado.Future = asyncio.Future
 
 
-def _loops(kind: type[asyncio.BaseEventLoop]) -> Iterator[type[asyncio.BaseEventLoop]]:
+def _loop_classes(kind: type[asyncio.BaseEventLoop]) -> Iterator[type[asyncio.BaseEventLoop]]:
+    """Yield a class of loops and all its subclasses."""
     yield kind
     for each in kind.__subclasses__():
-        yield from _loops(each)
+        yield from _loop_classes(each)
 
 
-def _is_of(function: object, theirs: Names) -> bool:
-    return getattr(function, "__globals__", None) is theirs
+def _is_defined_in(function: object, module_globals: Names) -> bool:
+    """Return true if the function is defined in the module with these globals."""
+    return getattr(function, "__globals__", None) is module_globals

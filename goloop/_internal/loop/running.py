@@ -1,8 +1,7 @@
-"""run_forever: what surrounds the native turns.
+"""run_forever(): the set-up and the clean-up of a run, and the reports of failed callbacks.
 
-The set-up and the clean-up are `BaseEventLoop`'s own from CPython 3.13 on, where
-they became methods that subclasses may call; for 3.11 and 3.12 they are written
-out here with the same steps in the same order.
+From CPython 3.13 on the set-up and the clean-up are methods of `BaseEventLoop`, which subclasses
+may call. For 3.11 and 3.12 they are written here, with the same steps in the same order.
 """
 
 from __future__ import annotations
@@ -28,27 +27,28 @@ if TYPE_CHECKING:
 
     from ..net.handshakes import Handshakes
 
-# Called with the loop and the context of each call of its exception handler.
+# Observers: called with the loop and the context of each call of its exception handler.
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 
 
-# The last figures of closed loops, until metrics.py adds them up: a program that never asks need
-# not import it.  Each entry is a byte that is 1 once the loop counts as closed, and what marshal
-# makes of the process id and Loop._metrics().  The collector does not track a bytearray, so that
-# leak tests, which compare gc.get_objects(), find nothing after a loop was closed.  A forked child
-# has its own list: the parent's would have it import where another thread of the parent may have
-# been importing the same, whose lock nobody unlocks there.
-retired: list[bytearray] = []
-os.register_at_fork(after_in_child=retired.clear)
+# The final metrics of closed loops, until metrics.py adds them up, so that a program that reads no
+# metrics need not import it. Each entry is a byte that is 1 once the loop counts as closed, and
+# the marshalled process id and Loop._metrics(). The garbage collector does not track a bytearray,
+# so leak tests, which compare gc.get_objects(), find nothing after a loop was closed. A forked
+# child has its own list: the parent's entries would make the child import metrics.py, perhaps
+# while another thread of the parent had the import lock of the same module, which is never
+# released in the child.
+closed_loop_metrics: list[bytearray] = []
+os.register_at_fork(after_in_child=closed_loop_metrics.clear)
 
 
-def packed_figures(figures: dict[str, Any]) -> bytearray:
-    """An entry of `retired`, of a loop that does not count as closed yet."""
+def pack_final_metrics(figures: dict[str, Any]) -> bytearray:
+    """Return an entry of `closed_loop_metrics` for a loop that does not count as closed yet."""
     return bytearray(b"\0" + marshal.dumps((os.getpid(), figures)))
 
 
-def last_figures(packed: bytearray | None) -> tuple[int, dict[str, Any]] | None:
-    """The process and the figures of a loop that counts as closed."""
+def unpack_final_metrics(packed: bytearray | None) -> tuple[int, dict[str, Any]] | None:
+    """Return the process id and the metrics of an entry, or None if its loop is not closed."""
     if packed is None or packed[0] == 0:
         return None
     last: tuple[int, dict[str, Any]] = marshal.loads(memoryview(packed)[1:])
@@ -62,8 +62,8 @@ _takes_debug = "debug" in (_format_callback_source.__kwdefaults__ or ())  # sinc
 
 if sys.version_info < (3, 13):
 
-    class _Surroundings(Signals):
-        """The two methods that 3.13's BaseEventLoop has."""
+    class _RunSetup(Signals):
+        """The two methods that BaseEventLoop has from 3.13 on."""
 
         _old_agen_hooks: Any = None
 
@@ -90,8 +90,8 @@ if sys.version_info < (3, 13):
 
 else:
 
-    class _Surroundings(Signals):
-        """Everything is inherited."""
+    class _RunSetup(Signals):
+        """Inherits the two methods from BaseEventLoop."""
 
         _run_forever_setup: Any
         _run_forever_cleanup: Any
@@ -101,22 +101,21 @@ _inherited = asyncio.base_events.BaseEventLoop.call_exception_handler
 
 
 class _CallExceptionHandler:
-    """asyncio's method; the context is counted, and shown to on_exception.
+    """asyncio's method, which also counts the call and notifies the observers of on_exception.
 
-    Where a program has put another in the place of BaseEventLoop's, that is called, and nothing
-    else.
+    If the program has replaced BaseEventLoop's method, only the replacement is called.
     """
 
     def __get__(self, loop: Any, owner: object = None) -> Any:
-        present: Any = asyncio.base_events.BaseEventLoop.call_exception_handler
+        current: Any = asyncio.base_events.BaseEventLoop.call_exception_handler
         if loop is None:
-            return present
-        if present is not _inherited:
-            return present.__get__(loop) if hasattr(present, "__get__") else present
+            return current
+        if current is not _inherited:
+            return current.__get__(loop) if hasattr(current, "__get__") else current
         return functools.partial(_call_exception_handler, loop)
 
 
-# Its names are those of asyncio's, for they stand in errors (arg_errors.py).
+# The parameters have asyncio's names, because errors about arguments show them (arg_errors.py).
 def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
     self._count("unhandled_exceptions")
     for observe in tuple(on_exception):
@@ -130,18 +129,18 @@ def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
 _call_exception_handler.__qualname__ = _inherited.__qualname__
 
 
-class Running(_Surroundings):
-    """run_forever over the native turns; run_until_complete is inherited."""
+class Running(_RunSetup):
+    """Implements run_forever(); run_until_complete() is inherited."""
 
     _handshakes: Handshakes
 
     def run_forever(self) -> None:
         """Run until stop() is called."""
-        # The set-up would ask the same. What it refuses (the loop is closed, or one is running
-        # already) has changed nothing, so it must not be followed by the clean-up.
+        # The set-up checks the same. If the loop is closed or running, nothing has been set up yet,
+        # so the clean-up must not run.
         self._check_closed()
         self._check_running()
-        # A signal's handler may raise behind any call, and at the beginning of any function.
+        # A signal handler may raise after any call, and at the beginning of any function.
         try:
             self._run_forever_setup()
             try:
@@ -159,20 +158,20 @@ class Running(_Surroundings):
             try:
                 self._run_forever_cleanup()
             except BaseException:
-                self._run_forever_cleanup()  # what was done is done once more, and harmless
+                self._run_forever_cleanup()  # interrupted: repeating the finished steps is harmless
                 raise
 
     if not TYPE_CHECKING:
         call_exception_handler = _CallExceptionHandler()
 
-    def _note_handshake(self, succeeded: bool) -> None:
-        """A TLS connection has done its handshake, or has ended without one."""
+    def _count_handshake(self, succeeded: bool) -> None:
+        """Count the handshake of a TLS connection, which succeeded or failed."""
         self._count("tls_handshakes" if succeeded else "tls_handshake_failures")
 
     # ---- called by the native turns ----------------------------------------------
 
     def _callback_failed(self, handle: Any, exc: BaseException) -> None:
-        """Tell the exception handler what a callback raised, as Handle._run does."""
+        """Report a callback's exception to the exception handler, as Handle._run does."""
         debug = {"debug": self._debug} if _takes_debug else {}
         source = _format_callback_source(handle._callback, handle._args, **debug)
         context = {
@@ -187,7 +186,7 @@ class Running(_Surroundings):
     def _event_failed(
         self, message: str, exc: BaseException, transport: Any, protocol: Any
     ) -> None:
-        """The same for a transport's event, which has no handle."""
+        """Report an exception of a transport's event, which has no handle."""
         context = {
             "message": message, "exception": exc, "transport": transport, "protocol": protocol,
         }  # fmt: skip
@@ -196,26 +195,28 @@ class Running(_Surroundings):
     def _step_failed(
         self, task: Any, wakeup: Any, waited_for: Any, exc: BaseException, context: Any
     ) -> None:
-        """Tell the exception handler what a task's step raised, as of asyncio's handle for it."""
+        """Report an exception of a task's step, as if asyncio's handle of the step had failed."""
         callback = TaskStepMethWrapper(task) if wakeup is None else wakeup
         args = () if wakeup is None else (waited_for,)
         self._callback_failed(asyncio.Handle(callback, args, self, context), exc)
 
     def _descriptors_lost(self, poller: int, wakeup: int) -> None:
+        """Raise OSError: the loop's epoll or its eventfd was closed."""
         raise OSError(
             errno.EBADF,
             f"descriptor {poller} or {wakeup} of the event loop, its poller and wakeup, was closed "
-            "by somebody else",
+            "by other code",
         )
 
     def _log_slow(self, what: object, seconds: float) -> None:
-        """Debug mode: a callback, a task's step or a transport's event took this long."""
+        """Log a callback, a task's step or a transport's event that was slow; in debug mode."""
         if seconds >= self.slow_callback_duration:
             is_handle = isinstance(what, asyncio.Handle)
             name = _base_events._format_handle(what) if is_handle else repr(what)
             logger.warning("Executing %s took %.3f seconds", name, seconds)
 
     def _watch_lost(self, fd: int) -> None:
+        """Log that a watched descriptor was closed while a duplicate of it is open."""
         logger.warning(
             "descriptor %d was closed while add_reader() or add_writer() watched it, and a "
             "duplicate of it is ready: its callbacks are not called any more; call "

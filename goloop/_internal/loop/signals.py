@@ -1,26 +1,27 @@
-"""Signals: add_signal_handler, and how a signal ends the loop's sleep.
+"""Signals: add_signal_handler(), and how a signal wakes a sleeping loop.
 
-Python runs signal handlers in the main thread, between two bytecodes.  A loop that
-sleeps in the kernel runs none, and an EINTR does not always come to its help: the
-signal may be taken by another thread, or arrive just before the sleep.  So each loop
-that runs in the main thread has a pipe; CPython's C-level handler writes the signal's
-number into it (signal.set_wakeup_fd), and the loop watches the other end.
+Python runs signal handlers in the main thread, between two bytecodes. A loop that sleeps in the
+kernel runs none, and EINTR does not always end the sleep: another thread may receive the signal,
+or it may arrive just before the sleep. So each loop of the main thread has a pipe. CPython's
+C-level handler writes the signal's number into it (signal.set_wakeup_fd), and the loop watches
+the other end.
 
-Who holds the process's one wakeup fd:
+The process has one wakeup fd. Its owner is one of
 
-* nobody (-1): run_forever puts the loop's pipe in, and takes it out at its end;
-* somebody else: run_forever leaves it alone;
-* the loop, as long as it has a signal handler, also while it does not run, so
-  that what arrives between two runs is delivered in the next: as asyncio does.
+* none (-1): run_forever() installs the loop's pipe, and removes it at its end;
+* other code: run_forever() leaves it unchanged;
+* the loop, as long as it has a signal handler, even while it does not run, so that a signal
+  between two runs is delivered in the next run, as in asyncio.
 
-A full pipe loses numbers.  So the Python-level handler of a signal notes its kind, which CPython
-never loses, and a loop that finds its pipe full delivers the noted kinds that it has not read.
+A full pipe loses numbers. So the Python-level handler of a signal, which CPython never loses,
+records the number. A loop that finds its pipe full also delivers the recorded numbers that it has
+not read.
 
-A KeyboardInterrupt, which SIGINT's usual handler raises between two bytecodes, must lose none
-either.  What it may not come between is one call of C's: the pipe is read into a deque, and
-the Python-level handler is a dict's own pop(), which takes the kind out of those that were not
-seen.  (CPython keeps that dict alive by it, and not the loop.)  A drain that was interrupted
-goes on when the loop runs again.  Rather is a signal delivered twice than not at all.
+A KeyboardInterrupt, which SIGINT's default handler raises between two bytecodes, must not lose a
+signal either. It cannot interrupt a single call of C code: so the pipe is read into a deque, and
+the Python-level handler is pop() of a dict, which removes the number from those that have not
+been seen. (CPython then keeps that dict alive, and not the loop.) An interrupted drain resumes
+when the loop runs again. A signal may be delivered twice, but is never lost.
 """
 
 from __future__ import annotations
@@ -58,44 +59,44 @@ _is_coroutine_function: Callable[[object], bool] = (
     getattr(coroutines, "_iscoroutinefunction", None) or coroutines.iscoroutinefunction
 )
 
-# The least that a pipe holds: who has read less has not found it full.
-_PIPE_LEAST = 4096
+# The minimal capacity of a pipe: a read of fewer bytes means that the pipe was not full.
+_PIPE_MIN_CAPACITY = 4096
 
-# Loops that may hold the wakeup fd; a forked child looks through them.
+# Loops that may own the wakeup fd; a forked child resets them.
 _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
 
 
-def _swap_wakeup_fd(fd: int, ours: bool = False) -> int:
-    """Sets the process's wakeup fd and returns the previous one.
+def _swap_wakeup_fd(fd: int, own_pipe: bool = False) -> int:
+    """Set the process's wakeup fd and return the previous one.
 
-    CPython 3.13 and later export the function for that.  signal.set_wakeup_fd, which is
-    left before, checks the number, and replaces what its owner has said about warnings
-    of a full buffer by the default.
+    CPython 3.13 and later export a C function for that. Before, signal.set_wakeup_fd is used,
+    which checks the number, and resets the previous owner's choice of warnings about a full
+    buffer to the default.
     """
     swap: Callable[[int], int] | None = getattr(_core, "swap_wakeup_fd", None)
     if swap is not None:
         return swap(fd)
-    return signal.set_wakeup_fd(fd, warn_on_full_buffer=not ours)
+    return signal.set_wakeup_fd(fd, warn_on_full_buffer=not own_pipe)
 
 
-# Threads on a simulated kernel, which signals do not reach: the pipe is the host's.
+# Identifiers of threads on a simulated kernel, which get no signals: the pipe is the real kernel's.
 simulated: set[int] = set()
 
 
-def _in_main_thread() -> bool:
+def _is_main_thread() -> bool:
     main = threading.main_thread()
     return threading.current_thread() is main and main.ident not in simulated
 
 
 class Signals(CoreLoop):
-    """The part of the loop that deals with signals."""
+    """Implements add_signal_handler() and remove_signal_handler()."""
 
     _signal_handlers: dict[int, asyncio.Handle]
-    _signals_unseen: dict[int, None]  # those with a handler, until CPython calls that
-    _signals_read: deque[int]  # and not delivered yet
-    # The reading and the writing end; None until they are needed.
+    _signals_unseen: dict[int, None]  # numbers with a handler, until CPython calls it
+    _signals_read: deque[int]  # numbers that are read and not delivered yet
+    # The read end and the write end; None until they are needed.
     _signal_pipe: tuple[int, int] | None
-    _signal_file: File  # which both are
+    _signal_file: File  # device and inode of the pipe
     _wakeup_armed: bool
 
     def _init_signals(self) -> None:
@@ -104,18 +105,18 @@ class Signals(CoreLoop):
         self._signals_read = deque()
         self._signal_pipe = None
         self._wakeup_armed = False
-        # Made early where it is going to be wanted: a process that has run out of
-        # file descriptors must still be able to run the loops that it has.
-        if _in_main_thread():
+        # Created early for loops that will need it: a process without free descriptors must still
+        # be able to run its existing loops.
+        if _is_main_thread():
             self._signal_fd()
 
     # ---- the wakeup fd ------------------------------------------------------
 
     def _signal_fd(self) -> int:
-        """The writing end of the pipe, which is made and watched if need be.
+        """Return the write end of the pipe; creates and watches the pipe if necessary.
 
-        A number that somebody has closed must not become CPython's: a signal would be written into
-        another's file.
+        If a program has closed the pipe, its number must not become the wakeup fd again: signals
+        would be written into another file.
         """
         if self._signal_pipe is not None and file_of(self._signal_pipe[1]) != self._signal_file:
             self._remove_reader(self._signal_pipe[0])
@@ -133,7 +134,7 @@ class Signals(CoreLoop):
         return self._signal_pipe[1]
 
     def _close_pipe(self) -> None:
-        """Leaves alone what is somebody else's by now."""
+        """Close both ends, unless their numbers belong to other files by now."""
         assert self._signal_pipe is not None
         for fd in self._signal_pipe:
             close_own(fd, self._signal_file)
@@ -141,78 +142,82 @@ class Signals(CoreLoop):
         self._internal_fds -= 1
 
     def _drain_signals(self) -> None:
-        """Schedules the handlers of the signals whose numbers the pipe has."""
-        if self._signal_pipe is None:  # closed since it was asked for
+        """Schedule the handlers of the signals that were written to the pipe."""
+        if self._signal_pipe is None:  # closed after this call was scheduled
             return
         fd = self._signal_pipe[0]
-        again = self.call_soon(self._drain_signals)  # where an exception ends this
+        again = self.call_soon(self._drain_signals)  # runs if an exception ends this call
         read = self._signals_read
         with contextlib.suppress(OSError):
-            chunks = iter(functools.partial(os.read, fd, _PIPE_LEAST), b"")
+            chunks = iter(functools.partial(os.read, fd, _PIPE_MIN_CAPACITY), b"")
             read.extend(itertools.chain.from_iterable(chunks))
-        if len(read) >= _PIPE_LEAST:
-            # CPython has called its handlers by now, as it does between two bytecodes.
+        if len(read) >= _PIPE_MIN_CAPACITY:
+            # The pipe was full. CPython has run its handlers by now, between two bytecodes.
             read.extend(self._signal_handlers.keys() - self._signals_unseen.keys() - set(read))
         self._signals_unseen.update(dict.fromkeys(self._signal_handlers))
         while read:
-            self._signal_came(read[0])
+            self._schedule_handler(read[0])
             read.popleft()
         again.cancel()
 
-    def _signal_came(self, sig: int) -> None:
+    def _schedule_handler(self, sig: int) -> None:
+        """Schedule the handler of one signal."""
         handle: Any = self._signal_handlers.get(sig)
         if handle is not None and handle.cancelled():
             self.call_soon(self.remove_signal_handler, sig)
         elif handle is not None:
-            # Not by its _run(), which an interrupt could end before the callback.
-            made: Any = self.call_soon(handle._callback, *handle._args, context=handle._context)
+            # Not handle._run(), which an interrupt could end before the callback runs.
+            scheduled: Any = self.call_soon(
+                handle._callback, *handle._args, context=handle._context
+            )
             if self._debug:
-                made._source_traceback = handle._source_traceback
+                scheduled._source_traceback = handle._source_traceback
 
     def _arm_wakeup(self) -> None:
-        """Puts the pipe in as wakeup fd if the main thread has none; see the head."""
-        if not _in_main_thread():
+        """Make the pipe the wakeup fd if the process has none; see the head of this file."""
+        if not _is_main_thread():
             return
         try:
-            ours = self._signal_fd()
+            own_pipe = self._signal_fd()
         except OSError as exc:
             if exc.errno not in (errno.EBADF, errno.EINVAL):
                 raise
-            return  # somebody has closed the poller as well, as the first turn says
-        if self._signals_read:  # a drain was interrupted
+            return  # the poller was closed, too; the first turn reports it
+        if self._signals_read:  # an earlier drain was interrupted
             self.call_soon(self._drain_signals)
         _armed_loops.add(self)
         self._wakeup_armed = True
-        previous = _swap_wakeup_fd(ours, ours=True)
-        if previous not in (-1, ours):
-            # A number that is refused belongs to nobody any more.
+        previous = _swap_wakeup_fd(own_pipe, own_pipe=True)
+        if previous not in (-1, own_pipe):
+            # An invalid number means that the previous owner has closed it.
             with contextlib.suppress(ValueError, OSError):
                 _swap_wakeup_fd(previous)
                 self._wakeup_armed = False
 
     def _disarm_wakeup(self) -> None:
-        """Takes the pipe out again, if it is still in and no handler needs it."""
+        """Remove the pipe as wakeup fd, if run_forever() installed it and no handler needs it."""
         if not self._wakeup_armed:
             return
         self._wakeup_armed = False
         if not self._signal_handlers:
-            self._take_wakeup_out()
+            self._remove_wakeup_fd()
 
-    def _take_wakeup_out(self) -> None:
+    def _remove_wakeup_fd(self) -> None:
+        """Remove the pipe as wakeup fd, unless other code has replaced it."""
         if self._signal_pipe is None:
             return
         try:
             previous = _swap_wakeup_fd(-1)
         except ValueError:
-            # Before 3.13 only the main thread may do this.  Another one closes or collects a
-            # loop that does not run and has no handlers, and so has its pipe out already.
+            # Before 3.13 only the main thread may do this. Another thread only closes or collects
+            # loops that do not run and have no handlers, and their pipe is removed already.
             return
         if previous not in (-1, self._signal_pipe[1]):
             with contextlib.suppress(ValueError, OSError):
                 _swap_wakeup_fd(previous)
 
     def _close_signals(self) -> None:
-        """The last act of close(): handlers off, pipe closed."""
+        """Remove the handlers and close the pipe, as the last step of close()."""
         if not sys.is_finalizing():
             for sig in list(self._signal_handlers):
                 self.remove_signal_handler(sig)
@@ -226,24 +231,24 @@ class Signals(CoreLoop):
             )
             self._signal_handlers.clear()
         if self._signal_pipe is not None:
-            # CPython must not be left with a number that another file may get.
-            self._take_wakeup_out()
+            # CPython must not keep a number that another file may get.
+            self._remove_wakeup_fd()
             self._close_pipe()
 
     # ---- the public methods ---------------------------------------------------
 
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
-        """Add a handler for a signal.
+        """Call `callback(*args)` in the loop when the signal `sig` arrives.
 
-        ValueError: the number is invalid.  RuntimeError: the signal can't be caught,
-        or this is not the main thread.
+        Raises ValueError for an invalid number, and RuntimeError if the signal cannot be caught
+        or the current thread is not the main thread.
         """
         if coroutines.iscoroutine(callback) or _is_coroutine_function(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
         self._check_signal(sig)
         self._check_closed()
         try:
-            # This refuses every thread but the main one, before anything is changed.
+            # First, because it raises ValueError in any thread except the main thread.
             signal.set_wakeup_fd(self._signal_fd(), warn_on_full_buffer=False)
         except (ValueError, OSError) as exc:
             raise RuntimeError(str(exc))  # noqa: B904  (as asyncio: __cause__ is not set)
@@ -252,17 +257,20 @@ class Signals(CoreLoop):
         self._signals_unseen[sig] = None
         try:
             signal.signal(sig, self._signals_unseen.pop)
-            # System calls of this process go on after the signal.
+            # The signal must not interrupt system calls of this process with EINTR.
             signal.siginterrupt(sig, False)
         except OSError as exc:
             del self._signal_handlers[sig]
-            self._release_wakeup()
+            self._remove_unused_wakeup_fd()
             if exc.errno == errno.EINVAL:
                 raise RuntimeError(f"sig {sig} cannot be caught")  # noqa: B904
             raise
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Remove a handler for a signal; True if there was one."""
+        """Remove the handler of a signal; return true if there was one.
+
+        Raises the errors of add_signal_handler().
+        """
         self._check_signal(sig)
         if self._signal_handlers.pop(sig, None) is None:
             return False
@@ -273,11 +281,11 @@ class Signals(CoreLoop):
             if exc.errno == errno.EINVAL:
                 raise RuntimeError(f"sig {sig} cannot be caught")  # noqa: B904
             raise
-        self._release_wakeup()
+        self._remove_unused_wakeup_fd()
         return True
 
-    def _release_wakeup(self) -> None:
-        """After the last handler went: the wakeup fd too, unless run_forever uses it."""
+    def _remove_unused_wakeup_fd(self) -> None:
+        """Remove the wakeup fd after the last handler, unless run_forever() uses it."""
         if self._signal_handlers or self._wakeup_armed:
             return
         try:
@@ -293,9 +301,9 @@ class Signals(CoreLoop):
 
 
 def _after_fork_in_child() -> None:
-    """The pipe is shared with the parent, which must not see the child's signals."""
+    """Remove the parent's pipes as wakeup fd: the parent must not get the child's signals."""
     for loop in list(_armed_loops):
-        loop._take_wakeup_out()
+        loop._remove_wakeup_fd()
     _armed_loops.clear()
 
 

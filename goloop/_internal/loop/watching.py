@@ -1,7 +1,7 @@
-"""A loop's side of the watchdog; watchdog.py has the reports.
+"""Watchdog, slow iterations and sampling of a loop; watchdog.py writes the reports.
 
-That module is imported here, and not by the thread that reports: what that imports stands half made
-in sys.modules, where the program that blocks the loop finds it.
+That module is imported here and not in the monitor's thread: a half-finished import in that thread
+would be visible in sys.modules to the program that blocks the loop.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..metrics.flight_recorder import SlowIteration
 
-# Seconds.
+# Limits in seconds.
 DEFAULT_LIMIT = 1.0
 DEFAULT_SLOW = 0.05
-# Samples a second, for goloop.profile().
+# Samples per second for goloop.profile().
 DEFAULT_RATE = 25.0
 
 
-def _setting(name: str, default: float, what: str = "seconds") -> float:
-    """A number of the environment, of seconds or a rate."""
+def _number_from_env(name: str, default: float, what: str = "seconds") -> float:
+    """Return a number from the environment; if it is invalid, warn and return the default."""
     text = os.environ.get(name)
     if text is None:
         return default
@@ -39,7 +39,7 @@ def _setting(name: str, default: float, what: str = "seconds") -> float:
             raise ValueError
     except ValueError:
         warnings.warn(
-            f"{name}={text!r} is not a number of {what}; {default:g} is used",
+            f"{name}={text!r} is not a number of {what}; using the default {default:g}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -47,50 +47,50 @@ def _setting(name: str, default: float, what: str = "seconds") -> float:
     return value
 
 
-# Of the loops of this process, in reports.
-_numbers = itertools.count(1)
+# The loops of this process are numbered for the reports.
+_loop_numbers = itertools.count(1)
 
 
 class Watching(CoreLoop):
-    """Blocked iterations are reported."""
+    """Configures the watchdog, the flight recorder and the sampling of a loop."""
 
     _loop_number = 0
-    # The log was asked to take a report, and has not returned.
-    _report_waits = False
+    # True while a report is being logged.
+    _report_in_progress = False
 
-    # The last block that was told of, and the one whose end was not told yet.
-    _told_block = 0
+    # The number of the last reported block, and the block if its end is not reported yet.
+    _reported_block = 0
     _last_block: watchdog.Blocked | None = None
-    _sample_every = 0.0
-    _slow = 0.0
+    _sample_interval = 0.0
+    _slow_limit = 0.0
     _limits = 0.0, 0.0
 
     def _init_watchdog(self) -> None:
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
-        self._loop_number = next(_numbers)
-        limit = _setting("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
-        rate = _setting("GOLOOP_PROFILE", DEFAULT_RATE, "samples a second")
-        self._sample_every = 1 / min(rate, 1000.0) if rate else 0.0
-        self._slow = _setting("GOLOOP_SLOW", DEFAULT_SLOW)
-        self._limits = limit, _setting("GOLOOP_WATCHDOG_ABORT", 0.0)
-        if threading.get_ident() in simulated:  # the monitor's clock is the host's
-            self._sample_every, self._slow, self._limits = 0.0, 0.0, (0.0, 0.0)
+        self._loop_number = next(_loop_numbers)
+        limit = _number_from_env("GOLOOP_WATCHDOG", DEFAULT_LIMIT)
+        rate = _number_from_env("GOLOOP_PROFILE", DEFAULT_RATE, "samples a second")
+        self._sample_interval = 1 / min(rate, 1000.0) if rate else 0.0
+        self._slow_limit = _number_from_env("GOLOOP_SLOW", DEFAULT_SLOW)
+        self._limits = limit, _number_from_env("GOLOOP_WATCHDOG_ABORT", 0.0)
+        if threading.get_ident() in simulated:  # the monitor would use the real clock
+            self._sample_interval, self._slow_limit, self._limits = 0.0, 0.0, (0.0, 0.0)
         self._set_watchdog(*self._limits)
-        self._set_slow_limit(self._slow)
-        self._set_sampling(self._sample_every, self._loop_number)
+        self._set_slow_limit(self._slow_limit)
+        self._set_sampling(self._sample_interval, self._loop_number)
 
     def set_watchdog(self, limit: float, *, abort_after: float = 0.0) -> None:
         """Report iterations of this loop that last longer than a limit.
 
-        The report comes while the iteration lasts, to the log and to the subscribers of
-        `goloop.watchdog.subscribe()`.  A new loop has the limits that `GOLOOP_WATCHDOG` and
-        `GOLOOP_WATCHDOG_ABORT` tell; without them these are 1 second, and never.  Since 0.3.0.
+        The report is made while the iteration lasts, to the log and to the subscribers of
+        `goloop.watchdog.subscribe()`. A new loop has the limits of `GOLOOP_WATCHDOG` and
+        `GOLOOP_WATCHDOG_ABORT`; their defaults are 1 second, and never. Since 0.3.0.
 
         Args:
-            limit: Seconds; 0 reports none.
+            limit: Seconds; 0 disables the reports.
             abort_after: Seconds after which the stack is written to stderr and the process is
-                ended by SIGABRT, for a supervisor to start another; 0 ends none.
+                ended by SIGABRT, so that a supervisor can restart it; 0 disables it.
 
         Raises:
             ValueError: A time is negative, infinite, or 1e9 seconds or more.
@@ -98,35 +98,35 @@ class Watching(CoreLoop):
         """
         for name, value in (("limit", limit), ("abort_after", abort_after)):
             if not (math.isfinite(value) and 0 <= value < 1e9):
-                raise ValueError(f"{name} is a number of seconds, not {value!r}")
+                raise ValueError(f"{name} must be >= 0 and < 1e9 seconds, got {value!r}")
         limits = float(limit), float(abort_after)
         self._set_watchdog(*limits)
         self._limits = limits
 
     def set_slow_limit(self, seconds: float) -> None:
-        """Record iterations of this loop that last longer than this, for `slow_iterations()`.
+        """Record iterations of this loop that last longer than a limit, for `slow_iterations()`.
 
-        A new loop has what `GOLOOP_SLOW` tells, without that 0.05 seconds.  Since 0.3.0.
+        A new loop has the limit of `GOLOOP_SLOW`, by default 0.05 seconds. Since 0.3.0.
 
         Args:
-            seconds: 0 records none.
+            seconds: The limit; 0 disables the recording.
 
         Raises:
             ValueError: The time is negative, infinite, or 1e9 seconds or more.
             RuntimeError: The loop is closed.
         """
         if not (math.isfinite(seconds) and 0 <= seconds < 1e9):
-            raise ValueError(f"a limit is a number of seconds, not {seconds!r}")
+            raise ValueError(f"seconds must be >= 0 and < 1e9, got {seconds!r}")
         self._set_slow_limit(float(seconds))
-        self._slow = float(seconds)
+        self._slow_limit = float(seconds)
 
     def slow_iterations(self) -> list[SlowIteration]:
-        """The last iterations of this loop that have lasted longer than its limit, oldest first.
+        """Return the recorded slow iterations of this loop, oldest first.
 
-        They are known without tracing: the monitor looks at an iteration that gets long.  A process
-        keeps 256, of all its loops.  May be called from any thread.  Since 0.3.0.
+        The monitor samples the stack of an iteration that takes long, without tracing. A process
+        keeps the last 256 of all its loops. May be called from any thread. Since 0.3.0.
         """
-        # Not needed by programs that only run.
+        # Imported here because few programs need it.
         from ..metrics import flight_recorder, profiling
 
         return flight_recorder.from_raw(profiling.snapshot(), self._loop_number)
@@ -134,7 +134,9 @@ class Watching(CoreLoop):
     # ---- called by C -------------------------------------------------------------
 
     def _blocked(self) -> None:
+        """Report an iteration that lasts longer than the limit."""
         watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> None:
+        """Report the end of a blocked iteration, and its duration in seconds."""
         watchdog.report_end(self, seconds)

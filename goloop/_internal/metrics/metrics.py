@@ -24,7 +24,7 @@ if not native:
     raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
 
 from ... import _core
-from ..loop.running import last_figures, retired
+from ..loop.running import closed_loop_metrics, unpack_final_metrics
 from ..loop.running import on_exception as on_exception
 from .histogram import HISTOGRAM, Histogram
 from .metric_registry import FIGURES, unpacked
@@ -231,7 +231,7 @@ def _in_child() -> None:
 os.register_at_fork(after_in_child=_in_child)
 
 # The figures of the closed loops of the process whose id it is, added up, as marshal packs them:
-# see `retired`.
+# see `closed_loop_metrics`.
 _closed_pid = os.getpid()
 _closed = b""
 
@@ -241,7 +241,7 @@ _OF_OPEN_LOOPS: dict[str, Any] = dict.fromkeys(_STATES - _MOST - _OF_THE_PROCESS
 
 def of_loop(loop: Any) -> Metrics:
     """The figures of one loop; those of a closed one are its last."""
-    last = last_figures(loop._last)
+    last = unpack_final_metrics(loop._final_metrics)
     if last is not None:
         return _of_closed(unpacked(last[1]))
     raw = unpacked(loop._metrics())
@@ -256,16 +256,18 @@ def metrics() -> Metrics:
     figures.
     """
     while True:
-        sums = add_retired()
+        sums = add_closed_loops()
         several = [
-            of_loop(loop) for loop in _core._open_loops() if last_figures(loop._last) is None
+            of_loop(loop)
+            for loop in _core._open_loops()
+            if unpack_final_metrics(loop._final_metrics) is None
         ]
-        if add_retired() is sums:  # else a loop was closed between the two
+        if add_closed_loops() is sums:  # else a loop was closed between the two
             closed = _of_closed(marshal.loads(sums)) if sums else Metrics()
             return dataclasses.replace(total([closed, *several]), gc_time=_core._collected())
 
 
-def add_retired() -> bytes:
+def add_closed_loops() -> bytes:
     """Adds up the closed loops; returns their figures packed, the same object if there is none."""
     global _closed, _closed_pid
     pid = os.getpid()
@@ -273,11 +275,11 @@ def add_retired() -> bytes:
         if _closed_pid != pid:
             _closed_pid, _closed = pid, b""
         several = []
-        for packed in list(retired):
-            last = last_figures(packed)
+        for packed in list(closed_loop_metrics):
+            last = unpack_final_metrics(packed)
             if last is None:
                 continue  # it is about to close
-            retired.remove(packed)
+            closed_loop_metrics.remove(packed)
             if last[0] == pid:  # else C has forked, and nobody has emptied the list
                 several.append(unpacked(last[1]))
         if several:

@@ -1,1 +1,1 @@
-"""Connections, TLS, pipes, datagrams, sockets and names."""
+"""Connections, TLS, pipes, datagrams, sockets and name resolution."""

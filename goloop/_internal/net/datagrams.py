@@ -1,9 +1,9 @@
 """Datagram endpoints.
 
-create_datagram_endpoint is inherited and asks for the transport here: the native one
-for UDP and for Unix datagrams; CPython's own, over the loop's watches, for families
-whose addresses only Python's socket module knows (netlink, packets, CAN, ...) and for
-other kinds of sockets.
+create_datagram_endpoint is inherited from BaseEventLoop and creates its transport here: the
+native one for UDP and for Unix datagrams; CPython's own, over add_reader and add_writer, for
+other kinds of sockets and for families whose addresses only Python's socket module can decode
+(netlink, packets, CAN, ...).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# What the socket module takes for an IPv4 address without asking anybody.
+# Host names that the socket module accepts as IPv4 addresses without a lookup.
 _SPECIAL_HOSTS = ("", b"", "<broadcast>", b"<broadcast>")
-# What asyncio calls of such a socket, and native code stands in for.
+# The socket methods that asyncio calls for a datagram socket and native code replaces.
 _METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
 _selector_events: Any = asyncio.selector_events
-# Of what is queued; the others' turn comes before the rest.
-_MOST_IN_A_TURN = 64
-# What asyncio counts for each queued datagram beside its bytes, since 3.13, whose first release
-# has no name for it.
-_HEADER: int = getattr(
+# The most queued datagrams that are sent per iteration, so that other transports run too.
+_MAX_SENDS_PER_TURN = 64
+# The number of bytes that asyncio adds to the buffer size for each queued datagram, since 3.13,
+# although its first release has no name for it.
+_HEADER_SIZE: int = getattr(
     _selector_events._SelectorDatagramTransport,
     "_header_size",
     8 if sys.version_info >= (3, 13) else 0,
@@ -56,7 +56,7 @@ class DatagramTransport(_core.DatagramTransport):
         extra: dict[str, Any] | None = None,
     ) -> None:
         loop._ensure_fd_no_transport(sock)
-        entries = transport_info.with_names(extra, trsock.TransportSocket(sock), sock)
+        entries = transport_info.add_socket_info(extra, trsock.TransportSocket(sock), sock)
         peer = entries["peername"]
         super().__init__(
             loop,
@@ -70,52 +70,53 @@ class DatagramTransport(_core.DatagramTransport):
             nameless=peer is not None and not peer,
         )
 
-    # ---- called by C: what seldom happens
+    # ---- called by C in rare cases
 
     _fatal_error = transport_info.fatal_error
 
     def _check_address(self, address: Any) -> None:
-        """Where the transport has a remote address no other may be given."""
+        """Raise ValueError if `address` differs from the transport's remote address."""
         if address != self._address:
             raise ValueError(f"Invalid address: must be None or {self._address}")
 
     def _tell_error(self, protocol: Any, exc: OSError) -> None:
+        """Call error_received() of the protocol with an OSError."""
         as_handled(exc, protocol.error_received, exc)
 
     def _enqueue(self, data: Any, address: Any) -> None:
-        """The kernel has no room for a datagram, or for one before it."""
-        kept = bytes(data)
-        if self._conn_lost:  # nobody would send it any more
+        """Queue a datagram that the kernel did not accept, or that follows a queued one."""
+        copy = bytes(data)
+        if self._conn_lost:  # the queue is not sent any more
             return
         if self._parcels is None:
             self._parcels = collections.deque()
-        self._parcels.append((kept, address))
-        self._buffer_size += len(kept) + _HEADER
-        # In a copy of the context: a sender may be in that very one, which can't be entered twice.
+        self._parcels.append((copy, address))
+        self._buffer_size += len(copy) + _HEADER_SIZE
+        # In a copy of the context: a sender may run in the context, which cannot be entered twice.
         context: Any = self._context
         context.copy().run(self._maybe_pause_protocol)
 
     def _drain(self) -> None:
-        """The kernel has room: sends in order until it has none, one fails, or it was many."""
-        for _ in range(_MOST_IN_A_TURN):
+        """Send queued datagrams in order until the kernel is full, one fails, or the limit."""
+        for _ in range(_MAX_SENDS_PER_TURN):
             if not self._parcels or self._conn_lost:
                 break
             data, address = self._parcels.popleft()
-            size = len(data) + _HEADER
+            size = len(data) + _HEADER_SIZE
             self._buffer_size -= size
             try:
                 sent = self._send(data, address)
             except OSError as exc:
                 if self._protocol is not None:
                     self._protocol.error_received(exc)
-                return  # the rest has its turn, as in asyncio
+                return  # the next iteration sends the others, as in asyncio
             except (SystemExit, KeyboardInterrupt):
                 raise
             except (
                 TypeError,
                 ValueError,
                 OverflowError,
-            ) as exc:  # data is bytes: it is the address
+            ) as exc:  # data is bytes, so the address is invalid
                 message = "Invalid address of a datagram, which is dropped"
                 self._loop._event_failed(message, exc, self, self._protocol)
                 continue
@@ -127,16 +128,16 @@ class DatagramTransport(_core.DatagramTransport):
                     self._parcels.appendleft((data, address))
                     self._buffer_size += size
                 break
-        self._maybe_resume_protocol()  # which may send more
+        self._maybe_resume_protocol()  # resume_writing() may send more
         if not self._parcels:
             self._sent_all()
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes the kernel has not taken yet."""
+        """Return the number of queued bytes, which the kernel has not accepted yet."""
         return self._buffer_size
 
     def _refuse_look_up(self, address: Any) -> None:
-        """ValueError for a host name; what else is wrong is the socket's to say."""
+        """Raise ValueError if the address has a host name; the socket checks everything else."""
         host = address[0] if isinstance(address, tuple) and address else None
         if not isinstance(host, (str, bytes)) or host in _SPECIAL_HOSTS:
             return
@@ -146,21 +147,21 @@ class DatagramTransport(_core.DatagramTransport):
         except (OSError, ValueError) as exc:
             if isinstance(exc, socket.gaierror) and exc.errno == socket.EAI_NONAME:
                 raise ValueError(
-                    f"{address!r}: sendto() looks up no names; give it an address, from "
-                    "loop.getaddrinfo() or remote_addr= of create_datagram_endpoint()"
+                    f"{address!r}: sendto() does not resolve names; pass an IP address, as "
+                    "from loop.getaddrinfo() or remote_addr= of create_datagram_endpoint()"
                 ) from None
 
     def __repr__(self) -> str:
-        return transport_info.described(self, self._blocked, self._buffer_size)
+        return transport_info.socket_transport_repr(self, self._blocked, self._buffer_size)
 
 
-arg_errors.named_as(DatagramTransport)
+arg_errors.use_asyncio_names(DatagramTransport)
 
 
 class Datagrams(CoreLoop):
-    """Datagram transports."""
+    """Creates datagram transports."""
 
-    # By fd, where asyncio's own transport enters itself.
+    # Asyncio's own transports by fd; they register themselves here.
     _transports: weakref.WeakValueDictionary[int, Any]
 
     def _init_datagrams(self) -> None:
@@ -180,7 +181,7 @@ class Datagrams(CoreLoop):
             and _METHODS.isdisjoint(_core.replaced_methods(sock))
         ):
             return DatagramTransport(self, sock, protocol, address, waiter, extra)
-        from .selector_transports import OtherDatagramTransport  # seldom needed
+        from .selector_transports import OtherDatagramTransport  # few programs need it
 
         self._ensure_fd_no_transport(sock)
         transport: asyncio.DatagramTransport = OtherDatagramTransport(

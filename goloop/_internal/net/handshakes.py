@@ -1,31 +1,32 @@
-"""Handshakes of TLS take turns, so that many at once hold up nobody else.
+"""TLS handshakes are scheduled, so that many of them do not delay other work.
 
-A handshake computes for a few hundred microseconds. Where two hundred clients come at once, doing
-all that there is to do in one iteration makes every timer and every other connection wait for all
-of them. So the handshakes of an iteration get a share of time: LEAST, and while one waits twice
-what the iteration before took outside of them (SHARE), where that is more. While none waits nothing
-is scheduled, so a few clients cost a loop no callback. A loop whose iterations are long thus gives
-them more, and they wait for no more iterations than elsewhere. One is always done.
+A handshake computes for a few hundred microseconds. If two hundred clients connect together and
+all their handshakes ran in one iteration, every timer and every other connection would wait for
+all of them. So the handshakes of an iteration have a share of its time: MIN_TIME seconds, and while
+one is queued SHARE times the time that the previous iteration spent on other work, if that is
+more. While none is queued, no callback is scheduled, so a few clients cost nothing. A loop with
+long iterations thus gives them more time, and they need no more iterations than in other loops.
+At least one step runs per iteration.
 
-Those for which no time is left wait for the next iterations, in three lines:
+Handshakes for which no time is left are queued for the next iterations, in three queues:
 
-    ANSWERED   the connection has had an answer: what it sends may end its handshake
-    FRESH      it has not: most of the computing is still to be done
-    SLOW       its last step has brought nothing to send: a message that comes in many records
+    ANSWERED   the peer has had a response: its next message may complete the handshake
+    FRESH      the peer has had no response: most of the computing is still to be done
+    SLOW       the last step produced no output: the message is spread over many records
 
-A line gets what the one before it leaves, the last one at least a step of each iteration. Within
-a line they are served as they came. What is less than a whole record waits in no line (below).
+Queues are served in this order, and SLOW gets at least one step per iteration. Within a queue the
+order is first in, first out. An incomplete record is not queued (see below).
 
-    a step's turn:   line[0] ── step ── its flag is cleared ── out of the line
+    a queued step:   queue[0] ── step ── its flag is cleared ── removed from the queue
 
-An interrupt (KeyboardInterrupt) may come between any two of these: what has not left the line is
-looked at again, and a second step finds nothing to do. begin() goes on where a run was left so.
+An interrupt (KeyboardInterrupt) may come between any two of these. An entry that is still in the
+queue is served again, and a second step finds nothing to do. begin() resumes after such a run.
 
-`Records` follows the records of TLS in what a peer sends, without looking into them.
+`Records` tracks the boundaries of TLS records in the received bytes, without decoding them.
 
-OpenSSL can do something where the head of a record has come (it may refuse it), and where a whole
-record has. Between the two it would copy bytes and ask for more. So whoever sends a byte at a time
-costs a loop no handshake's step for each of them.
+OpenSSL can act on the head of a record (and reject it), and on a complete record. On a part of a
+body it would only copy bytes and ask for more. So a peer that sends single bytes does not cost
+the loop a step for each of them.
 
      type   version   length      body
     +-----+---------+-----------+--------...--------+
@@ -45,130 +46,133 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# Of the time that an iteration takes otherwise, and in seconds.
+# The share relative to the time of other work, and the minimum in seconds.
 SHARE = 2.0
-LEAST = 0.0005
+MIN_TIME = 0.0005
 
 ANSWERED, FRESH, SLOW = range(3)
 
 
 class Handshakes:
-    """What shares out a loop's iterations; used by the loop's thread."""
+    """Schedules the steps of a loop's handshakes; used by the loop's thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._lines: tuple[deque[Any], ...] = (deque(), deque(), deque())
-        # Of this iteration, since _began: what they have taken, and what they may.
+        self._queues: tuple[deque[Any], ...] = (deque(), deque(), deque())
+        # For this iteration, which began at _began: the seconds used, and the seconds allowed.
         self._iteration = -1
         self._began = clock()
-        self._spent = 0.0
-        self._budget = LEAST
-        # Of the next iteration's _begin_iteration(), where somebody waits, or the running one's.
+        self._used = 0.0
+        self._budget = MIN_TIME
+        # The handle of _begin_iteration(), while handshakes are queued or it runs.
         self._handle: Any = None
 
     def step(self, tls: Any) -> None:
-        """Does what a connection's handshake can do now, in this iteration or a later one."""
-        if tls._handshake_waits:
+        """Run the possible step of a connection's handshake, now or in a later iteration."""
+        if tls._handshake_queued:
             return
         if tls._loop._iterations != self._iteration:
-            self._first_of_an_iteration(tls._loop)
-        if self._handle is not None or self._spent > self._budget:
-            tls._handshake_waits = True
-            self._lines[tls._handshake_line].append(tls)
+            self._start_accounting(tls._loop)
+        if self._handle is not None or self._used > self._budget:
+            tls._handshake_queued = True
+            self._queues[tls._handshake_queue].append(tls)
             if self._handle is None:
                 self._schedule(tls._loop)
         else:
             self.do(tls)
 
     def do(self, tls: Any) -> None:
-        """Does a step now; its time counts."""
+        """Run a step now and add its time to the used time."""
         began = self._clock()
         try:
             tls._step_handshake()
         finally:
-            self._spent += self._clock() - began
+            self._used += self._clock() - began
 
     def begin(self, loop: Any) -> None:
-        """The loop is about to run."""
-        if any(self._lines):
+        """Schedule queued handshakes again when the loop starts to run."""
+        if any(self._queues):
             if self._handle is not None:
-                self._handle.cancel()  # if an interrupt has not made the loop forget it
+                self._handle.cancel()  # an interrupt may have made the loop drop the handle
             self._schedule(loop)
 
-    def _first_of_an_iteration(self, loop: Any) -> None:
-        # None has waited, so the length of the iteration before was not taken.
+    def _start_accounting(self, loop: Any) -> None:
+        """Start the accounting of an iteration in which no handshake is queued."""
+        # Nothing was queued, so the length of the previous iteration was not measured.
         self._iteration = loop._iterations
-        self._began, self._spent, self._budget = self._clock(), 0.0, LEAST
+        self._began, self._used, self._budget = self._clock(), 0.0, MIN_TIME
 
     def _schedule(self, loop: Any) -> None:
         self._handle = loop.call_soon(self._begin_iteration, loop)
 
     def _begin_iteration(self, loop: Any) -> None:
-        answered, fresh, slow = self._lines
+        """Compute the iteration's share of time and run queued steps until it is used."""
+        answered, fresh, slow = self._queues
         try:
             self._iteration = loop._iterations
             now = self._clock()
-            others = now - self._began - self._spent
-            self._began, self._spent, self._budget = now, 0.0, max(SHARE * others, LEAST)
+            other_work = now - self._began - self._used
+            self._began, self._used, self._budget = now, 0.0, max(SHARE * other_work, MIN_TIME)
             first = slow[0] if slow else None
-            while self._spent <= self._budget and (line := answered or fresh or slow):
-                self._serve(line)
+            while self._used <= self._budget and (queue := answered or fresh or slow):
+                self._serve(queue)
             if first is not None and slow and slow[0] is first:
                 self._serve(slow)
         finally:
-            # A protocol's callback may have raised.
+            # A protocol's callback may have raised an exception.
             self._handle = None
             if answered or fresh or slow:
                 self._schedule(loop)
 
-    def _serve(self, line: deque[Any]) -> None:
-        tls = line[0]
+    def _serve(self, queue: deque[Any]) -> None:
+        """Run the first handshake of a queue and remove it, unless an interrupt came."""
+        tls = queue[0]
         over = True
         try:
-            if tls._handshake_waits:
+            if tls._handshake_queued:
                 tls._resume_handshake(self.do)
         except (SystemExit, KeyboardInterrupt):
             over = False
             raise
         finally:
-            if over and line and line[0] is tls:
-                tls._handshake_waits = False
-                line.popleft()
+            if over and queue and queue[0] is tls:
+                tls._handshake_queued = False
+                queue.popleft()
 
 
 # ---- records -------------------------------------------------------------------------------------
 
 _HEAD_SIZE = 5
 
-# What has become complete; the greatest of a piece's counts.
+# The most that feed() completed; the greatest value of a piece is returned.
 NOTHING, HEAD, WHOLE = range(3)
 
 
 class Records:
-    """Where in its records one direction of a connection is."""
+    """The position of one direction of a connection within its TLS records."""
 
-    _head = b""  # less than a whole one
-    _left = 0  # of the body
-    _strange = False
+    _head = b""  # the bytes of an incomplete head
+    _missing_body = 0  # number of missing bytes of the body
+    _unknown_protocol = False
 
     def feed(self, data: Any) -> int:
-        """Takes the next piece, and tells what has become complete by it."""
-        if self._strange:
+        """Process the next bytes; return NOTHING, HEAD or WHOLE, the most that they completed."""
+        if self._unknown_protocol:
             return WHOLE
         if self._head:
             data = self._head + data
-        size, end = len(data), self._left
+        size, end = len(data), self._missing_body
         found = WHOLE if 0 < end <= size else NOTHING
         while (at := end) + _HEAD_SIZE <= size:
             if data[at + 1] != 3 or not 20 <= data[at] <= 23:
-                # What is not of TLS 1 may be another protocol's, whose lengths are elsewhere.
-                self._strange = True
+                # Not a TLS 1.x record, so the position of its length is unknown: always step.
+                self._unknown_protocol = True
                 return WHOLE
             end = at + _HEAD_SIZE + (data[at + 3] << 8 | data[at + 4])
             if end <= size:
                 found = WHOLE
             elif not found:
                 found = HEAD
-        self._left = end - size if end > size else 0
+        self._missing_body = end - size if end > size else 0
         self._head = bytes(data[end:])
         return found

@@ -1,17 +1,18 @@
 """Pipes: the native transports of their two ends.
 
-connect_read_pipe and connect_write_pipe are inherited and ask for transports here, as
-the subprocess transport does for a child's pipes.
+connect_read_pipe and connect_write_pipe are inherited and create their transports here, and so
+does the subprocess transport for a child's pipes.
 
-A program that gives a file to connect_write_pipe has it too, and so may others: a print() or a
-child on the same stdout writes right behind write().  So such a pipe is written to at once, as
-asyncio's are.  Only what goes to a child's stdin is collected: no other code has that pipe.
+A program that passes a file to connect_write_pipe can also use it directly, and so can others: a
+print() or a child with the same stdout may write immediately after write(). So write() sends to
+such a pipe immediately, as in asyncio. Only writes to a child's stdin are queued until the next
+turn, because no other code has that pipe.
 
-stdin and stdout may be one socket (inetd, ssh's ProxyCommand, socat).  What comes is then for its
-reader, and no sign that the writer's peer has gone.
+stdin and stdout may be the same socket (inetd, ssh's ProxyCommand, socat). Received data then
+belongs to the reader, and does not mean that the writer's peer has closed.
 
-A socket that keeps messages apart has asyncio's own transports: its messages may be as long as
-asyncio's reads, and no two of them may become one.
+A socket with message boundaries gets asyncio's own transports: its messages may be as long as
+those that asyncio reads, and no two of them may be joined.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from asyncio import base_subprocess, futures
 from ... import _core
 from ..loop import arg_errors
 from ..loop.base import CoreLoop
-from .transport_info import fatal_error, head
+from .transport_info import fatal_error, repr_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
-_wake: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
+_set_result: Any = futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 _unix_events: Any = asyncio.unix_events
 
 
-def _kind(pipe: Any, refusal: str) -> bool:
-    """Whether it is a FIFO or a socket, and no character device; ValueError for the rest."""
+def _is_pipe_or_socket(pipe: Any, refusal: str) -> bool:
+    """Return true for a FIFO or a socket, false for a character device; else raise ValueError."""
     mode = os.fstat(pipe.fileno()).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         return True
@@ -48,8 +49,8 @@ def _kind(pipe: Any, refusal: str) -> bool:
     return False
 
 
-def _keeps_messages(pipe: Any) -> bool:
-    """Whether it is a socket of another kind than SOCK_STREAM."""
+def _has_message_boundaries(pipe: Any) -> bool:
+    """Return true if the file is a socket of another type than SOCK_STREAM."""
     fd = pipe.fileno()
     if not stat.S_ISSOCK(os.fstat(fd).st_mode):
         return False
@@ -60,27 +61,28 @@ def _keeps_messages(pipe: Any) -> bool:
         sock.detach()
 
 
-def _socket_of(pipe: Any) -> tuple[int, int] | None:
-    """Which socket a pipe's file is; None where it is none."""
-    facts = os.fstat(pipe.fileno())
-    return (facts.st_dev, facts.st_ino) if stat.S_ISSOCK(facts.st_mode) else None
+def _socket_identity(pipe: Any) -> tuple[int, int] | None:
+    """Return the device and inode of a pipe's file if that is a socket, else None."""
+    status = os.fstat(pipe.fileno())
+    return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
 
-def _pipes_of(loop: CoreLoop, pipe: Any, kind: Any) -> list[Any]:
-    """The loop's open transports of this kind that have the same socket."""
-    sock = _socket_of(pipe)
+def _transports_of_socket(loop: CoreLoop, pipe: Any, kind: Any) -> list[Any]:
+    """Return the loop's open transports of the class `kind` that have the same socket."""
+    sock = _socket_identity(pipe)
     if sock is None:
         return []
     found = []
     for transport in loop._all_transports():
         if isinstance(transport, kind) and transport._fileno is not None:
             with contextlib.suppress(OSError):
-                if _socket_of(transport._pipe) == sock:
+                if _socket_identity(transport._pipe) == sock:
                     found.append(transport)
     return found
 
 
-def _described(transport: Any, polled: str) -> str:
+def _pipe_repr(transport: Any, polled: str) -> str:
+    """Return the repr of a pipe transport; `polled` is its state while the loop runs."""
     fd = transport._fileno
     if transport._number < 0:
         state = "closed"
@@ -88,11 +90,11 @@ def _described(transport: Any, polled: str) -> str:
         state = "open"
     else:
         state = polled
-    return f"<{head(transport)} fd={fd} {state}>"
+    return f"<{repr_head(transport)} fd={fd} {state}>"
 
 
 class ReadPipeTransport(_core.ReadPipeTransport):
-    """The reading end of a pipe as an asyncio.ReadTransport."""
+    """The read end of a pipe as an asyncio.ReadTransport."""
 
     def __init__(
         self,
@@ -104,10 +106,10 @@ class ReadPipeTransport(_core.ReadPipeTransport):
     ) -> None:
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
-        _kind(pipe, "Pipe transport is for pipes/sockets only.")
+        _is_pipe_or_socket(pipe, "Pipe transport is for pipes/sockets only.")
         super().__init__(loop, pipe, protocol, None, entries)
         if waiter is not None:
-            loop.call_soon(_wake, waiter, None)
+            loop.call_soon(_set_result, waiter, None)
 
     _close = _core.ReadPipeTransport._force_close
     _fatal_error = fatal_error
@@ -122,17 +124,17 @@ class ReadPipeTransport(_core.ReadPipeTransport):
 
     @_pipe.setter
     def _pipe(self, pipe: None) -> None:
-        # As with asyncio's, `transport._pipe = None` lets go of the pipe, unclosed.
+        # As with asyncio's, `transport._pipe = None` detaches the pipe without closing it.
         if pipe is not None:
             raise AttributeError("_pipe can only be set to None")
         self._let_go()
 
     def __repr__(self) -> str:
-        return _described(self, "polling" if self._receives else "idle")
+        return _pipe_repr(self, "polling" if self._receives else "idle")
 
 
 class WritePipeTransport(_core.StreamTransport):
-    """The writing end of a pipe as an asyncio.WriteTransport."""
+    """The write end of a pipe as an asyncio.WriteTransport."""
 
     def __init__(
         self,
@@ -144,20 +146,22 @@ class WritePipeTransport(_core.StreamTransport):
     ) -> None:
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
-        ends = _kind(pipe, "Pipe transport is only for pipes, sockets and character devices")
-        ends = ends and not _pipes_of(loop, pipe, ReadPipeTransport)
+        ends = _is_pipe_or_socket(
+            pipe, "Pipe transport is only for pipes, sockets and character devices"
+        )
+        ends = ends and not _transports_of_socket(loop, pipe, ReadPipeTransport)
         own = isinstance(protocol, base_subprocess.WriteSubprocessPipeProto)
         super().__init__(
             loop, pipe, protocol, None, entries, exposed=not own, pipe=True, watch_end=ends
         )
         if waiter is not None:
-            loop.call_soon(_wake, waiter, None)
+            loop.call_soon(_set_result, waiter, None)
 
     _close = _core.StreamTransport._force_close
     _fatal_error = fatal_error
     _fileno = ReadPipeTransport._fileno
     _pipe = ReadPipeTransport._pipe
-    # Those of asyncio's, which does not read.
+    # The methods of asyncio's write transport, which cannot read.
     is_reading = asyncio.ReadTransport.is_reading
     pause_reading = asyncio.ReadTransport.pause_reading
     resume_reading = asyncio.ReadTransport.resume_reading
@@ -168,26 +172,26 @@ class WritePipeTransport(_core.StreamTransport):
         return self._late_writes
 
     def write_eof(self) -> None:
-        """Close the transport once buffered data is sent."""
+        """Close the transport after the queued data is sent."""
         _core.StreamTransport.close(self)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Get optional transport information: 'pipe'."""
         if name == "pipe" and not self._exposed:
             self._exposed = True
-            self.get_write_buffer_size()  # sends what waits
+            self.get_write_buffer_size()  # flushes queued data
         return super().get_extra_info(name, default)
 
     def __repr__(self) -> str:
         size = self._queued
-        return _described(self, f"{'polling' if size else 'idle'} bufsize={size}")
+        return _pipe_repr(self, f"{'polling' if size else 'idle'} bufsize={size}")
 
 
-arg_errors.named_as(WritePipeTransport)
+arg_errors.use_asyncio_names(WritePipeTransport)
 
 
 class Pipes(CoreLoop):
-    """Transports of pipes."""
+    """Creates transports of pipes."""
 
     def _make_read_pipe_transport(
         self,
@@ -197,9 +201,9 @@ class Pipes(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
         message: Any = _unix_events._UnixReadPipeTransport
-        kind: Any = message if _keeps_messages(pipe) else ReadPipeTransport
+        kind: Any = message if _has_message_boundaries(pipe) else ReadPipeTransport
         made: asyncio.ReadTransport = kind(self, pipe, protocol, waiter, extra)
-        for writer in _pipes_of(self, pipe, WritePipeTransport):
+        for writer in _transports_of_socket(self, pipe, WritePipeTransport):
             writer._ignore_end()
         return made
 
@@ -211,6 +215,6 @@ class Pipes(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
         message: Any = _unix_events._UnixWritePipeTransport
-        kind: Any = message if _keeps_messages(pipe) else WritePipeTransport
+        kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
         made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)
         return made

@@ -1,12 +1,12 @@
 """getaddrinfo and getnameinfo.
 
-Address literals and services are answered at once by socket.getaddrinfo itself, told to look
-up no host name (AI_NUMERICHOST).  What is left are names, which go to threads of the loop's
-own (resolver_threads.py), never to the default executor.
+socket.getaddrinfo resolves address literals and services immediately, with AI_NUMERICHOST so that
+it looks up no host name. Host names are resolved by threads of the loop (resolver_threads.py),
+never by the default executor.
 
-That is for the socket module's own functions.  One that the program has put in their place may
-do anything, and takes asyncio's way: a thread of the default executor; and so does all
-in a loop that has a run_in_executor of its own.
+That applies to the socket module's own functions only. A function by which the program has
+replaced one may do anything and is called as asyncio does, in a thread of the default executor;
+so is every lookup of a loop that overrides run_in_executor.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asyncio.log import logger
 from types import BuiltinFunctionType
 
 from ..loop.base import CoreLoop
-from .resolver_threads import LookUps  # here: a program may have no files by its first look-up
+from .resolver_threads import ResolverThreads  # at the top: imports may fail later, after chroot()
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,37 +34,38 @@ if TYPE_CHECKING:
 _Base: Any = asyncio.base_events.BaseEventLoop
 
 _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-# As an int: the enum would drop the bits that it does not know of a negative number.
+# As an int: `flags | enum` would drop unknown bits of a negative number.
 _NUMERIC_HOST = int(socket.AI_NUMERICHOST)
-# All characters of an IPv4 address; in any form that libc knows.
+# All characters of an IPv4 address, in any form that libc accepts.
 _IPV4 = "0123456789abcdefABCDEFxX."
 
 
-def _has(text: object, character: str) -> bool:
+def _contains(text: object, character: str) -> bool:
+    """Return true if the text, bytes or str, contains the character."""
     if isinstance(text, bytes):
         return character.encode() in text
     return isinstance(text, str) and character in text
 
 
 def _may_be_literal(host: Any) -> bool:
-    """False where it is a name without doubt."""
-    if not isinstance(host, (str, bytes)) or _has(host, ":") or _has(host, "\0"):
+    """Return false if `host` certainly is a host name and not an address literal."""
+    if not isinstance(host, (str, bytes)) or _contains(host, ":") or _contains(host, "\0"):
         return True
     return not (host.strip(_IPV4) if isinstance(host, str) else host.strip(_IPV4.encode()))
 
 
 def _check_nul(host: bytes | str | None, port: bytes | str | int | None) -> None:
-    """libc would see the text before a NUL, and look up another name."""
-    if _has(host, "\0"):
+    """Raise gaierror for a NUL: libc would look up the text before it, which is another name."""
+    if _contains(host, "\0"):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-    if _has(port, "\0"):
+    if _contains(port, "\0"):
         raise socket.gaierror(socket.EAI_SERVICE, "Servname not supported for ai_socktype")
 
 
 class Resolver(CoreLoop):
-    """Name resolution."""
+    """Resolves names: getaddrinfo() and getnameinfo()."""
 
-    _look_ups: LookUps | None = None
+    _resolver_threads: ResolverThreads | None = None
 
     async def getaddrinfo(  # type: ignore[override]
         self,
@@ -76,7 +77,10 @@ class Resolver(CoreLoop):
         proto: int = 0,
         flags: int = 0,
     ) -> list[AddressInfo]:
-        """socket.getaddrinfo that does not block the loop."""
+        """Resolve a host and a port like socket.getaddrinfo, without blocking the loop.
+
+        Raises socket.gaierror as that function does. `host` and `port` may be None.
+        """
         if (
             getattr(socket.getaddrinfo, "__globals__", None) is not vars(socket)
             or not self._has_own_threads()
@@ -87,20 +91,20 @@ class Resolver(CoreLoop):
             return found
         self._check_closed()
         if not self._debug:
-            return await self._answer(host, port, family, type, proto, flags)
+            return await self._resolve(host, port, family, type, proto, flags)
         question = f"{host!r}:{port!r}" if isinstance(host, bytes) else f"{host}:{port!r}"
         for name, value in (("family", family), ("type", type), ("proto", proto), ("flags", flags)):
             if value:
                 question += f", {name}={value!r}"
         logger.debug("Get address info %s", question)
         start = self.time()
-        answer = await self._answer(host, port, family, type, proto, flags)
+        answer = await self._resolve(host, port, family, type, proto, flags)
         taken = self.time() - start
         report = logger.info if taken >= self.slow_callback_duration else logger.debug
         report(f"Getting address info {question} took {taken * 1e3:.3f}ms: {answer!r}")
         return answer
 
-    async def _answer(
+    async def _resolve(
         self,
         host: bytes | str | None,
         port: bytes | str | int | None,
@@ -117,8 +121,8 @@ class Resolver(CoreLoop):
                 found = ask(host, port, family, type, proto, flags | _NUMERIC_HOST)
                 return found
             except socket.gaierror as exc:
-                # "No such name" is what a name gets here; everything else is final, and
-                # so is this where no name was to be looked up.
+                # EAI_NONAME: `host` may be a host name, to be looked up below. All other errors
+                # are final, and so is this one if a numeric host was required.
                 if exc.errno != socket.EAI_NONAME or host is None or flags & _NUMERIC_HOST:
                     raise
         _check_nul(host, port)
@@ -130,7 +134,7 @@ class Resolver(CoreLoop):
         sockaddr: tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int],
         flags: int = 0,
     ) -> tuple[str, str]:
-        """socket.getnameinfo that does not block the loop."""
+        """Resolve an address like socket.getnameinfo, without blocking the loop."""
         ask: Any = socket.getnameinfo
         name: tuple[str, str]
         if not isinstance(ask, BuiltinFunctionType) or not self._has_own_threads():
@@ -138,38 +142,41 @@ class Resolver(CoreLoop):
             return name
         self._check_closed()
         if operator.index(flags) & _NUMERIC_NAME == _NUMERIC_NAME:
-            name = ask(sockaddr, flags)  # nothing is looked up
+            name = ask(sockaddr, flags)  # numeric results need no lookup
         else:
             name = await self._look_up(ask, sockaddr, flags)
         return name
 
     def _has_own_threads(self) -> bool:
-        """Whether the loop's run_in_executor is asyncio's, and nothing is to be seen of it."""
+        """Return true if run_in_executor is asyncio's, so that threads of the loop may be used."""
         if "run_in_executor" in vars(self):
             return False
         return type(self).run_in_executor is _Base.run_in_executor
 
-    def _end_look_ups(self) -> None:
-        if self._look_ups is not None:
-            self._look_ups.close()
+    def _end_resolver_threads(self) -> None:
+        """End the resolver threads of a loop that is being closed."""
+        if self._resolver_threads is not None:
+            self._resolver_threads.close()
 
     async def _look_up(self, ask: Callable[..., Any], *args: Any) -> Any:
-        if self._look_ups is None:
-            self._look_ups = LookUps(self._looked_up)
+        """Return the result of `ask(*args)`, called in a resolver thread."""
+        if self._resolver_threads is None:
+            self._resolver_threads = ResolverThreads(self._finish_lookup)
         future = self.create_future()
-        self._look_ups.ask(future, ask, *args)
+        self._resolver_threads.ask(future, ask, *args)
         self._count("dns_in_flight")
         try:
             return await future
         finally:
             self._count("dns_in_flight", -1)
-            del future  # its error knows this frame
+            del future  # its exception's traceback refers to this frame
 
     @staticmethod
-    def _looked_up(question: Question, answer: Any, failed: BaseException | None) -> None:
+    def _finish_lookup(question: Question, answer: Any, failed: BaseException | None) -> None:
+        """Set the result of a lookup's future, in the loop's thread."""
         future, since, _, _ = question
         loop: Any = future.get_loop()
-        loop._note_lookup(time.monotonic_ns() - since)
+        loop._record_lookup(time.monotonic_ns() - since)
         if failed is not None:
             loop._count("dns_failures")
         if future.done():

@@ -1,14 +1,14 @@
-"""The threads on which a loop looks names up.
+"""The threads in which a loop resolves host names.
 
-A look-up can take seconds, and blocks a thread for as long.  In the default executor it would
-wait behind whatever the program does there; these threads do nothing else.  Each loop has its
-own, at most as many as asyncio's default executor.  One is made when a look-up finds none idle.
-It ends after some idle seconds, or with the loop, and is a daemon: a look-up that hangs keeps
-no process alive.
+A lookup can take seconds and blocks a thread for that time. In the default executor it would
+queue with all other work of the program; these threads only resolve names. Each loop has its own,
+at most as many as asyncio's default executor. A thread is started when a lookup finds none idle.
+It ends after 5 idle seconds or with the loop, and is a daemon, so that a lookup that hangs does
+not keep the process alive.
 
-The end of a thread that has looked up a name takes glibc's lock of resolv.conf, which fork(3)
-does not look after: a child that was made at that moment would wait for ever when it looks up
-a name.  So os.fork() waits for the threads that are ending, and none begins to end meanwhile.
+When a thread that has resolved a name ends, it takes glibc's lock of resolv.conf, which fork(3)
+does not reset. A child that is forked in that moment would block forever in its first lookup. So
+os.fork() waits for the threads that are ending, and meanwhile no thread begins to end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import os
 import signal
 import threading
 import time
-from _queue import Empty, SimpleQueue  # what `queue` has more costs as much as this module
+from _queue import Empty, SimpleQueue  # importing `queue` costs as much again as this module
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    # Its waiter, when it was asked, and what to call.
+    # The future, the time of the request in monotonic nanoseconds, the function, its arguments.
     Question = tuple[asyncio.Future[Any], int, Callable[..., Any], tuple[Any, ...]]
-    # Called in the loop's thread: the question, the answer, and the error or None.
+    # Called in the loop's thread with the question, the answer, and the exception or None.
     Settle = Callable[[Question, Any, BaseException | None], None]
 
 NAME = b"goloop-resolve"
@@ -39,15 +39,15 @@ _THREADS_MAX = min(32, (os.cpu_count() or 1) + 4)
 
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")
 
-# Guards the figures of every LookUps, and is held over a fork.  It can be taken twice: a signal's
-# handler or a collection under it may fork, or close a loop.
+# Guards the counters of every ResolverThreads, and is locked during a fork. It is reentrant: a
+# signal handler or a garbage collection that runs under the lock may fork or close a loop.
 _lock = threading.RLock()
-# The native ids of threads that were ending when it was last looked.
+# Native ids of the threads that were ending at the last check.
 _ending: list[int] = []
 
 
 def _has_ended(thread: int) -> bool:
-    """Whether the system has no such thread any more, which is later than Python says."""
+    """Return true if the thread no longer exists in the system, which is later than in Python."""
     try:
         with open(f"/proc/self/task/{thread}/comm", "rb", 0) as file:
             return file.read().strip() != NAME
@@ -55,8 +55,8 @@ def _has_ended(thread: int) -> bool:
         return True
 
 
-class LookUps:
-    """The look-ups of one loop."""
+class ResolverThreads:
+    """The lookups of one loop: a queue of questions and the threads that answer them."""
 
     def __init__(self, settle: Settle) -> None:
         self._settle = settle
@@ -66,31 +66,32 @@ class LookUps:
         self._unanswered = 0
 
     def ask(self, future: asyncio.Future[Any], function: Callable[..., Any], *args: Any) -> None:
-        """Have a thread call the function, and the loop settle the future.
+        """Call `function(*args)` in a thread; the loop sets the future to the outcome.
 
         Raises:
-            RuntimeError: There is no thread, and none can be made; or the loop was closed.
+            RuntimeError: No thread exists and none can be started, or the loop was closed.
         """
-        # socket.getaddrinfo() imports it at its first name: not in a thread that the end of Python
-        # stops amid the import, whose locks Python would then wait for.
+        # socket.getaddrinfo() imports this codec with its first name. If that happened in a thread
+        # that is stopped at interpreter exit, Python would wait for the import's lock forever.
         codecs.lookup("idna")
         with _lock:
             self._unanswered += 1
             if self._unanswered > self._threads and self._threads < _THREADS_MAX:
                 self._start_thread()
-            if self._closed:  # by a collection, or a signal's handler
+            if self._closed:  # by a garbage collection or a signal handler during this call
                 self._unanswered -= 1
                 raise RuntimeError("Event loop is closed")
             self._questions.put((future, time.monotonic_ns(), function, args))
 
     def close(self) -> None:
-        """End the threads, and drop what none has begun with."""
+        """End the threads, and drop the questions that no thread has begun to answer."""
         with _lock:
             self._closed = True
             for _ in range(self._threads):
                 self._questions.put(None)
 
     def _start_thread(self) -> None:
+        """Start a thread; if that fails, raise only if there is no other thread."""
         self._threads += 1
         _ending[:] = [each for each in _ending if not _has_ended(each)]
         try:
@@ -102,6 +103,7 @@ class LookUps:
                 raise
 
     def _work(self) -> None:
+        """Answer questions until the thread is to end: the body of a thread."""
         faults = {getattr(signal, name) for name in _FAULTS}
         signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - faults)
         with contextlib.suppress(OSError), open("/proc/thread-self/comm", "wb", 0) as file:
@@ -110,7 +112,7 @@ class LookUps:
             pass
 
     def _work_once(self) -> bool:
-        """Answer a question; False where the thread is to end."""
+        """Answer one question; return false if the thread must end."""
         try:
             question = self._questions.get(timeout=_IDLE_SECONDS)
         except Empty:
@@ -120,12 +122,13 @@ class LookUps:
             return True
         with _lock:
             if not self._closed and self._unanswered >= self._threads:
-                return True  # a question has come meanwhile
+                return True  # a question was added meanwhile
             self._threads -= 1
             _ending.append(threading.get_native_id())
         return False
 
     def _answer(self, question: Question) -> None:
+        """Call the question's function and pass the outcome to the loop."""
         future, _, function, args = question
         answer = failed = None
         is_wanted = not self._closed and not future.cancelled()
@@ -140,10 +143,11 @@ class LookUps:
             # The loop may have been closed meanwhile.
             with contextlib.suppress(RuntimeError):
                 future.get_loop().call_soon_threadsafe(self._settle, question, answer, failed)
-        del question, future, failed  # the error knows this frame
+        del question, future, failed  # the exception's traceback refers to this frame
 
 
 def _before_fork() -> None:
+    """Lock, and wait for the threads that are ending; see the head of this file."""
     _lock.acquire()
     while not all(map(_has_ended, _ending)):
         time.sleep(0.0002)

@@ -1,11 +1,11 @@
-"""asyncio's own transports over the loop's watches, where the native ones would not do.
+"""asyncio's own transports, over add_reader and add_writer, for cases without a native one.
 
-Datagram transports of families whose addresses only Python's socket module knows, and streams over
-a socket with methods of its own: they call these methods.
+These are datagram transports of families whose addresses only Python's socket module can decode,
+and streams over a socket with overridden methods, which must be called.
 
-So it is with descriptors over Unix streams, `fds_received()` of a protocol and `send_fds()` of its
-transport: the object in the place of the socket, `FdPassingSocket`, knows before which byte each
-descriptor goes.  The transport queues, splits and sends bytes as it does without.
+Unix streams that pass descriptors (`fds_received()` of a protocol and `send_fds()` of its
+transport) use them too: the transport has a `FdPassingSocket` instead of its socket, which records
+before which byte each descriptor is sent. The transport queues, splits and sends bytes as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asyncio import BufferedProtocol, sslproto
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from .transport_info import NO_TLS, has_buffer_methods, takes_fds
+from .transport_info import NO_TLS, has_buffer_methods, receives_fds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,17 +30,18 @@ _selector_events: Any = asyncio.selector_events
 _SelectorDatagramTransport: Any = _selector_events._SelectorDatagramTransport
 _SelectorSocketTransport: Any = _selector_events._SelectorSocketTransport
 
-# The most that Linux takes with one message: SCM_MAX_FD of net/scm.h.
-_MOST = 253
-# For as many descriptors, and for credentials, a label and a pidfd, where a program asks for these.
-_ROOM = socket.CMSG_SPACE(_MOST * 4) + 1024
+# The maximum of descriptors per message on Linux: SCM_MAX_FD of net/scm.h.
+_MAX_FDS = 253
+# Room for that many descriptors, and for credentials, a label and a pidfd, if a program enables
+# these.
+_ANCILLARY_SIZE = socket.CMSG_SPACE(_MAX_FDS * 4) + 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-# What brings the sender's pidfd (SO_PASSPIDFD, Linux 6.5), which is a descriptor, too.
+# The message type of the sender's pidfd (SO_PASSPIDFD, Linux 6.5), which is a descriptor, too.
 _SCM_PIDFD = 4
 
 
 class SelectorTransportMixin:
-    """What looked into a selector, or wants more of the loop than its watches."""
+    """Overrides the methods with which asyncio's selector transports use loop._selector."""
 
     _closing: bool
     _loop: Any
@@ -50,18 +51,19 @@ class SelectorTransportMixin:
     is_reading: Callable[[], bool]
     get_write_buffer_size: Callable[[], int]
 
-    # From 3.15 on asyncio gives the loop the transport's context along; None for datagrams.
+    # From 3.15 on asyncio passes the transport's context to the loop; None for datagrams.
     _context: Any = None
 
-    def _within(self, callback: Callable[..., object]) -> tuple[Any, ...]:
+    def _in_context(self, callback: Callable[..., object]) -> tuple[Any, ...]:
+        """Return the callback and its first arguments, so that it runs in the context."""
         return (callback,) if self._context is None else (self._context.run, callback)
 
     def _add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
         if self.is_reading():
-            self._loop._add_reader(fd, *self._within(callback), *args)
+            self._loop._add_reader(fd, *self._in_context(callback), *args)
 
     def _add_writer(self, fd: int, callback: Callable[..., object], *args: object) -> None:
-        self._loop._add_writer(fd, *self._within(callback), *args)
+        self._loop._add_writer(fd, *self._in_context(callback), *args)
 
     def __repr__(self) -> str:
         words = [type(self).__name__]
@@ -78,23 +80,23 @@ class SelectorTransportMixin:
 
 
 class OtherDatagramTransport(SelectorTransportMixin, _SelectorDatagramTransport):  # type: ignore[misc]
-    """asyncio's datagram transport."""
+    """asyncio's datagram transport over the loop's watches."""
 
     if _SelectorDatagramTransport.is_reading is asyncio.ReadTransport.is_reading:
-        # asyncio's first releases of 3.11: it reads until it closes.
+        # The first releases of 3.11 have no is_reading(): the transport reads until it is closed.
         def is_reading(self) -> bool:
             return not self._closing
 
 
 class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  # type: ignore[misc]
-    """asyncio's stream transport."""
+    """asyncio's stream transport over the loop's watches."""
 
     def _unexposed(self) -> Any:
         return self._sock
 
     def set_protocol(self, protocol: Any) -> None:
         _SelectorSocketTransport.set_protocol(self, protocol)
-        # asyncio looks at the class alone.
+        # asyncio checks the class only.
         if not isinstance(protocol, BufferedProtocol) and has_buffer_methods(protocol):
             self._read_ready_cb = self._read_ready__get_buffer
 
@@ -102,41 +104,43 @@ class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  #
 # ---- descriptors over Unix streams ---------------------------------------------------------------
 
 
-def _close(fds: Iterable[int]) -> None:
+def _close_fds(fds: Iterable[int]) -> None:
+    """Close all descriptors."""
     for fd in fds:
         os.close(fd)
 
 
-def _copies(fds: Iterable[int]) -> list[int]:
-    """Duplicates of all, or none and the error."""
+def _duplicate_fds(fds: Iterable[int]) -> list[int]:
+    """Return duplicates of all descriptors; on an error close them again and raise it."""
     copies: list[int] = []
     try:
         for fd in fds:
             copies.append(os.dup(fd))
     except BaseException:
-        _close(copies)
+        _close_fds(copies)
         raise
     return copies
 
 
-def _ints(data: bytes) -> list[int]:
+def _decode_fds(data: bytes) -> list[int]:
+    """Decode the descriptors of an SCM_RIGHTS message."""
     whole = array.array("i")
     whole.frombytes(data[: len(data) // whole.itemsize * whole.itemsize])
     return whole.tolist()
 
 
 class FdPassingSocket:
-    """A connected Unix stream socket for asyncio's transport; all else is the socket's own.
+    """Passes descriptors for asyncio's transport, which has it instead of its Unix stream socket.
 
-    A message with descriptors is sent apart: no call sends bytes that were written before or
-    behind it together with it.
+    A message with descriptors is sent by a call of its own, without bytes that were written
+    before or after it. All other attributes are those of the socket.
     """
 
     def __init__(self, loop: Any, sock: socket.socket) -> None:
         self._loop = loop
         self._sock = sock
         self._sent = 0
-        # Before which byte, of all that are sent here; how long the message is; the descriptors.
+        # For each message: the position of its first byte in the stream, its length, descriptors.
         self._waiting: deque[tuple[int, int, list[int]]] = deque()
         self.transport: weakref.ref[DescriptorTransport] | None = None
 
@@ -144,10 +148,10 @@ class FdPassingSocket:
         return getattr(self._sock, name)
 
     def add(self, queued: int, length: int, fds: list[int]) -> None:
-        """So many bytes from now a message of that length begins, and takes these along."""
+        """Send `fds` with the message of `length` bytes that begins after `queued` more bytes."""
         self._waiting.append((self._sent + queued, length, fds))
 
-    # ---- what the transport calls
+    # ---- called by the transport
 
     def send(self, data: Any) -> int:
         self._loop._flush_deferred_sends()
@@ -163,7 +167,7 @@ class FdPassingSocket:
                 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))
                 sent = self._sock.sendmsg([view[:length]], [rights])
                 self._waiting.popleft()
-                _close(fds)
+                _close_fds(fds)
         self._sent += sent
         self._loop._count("bytes_sent", sent)
         return sent
@@ -171,7 +175,7 @@ class FdPassingSocket:
     def sendmsg(self, buffers: Iterable[Any]) -> int:
         pieces = list(buffers)
         if self._waiting:
-            # Empty pieces are there in older releases: python/cpython#155888.
+            # Older releases pass empty buffers: python/cpython#155888.
             return self.send(next(piece for piece in pieces if len(piece)))
         self._loop._flush_deferred_sends()
         sent = self._sock.sendmsg(pieces)
@@ -180,36 +184,38 @@ class FdPassingSocket:
         return sent
 
     def recv(self, size: int) -> bytes:
-        data, ancillary, flags, _ = self._sock.recvmsg(size, _ROOM, _CLOSE_ON_EXEC)
+        data, ancillary, flags, _ = self._sock.recvmsg(size, _ANCILLARY_SIZE, _CLOSE_ON_EXEC)
         self._received(len(data), ancillary, flags)
         return data
 
     def recv_into(self, buffer: Any) -> int:
-        size, ancillary, flags, _ = self._sock.recvmsg_into([buffer], _ROOM, _CLOSE_ON_EXEC)
+        size, ancillary, flags, _ = self._sock.recvmsg_into(
+            [buffer], _ANCILLARY_SIZE, _CLOSE_ON_EXEC
+        )
         self._received(size, ancillary, flags)
         return size
 
     def close(self) -> None:
         while self._waiting:
-            _close(self._waiting.popleft()[2])
+            _close_fds(self._waiting.popleft()[2])
         self._sock.close()
 
     def _received(self, size: int, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
-        """Gives the protocol what came with bytes; BlockingIOError where it gets no bytes then."""
+        """Deliver received descriptors; raise BlockingIOError if their bytes must be dropped."""
         self._loop._count("bytes_received", size)
         fds: list[int] = []
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds += _ints(data)
+                fds += _decode_fds(data)
             elif level == socket.SOL_SOCKET and kind == _SCM_PIDFD:
-                _close(fd for fd in _ints(data) if fd >= 0)
+                _close_fds(fd for fd in _decode_fds(data) if fd >= 0)
         lost = bool(flags & socket.MSG_CTRUNC)
         if fds or lost:
             transport = self.transport() if self.transport is not None else None
             if transport is None:
-                _close(fds)
-            elif not transport._fds_came(fds, lost):
-                # As where another has read: the transport waits for more, unless it is closed.
+                _close_fds(fds)
+            elif not transport._deliver_fds(fds, lost):
+                # The transport handles it as "no data": it waits for more unless it is closed.
                 raise BlockingIOError
 
 
@@ -219,57 +225,56 @@ class DescriptorTransport(OtherStreamTransport):
     _sock: FdPassingSocket
 
     def __init__(self, loop: Any, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
-        carrier = FdPassingSocket(loop, sock)
-        super().__init__(loop, carrier, *args, **kwargs)
-        carrier.transport = weakref.ref(self)
+        fd_socket = FdPassingSocket(loop, sock)
+        super().__init__(loop, fd_socket, *args, **kwargs)
+        fd_socket.transport = weakref.ref(self)
 
     def send_fds(self, data: Any, fds: Iterable[int]) -> None:
         """Write bytes, and send descriptors with the first of them.
 
-        They arrive in order with everything else that is written.  Duplicates are made at once:
-        the caller may close its own when this returns.  asyncio has no such method.  Since 0.3.0.
-
+        They arrive in order with all other writes. They are duplicated immediately, so the caller
+        may close its own when this returns. asyncio has no such method. Since 0.3.0.
         Args:
-            data: The bytes; one at least, because a descriptor cannot travel alone.
-            fds: The numbers of open descriptors, 253 at most.
+            data: The bytes, at least one, because a descriptor cannot be sent without bytes.
+            fds: The numbers of at most 253 open descriptors.
 
         Raises:
-            TypeError: The connection is under TLS, which carries no descriptors.
-            ValueError: There is no byte, or there are too many descriptors.
-            OSError: One is not open, or the process has no room for its duplicate; nothing is sent.
+            TypeError: The connection uses TLS, which cannot pass descriptors.
+            ValueError: `data` is empty, or there are too many descriptors.
+            OSError: A descriptor is not open, or cannot be duplicated; nothing is sent.
         """
         if isinstance(self._protocol, sslproto.SSLProtocol):
             raise TypeError(NO_TLS)
-        # What write() refuses, it refuses here in its words, and what it drops is dropped.
+        # write() raises its own errors, and drops data of a lost connection.
         acceptable = isinstance(data, (bytes, bytearray, memoryview))
         if not acceptable or self._eof or self._conn_lost or self._empty_waiter is not None:
             self.write(data)
             return
         data, fds = bytes(data), list(fds)
         if not data:
-            raise ValueError("descriptors travel with bytes: data must have one at least")
-        if len(fds) > _MOST:
+            raise ValueError("data must have at least one byte, because descriptors need a message")
+        if len(fds) > _MAX_FDS:
             raise ValueError(
-                f"at most {_MOST} descriptors go with one message, not {len(fds)}: "
-                "send the others with the next one"
+                f"at most {_MAX_FDS} descriptors can be sent with one message, got {len(fds)}: "
+                "send the others with another message"
             )
         if fds:
-            copies = _copies(fds)
+            copies = _duplicate_fds(fds)
             self._sock.add(self.get_write_buffer_size(), len(data), copies)
         self.write(data)
 
-    def _fds_came(self, fds: list[int], lost: bool) -> bool:
-        """Whether the bytes that they came with are the protocol's next."""
+    def _deliver_fds(self, fds: list[int], lost: bool) -> bool:
+        """Pass descriptors to the protocol; return true if it may get the bytes that follow."""
         protocol = self._protocol
-        if not takes_fds(protocol):
-            _close(fds)
+        if not receives_fds(protocol):
+            _close_fds(fds)
             return True
         if lost:
-            _close(fds)
+            _close_fds(fds)
             exc = OSError(
                 errno.EMFILE,
-                "descriptors from the peer were lost, as this process may open no more: raise its "
-                "limit (ulimit -n), or close those that came before",
+                "descriptors from the peer were lost, because this process may open no more: raise "
+                "its limit (ulimit -n), or close received descriptors",
             )
             report = {"message": str(exc), "exception": exc}
             self._loop.call_exception_handler({**report, "transport": self, "protocol": protocol})

@@ -1,11 +1,11 @@
 """sendfile and sock_sendfile: a file to a socket within the kernel.
 
-BaseEventLoop checks the arguments and falls back to reading and sending where this
-raises SendfileNotAvailableError.
+BaseEventLoop checks the arguments, and falls back to reading and sending if these methods raise
+SendfileNotAvailableError.
 
-loop.sendfile() on a native transport first waits until the transport has written
-everything, stops its reading as asyncio does, and keeps it from writing.  The file is
-then sent through a duplicate of the fd, which can be watched apart from the transport's.
+loop.sendfile() on a native transport first waits until all queued bytes are sent, pauses reading
+as asyncio does, and prevents writes. The file is then sent through a duplicate of the fd, which
+can be watched independently of the transport's fd.
 """
 
 from __future__ import annotations
@@ -23,42 +23,44 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Whether the file's position ends behind what was sent even where that is nothing: so in
-# newer patch releases, whose helper no longer asks how much it was.
+# True if the file's position is set even if nothing was sent: in newer patch releases,
+# because their helper no longer has the number of sent bytes as a parameter.
 _update: Any = asyncio.unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
 _ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
-# The most that one call asks for: a longer one goes on as long as its reader keeps pace.
+# The maximum of one call, because a longer call continues while its reader keeps pace.
 _LARGEST = 4 << 20
 
 
-class _Sending:
-    """A file under way through a transport, which may end meanwhile.
+class _TransportSender:
+    """A file that is being sent through a transport, which may end meanwhile.
 
-    The transport's empty waiter tells of that: `_make_empty_waiter()` has been waited for, and
-    while there is one nobody writes.
+    The transport's empty waiter reports its end: `_make_empty_waiter()` was awaited before, and
+    while a waiter exists all writes are refused.
     """
 
     def __init__(self, loop: Sendfile, transport: Any) -> None:
         self._loop = loop
         self._transport = transport
         self._waiter: asyncio.Future[None] | None = None
-        self._watch()
+        self._install_empty_waiter()
 
-    def _watch(self) -> None:
+    def _install_empty_waiter(self) -> None:
+        """Install a new empty waiter, which is done when the connection ends."""
         self._transport._empty_waiter = end = self._loop.create_future()
-        end.add_done_callback(self._told)
+        end.add_done_callback(self._on_empty)
 
-    def _told(self, end: asyncio.Future[None]) -> None:
-        # Without an exception it is the report of what was written before.
+    def _on_empty(self, end: asyncio.Future[None]) -> None:
+        """Fail the wait for writability if the connection has ended."""
+        # Without an exception the waiter only reports that earlier writes are sent.
         lost = end.exception() is not None or self._transport._loop is None
         if not lost and self._transport._empty_waiter is end:
-            self._watch()
+            self._install_empty_waiter()
         elif lost and self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(ConnectionError("Connection is closed by peer"))
 
     async def until_writable(self, sock: socket.socket) -> None:
-        """Waits for a duplicate of the transport's fd, or for the end of the connection."""
+        """Wait until a duplicate of the transport's fd is writable, or the connection ends."""
         if self._transport._loop is None:
             raise ConnectionError("Connection is closed by peer")
         fd = sock.fileno()
@@ -71,7 +73,7 @@ class _Sending:
 
 
 class Sendfile(Sockets):
-    """The native halves of sendfile and sock_sendfile."""
+    """The native parts of sendfile and sock_sendfile."""
 
     async def _sock_sendfile_native(
         self, sock: socket.socket, file: Any, offset: int, count: int | None
@@ -84,10 +86,10 @@ class Sendfile(Sockets):
         await transp._make_empty_waiter()
         try:
             self._check_sendfile_params(transp.get_extra_info("socket"), file, offset, count)
-            # Not the one of get_extra_info(): its dup() hands the connection out.
+            # _unexposed(), because dup() of get_extra_info('socket') marks the socket as exposed.
             with transp._unexposed().dup() as sock:
                 sock.setblocking(False)
-                sending = _Sending(self, transp)
+                sending = _TransportSender(self, transp)
                 return await self._send_file(sock, file, offset, count, sending.until_writable)
         finally:
             transp._reset_empty_waiter()
@@ -122,7 +124,7 @@ class Sendfile(Sockets):
                     n = -1
                 except OSError as exc:
                     if sent == 0:
-                        # Most likely no file that can be mapped; sending it by hand works.
+                        # Probably a file that cannot be mapped; reading and sending works.
                         raise asyncio.SendfileNotAvailableError("os.sendfile call failed") from exc
                     if exc.errno == errno.ENOTCONN and not isinstance(exc, ConnectionError):
                         raise ConnectionError("socket is not connected", errno.ENOTCONN) from exc
@@ -132,7 +134,7 @@ class Sendfile(Sockets):
                 if n > 0:
                     sent += n
                     self._count("bytes_sent", n)
-                # Also after a success: a fast peer must not keep everybody else waiting.
+                # Wait after a success, too: a fast peer must not block other connections.
                 await until_writable(sock)
         finally:
             if sent or _ALWAYS_SEEKS:

@@ -1,10 +1,10 @@
-"""The sock_* methods, on a user's own socket.
+"""The sock_* methods, for sockets that the program owns.
 
-sock_recv, sock_recv_into and sock_sendall of plain sockets are native, and call what is
-here for any other object, for a size that is no int up to 256 KiB, and in debug mode.  Each
-tries its system call, waits until the socket is ready, and tries again.  The
-system call is made by the coroutine itself once it goes on, never on its behalf by a
-callback: whoever cancels in between loses no connection and no datagram.
+sock_recv, sock_recv_into and sock_sendall of plain sockets are native. They call the methods of
+this module for any other object, for a size that is not an int up to 256 KiB, and in debug mode.
+Each method tries its system call, waits until the socket is ready, and tries again. The coroutine
+makes the system call itself when it is resumed, never a callback on its behalf, so that
+cancelling it in between loses no connection and no datagram.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
 _base_events: Any = asyncio.base_events
 _check_ssl_socket: Callable[[object], None] = _base_events._check_ssl_socket
 
-# Received descriptors go to no program that is executed: Python's own rule (PEP 446).
+# Received descriptors are close-on-exec, which is Python's rule for new descriptors (PEP 446).
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 _selector_loop: Any = asyncio.selector_events.BaseSelectorEventLoop
 # The most bytes that one native sock_recv receives.
 _LARGEST = 256 * 1024
 
-# A Unix socket whose peer's backlog is full gives EAGAIN and never tells when there
-# is room, so connect is tried again after these delays, in seconds.
+# connect() to a Unix listener with a full backlog fails with EAGAIN, and no event reports
+# room in the backlog. So connect is retried after these delays, in seconds.
 _FIRST_RETRY = 0.001
 _LONGEST_RETRY = 0.05
 
 
 def throw(*args: Any) -> None:
-    """Raise what a native coroutine's throw() was given, in the forms that a generator takes."""
+    """Raise the arguments of a native coroutine's throw(), in any form that a generator accepts."""
     empty: Any = (_ for _ in ())
     empty.throw(*args)
 
 
 def _public(function: _Method) -> _Method:
-    """Gives a coroutine function the name of the native method that calls it, as asyncio has it."""
+    """Give a coroutine function the name of the native method that calls it, as in asyncio."""
     function.__name__ = function.__name__[1:]
     function.__qualname__ = f"BaseSelectorEventLoop.{function.__name__}"
     return function
 
 
 class Sockets(CoreLoop):
-    """The sock_* methods that are not native, and asyncio's own add_reader and its kin.
+    """The sock_* methods that are not native, and asyncio's add_reader, add_writer and so on.
 
-    These look whether a transport has the descriptor, and call the native _add_reader and so on.
+    The latter check that no transport has the descriptor, and call the native _add_reader etc.
     """
 
     add_reader = _selector_loop.add_reader
@@ -71,10 +71,10 @@ class Sockets(CoreLoop):
             raise ValueError("the socket must be non-blocking")
 
     async def _until_readable(self, sock: socket.socket) -> None:
-        """Waits; leaves no trace on the fd, which may be closed next.
+        """Wait until the socket is readable; afterwards the fd is not registered and may be closed.
 
-        Behind an `except` block, never in it: a cancelled wait would have the block's exception as
-        its context.
+        Call this after an `except` block, not inside it: otherwise the exception of a cancelled
+        wait would have the block's exception as its context.
         """
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
@@ -85,6 +85,7 @@ class Sockets(CoreLoop):
             self._forget_wait(fd, waiter)
 
     async def _until_writable(self, sock: socket.socket) -> None:
+        """Wait until the socket is writable; like _until_readable()."""
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         waiter = self._wait_writable(sock)
@@ -96,7 +97,7 @@ class Sockets(CoreLoop):
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         self._check_sock(sock)
-        # A stream gives its rest to the next call. A message does not.
+        # A stream delivers the rest of its data to the next call. A datagram's rest is lost.
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)
@@ -129,9 +130,9 @@ class Sockets(CoreLoop):
                 sent += sock.send(rest[sent:])
 
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
-        """Accept a connection; returns (socket, address)."""
+        """Accept a connection; return (socket, address)."""
         self._check_sock(sock)
-        sock.fileno()  # what is no socket is told first by this, as in asyncio
+        sock.fileno()  # raises asyncio's error for an object that is not a socket
         while True:
             try:
                 connection, address = sock.accept()
@@ -174,7 +175,7 @@ class Sockets(CoreLoop):
                 continue
 
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
-        """Receive a datagram; returns (bytes, address)."""
+        """Receive a datagram; return (bytes, address)."""
         self._check_sock(sock)
         while True:
             try:
@@ -189,7 +190,7 @@ class Sockets(CoreLoop):
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Any, nbytes: int = 0
     ) -> tuple[int, Any]:
-        """Receive a datagram into a buffer; returns (length, address)."""
+        """Receive a datagram into a buffer; return (length, address)."""
         self._check_sock(sock)
         if not nbytes:
             nbytes = len(buf)
@@ -204,7 +205,7 @@ class Sockets(CoreLoop):
             await self._until_readable(sock)
 
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
-        """Send a datagram; returns the number of bytes sent."""
+        """Send a datagram; return the number of bytes sent."""
         self._check_sock(sock)
         while True:
             self._flush_deferred_sends()
@@ -222,15 +223,15 @@ class Sockets(CoreLoop):
     ) -> tuple[bytes, list[tuple[int, int, bytes]], int, Any]:
         """Receive a message and its ancillary data, as `socket.socket.recvmsg` does.
 
-        Descriptors that come with it are not inheritable, and belong to the caller; the kernel
-        closes those for which `ancbufsize` has no room, and sets MSG_CTRUNC.  A cancelled call has
-        received nothing.  asyncio has no such method.  Since 0.3.0.
+        Received descriptors are not inheritable and belong to the caller. If `ancbufsize` is too
+        small, the kernel closes the others and sets MSG_CTRUNC. A cancelled call has received
+        nothing. asyncio has no such method. Since 0.3.0.
 
         Args:
             sock: A non-blocking socket.
-            bufsize: The most bytes to receive.
+            bufsize: The maximum number of bytes to receive.
             ancbufsize: Bytes for ancillary data: `socket.CMSG_SPACE(4 * n)` for n descriptors.
-            flags: Those of recvmsg(2).
+            flags: The flags of recvmsg(2).
 
         Returns:
             The bytes, a list of (level, type, data), the message's flags, and the sender's address.
@@ -245,7 +246,7 @@ class Sockets(CoreLoop):
                 pass
             else:
                 self._count("bytes_received", len(data))
-                # Linux shows the flag as one of the message's.
+                # Linux returns MSG_CMSG_CLOEXEC among the message's flags.
                 return data, ancillary, found & ~(_CLOSE_ON_EXEC & ~flags), address
             await self._until_readable(sock)
 
@@ -259,22 +260,22 @@ class Sockets(CoreLoop):
     ) -> int:
         """Send a message with ancillary data, as `socket.socket.sendmsg` does.
 
-        The descriptors in it stay the caller's; they may be closed as soon as this returns.  A
-        stream may take a part of the bytes, and has taken all ancillary data with it.  asyncio has
-        no such method.  Since 0.3.0.
+        The descriptors in it remain the caller's, which may close them as soon as this returns. A
+        stream socket may accept only a part of the bytes, but then has accepted all ancillary
+        data. asyncio has no such method. Since 0.3.0.
 
         Args:
             sock: A non-blocking socket.
-            buffers: The bytes, in pieces.
-            ancdata: (level, type, data) each.
-            flags: Those of sendmsg(2).
-            address: The receiver of a datagram, where the socket is not connected.
+            buffers: The bytes, as a sequence of buffers.
+            ancdata: Tuples of (level, type, data).
+            flags: The flags of sendmsg(2).
+            address: The destination of a datagram, if the socket is not connected.
 
         Returns:
-            The number of bytes that were sent.
+            The number of bytes sent.
         """
         self._check_sock(sock)
-        # They may be iterators, and the call may be made more than once.
+        # The arguments may be iterators, and sendmsg() may be called more than once.
         buffers, ancdata = list(buffers), list(ancdata)
         while True:
             self._flush_deferred_sends()

@@ -1,8 +1,9 @@
-"""Stream connections: where BaseEventLoop asks its subclass for transports and servers.
+"""Stream connections: the methods by which BaseEventLoop creates transports and servers.
 
-create_connection, create_server, connect_accepted_socket and start_tls are inherited;
-they come here for a transport over a connected socket (`_make_socket_transport`), for
-the same under TLS (`_make_ssl_transport`), and to start and stop accepting.
+create_connection, create_server, connect_accepted_socket and start_tls are inherited from
+BaseEventLoop. They call the methods of this module to create a transport over a connected
+socket (`_make_socket_transport`), to create one with TLS (`_make_ssl_transport`), and to start
+and stop accepting connections.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from ... import _core
 from ..loop import arg_errors
 from ..loop.base import CoreLoop
-from . import transport_info  # for C too, which imports nothing amid a call
+from . import transport_info  # imported early for C, which imports nothing during a call
 from .tls import TLSProtocol
 
-# What not every program needs is imported where it is used: selector_transports.py.
+# Modules that few programs need are imported in the functions that use them: selector_transports.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -43,34 +44,38 @@ _HANDSHAKE_TIMEOUT: float = constants.SSL_HANDSHAKE_TIMEOUT
 _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 
 
-# What is behind the property of the same name here.
+# The slot of the C type, which the Python property of the same name replaces.
 _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
-_INTERNET = (socket.AF_INET, socket.AF_INET6)
-_TCP = (socket.IPPROTO_TCP, 0)
-# What asyncio calls of a socket, and native code stands in for: in a stream, and in listening.
-_STREAM = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
-_LISTENER = frozenset({"fileno", "accept"})
-_SIMULATED = 1 << 24  # the first descriptor of simulated kernels: goloop/testing/simulated
+_INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+_TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
+# The socket methods that asyncio calls and native code replaces: for streams, and for listeners.
+_STREAM_METHODS = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
+_LISTENER_METHODS = frozenset({"fileno", "accept"})
+_SIMULATED = 1 << 24  # the lowest fd of simulated kernels, see goloop/testing/simulated
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
-# In a turn asyncio tries one accept more than `backlog` since 3.14, and in late releases of 3.13.
+# Since 3.14 and in late releases of 3.13 asyncio makes `backlog` + 1 accept() calls per iteration.
 _accept_code = _SelectorEventLoop._accept_connection.__code__
-_ONE_MORE = sys.version_info >= (3, 14) or 1 in _accept_code.co_consts
-_MADE_WHEN_ASKED = frozenset({"socket", "sockname", "peername"})
-_NO_METHOD = (
-    "descriptors need a protocol whose class has fds_received() when the connection is made: "
-    "if it sends only, one that closes what comes"
+_ONE_EXTRA_ACCEPT = sys.version_info >= (3, 14) or 1 in _accept_code.co_consts
+_LAZY_EXTRA_NAMES = frozenset({"socket", "sockname", "peername"})
+_NO_FDS_RECEIVED = (
+    "passing descriptors needs a protocol whose class has fds_received() when the connection is "
+    "made: a protocol that only sends needs one that closes all received descriptors"
 )
 
 
 def _is_tcp(sock: socket.socket) -> bool:
-    """Whether it gets TCP_NODELAY; asyncio leaves Nagle on where `sock.proto` is 0."""
-    return sock.family in _INTERNET and sock.type == socket.SOCK_STREAM and sock.proto in _TCP
+    """Return true if the socket gets TCP_NODELAY; asyncio sets it only if `sock.proto` is TCP."""
+    return (
+        sock.family in _INTERNET_FAMILIES
+        and sock.type == socket.SOCK_STREAM
+        and sock.proto in _TCP_PROTOCOLS
+    )
 
 
-def _carries_fds(sock: socket.socket, protocol: object) -> bool:
-    """Whether descriptors come and go with the bytes of a connection."""
+def _passes_fds(sock: socket.socket, protocol: object) -> bool:
+    """Return true if the connection passes file descriptors (SCM_RIGHTS) along with its bytes."""
     unix = sock.family == socket.AF_UNIX and sock.fileno() < _SIMULATED
-    return unix and transport_info.takes_fds(protocol)
+    return unix and transport_info.receives_fds(protocol)
 
 
 def _set_nodelay(sock: socket.socket) -> None:
@@ -78,14 +83,18 @@ def _set_nodelay(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _as_shared(sock: socket.socket) -> SharedSocket | None:
-    """The socket, if it is one of a shared listener's: none is where nothing has made one."""
+def _shared_socket(sock: socket.socket) -> SharedSocket | None:
+    """Return `sock` if it belongs to a shared listener, else None.
+
+    If nothing has imported the module of shared listeners, no socket belongs to one.
+    """
     module: Any = sys.modules.get("goloop._internal.process.shared_sockets")
     shared: Any = sock
     return shared if isinstance(sock, getattr(module, "SharedSocket", ())) else None
 
 
-def _socket_of(number: int) -> socket.socket:
+def _socket_from_fd(number: int) -> socket.socket:
+    """Return a new socket object for an fd, of the simulated kernel if the fd is simulated."""
     if number < _SIMULATED:
         return socket.socket(fileno=number)
     from ...testing.simulated import sockets
@@ -93,11 +102,11 @@ def _socket_of(number: int) -> socket.socket:
     return sockets.Socket(fileno=number)
 
 
-def _socket_taken(number: int) -> socket.socket:
-    """A non-blocking socket that owns a descriptor, which is closed where none can be made."""
+def _adopt_fd(number: int) -> socket.socket:
+    """Return a new non-blocking socket that owns the fd; if that fails, close the fd."""
     sock = None
     try:
-        sock = _socket_of(number)
+        sock = _socket_from_fd(number)
         sock.setblocking(False)
     except BaseException:
         if sock is None:
@@ -111,12 +120,12 @@ def _socket_taken(number: int) -> socket.socket:
 class StreamTransport(_core.StreamTransport):
     """A connected stream socket as an asyncio.Transport.
 
-    An accepted connection has no Python socket, and none of its names as Python objects,
-    until somebody asks. Then the socket object is made, once, and owns the descriptor
-    from there on.
+    An accepted connection has no Python socket object, and no Python objects for its addresses,
+    until the program requests them. The socket object is then created once, and owns the
+    descriptor from that moment.
     """
 
-    # What loop.start_tls and loop.sendfile ask a transport for.
+    # Attributes that loop.start_tls() and loop.sendfile() read from a transport.
     _start_tls_compatible = True
     _sendfile_compatible = constants._SendfileMode.TRY_NATIVE
 
@@ -132,35 +141,37 @@ class StreamTransport(_core.StreamTransport):
         exposed: bool = False,
     ) -> None:
         loop._ensure_fd_no_transport(sock)
-        entries = transport_info.with_names(extra, transport_info.TransportSocket(sock, self), sock)
+        entries = transport_info.add_socket_info(
+            extra, transport_info.TransportSocket(sock, self), sock
+        )
         _set_nodelay(sock)
         super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
 
     _fatal_error = transport_info.fatal_error
 
     def _read_ready_cb(self) -> None:
-        """asyncio's callback for a readable socket: reading is native, so there is nothing to do.
+        """Do nothing: C does the work of this asyncio callback for a readable socket.
 
-        CPython's own tests of TLS ask whether there is one.
+        CPython's own TLS tests check that the attribute exists.
         """
 
     def __repr__(self) -> str:
-        return transport_info.described(self, self._queued > 0, self._queued)
+        return transport_info.socket_transport_repr(self, self._queued > 0, self._queued)
 
-    # ---- descriptors go by another transport: selector_transports.py
+    # ---- passing descriptors needs DescriptorTransport: selector_transports.py
 
     def send_fds(self, data: object, fds: object) -> None:
-        """Refuse, with a TypeError: this connection carries no descriptors."""
+        """Raise TypeError: this connection cannot pass descriptors."""
         if hasattr(self._protocol, "_app_transport"):
             raise TypeError(transport_info.NO_TLS)
         if not self._is_unix():
-            raise TypeError("only Unix streams carry descriptors: use create_unix_connection()")
-        raise TypeError(_NO_METHOD)
+            raise TypeError("only Unix streams can pass descriptors: use create_unix_connection()")
+        raise TypeError(_NO_FDS_RECEIVED)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set a new protocol."""
-        if transport_info.takes_fds(protocol) and self._is_unix():
-            raise TypeError(_NO_METHOD)
+        if transport_info.receives_fds(protocol) and self._is_unix():
+            raise TypeError(_NO_FDS_RECEIVED)
         super().set_protocol(protocol)
 
     def _is_unix(self) -> bool:
@@ -172,8 +183,8 @@ class StreamTransport(_core.StreamTransport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Get optional transport information: 'peername', 'sockname', 'socket'."""
         extra = _extra_slot.__get__(self)
-        if self._lazy and name in _MADE_WHEN_ASKED and name not in extra:
-            extra[name] = self._entry(name)
+        if self._lazy and name in _LAZY_EXTRA_NAMES and name not in extra:
+            extra[name] = self._make_extra_entry(name)
         if name == "socket":
             self._flush()
         return extra.get(name, default)
@@ -191,38 +202,39 @@ class StreamTransport(_core.StreamTransport):
         self._lazy = False
         _extra_slot.__set__(self, extra)
 
-    def _entry(self, name: str) -> Any:
+    def _make_extra_entry(self, name: str) -> Any:
+        """Create the extra-info entry 'socket', 'sockname' or 'peername'."""
         if name == "socket":
             return transport_info.TransportSocket(self._unexposed(), self)
         found = self._raw_name(name == "peername")
         if found is None and (sock := self._socket()) is not None:
-            # A family that only Python's socket module knows.
-            found = transport_info.asked(
+            # C has no address for a family that only Python's socket module can decode.
+            found = transport_info.name_or_none(
                 sock.getpeername if name == "peername" else sock.getsockname
             )
         return found
 
     def _socket(self) -> socket.socket | None:
-        """The socket object, made if need be; None where the transport was closed before."""
+        """Return the socket object, creating it on first use; None if the transport is closed."""
         number = self._number
         if self._owner is None and number >= 0:
-            sock = _socket_of(number)
+            sock = _socket_from_fd(number)
             adopted = False
             try:
                 sock.setblocking(False)
                 adopted = self._adopt(sock)
             finally:
-                if not adopted:  # another thread was faster, or closed the transport
+                if not adopted:  # another thread adopted one first, or closed the transport
                     sock.detach()
         owner: socket.socket | None = self._owner
         return owner
 
     def _unexposed(self) -> socket.socket:
-        """The socket, for a caller that neither sends on it nor gives it away."""
+        """Return the socket for a caller that neither sends on it nor passes it to the program."""
         return self._socket() or self._closed_socket()
 
     def _closed_socket(self) -> socket.socket:
-        """One of the right family, where a lost connection is asked for its socket."""
+        """Return a closed socket of the right family, for get_extra_info() after the end."""
         name = self._raw_name(False)
         if isinstance(name, tuple):
             family = socket.AF_INET6 if len(name) == 4 else socket.AF_INET
@@ -234,19 +246,19 @@ class StreamTransport(_core.StreamTransport):
 
     @property
     def _sock(self) -> socket.socket | None:
-        # Whoever has the socket itself may send on it, or shut it down, as soon as write()
+        # Code that has the socket itself may send on it or shut it down as soon as write()
         # has returned.
         sock = self._socket()
         self._exposed = True
         self._flush()
         return sock
 
-    # ---- sendfile: nothing is in the queue any more
+    # ---- sendfile() waits until the write queue is empty
 
     def _make_empty_waiter(self) -> asyncio.Future[None]:
         """Return a future that is done when all written bytes are in the kernel.
 
-        Writing is refused until _reset_empty_waiter().
+        write() raises RuntimeError until _reset_empty_waiter().
         """
         if self._empty_waiter is not None:
             raise RuntimeError("Empty waiter is already set")
@@ -264,15 +276,15 @@ class StreamTransport(_core.StreamTransport):
         self._empty_waiter = None
 
 
-arg_errors.named_as(StreamTransport)
+arg_errors.use_asyncio_names(StreamTransport)
 
 
 class Listener(_core.Listener):
-    """Makes a protocol and a transport of each connection that a listening socket accepts.
+    """Creates a protocol and a transport for each connection that a listening socket accepts.
 
-    Where several loops share the socket `give` is called instead, with a socket object and its
-    peer's name, and so is the loop's `_accept_shared` where a program has replaced methods of
-    socket.socket.
+    If several loops share the socket, `deliver` is called instead, with a socket object and the
+    peer's address. If the program has replaced methods of socket.socket, the loop's
+    `_accept_shared` is called instead.
     """
 
     def __init__(
@@ -283,87 +295,97 @@ class Listener(_core.Listener):
         server: Any,
         backlog: int,
         context: contextvars.Context,
-        give: Callable[[socket.socket, Any], object] | None = None,
+        deliver: Callable[[socket.socket, Any], object] | None = None,
     ) -> None:
         self._loop: Any = loop
         self._sock = sock
         self._factory = factory
         self._server = server
-        # Accepted in this iteration: no protocol has heard of them yet.
-        self._fresh: list[Any] = []
-        self._give = give
-        most = min(max(backlog + _ONE_MORE, 1), 2**31 - 1)
+        # Transports accepted in this iteration, before their connection_made() runs.
+        self._unstarted: list[Any] = []
+        self._deliver = deliver
+        max_accepts = min(max(backlog + _ONE_EXTRA_ACCEPT, 1), 2**31 - 1)
         self._unix = sock.family == socket.AF_UNIX
-        super().__init__(loop, sock, context, most, give is None and _is_tcp(sock))
+        super().__init__(loop, sock, context, max_accepts, deliver is None and _is_tcp(sock))
 
     # ---- called by C, once for each connection
 
     def _accepted(self, context: contextvars.Context, error: int, replaced: bool) -> None:
-        """In the context, a copy for this connection alone.  `error`: of TCP_NODELAY, or 0."""
+        """Serve one accepted connection, in `context`, which is a copy for it alone.
+
+        `error` is the errno of setting TCP_NODELAY, or 0. `replaced` says that the program has
+        replaced methods of socket.socket.
+        """
         protocol: asyncio.BaseProtocol | None = None
         loop = self._loop
         try:
-            if replaced or self._give is not None:
-                self._accepted_socket()
+            if replaced or self._deliver is not None:
+                self._deliver_socket()
                 return
             if loop._debug:
-                self._log()
-            # As in asyncio the protocol is made first, whatever is wrong with the connection.
+                self._log_connection()
+            # As in asyncio the protocol is created first, even if the connection has failed.
             protocol = self._factory()
             if error:
                 raise OSError(error, os.strerror(error))
-            if self._unix and transport_info.takes_fds(protocol):
-                self._take_with_fds(protocol, context)
+            if self._unix and transport_info.receives_fds(protocol):
+                self._make_fd_transport(protocol, context)
             else:
-                if not self._fresh:
-                    loop.call_soon(self._fresh.clear)  # ahead of all that connection_made() does
-                self._fresh.append(self._take(StreamTransport, protocol, self._server, context))
+                if not self._unstarted:
+                    loop.call_soon(self._unstarted.clear)  # runs before every connection_made()
+                self._unstarted.append(self._take(StreamTransport, protocol, self._server, context))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            loop._not_accepted(exc, protocol)
+            loop._report_accept_error(exc, protocol)
 
-    def leave_server(self) -> None:
-        """The server closes before connection_made() of connections that were accepted.
+    def detach_unstarted(self) -> None:
+        """Detach the connections from the closing server that wait for connection_made().
 
-        asyncio would not have accepted them yet: they are served, but the server does not wait
-        for their end.
+        asyncio would not have accepted them yet. They are served, but the server does not wait
+        until they end.
         """
-        for transport in self._fresh:
+        for transport in self._unstarted:
             if transport._server is not None:
                 self._server._detach(*((transport,) if sys.version_info >= (3, 13) else ()))
                 transport._server = None
 
-    def _accepted_socket(self) -> None:
+    def _deliver_socket(self) -> None:
+        """Deliver the connection as a socket object, to `deliver` or to the loop."""
         peer = self._peer
-        sock = _socket_taken(self._detach())
+        sock = _adopt_fd(self._detach())
         if peer is None:
-            peer = transport_info.asked(sock.getpeername)
-        if self._give is not None:
-            self._give(sock, peer)
+            peer = transport_info.name_or_none(sock.getpeername)
+        if self._deliver is not None:
+            self._deliver(sock, peer)
         else:
             self._loop._accept_shared(self._factory, self._server, sock, peer)
 
-    def _take_with_fds(self, protocol: asyncio.BaseProtocol, context: contextvars.Context) -> None:
-        sock = _socket_taken(self._detach())
-        taken = False
+    def _make_fd_transport(
+        self, protocol: asyncio.BaseProtocol, context: contextvars.Context
+    ) -> None:
+        """Create the transport of a connection that passes descriptors."""
+        sock = _adopt_fd(self._detach())
+        created = False
         try:
-            extra = {"peername": transport_info.asked(sock.getpeername)}
+            extra = {"peername": transport_info.name_or_none(sock.getpeername)}
             self._loop._make_stream(sock, protocol, None, extra, self._server, context, False)
-            taken = True
+            created = True
         finally:
-            if not taken:
+            if not created:
                 sock.close()
 
-    def _log(self) -> None:
-        sock = _socket_of(self._number)
+    def _log_connection(self) -> None:
+        """Log the new connection, with asyncio's text for debug mode."""
+        sock = _socket_from_fd(self._number)
         try:
-            peer = self._peer or transport_info.asked(sock.getpeername)
+            peer = self._peer or transport_info.name_or_none(sock.getpeername)
             logger.debug("%r got a new connection from %r: %r", self._server, peer, sock)
         finally:
             sock.detach()
 
     def _failed(self, error: int, goes_on: bool) -> None:
+        """Report a failed accept() to the exception handler; `goes_on`: it will be retried."""
         report: dict[str, Any] = {"exception": OSError(error, os.strerror(error))}
         if goes_on:
             report["message"] = "socket.accept() out of system resource"
@@ -376,12 +398,12 @@ class Listener(_core.Listener):
         return f"<Listener {'on' if self._open else 'stopped, of'} {self._sock!r}>"
 
 
-class Clients:
-    """The connections of a server since Python 3.13, in the place of its WeakSet.
+class ServerClients:
+    """The set of a server's connections since Python 3.13, replacing its WeakSet.
 
-    A weak reference and its entry there cost more than 130 bytes for each connection.  The loop
-    knows its transports, and these know their server.  What is no stream of this loop is kept by
-    the WeakSet.
+    A weak reference and its entry in the set cost more than 130 bytes per connection. Streams of
+    this loop are only counted instead: the loop has a list of them, and each refers to its
+    server. All other transports are in the WeakSet.
     """
 
     def __init__(self, loop: CoreLoop, server: Any, others: weakref.WeakSet[Any]) -> None:
@@ -398,7 +420,7 @@ class Clients:
             self._count += 1
 
     def discard(self, transport: Any) -> None:
-        # The server is told behind the end, and the transport has no loop any more.
+        # By the time the server is notified of its end, the transport's loop is None.
         if isinstance(transport, _core.StreamTransport) and transport._counted:
             transport._counted = False
             self._count -= 1
@@ -410,7 +432,7 @@ class Clients:
         return ours and transport._server is self._server()
 
     def copy(self) -> Any:
-        """A set of them, in an order that does not depend on addresses."""
+        """Return a snapshot of the connections, in an order that is independent of addresses."""
         found = dict.fromkeys(each for each in self._loop._all_transports() if self._has(each))
         found.update(dict.fromkeys(self._others))
         return found.keys()
@@ -426,44 +448,45 @@ class Clients:
 
 
 class Server(asyncio.Server):
-    """asyncio's Server, which can stop accepting for a while, and limit its connections.
+    """asyncio's Server, which can also pause accepting and limit its connections.
 
-    What `create_server()`, `create_unix_server()` and asyncio's `start_server()` return, also
-    before it serves.  Where it does not accept, connections wait in the kernel's queue, whose
-    length is `backlog`, and open ones go on.  All of it belongs to the loop's thread, and to
-    callbacks and tasks: not to what makes a protocol, amid accepting.  Since 0.3.0.
+    `create_server()`, `create_unix_server()` and asyncio's `start_server()` return it. While it
+    does not accept, new connections wait in the kernel's queue of length `backlog`, and
+    open connections are served. All methods must be called in the loop's thread, and not by a
+    protocol factory, which runs during an accept. Since 0.3.0.
     """
 
     _loop: Any
-    _pause_asked = False
+    _pause_requested = False
     _limit: int | None = None
 
     def close(self) -> None:
-        """Accept no more, as asyncio's; open connections go on."""
+        """Stop accepting, as asyncio's Server does; open connections are served to their end."""
         for sock in self._listening():
             if sock in self._loop._listeners:
-                self._loop._listeners[sock].leave_server()
+                self._loop._listeners[sock].detach_unstarted()
         super().close()
 
     def pause_accepting(self) -> None:
-        """Accept no connection until `resume_accepting()`; nobody is refused meanwhile."""
-        self._pause_asked = True
-        self._accept_or_not()
+        """Stop accepting until `resume_accepting()`; new connections wait, none is refused."""
+        self._pause_requested = True
+        self._update_accepting()
 
     def resume_accepting(self) -> None:
-        """Accept again, first what has waited; it changes nothing for a closed server."""
-        self._pause_asked = False
-        self._accept_or_not()
+        """Accept again, waiting connections first; does nothing if the server is closed."""
+        self._pause_requested = False
+        self._update_accepting()
 
     def is_accepting(self) -> bool:
-        """Whether connections are accepted: not while paused, full, or not serving."""
+        """Return true if connections are accepted: false while paused, full or not serving."""
         return self.is_serving() and self._may_accept()
 
     @property
     def max_connections(self) -> int | None:
-        """The most connections at a time, or None for no limit, which is the default.
+        """The limit of simultaneous connections; None, the default, is no limit.
 
-        A server with several listening sockets, or a shared one, may accept a few more.
+        A server with several listening sockets, or with a shared one, may accept a few more.
+        Setting it raises ValueError for a number below 1.
         """
         return self._limit
 
@@ -472,13 +495,13 @@ class Server(asyncio.Server):
         if limit is not None:
             limit = operator.index(limit)
             if limit < 1:
-                raise ValueError(f"max_connections must be positive, or None: {limit}")
+                raise ValueError(f"max_connections must be >= 1 or None, got {limit}")
         self._limit = limit
         self.__class__ = Server if limit is None else _Limited
-        # How many are accepted in an iteration is chosen when listening begins.
+        # The number of accepts per iteration is fixed when listening begins: restart it.
         for sock in self._listening():
-            self._loop._listen_anew(sock)
-        self._accept_or_not()
+            self._loop._restart_listening(sock)
+        self._update_accepting()
 
     def _listening(self) -> Any:
         return tuple(getattr(self, "_sockets", None) or ())
@@ -487,9 +510,9 @@ class Server(asyncio.Server):
         return False
 
     def _may_accept(self) -> bool:
-        return not self._pause_asked and not self._is_full()
+        return not self._pause_requested and not self._is_full()
 
-    def _accept_or_not(self) -> None:
+    def _update_accepting(self) -> None:
         wanted = self._may_accept()
         for sock in self._listening():
             if wanted:
@@ -499,7 +522,7 @@ class Server(asyncio.Server):
 
 
 class _Limited(Server):
-    """One with `max_connections`: others don't pay for the counting."""
+    """A Server with `max_connections`; a class of its own, so that others do not count."""
 
     _clients: Any
     _active_count: int
@@ -514,18 +537,18 @@ class _Limited(Server):
         if not self._is_full():
             return
         sockets = self._listening()
-        if len(sockets) == 1 and _as_shared(sockets[0]) is None:
-            self._accept_or_not()  # it has accepted this one, and no other yet
+        if len(sockets) == 1 and _shared_socket(sockets[0]) is None:
+            self._update_accepting()  # the listener accepts one per iteration, so none is pending
         else:
-            # Not at once: others may have accepted in this iteration, and would be closed.
-            self._loop.call_soon(self._accept_or_not)
+            # Later: other sockets may have accepted in this iteration, and stopping closes those.
+            self._loop.call_soon(self._update_accepting)
 
     def _detach(self, *transport: Any) -> None:
         was_full = self._is_full()
         inherited: Any = super()
         inherited._detach(*transport)
         if was_full and not self._loop.is_closed():
-            self._accept_or_not()
+            self._update_accepting()
 
 
 for _class in (Server, _Limited):
@@ -533,7 +556,7 @@ for _class in (Server, _Limited):
 
 
 async def _create_limited(creating: Awaitable[Any], limit: int | None, start_serving: bool) -> Any:
-    """The server that is being created, whose limit is there before its first connection."""
+    """Set the limit of a server that is being created before it accepts its first connection."""
     server = await creating
     try:
         server.__class__ = Server
@@ -548,11 +571,11 @@ async def _create_limited(creating: Awaitable[Any], limit: int | None, start_ser
 
 
 def _with_limit(create: Any) -> Any:
-    """asyncio's `create_server` or `create_unix_server`, with `max_connections`."""
+    """Wrap asyncio's `create_server` or `create_unix_server` to accept `max_connections`."""
 
-    # No coroutine function of its own: a wrong call raises at once, as of asyncio's.
+    # Not a coroutine function: wrong arguments raise TypeError at the call, as with asyncio's.
     @functools.wraps(create)
-    def with_limit(
+    def create_with_limit(
         self: Any,
         *args: Any,
         max_connections: int | None = None,
@@ -564,35 +587,35 @@ def _with_limit(create: Any) -> Any:
         creating = create(self, *args, start_serving=False, **kwargs)
         return _create_limited(creating, max_connections, start_serving)
 
-    shown: Any = with_limit
+    shown: Any = create_with_limit
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(shown)
     else:
         shown._is_coroutine = vars(asyncio.coroutines)["_is_coroutine"]
-    asked = inspect.signature(create)
+    signature = inspect.signature(create)
     last = inspect.Parameter("max_connections", inspect.Parameter.KEYWORD_ONLY, default=None)
-    # A program may look for one; of Unix's asyncio has it in the abstract class alone.
+    # Programs may read the docstring; for Unix only asyncio's abstract class has one.
     shown.__doc__ = create.__doc__ or getattr(asyncio.AbstractEventLoop, create.__name__).__doc__
-    shown.__signature__ = asked.replace(parameters=[*asked.parameters.values(), last])
-    return with_limit
+    shown.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
+    return create_with_limit
 
 
 class Streams(CoreLoop):
-    """Transports of connected sockets, and listening."""
+    """Creates transports of connected sockets, and listens."""
 
     if not TYPE_CHECKING:
         create_server = _with_limit(asyncio.base_events.BaseEventLoop.create_server)
 
-    # asyncio's own, for listening sockets whose methods are not the original ones.
+    # asyncio's own methods, for listening sockets with replaced methods.
     _accept_connection = _SelectorEventLoop._accept_connection
     _accept_connection2 = _SelectorEventLoop._accept_connection2
 
-    # By listening socket.
+    # Active listeners by their listening socket.
     _listeners: dict[socket.socket, Listener]
-    # How to listen again, by the listening sockets of servers; those that are paused.
+    # Functions that start listening, by socket; and the sockets of servers that are paused.
     _serving: dict[socket.socket, Callable[[], None]]
     _paused: set[socket.socket]
-    # Sockets that create_connection has made and nobody else has.
+    # Sockets that create_connection() created, which no other code has.
     _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
@@ -604,7 +627,7 @@ class Streams(CoreLoop):
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
         inherited: Any = super()
         connecting = inherited._connect_sock(*args, **kwargs)
-        # As there: the frame of a traceback must not hold the exceptions that are among these.
+        # As in asyncio: a traceback's frame must not refer to exceptions among these arguments.
         del inherited, args, kwargs
         try:
             sock: socket.socket = await connecting
@@ -613,8 +636,8 @@ class Streams(CoreLoop):
         self._own_sockets.add(sock)
         return sock
 
-    def _is_exposed(self, sock: socket.socket) -> bool:
-        """Whether others have the socket, and may use it behind the transport's back."""
+    def _is_exposed_socket(self, sock: socket.socket) -> bool:
+        """Return true if code other than the transport has the socket and may use it."""
         exposed = sock not in self._own_sockets
         if not exposed:
             self._own_sockets.remove(sock)
@@ -630,7 +653,7 @@ class Streams(CoreLoop):
         server: Any = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
-        exposed = self._is_exposed(sock)
+        exposed = self._is_exposed_socket(sock)
         made: asyncio.Transport = self._make_stream(
             sock, protocol, waiter, extra, server, context, exposed
         )
@@ -646,9 +669,9 @@ class Streams(CoreLoop):
         context: contextvars.Context | None,
         exposed: bool,
     ) -> Any:
-        """The native transport, or asyncio's where the socket's own methods have to be called."""
-        carries_fds = _carries_fds(sock, protocol)
-        if not carries_fds and _STREAM.isdisjoint(_core.replaced_methods(sock)):
+        """Create the native transport, or asyncio's if the socket's own methods must be called."""
+        passes_fds = _passes_fds(sock, protocol)
+        if not passes_fds and _STREAM_METHODS.isdisjoint(_core.replaced_methods(sock)):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
         self._ensure_fd_no_transport(sock)
         _set_nodelay(sock)
@@ -656,7 +679,7 @@ class Streams(CoreLoop):
         if sys.version_info >= (3, 15):
             named["context"] = context
         transport: Any
-        if carries_fds:
+        if passes_fds:
             from .selector_transports import DescriptorTransport as transport
         else:
             from .selector_transports import OtherStreamTransport as transport
@@ -688,7 +711,7 @@ class Streams(CoreLoop):
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        exposed = server is None and self._is_exposed(rawsock)
+        exposed = server is None and self._is_exposed_socket(rawsock)
         self._make_stream(rawsock, tls, None, extra, server, context, exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
@@ -704,8 +727,11 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
         context: contextvars.Context | None = None,
     ) -> None:
-        """Accepts on `sock`; each connection gets a copy of the context, which is the
-        server's from Python 3.15 on, and before that the one in which it began to serve."""
+        """Accept connections on `sock`.
+
+        Each connection gets a copy of `context`. From Python 3.15 on that is the server's
+        context, before it is the context that is current when the server starts to serve.
+        """
         if context is None:
             context = contextvars.copy_context()
         if type(server) is asyncio.Server:
@@ -715,10 +741,10 @@ class Streams(CoreLoop):
             ssl_handshake_timeout, ssl_shutdown_timeout, context,
         )  # fmt: skip
         if isinstance(server, Server) and not server._may_accept():
-            # Connections wait in the kernel's queue until the server accepts.
-            self._note_paused(sock)
+            # New connections wait in the kernel's queue until the server accepts again.
+            self._mark_paused(sock)
             return
-        if not _LISTENER.isdisjoint(_core.replaced_methods(sock)):
+        if not _LISTENER_METHODS.isdisjoint(_core.replaced_methods(sock)):
             options: dict[str, Any] = {"context": context} if sys.version_info >= (3, 15) else {}
             if getattr(server, "_limit", None) is not None:
                 backlog = 1
@@ -728,24 +754,24 @@ class Streams(CoreLoop):
             )  # fmt: skip
             return
         if getattr(server, "_limit", None) is not None:
-            backlog = 0  # one in an iteration: none is accepted beyond the limit
+            backlog = 0  # one accept per iteration, so that the limit is never exceeded
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
-            server._clients = Clients(self, server, clients)
+            server._clients = ServerClients(self, server, clients)
         factory = protocol_factory
         if sslcontext is not None:
             factory = self._tls_factory(
                 protocol_factory, sslcontext, ssl_handshake_timeout, ssl_shutdown_timeout
             )
-        give: Callable[[socket.socket, Any], object] | None = None
-        shared = _as_shared(sock)
+        deliver: Callable[[socket.socket, Any], object] | None = None
+        shared = _shared_socket(sock)
         if shared is not None:
-            give = shared.join(
+            deliver = shared.register_loop(
                 self, server, context, functools.partial(self._accept_shared, factory, server)
             )
-        self._listeners[sock] = Listener(self, sock, factory, server, backlog, context, give)
+        self._listeners[sock] = Listener(self, sock, factory, server, backlog, context, deliver)
         if shared is not None:
-            shared.joined()
+            shared.start_assigning()
 
     def _accept_shared(
         self,
@@ -754,12 +780,12 @@ class Streams(CoreLoop):
         connection: socket.socket,
         address: Any,
     ) -> None:
-        """One connection of a shared listener, in its context; any loop may have accepted it.
+        """Serve one connection of a shared listener, in its context; any loop may have accepted it.
 
-        What the native listener does with others.
+        This does in Python what the native listener does for other connections.
         """
         protocol: asyncio.BaseProtocol | None = None
-        taken = False
+        created = False
         try:
             if self._debug:
                 logger.debug("%r got a new connection from %r: %r", server, address, connection)
@@ -767,17 +793,19 @@ class Streams(CoreLoop):
             context = contextvars.copy_context()
             extra = {"peername": address}
             self._make_stream(connection, protocol, None, extra, server, context, False)
-            taken = True
+            created = True
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            self._not_accepted(exc, protocol)
+            self._report_accept_error(exc, protocol)
         finally:
-            if not taken:
+            if not created:
                 connection.close()
 
-    def _not_accepted(self, exc: BaseException, protocol: asyncio.BaseProtocol | None) -> None:
-        if not self._debug:  # asyncio is silent about it then
+    def _report_accept_error(
+        self, exc: BaseException, protocol: asyncio.BaseProtocol | None
+    ) -> None:
+        if not self._debug:  # asyncio reports it in debug mode only
             return
         report: dict[str, Any] = {
             "message": "Error on transport creation for incoming connection",
@@ -794,7 +822,7 @@ class Streams(CoreLoop):
         ssl_handshake_timeout: float | None,
         ssl_shutdown_timeout: float | None,
     ) -> Callable[[], TLSProtocol]:
-        """What makes TLS and the application's protocol above it, for an accepted connection."""
+        """Return a factory of TLS protocols, each with an application protocol above it."""
 
         def make() -> TLSProtocol:
             protocol = protocol_factory()
@@ -814,15 +842,16 @@ class Streams(CoreLoop):
 
         return make
 
-    def _forget_handshakes(self) -> None:
-        """The loop is being closed.  A connection that came in its last moments is no mistake.
+    def _discard_handshake_tasks(self) -> None:
+        """Discard the handshake tasks of connections that came just before the loop is closed.
 
-        What nobody has cancelled is garbage: without a word, as the tasks are not the program's.
+        A task that the program has not cancelled becomes garbage. It is discarded without the
+        warning of a pending task, because the program did not create it.
         """
         try:
             tasks = asyncio.all_tasks(self)
         except Exception:
-            return  # it asks every task there is, and one of another loop's may be broken
+            return  # all_tasks() compares every task, and one of another loop may be broken
         for task in tasks:
             waiting: Any = task
             coroutine = waiting.get_coro() if isinstance(task, asyncio.Task) else None
@@ -834,7 +863,7 @@ class Streams(CoreLoop):
     async def _await_handshake(
         self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any
     ) -> None:
-        """Until an accepted connection's handshake is over; in a task, which all_tasks() shows."""
+        """Wait until an accepted connection's handshake ends; runs in a task of all_tasks()."""
         try:
             try:
                 await waiter
@@ -842,12 +871,12 @@ class Streams(CoreLoop):
                 transport.close()
                 raise
             finally:
-                # Its exception would keep the protocol alive through the traceback.
+                # The future's exception would keep the protocol alive through its traceback.
                 del waiter
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            # asyncio is silent about it where it is not in debug mode.
+            # asyncio reports the failure in debug mode only.
             if self._debug:
                 self.call_exception_handler(
                     {
@@ -859,7 +888,7 @@ class Streams(CoreLoop):
                 )
 
     def _stop_serving(self, sock: socket.socket) -> None:
-        """The server has done with this socket, whether it ever listened or not."""
+        """Close a socket of a server that ends, even if it never listened."""
         self._serving.pop(sock, None)
         self._clear_paused(sock)
         self._stop_listening(sock)
@@ -869,18 +898,18 @@ class Streams(CoreLoop):
         listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
-            shared = _as_shared(sock)
+            shared = _shared_socket(sock)
             if shared is not None:
-                shared.leave()
+                shared.deregister_loop()
         else:
             self._remove_reader(sock.fileno())
 
     def _pause_listening(self, sock: socket.socket) -> None:
         if sock in self._serving and sock not in self._paused:
-            self._note_paused(sock)
+            self._mark_paused(sock)
             self._stop_listening(sock)
 
-    def _note_paused(self, sock: socket.socket) -> None:
+    def _mark_paused(self, sock: socket.socket) -> None:
         self._paused.add(sock)
         self._count("listeners_paused")
         self._count("accept_pauses")
@@ -896,17 +925,17 @@ class Streams(CoreLoop):
             self._count("listeners_paused", -1)
         return was_paused
 
-    def _listen_anew(self, sock: socket.socket) -> None:
+    def _restart_listening(self, sock: socket.socket) -> None:
         if sock in self._serving and sock not in self._paused:
             self._stop_listening(sock)
             self._serving[sock]()
 
-    def _forget_listeners(self) -> None:
-        """The loop is being closed: the listeners end with the reactor."""
+    def _discard_listeners(self) -> None:
+        """Discard the listeners of a closing loop; they end with the reactor."""
         for sock in self._listeners:
-            shared = _as_shared(sock)
+            shared = _shared_socket(sock)
             if shared is not None:
-                shared.leave()
+                shared.deregister_loop()
         self._listeners.clear()
         self._serving.clear()
         for sock in tuple(self._paused):
@@ -915,10 +944,9 @@ class Streams(CoreLoop):
 
 # ---- Unix-domain streams -------------------------------------------------------------------------
 #
-# create_unix_connection and create_unix_server are the running version's own: they are
-# written against the loop's public methods and `_create_connection_transport`, so they
-# run on any loop, and so is the end of a server.  Only what they keep in the loop is provided
-# here.
+# create_unix_connection and create_unix_server are those of the running Python version. They call
+# only the loop's public methods and `_create_connection_transport`, so they run on any loop; the
+# same is true of a server's end. This class provides only the attributes that they store in a loop.
 
 _unix_events: Any = asyncio.unix_events
 _Unix: Any = _unix_events._UnixSelectorEventLoop
@@ -927,7 +955,7 @@ _Unix: Any = _unix_events._UnixSelectorEventLoop
 class UnixSockets(Streams):
     """Unix-domain connections and servers."""
 
-    # Inode of the path that a server has bound and removes at its end (3.13 on).
+    # The inode of the path that a server has bound and removes when it closes, from 3.13 on.
     _unix_server_sockets: dict[socket.socket, int]
 
     def _init_unix_sockets(self) -> None:
@@ -939,7 +967,7 @@ class UnixSockets(Streams):
 
 
 def _rebind_super(cls: type, function: Any) -> Any:
-    """The function as if its source stood in that class: there its super() begins."""
+    """Return a copy of the function with super() bound to `cls`."""
     code = function.__code__
     closure = tuple(
         types.CellType(cls) if name == "__class__" else cell
@@ -950,8 +978,8 @@ def _rebind_super(cls: type, function: Any) -> Any:
     )
 
 
-# From 3.13 on it also removes the server's path.  Tools that watch for blocking calls
-# (blockbuster) know asyncio's function by its file and name, and let it ask for the inode.
+# From 3.13 on _stop_serving also removes the server's path. Tools that detect blocking calls
+# (blockbuster) allow asyncio's function, by its file and name, to read the inode.
 if "_stop_serving" in vars(_Unix):
     UnixSockets._stop_serving = _rebind_super(  # type: ignore[method-assign]
         UnixSockets, vars(_Unix)["_stop_serving"]

@@ -1,8 +1,8 @@
 """TLS: asyncio's SSLProtocol with its data path in C.
 
-The state machine (handshake, shutdown, timeouts, flow control) is the running
-version's own `asyncio.sslproto.SSLProtocol`. `_core.TLSEngine` stands before it in
-the order of bases and replaces what runs per record; see pybridge/core/tls/tls.c.
+The state machine (handshake, shutdown, timeouts, flow control) is the
+`asyncio.sslproto.SSLProtocol` of the running Python version. `_core.TLSEngine` precedes it in
+the list of base classes and replaces the methods that run per record: pybridge/core/tls/tls.c.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _State = sslproto.SSLProtocolState
 _AppState = sslproto.AppProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
-# Bytes that a peer may send behind close(), more than can be under way to a loop that reads.
-MOST_DROPPED = 4 << 20
+# After close() the peer may send this many bytes; more than a loop that reads can have in transit.
+MAX_DROPPED = 4 << 20
 
-# So much of what has come may wait for a handshake's turn; reading stops there.
+# Received bytes that may be queued while a handshake is scheduled for later; then reading stops.
 READ_AHEAD = 64 * 1024
 
 
-# A timeout that is due waits for so many polls, each of which may bring what it waits for.
-LAST_TURNS = 4
+# A timeout that is due is checked again after this many polls, which may receive the awaited bytes.
+POLLS_BEFORE_TIMEOUT = 4
 
 
 class SSLTransport(sslproto._SSLProtocolTransport):
-    """What the application's protocol writes to; programs look for "SSL" in its name."""
+    """The transport of the application's protocol; programs look for "SSL" in its class name."""
 
     _closed_again = False
 
     def close(self) -> None:
-        """Flush what was written, and close; harmless where it was called before.
+        """Flush written data and close; a second call is harmless.
 
-        asyncio's forgets its protocol at the second call, and abort() then does nothing.
-        This one keeps it, and lets the context go at the end of the connection.
+        asyncio's version drops its protocol at the second call, and a later abort() then does
+        nothing. This one keeps the protocol, and drops the SSLContext when the connection ends.
         """
         if not self._closed:
             super().close()
@@ -59,14 +59,14 @@ class SSLTransport(sslproto._SSLProtocolTransport):
             protocol._forget_context_if_lost(self)
 
     def send_fds(self, data: object, fds: object) -> None:
-        """Refuse, with a TypeError: TLS carries no descriptors."""
+        """Raise TypeError: TLS cannot pass descriptors."""
         raise TypeError(NO_TLS)
 
 
 class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
-    """The protocol between a stream transport and an application's protocol."""
+    """The protocol between a stream transport and the application's protocol."""
 
-    # SSLProtocol's own, which its published types don't have.
+    # Attributes of SSLProtocol that typeshed does not declare.
     _get_read_buffer_size: Callable[[], int]
     _set_state: Callable[[Any], None]
     _app_state: Any
@@ -81,28 +81,28 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _ssl_reading_paused: bool
     _ssl_buffer_view: memoryview
 
-    # The end of the connection below came while the handshake waited, or reading was held.
-    _end_held = False
+    # The peer's end was received while the handshake was scheduled, or while reading was deferred.
+    _end_deferred = False
 
-    # The handshake has succeeded.
-    _greeted = False
+    # True once the handshake has succeeded.
+    _handshake_done = False
 
-    # Bytes of the peer's that came behind close().
-    _dropped = 0
+    # Number of bytes that the peer sent after close().
+    _dropped_bytes = 0
 
-    # The protocol's buffer was filled: another read is scheduled.
+    # True if the protocol's buffer was filled, so that another read is scheduled.
     _read_scheduled = False
 
-    # _do_flush() runs.
-    _flushes = False
+    # True while _do_flush() runs.
+    _is_flushing = False
 
-    # The TLS above this one, which was told of the peer's end and has not delivered all yet.
+    # The TLS protocol above this one (TLS in TLS), if it has an end and still undelivered data.
     _inner_reads: TLSProtocol | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # SSLProtocol sets a receive buffer of this size aside; the stream transport
-        # hands its bytes to the engine without one, and any other transport makes it
-        # grow when it asks for a buffer.
+        # SSLProtocol.__init__ allocates a receive buffer of max_size bytes. The stream transport
+        # passes its bytes to the engine without a buffer; get_buffer() enlarges the buffer for
+        # other transports.
         instance: Any = self
         instance.max_size = 0
         self._records = Records()
@@ -111,23 +111,23 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         finally:
             del instance.max_size
 
-    # For an accepted connection: what waits for the end of its handshake, as a coroutine
-    # function of the transport.
+    # For an accepted connection: a coroutine function that takes the transport and waits until
+    # the handshake ends.
     await_handshake: Callable[[Any], Coroutine[Any, Any, None]] | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """The connection below is there: the handshake begins."""
+        """Begin the handshake over the new connection."""
         _Inherited.connection_made(self, transport)
-        self._limit_below()
+        self._lower_limits_below()
         if self.await_handshake is not None:
             self._begin_to_await_handshake()
 
     def _begin_to_await_handshake(self) -> None:
-        """Create the task of an accepted connection, as asyncio does for each.
+        """Create the handshake task of an accepted connection, as asyncio does.
 
         The program's task factory is called as asyncio calls it, with the loop and the coroutine
-        alone. The task gets a copy of the connection's context, which is entered here: a factory
-        that starts tasks eagerly could not enter it again.
+        only. The task gets a copy of the connection's context, which is the current one here:
+        a factory that starts tasks eagerly could not enter it a second time.
         """
         make: Any = self.await_handshake
         self.await_handshake = None
@@ -135,8 +135,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         try:
             self._loop.create_task(awaited)
         except BaseException:
-            # Without the task nothing would retrieve the outcome of the handshake. asyncio drops
-            # the connection as well.
+            # Without the task nothing would retrieve the handshake's exception. asyncio drops the
+            # connection as well.
             awaited.close()
             if self._waiter is not None:
                 self._waiter.cancel()
@@ -147,52 +147,53 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self, method: str, why: int, code: int, verified: int, words: str | None,
         verify_words: str | None,
     ) -> None:  # fmt: skip
-        """What the engine's call of OpenSSL has failed with is raised, as `_ssl` words it."""
+        """Raise the error of an OpenSSL call that the engine made, with the text of `_ssl`."""
         name = getattr(self._sslobj, "server_hostname", None)
-        stop = tls_errors.Stop(why, code, words, verified, verify_words, name)
-        raise tls_errors.worded(method, stop)
+        failure = tls_errors.OpenSSLFailure(why, code, words, verified, verify_words, name)
+        raise tls_errors.make_exception(method, failure)
 
-    # ---- the handshake, which takes turns with others (handshakes.py) ---------------------------
+    # ---- the handshake and the scheduling of its steps (handshakes.py) ----------
 
-    # It could go on, and waits for its turn; the line in which it would.
-    _handshake_waits = False
-    _handshake_line = FRESH
+    # True while a step of the handshake is queued; and the queue to use: ANSWERED, FRESH or SLOW.
+    _handshake_queued = False
+    _handshake_queue = FRESH
 
     def _do_handshake(self) -> None:
-        """The handshake begins, as asyncio says."""
-        # The client speaks first: OpenSSL is not asked what to do before.
+        """Begin the handshake; asyncio calls this."""
+        # The client sends first, so a server has no step to do before data is received.
         if not self._server_side or self._incoming.pending:
             loop: Any = self._loop
             if not self._server_side:
                 self._offer_session()
             loop._handshakes.step(self)
 
-    # Of a client whose context keeps sessions (goloop/tls.py), and what it has offered.
+    # For a client context that stores sessions (goloop/tls.py): the store, and the offered session.
     _sessions: Any = None
     _session_offer: Any = None
 
     def _offer_session(self) -> None:
+        """Offer the server a stored session to resume, if the context has a session store."""
         sessions = getattr(self._sslcontext, "_goloop_sessions", None)
         if sessions is not None and self._transport is not None:
             address = self._transport.get_extra_info("peername")
             self._session_offer = sessions.offer(self._sslobj, address)
             self._sessions = sessions
 
-    def _keep_session(self, exc: BaseException | None) -> None:
-        """The connection ends, by an error of TLS or otherwise."""
+    def _store_session(self, exc: BaseException | None) -> None:
+        """Store the TLS session of a connection that ends, or note that resuming it failed."""
         sessions, self._sessions = self._sessions, None
         if sessions is None or self._sslobj is None:
             return
-        if not self._greeted:
+        if not self._handshake_done:
             sessions.failed(self._session_offer, exc)
         elif not isinstance(exc, ssl.SSLError):
             sessions.keep(self._session_offer, self._sslobj)
 
-    def _is_watched(self) -> bool:
-        """Whether Python's callbacks hear of the handshake.
+    def _has_python_callbacks(self) -> bool:
+        """Return true if Python callbacks observe the handshake, so that `_ssl` must run it.
 
-        What they raise comes out of `_ssl`'s own method only; that of SNI may put a context with
-        such callbacks in this one's place.
+        Exceptions of these callbacks are raised by `_ssl`'s own method only. An SNI callback may
+        replace the context by one that has such callbacks.
         """
         context: Any = self._sslcontext
         return not (
@@ -202,9 +203,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         )
 
     def _step_handshake(self) -> None:
-        """Does what can be done now."""
+        """Run the handshake as far as the received bytes allow."""
         try:
-            done = self._advance_handshake(self._is_watched())
+            done = self._advance_handshake(self._has_python_callbacks())
             if done is None:
                 self._sslobj.do_handshake()
         except sslproto.SSLAgainErrors:
@@ -213,94 +214,102 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._on_handshake_complete(exc)
             return
         if done is False:
-            self._handshake_line = ANSWERED if self._outgoing.pending else SLOW
+            self._handshake_queue = ANSWERED if self._outgoing.pending else SLOW
             self._process_outgoing()
         else:
             self._on_handshake_complete(None)
 
     def _handshake_received(self, data: Any) -> None:
+        """Feed received bytes to the handshake, and run or schedule a step for whole records."""
         loop: Any = self._loop
         self._incoming.write(data)
         found = self._records.feed(data)
         if found == WHOLE:
             loop._handshakes.step(self)
-        elif found == HEAD and not self._handshake_waits:
-            # It is refused or waited for: neither computes, and neither is an answer.
-            line = self._handshake_line
+        elif found == HEAD and not self._handshake_queued:
+            # An incomplete record is either rejected or needs more data: the step computes nothing
+            # and sends nothing, so the handshake stays in its queue.
+            line = self._handshake_queue
             loop._handshakes.do(self)
-            self._handshake_line = line
-        if self._handshake_waits and self._incoming.pending >= READ_AHEAD:
+            self._handshake_queue = line
+        if self._handshake_queued and self._incoming.pending >= READ_AHEAD:
             self._limit_reading()
 
     def _limit_reading(self) -> None:
-        """A peer that has not proved anything yet is not read without limit."""
-        wait = self._handshake_waits and self._incoming.pending >= READ_AHEAD
+        """Pause reading while a scheduled handshake has READ_AHEAD bytes, else resume it.
+
+        The peer is not authenticated yet, so the memory that it can use is limited.
+        """
+        wait = self._handshake_queued and self._incoming.pending >= READ_AHEAD
         if wait == self._ssl_reading_paused or self._transport is None:
             return
         if wait:
             self._ssl_reading_paused = True
             self._transport.pause_reading()
-        elif self._state == _State.DO_HANDSHAKE:  # otherwise reading itself decides
+        elif self._state == _State.DO_HANDSHAKE:  # in other states the engine controls reading
             self._ssl_reading_paused = False
             self._transport.resume_reading()
 
     def _resume_handshake(self, do: Callable[[Any], None]) -> None:
-        """The handshake's turn has come; in the context of the connection."""
-        context = self._own_context()
+        """Run a queued step of the handshake by `do`, in the connection's context."""
+        context = self._connection_context()
         if context is None:
-            self._take_turn(do)
+            self._run_queued_step(do)
         else:
-            context.run(self._take_turn, do)
+            context.run(self._run_queued_step, do)
 
-    def _take_turn(self, do: Callable[[Any], None]) -> None:
+    def _run_queued_step(self, do: Callable[[Any], None]) -> None:
         if self._state == _State.DO_HANDSHAKE:
             do(self)
-        # Not before: an interrupt may have come, and it waits still.
-        self._handshake_waits = False
-        if self._timed_out:
+        # Only now: after an interrupt during the step the handshake must still be queued.
+        self._handshake_queued = False
+        if self._timeout_pending:
             self._check_handshake_timeout()
         if self._ssl_reading_paused:
             self._limit_reading()
-        if self._end_held and not self._read_held:
-            self._tell_end()
+        if self._end_deferred and not self._read_held:
+            self._deliver_end()
 
-    # ---- timeouts: what has come is served before its timer, as in asyncio -----------------------
+    # ---- timeouts: received data is processed before a due timer, as in asyncio ------------------
 
-    # The handshake's timeout came while a step of it waited for its turn.
-    _timed_out = False
+    # True if the handshake's timeout came while a step was queued.
+    _timeout_pending = False
 
     def _check_handshake_timeout(self) -> None:
-        self._when_served(self._handshake_is_late, _Inherited._check_handshake_timeout)
+        self._expire_unless_data(self._is_handshake_late, _Inherited._check_handshake_timeout)
 
-    def _handshake_is_late(self) -> bool:
-        # The bytes that end it may be here already: its turn decides.
-        self._timed_out = self._handshake_waits
-        return self._state == _State.DO_HANDSHAKE and not self._timed_out
+    def _is_handshake_late(self) -> bool:
+        # The bytes that complete the handshake may be queued: check again after that step.
+        self._timeout_pending = self._handshake_queued
+        return self._state == _State.DO_HANDSHAKE and not self._timeout_pending
 
     def _check_shutdown_timeout(self) -> None:
-        self._when_served(self._shutdown_is_late, _Inherited._check_shutdown_timeout)
+        self._expire_unless_data(self._is_shutdown_late, _Inherited._check_shutdown_timeout)
 
-    def _shutdown_is_late(self) -> bool:
+    def _is_shutdown_late(self) -> bool:
         return self._state in (_State.FLUSHING, _State.SHUTDOWN) and self._transport is not None
 
-    def _when_served(
-        self, is_late: Callable[[], bool], expire: Callable[[Any], None], turns: int = LAST_TURNS
+    def _expire_unless_data(
+        self,
+        is_late: Callable[[], bool],
+        expire: Callable[[Any], None],
+        turns: int = POLLS_BEFORE_TIMEOUT,
     ) -> None:
-        """A timer is due: expire, but for bytes that come in these turns of the reactor.
+        """Call `expire` for a due timer unless data arrives in the next `turns` iterations.
 
-        After a long callback more may have come than one turn hands out, and timers have their
-        share of each. asyncio hands out all of it first.
+        After a long callback more data may be available than one turn delivers, and timers have
+        a share of each turn. asyncio delivers all of it before it runs timers.
         """
         if not is_late():
             return
         if turns:
-            self._loop.call_later(0, self._when_served, is_late, expire, turns - 1)
+            self._loop.call_later(0, self._expire_unless_data, is_late, expire, turns - 1)
         else:
             expire(self)
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
         _Inherited._set_app_protocol(self, app_protocol)
-        # asyncio looks at the class alone.
+        # asyncio checks the class only.
         if not self._app_protocol_is_buffer and has_buffer_methods(app_protocol):
             self._app_protocol_get_buffer = app_protocol.get_buffer
             self._app_protocol_buffer_updated = app_protocol.buffer_updated
@@ -311,15 +320,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
             transport: Any = SSLTransport(self._loop, self)
-            transport.__dict__["write"] = self._write  # behind a property of a program's
+            transport.__dict__["write"] = self._write  # a property of a subclass has precedence
             self._app_transport = transport
             self._app_transport_created = True
         return self._app_transport
 
     def _get_write_buffer_size(self) -> int:
-        """The bytes that have not left: those that TLS holds, and the transport's.
+        """Return the number of unsent bytes, in TLS and in the transport below.
 
-        Both get_write_buffer_size() and pause_writing() go by this number.
+        get_write_buffer_size() and pause_writing() both use this number.
         """
         size: int = _Inherited._get_write_buffer_size(self)
         if self._transport is not None:
@@ -329,26 +338,26 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         _Inherited._set_write_buffer_limits(self, high, low)
         if self._transport is not None:
-            self._limit_below()
+            self._lower_limits_below()
 
-    # The limits of the transport below, as they were found.
-    _limits_below: tuple[int, int] | None = None
+    # The original limits of the transport below, once they were changed.
+    _original_limits_below: tuple[int, int] | None = None
 
-    def _limit_below(self) -> None:
-        """The transport below tells of its queue no later than the limits here ask for.
+    def _lower_limits_below(self) -> None:
+        """Lower the write limits of the transport below to those of this transport.
 
-        What it holds counts here, and it says only by its own limits when that has changed.
+        Its queued bytes count here, and it reports changes only when they cross its own limits.
         """
         below = self._transport
         if not isinstance(below, transports._FlowControlMixin):
             return
         now = low, high = below.get_write_buffer_limits()
-        if self._limits_below is None:
+        if self._original_limits_below is None:
             if high < self._outgoing_high_water and low <= self._outgoing_low_water:
                 return
-            self._limits_below = now
-        low, high = self._limits_below
-        # asyncio's pauses above its limit, and TLS at it.
+            self._original_limits_below = now
+        low, high = self._original_limits_below
+        # asyncio's stream transport pauses above its limit, its TLS transport at the limit.
         high = min(high, max(self._outgoing_high_water - 1, 0))
         low = min(low, high, self._outgoing_low_water)
         if (low, high) != now:
@@ -358,39 +367,39 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self._read_held = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
-            # The protocol may have begun to close the connection already.
+            # connection_made() may already have begun to close the connection.
             if self._state != _State.UNWRAPPED:
-                self._greeted = True
+                self._handshake_done = True
                 loop: Any = self._loop
-                loop._note_handshake(True)
+                loop._count_handshake(True)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
             self._read_held = False
-            self._made_failed(exc)
+            self._report_connection_made_error(exc)
             return
         finally:
-            # Raised in there, its traceback reaches this frame, and this frame it.
+            # The exception's traceback refers to this frame: avoid a reference cycle.
             del handshake_exc
             if self._read_held:
-                self._loop.call_soon(self._read_first, context=self._own_context())
-        # asyncio sends the handshake's last message with what is read or written next,
-        # and whoever pauses reading first may do neither for long. What a server says last
-        # in TLS 1.3 nobody waits for: it goes with the first answer.
+                self._loop.call_soon(self._read_after_handshake, context=self._connection_context())
+        # asyncio sends the handshake's last message together with the next read or write, which a
+        # protocol that pauses reading may delay for long, so it is sent now. In TLS 1.3 no client
+        # waits for a server's last message, which is sent with the first response.
         if not (self._read_held and self._server_side and self._sslobj.version() == "TLSv1.3"):
             self._send_wrapped()
 
-    # What connection_made() has raised.
-    _failed: BaseException | None = None
+    # The exception that connection_made() raised.
+    _connection_made_error: BaseException | None = None
 
-    def _made_failed(self, exc: BaseException) -> None:
-        """connection_made() has raised: the end that asyncio makes of it.
+    def _report_connection_made_error(self, exc: BaseException) -> None:
+        """End the connection after connection_made() raised, with the same result as in asyncio.
 
-        There it comes out of buffer_updated(), to the transport that has called that. Here the
-        handshake may have waited for its turn, and nobody has called.
+        In asyncio the exception is raised by buffer_updated(), to the transport that called it.
+        Here the handshake may have been queued, so no transport is the caller.
         """
         below = self._transport
-        self._failed = exc
+        self._connection_made_error = exc
         if isinstance(below, sslproto._SSLProtocolTransport):
             outer: Any = below._ssl_protocol
             outer._fatal_error(exc, "Fatal error on SSL protocol")
@@ -401,39 +410,40 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if self._state == _State.WRAPPED:
             self._process_outgoing()
 
-    def _own_context(self) -> contextvars.Context | None:
+    def _connection_context(self) -> contextvars.Context | None:
+        """Return the context of the transport below, or None if it has none."""
         context: contextvars.Context | None = getattr(self._transport, "_context", None)
         return context
 
-    def _read_first(self) -> None:
-        """What came behind the handshake is read once the task that awaited it has run.
+    def _read_after_handshake(self) -> None:
+        """Read data that followed the handshake, after the task that awaited it has run.
 
-        By start_tls() that is the first to know the transport, and may set a protocol or
-        look at what was negotiated. An end that came meanwhile comes behind it.
+        With start_tls() that task is the first to have the new transport, and may set a protocol
+        or check the negotiated parameters. An end that was received meanwhile is delivered last.
         """
         if not self._read_held:
             return
         self._read_held = False
         self._do_read()
-        self._send_wrapped()  # the handshake's last message, if no answer took it along
-        if self._end_held:
-            self._tell_end()
+        self._send_wrapped()  # the handshake's last message, if no response has carried it
+        if self._end_deferred:
+            self._deliver_end()
 
     def _read_soon(self) -> None:
-        """The protocol's buffer is full: the rest comes in the next iteration, as in asyncio."""
+        """Read on in the next iteration, as asyncio does if the protocol's buffer is full."""
         if not self._read_scheduled:
             self._read_scheduled = True
-            self._loop.call_soon(self._read_on)
+            self._loop.call_soon(self._continue_reading)
 
-    def _read_on(self) -> None:
+    def _continue_reading(self) -> None:
         self._read_scheduled = False
         if self._state == _State.FLUSHING:
             self._do_flush()
         else:
             self._do_read()
 
-    def _tell_end(self) -> None:
-        """The end of the connection below came earlier, and its turn is now."""
+    def _deliver_end(self) -> None:
+        """Deliver a deferred end of the connection below."""
         if self._transport is None:
             return
         try:
@@ -447,20 +457,20 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._transport.close()
 
     def eof_received(self) -> Any:
-        """The peer has ended the connection below; what came before that comes before that."""
-        self._end_held = self._read_held or self._handshake_waits
-        return True if self._end_held else self._end_received()
+        """Handle the end of the connection below, after all data that came before it."""
+        self._end_deferred = self._read_held or self._handshake_queued
+        return True if self._end_deferred else self._end_received()
 
     def _end_received(self) -> bool:
-        """Begin to end the connection; true while plaintext has to be delivered before that."""
+        """Begin the shutdown; return true while plaintext must be delivered before it."""
         keep_open = _Inherited.eof_received(self)
         return bool(keep_open) or self._state == _State.FLUSHING
 
     def _call_eof_received(self) -> None:
-        """The application's protocol is told of the peer's end, once.
+        """Notify the application's protocol of the peer's end, once.
 
-        TLS within TLS may have plaintext to deliver still. This connection then waits until the
-        other one closes it; asyncio closes both, and what the reader has not read yet is lost.
+        With TLS in TLS the inner protocol may still have plaintext to deliver. This connection
+        then waits until the inner one closes it; asyncio closes both and loses the unread data.
         """
         inner = self._app_protocol
         if not isinstance(inner, TLSProtocol):
@@ -476,41 +486,42 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._fatal_error(exc, "Error calling eof_received()")
 
     def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
-        self._read_scheduled = False  # connection_lost() delivers nothing more
+        self._read_scheduled = False  # connection_lost() must not deliver more data
         _Inherited._fatal_error(self, exc, message)
 
     def _awaits_inner(self) -> bool:
+        """Return true if the inner TLS protocol still has data to deliver."""
         inner = self._inner_reads
         return inner is not None and inner is self._app_protocol and not self._is_closed()
 
     def _is_closed(self) -> bool:
-        """Whether the application has closed its transport, and wants no more data."""
+        """Return true if the application has closed its transport and wants no more data."""
         transport = self._app_transport
         return transport is None or transport._closed
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection below has ended."""
-        if self._handshake_waits:
-            self._handshake_waits = False
-            # With an answer the peer may have finished it, and sent data. Without one it can't
-            # have: what would be computed is for nobody.
-            if self._handshake_line == ANSWERED and self._state == _State.DO_HANDSHAKE:
+        """Deliver the remaining data, then notify the application's protocol of the end."""
+        if self._handshake_queued:
+            self._handshake_queued = False
+            # A peer that was answered may have completed the handshake and sent data. A peer that
+            # was not cannot have, and the computation would have no use.
+            if self._handshake_queue == ANSWERED and self._state == _State.DO_HANDSHAKE:
                 waiting: Any = self._loop
                 waiting._handshakes.do(self)
         if self._read_held:
             self._read_held = False
             self._do_read()
-        # What came before the end is delivered before it.
+        # Data that was received before the end is delivered before it.
         while self._read_scheduled and not (self._app_reading_paused or self._is_closed()):
             self._read_scheduled = False
             self._do_read()
-        if not self._greeted:
+        if not self._handshake_done:
             loop: Any = self._loop
-            loop._note_handshake(False)
+            loop._count_handshake(False)
         transport = self._app_transport
-        exc, self._failed = self._failed or exc, None
+        exc, self._connection_made_error = self._connection_made_error or exc, None
         try:
-            self._keep_session(exc)
+            self._store_session(exc)
         except Exception as failed:
             message = "A session of TLS could not be kept"
             self._loop.call_exception_handler({"message": message, "exception": failed})
@@ -520,7 +531,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._forget_context_if_lost(transport)
 
     def _forget_context_if_lost(self, transport: Any) -> None:
-        # Whoever keeps a transport that was closed twice keeps no SSLContext by it.
+        """Drop the SSLContext of a connection that has ended and was closed twice."""
+        # A program that keeps such a transport must not keep the SSLContext alive with it.
         if self._transport is None and transport._closed_again:
             instance: Any = self
             instance._sslcontext = instance._sslobj = None
@@ -532,52 +544,52 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             return
         if self._state != _State.FLUSHING:
             _Inherited._start_shutdown(self)
-        elif not self._flushes:
-            # The peer ended the connection, and its data waits for the protocol to read on.
-            # close() says that it won't: asyncio waits for it all the same, for ever.
+        elif not self._is_flushing:
+            # The peer ended the connection, and its data is unread because the protocol paused
+            # reading. close() says that it will not be read; asyncio waits for it forever.
             self._end_flush()
 
     def _do_shutdown(self) -> None:
-        """Ends TLS; what the peer still sends is dropped.
+        """Shut TLS down; data that the peer still sends is dropped.
 
-        asyncio ends with APPLICATION_DATA_AFTER_CLOSE_NOTIFY where such data waits
-        (bpo-39951), whether it came too late or during a pause.  A peer that goes on sending
-        costs the time to decrypt it: after MOST_DROPPED bytes the connection is closed.
+        asyncio fails with APPLICATION_DATA_AFTER_CLOSE_NOTIFY if such data is unread (bpo-39951),
+        even if it was received during a pause. Each byte costs the time to decrypt it, so after
+        MAX_DROPPED bytes the connection is closed.
         """
         try:
             while data := self._sslobj.read(65536):
-                self._dropped += len(data)
+                self._dropped_bytes += len(data)
         except (*sslproto.SSLAgainErrors, ssl.SSLZeroReturnError):
             pass
         except ssl.SSLError as exc:
             self._on_shutdown_complete(exc)
             return
-        if self._dropped > MOST_DROPPED and self._transport is not None:
+        if self._dropped_bytes > MAX_DROPPED and self._transport is not None:
             self._on_shutdown_complete(None)
             return
-        # A pause with much unread has stopped the transport below, and the end is behind it.
+        # A pause with much unread data has paused the transport below, which must read to the end.
         self._control_ssl_reading()
         _Inherited._do_shutdown(self)
 
     def _control_app_writing(self) -> None:
-        """pause_writing() runs in the connection's context, and not in the writer's.
+        """Call pause_writing() in the connection's context instead of the writer's.
 
-        In a copy of it: the writer may be in the very context.
+        A copy of the context is entered, because the writer may run in the context itself.
         """
-        context = None if self._app_writing_paused else self._own_context()
+        context = None if self._app_writing_paused else self._connection_context()
         if context is None:
             _Inherited._control_app_writing(self)
         else:
             context.copy().run(_Inherited._control_app_writing, self)
 
     def _do_flush(self) -> None:
-        """Deliver the peer's last plaintext, and go on with the shutdown when there is none left.
+        """Deliver the peer's last plaintext, then continue the shutdown if none is left.
 
-        asyncio goes on after one read: of a BufferedProtocol that is one buffer.
+        asyncio continues after one read, which for a BufferedProtocol is one buffer of data.
         """
-        if self._flushes:
+        if self._is_flushing:
             return
-        self._flushes = True
+        self._is_flushing = True
         try:
             self._read_held = False
             paused = self._app_reading_paused
@@ -592,18 +604,19 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                     if self._awaits_inner():
                         return
         finally:
-            self._flushes = False
+            self._is_flushing = False
         self._end_flush()
 
     def _has_unread(self, paused: bool) -> bool:
-        """Whether a pause keeps plaintext from being read; `paused`: it began before the read."""
+        """Return true if a pause left plaintext unread; `paused`: it began before the read."""
         if not self._app_reading_paused:
             return False
         return paused or bool(self._incoming.pending or self._sslobj.pending())
 
     def _end_flush(self) -> None:
-        # asyncio's goes on where a protocol has called abort() meanwhile, and fails; and where
-        # reading has failed, which has closed the transport: it would read on.
+        """Continue the shutdown after the flush, unless the transport below is closing."""
+        # asyncio's version continues after a protocol's abort(), and fails; and after a failed
+        # read, which has closed the transport, it would read again.
         below = self._transport
         ended = below is not None and below.is_closing()
         if self._state == _State.FLUSHING and not ended:
@@ -611,17 +624,17 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_shutdown()
 
     def _abort(self, exc: BaseException | None = None) -> None:
-        # 3.11's takes no exception, though its own transport of TLS passes one: there
-        # TLS within TLS could not be aborted.
+        # 3.11's _abort() takes no exception, although its own TLS transport passes one: TLS in
+        # TLS could not be aborted there.
         self._set_state(_State.UNWRAPPED)
         if self._transport is not None:
             self._transport._force_close(exc)
 
     def _do_read__buffered(self) -> None:
-        """Reached where OpenSSL is not called directly: reads into the protocol's buffer.
+        """Read into the protocol's buffer, if OpenSSL cannot be called directly.
 
-        asyncio slices the buffer, and what it reads into the slice of a bytearray is
-        lost.
+        asyncio slices the buffer. A slice of a bytearray is a copy, so data that is read into it
+        is lost.
         """
         buf = self._app_protocol_get_buffer(self._get_read_buffer_size())
         wants, offset, ended = len(buf), 0, False
@@ -635,7 +648,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 ):
                     count = self._sslobj.read(len(rest), rest)
                 offset += count
-            ended = not count  # no room at all is taken for the end, too
+            ended = not count  # a buffer without room counts as an end, too
             if not ended:
                 self._read_soon()
         except sslproto.SSLAgainErrors:
@@ -647,11 +660,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._start_shutdown()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came by another transport than the engine's own."""
+        """Handle bytes from a transport other than the engine's own."""
         self._received(self._ssl_buffer_view[:nbytes])
 
     def _received(self, data: Any) -> None:
-        """Bytes came; the engine asks for this in a state other than WRAPPED, where it reads."""
+        """Handle received bytes; the engine calls this in states other than WRAPPED."""
         state = self._state
         if state == _State.DO_HANDSHAKE:
             self._handshake_received(data)
@@ -665,11 +678,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_shutdown()
 
 
-def _hand_over(protocol: Any, tls: Any) -> None:
-    """What a stream reader has got beyond what was read from it begins the handshake.
+def _move_unread_bytes(protocol: Any, tls: Any) -> None:
+    """Move the unread bytes of a stream reader to the handshake.
 
-    A client that does not wait for the server's consent has sent its hello along. Not
-    so on the client's side, where such bytes are in clear what TLS ought to protect;
+    A client that does not wait for the server's consent has already sent its hello. This applies
+    to servers only: on a client such bytes were received in clear, and TLS ought to protect them;
     newer asyncio makes the same difference.
     """
     reader = protocol._stream_reader
@@ -682,7 +695,7 @@ def _hand_over(protocol: Any, tls: Any) -> None:
 
 
 class StartTLS(CoreLoop):
-    """start_tls over the engine."""
+    """start_tls() with the engine."""
 
     async def start_tls(
         self,
@@ -697,9 +710,9 @@ class StartTLS(CoreLoop):
     ) -> Any:
         """Put TLS between a transport and its protocol; return the new transport.
 
-        Timeouts are in seconds; None is asyncio's default. TypeError for a context or
-        a transport of the wrong kind, ssl.SSLError and its kin where the handshake
-        fails, after which the transport is closed.
+        Timeouts are in seconds; None is asyncio's default. Raises TypeError for a context or a
+        transport of the wrong type. If the handshake fails, the transport is closed and the
+        error, such as ssl.SSLError, is raised.
         """
         if not isinstance(sslcontext, ssl.SSLContext):
             raise TypeError(
@@ -720,8 +733,8 @@ class StartTLS(CoreLoop):
             call_connection_made=False,
         )
         if server_side and isinstance(protocol, asyncio.StreamReaderProtocol):
-            _hand_over(protocol, tls)
-        # What arrives from now on is held until the engine has the transport.
+            _move_unread_bytes(protocol, tls)
+        # Bytes that arrive from now on stay unread until the engine has the transport.
         transport.pause_reading()
         transport.set_protocol(tls)
         made = self.call_soon(tls.connection_made, transport)
@@ -734,13 +747,13 @@ class StartTLS(CoreLoop):
             resumed.cancel()
             raise
         finally:
-            # Its exception would keep itself alive through the traceback.
+            # The future's exception would keep itself alive through its traceback.
             del waiter
         return tls._app_transport
 
 
-def _begin() -> str | None:
-    """Tells C what it works with; why OpenSSL is not called directly, or None where it is."""
+def _register_with_c() -> str | None:
+    """Register the types and methods for C; return why OpenSSL is not called directly, or None."""
     native: Any = _ssl
     forced = os.environ.get("GOLOOP_TLS") == "stdlib"
     reason = _core._begin_tls(
@@ -757,8 +770,8 @@ def _begin() -> str | None:
             _State.WRAPPED,
         ),
     )
-    return "GOLOOP_TLS=stdlib asks for SSLObject's own methods" if forced else reason
+    return "GOLOOP_TLS=stdlib requests the methods of ssl.SSLObject" if forced else reason
 
 
-# Why TLS goes through SSLObject's methods, or None where OpenSSL is called directly.
-fallback_reason = _begin()
+# The reason why TLS uses SSLObject's methods, or None if OpenSSL is called directly.
+fallback_reason = _register_with_c()

@@ -1,9 +1,9 @@
-"""OpenSSL's errors, worded as Python's `_ssl` words them.
+"""OpenSSL errors as Python exceptions, with the texts of Python's `_ssl`.
 
-Where the engine calls OpenSSL itself and it fails, what it left is taken from that call (`Stop`),
-and the call is never made again to have `_ssl` name it. For OpenSSL need not fail twice: 3.6 goes
-on with a handshake that it has refused. So the exception is made here, once per connection at
-most, from `_ssl`'s own names of OpenSSL's numbers.
+When a call of OpenSSL by the engine fails, its error codes are saved (`OpenSSLFailure`), and the
+exception is created here from `_ssl`'s names of OpenSSL's numbers, at most once per connection.
+The call is never repeated through `_ssl` to have it raise the exception, because it need not fail
+again: OpenSSL 3.6 continues a handshake that it has rejected.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ if TYPE_CHECKING:
     from typing import Any
 
 # OpenSSL's numbers, the same in all its versions: a library, two of its reasons, and two results
-# of looking at a certificate.
+# of a certificate's verification.
 _LIB_SSL = 20
 _CERTIFICATE_VERIFY_FAILED = 134
 _UNEXPECTED_EOF = 294
 _HOSTNAME_MISMATCH = 62
 _IP_ADDRESS_MISMATCH = 64
 
-# What a method has to be called with to fail; the names of those that the engine replaces.
+# The methods that the engine replaces, with arguments for a call that fails.
 _CALLS: dict[str, tuple[Any, ...]] = {"do_handshake": (), "read": (1,), "write": (b"-",)}
 
 
-class Stop:
-    """What a call of OpenSSL's left that has failed."""
+class OpenSSLFailure:
+    """The error codes of a failed OpenSSL call."""
 
     def __init__(
         self, why: int, code: int, words: str | None, verified: int, verify_words: str | None,
         server_hostname: str | None,
     ) -> None:  # fmt: skip
         self.why = why  # SSL_get_error()
-        self.code = code  # the last in the queue of errors, or 0
-        self.words = words  # those for that code
-        self.verified = verified  # what came of the peer's certificate
+        self.code = code  # the newest entry of the error queue, or 0
+        self.words = words  # OpenSSL's text for `code`
+        self.verified = verified  # result of verifying the peer's certificate
         self.verify_words = verify_words
-        self.server_hostname = server_hostname  # which a client has asked for
+        self.server_hostname = server_hostname  # the name that the client expects
 
 
 @functools.cache
-def names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
-    """The names of OpenSSL's reasons, by library and reason, and of its libraries.
+def openssl_names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
+    """Return the names of OpenSSL's reasons, by (library, reason), and of its libraries.
 
-    `_ssl` has them as attributes up to 3.11, and later for itself alone.
+    Up to 3.11 they are attributes of `_ssl`; later versions store them in its module state only.
     """
     reasons: dict[tuple[int, int], str] = {}
     libraries: dict[int, str] = {}
@@ -62,89 +62,94 @@ def names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
     return reasons, libraries
 
 
-def _said(method: str, data: bytes) -> str:
-    """What `_ssl`'s method says of an object that was made for it, and gets these bytes."""
+def _error_text(method: str, data: bytes) -> str:
+    """Return the text of the error that `_ssl`'s method raises after receiving `data`."""
     incoming = ssl.MemoryBIO()
     incoming.write(data)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asked: Any = context.wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
+    ssl_object: Any = context.wrap_bio(incoming, ssl.MemoryBIO(), server_hostname="localhost")
     try:
-        getattr(asked._sslobj, method)(*_CALLS[method])
+        getattr(ssl_object._sslobj, method)(*_CALLS[method])
     except ssl.SSLError as exc:
         return str(exc)
     return ""
 
 
 @functools.cache
-def place(method: str) -> str:
-    """How the words of that method's errors end: "_ssl.c:" and the line that raises them."""
-    said = _said(method, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    return said.rpartition(" (")[2].removesuffix(")") or "_ssl.c"
+def source_location(method: str) -> str:
+    """Return the end of that method's error texts: "_ssl.c:" and the line number."""
+    text = _error_text(method, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    return text.rpartition(" (")[2].removesuffix(")") or "_ssl.c"
 
 
 @functools.cache
-def _unknown_is_numbered() -> bool:
-    """Whether `_ssl` gives the number of a code without words, as newer releases do."""
+def _shows_unknown_codes() -> bool:
+    """Return true if `_ssl` shows the number of a code without text, as newer releases do."""
     fatal_alert_that_is_none = b"\x15\x03\x01\x00\x02\x02\xe7"
-    return "unknown error (0x" in _said("do_handshake", fatal_alert_that_is_none)
+    return "unknown error (0x" in _error_text("do_handshake", fatal_alert_that_is_none)
 
 
 def _split(code: int) -> tuple[int, int]:
-    """The library and the reason."""
+    """Return the library and the reason of an OpenSSL error code."""
     if ssl.OPENSSL_VERSION_INFO >= (3,):
         return code >> 23 & 0xFF, code & 0x7FFFFF
     return code >> 24 & 0xFF, code & 0xFFF
 
 
-def _kind(stop: Stop) -> tuple[type[ssl.SSLError], int, str | None]:
-    """The exception's class, its number, and words that are not OpenSSL's."""
-    if stop.why == Number.SSL_ERROR_ZERO_RETURN:
-        return ssl.SSLZeroReturnError, stop.why, "TLS/SSL connection has been closed (EOF)"
-    if stop.why == Number.SSL_ERROR_WANT_X509_LOOKUP:
-        return ssl.SSLError, stop.why, "The operation did not complete (X509 lookup)"
-    if stop.why not in (Number.SSL_ERROR_SSL, Number.SSL_ERROR_SYSCALL):
+def _exception_type(failure: OpenSSLFailure) -> tuple[type[ssl.SSLError], int, str | None]:
+    """Return the exception's class, its number, and its text if that is not OpenSSL's."""
+    if failure.why == Number.SSL_ERROR_ZERO_RETURN:
+        return ssl.SSLZeroReturnError, failure.why, "TLS/SSL connection has been closed (EOF)"
+    if failure.why == Number.SSL_ERROR_WANT_X509_LOOKUP:
+        return ssl.SSLError, failure.why, "The operation did not complete (X509 lookup)"
+    if failure.why not in (Number.SSL_ERROR_SSL, Number.SSL_ERROR_SYSCALL):
         return ssl.SSLError, Number.SSL_ERROR_INVALID_ERROR_CODE, "Invalid error code"
-    found = _split(stop.code)
-    # There is no system call below, so one that says nothing has met an end.
-    says_nothing = stop.why == Number.SSL_ERROR_SYSCALL and not stop.code
-    if says_nothing or found == (_LIB_SSL, _UNEXPECTED_EOF):
+    library_and_reason = _split(failure.code)
+    # The engine's I/O makes no system calls, so SSL_ERROR_SYSCALL without a code is an EOF.
+    says_nothing = failure.why == Number.SSL_ERROR_SYSCALL and not failure.code
+    if says_nothing or library_and_reason == (_LIB_SSL, _UNEXPECTED_EOF):
         words = "EOF occurred in violation of protocol"
         return ssl.SSLEOFError, Number.SSL_ERROR_EOF, words
-    if found == (_LIB_SSL, _CERTIFICATE_VERIFY_FAILED):
-        return ssl.SSLCertVerificationError, stop.why, None
-    return ssl.SSLError, stop.why, None if stop.code else "A failure in the SSL library occurred"
+    if library_and_reason == (_LIB_SSL, _CERTIFICATE_VERIFY_FAILED):
+        return ssl.SSLCertVerificationError, failure.why, None
+    return (
+        ssl.SSLError,
+        failure.why,
+        None if failure.code else "A failure in the SSL library occurred",
+    )
 
 
-def _about_certificate(stop: Stop) -> str | None:
-    if stop.verified == _HOSTNAME_MISMATCH:
-        return f"Hostname mismatch, certificate is not valid for '{stop.server_hostname}'."
-    if stop.verified == _IP_ADDRESS_MISMATCH:
-        return f"IP address mismatch, certificate is not valid for '{stop.server_hostname}'."
-    return stop.verify_words
+def _certificate_error(failure: OpenSSLFailure) -> str | None:
+    """Return the reason why the peer's certificate was rejected."""
+    if failure.verified == _HOSTNAME_MISMATCH:
+        return f"Hostname mismatch, certificate is not valid for '{failure.server_hostname}'."
+    if failure.verified == _IP_ADDRESS_MISMATCH:
+        return f"IP address mismatch, certificate is not valid for '{failure.server_hostname}'."
+    return failure.verify_words
 
 
-def worded(method: str, stop: Stop) -> ssl.SSLError:
-    """The exception that `_ssl`'s method of that name would have raised."""
-    kind, number, words = _kind(stop)
+def make_exception(method: str, failure: OpenSSLFailure) -> ssl.SSLError:
+    """Return the exception that `_ssl`'s method of that name would have raised."""
+    kind, number, words = _exception_type(failure)
     reason = library = None
-    if stop.code:
-        reasons, libraries = names()
-        found = _split(stop.code)
-        reason, library = reasons.get(found), libraries.get(found[0])
-        words = words or stop.words
+    if failure.code:
+        reasons, libraries = openssl_names()
+        library_and_reason = _split(failure.code)
+        reason, library = reasons.get(library_and_reason), libraries.get(library_and_reason[0])
+        words = words or failure.words
         if words is None:
-            words = "unknown error" + f" ({stop.code:#x})" * _unknown_is_numbered()
+            words = "unknown error" + f" ({failure.code:#x})" * _shows_unknown_codes()
     words = words or "unknown error"
-    refused = kind is ssl.SSLCertVerificationError
-    about = _about_certificate(stop) if refused else None
+    is_certificate_error = kind is ssl.SSLCertVerificationError
+    certificate_error = _certificate_error(failure) if is_certificate_error else None
     if reason and library:
-        said = f"[{library}: {reason}] {words}"
-        if refused:
-            said += f": {about}"
+        text = f"[{library}: {reason}] {words}"
+        if is_certificate_error:
+            text += f": {certificate_error}"
     else:
-        said = f"[{library}] {words}" if library else words
-    made: Any = kind(int(number), f"{said} ({place(method)})")
-    made.reason, made.library = reason, library
-    if refused:
-        made.verify_code, made.verify_message = stop.verified, about
-    return made  # type: ignore[no-any-return]
+        text = f"[{library}] {words}" if library else words
+    exception: Any = kind(int(number), f"{text} ({source_location(method)})")
+    exception.reason, exception.library = reason, library
+    if is_certificate_error:
+        exception.verify_code, exception.verify_message = failure.verified, certificate_error
+    return exception  # type: ignore[no-any-return]

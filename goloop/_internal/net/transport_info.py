@@ -1,11 +1,11 @@
-"""What transports tell about themselves, names, repr and socket, and what they ask of a protocol.
+"""Names, repr and socket of transports, and checks of a protocol's methods.
 
-asyncio's transports send within write(), so that whoever looks at the socket
-afterwards finds the bytes gone; goloop's collect what one iteration writes.  What
-get_extra_info('socket') of a stream transport gives, `TransportSocket`, sends what waits
-before the socket is used for anything: shut down, given an option, asked for its names.
-A caller that gets the number from it, a duplicate or the socket itself may send by that at
-any time: from then on each write() sends at once.
+asyncio's transports send within write(), so the bytes have been sent when code uses the socket
+afterwards; goloop's queue the writes of one iteration. get_extra_info('socket') of a stream
+transport returns a `TransportSocket`, which flushes queued writes before each use of the socket,
+such as shutdown, setting an option, or asking for an address. A caller that gets the descriptor's
+number, a duplicate or the socket itself from it may send by itself at any time: from then on
+each write() sends immediately.
 """
 
 from __future__ import annotations
@@ -25,62 +25,69 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-NO_TLS = "TLS carries no descriptors: send them by a Unix stream without ssl"
+NO_TLS = "TLS connections cannot pass descriptors: use a Unix stream without ssl"
 
-# Where asyncio's class keeps the socket, which all of its methods ask for.
-_slot: Any = vars(trsock.TransportSocket)["_sock"]
+# The slot of asyncio's class that refers to the socket; all of its methods read it.
+_socket_slot: Any = vars(trsock.TransportSocket)["_sock"]
 
-# The methods of asyncio's class that have done with the socket when they return are all but these.
+# The methods of asyncio's class through which the caller can use the socket after they return.
 _HAND_OUT = frozenset({"fileno", "dup"})
 
 
-def asked(ask: Callable[[], Any]) -> Any:
-    """What socket.getsockname() or getpeername() says; None where it raises OSError."""
+def name_or_none(ask: Callable[[], Any]) -> Any:
+    """Return the result of getsockname() or getpeername(), or None if it raises OSError."""
     try:
         return ask()
     except OSError:
         return None
 
 
-def with_names(extra: dict[str, Any] | None, entry: Any, sock: socket.socket) -> dict[str, Any]:
-    """Extra info with its three entries, in asyncio's order; a peername of the caller's stays."""
+def add_socket_info(
+    extra: dict[str, Any] | None, entry: Any, sock: socket.socket
+) -> dict[str, Any]:
+    """Add 'socket', 'sockname' and 'peername' in asyncio's order; keep a peername of the caller."""
     if extra is None:
         extra = {}
     extra["socket"] = entry
-    extra["sockname"] = asked(sock.getsockname)
+    extra["sockname"] = name_or_none(sock.getsockname)
     if "peername" not in extra:
-        extra["peername"] = asked(sock.getpeername)
+        extra["peername"] = name_or_none(sock.getpeername)
     return extra
 
 
-def head(transport: Any) -> str:
-    """The class, and whether it is closed or closing: how each repr begins."""
+def repr_head(transport: Any) -> str:
+    """Return the beginning of a repr: the class, and "closed" or "closing"."""
     state = " closed" if transport._number < 0 else " closing" if transport._closing else ""
     return type(transport).__name__ + state
 
 
 def fatal_error(self: Any, exc: BaseException, message: str = "Fatal error on transport") -> None:
-    """Tells of an exception that ends a transport, and ends it: `_fatal_error` of each.
+    """Report an exception that ends a transport, and abort it: `_fatal_error` of each transport.
 
-    Of an OSError asyncio tells in debug mode only; of a pipe that is read, of EIO alone: a terminal
-    whose other side is gone says so, and that is no more than an end.
+    asyncio logs an OSError in debug mode only. For a read pipe this applies to EIO only: a
+    terminal reports it when its other side is closed, which is an ordinary end.
     """
     loop = self._loop
-    if loop is None:  # it has ended
+    if loop is None:  # the transport has ended
         return
     reads = isinstance(self, _core.ReadPipeTransport)
     if isinstance(exc, OSError) and (not reads or exc.errno == errno.EIO):
         if loop.get_debug():
             logger.debug("%r: %s", self, message, exc_info=exc)
     else:
-        told = {"message": message, "exception": exc, "transport": self, "protocol": self._protocol}
-        as_handled(exc, loop.call_exception_handler, told)
+        report = {
+            "message": message,
+            "exception": exc,
+            "transport": self,
+            "protocol": self._protocol,
+        }
+        as_handled(exc, loop.call_exception_handler, report)
     self._force_close(exc)
 
 
-def described(transport: Any, writing: bool, size: int) -> str:
-    """The repr of a transport over a socket, as asyncio's."""
-    words = f"{head(transport)} fd={transport._sock_fd}"
+def socket_transport_repr(transport: Any, writing: bool, size: int) -> str:
+    """Return the repr of a transport over a socket, in asyncio's format."""
+    words = f"{repr_head(transport)} fd={transport._sock_fd}"
     loop = transport._loop
     if loop is not None and not loop.is_closed():
         words += f" read={'polling' if transport._receives else 'idle'}"
@@ -89,42 +96,42 @@ def described(transport: Any, writing: bool, size: int) -> str:
 
 
 def has_buffer_methods(protocol: object) -> bool:
-    """Whether a protocol that is none of asyncio's BufferedProtocols gets its bytes as they do.
+    """Return true if a protocol that is no asyncio.BufferedProtocol has its two methods.
 
-    uvloop asks for the methods, and so do programs that come from it: a class with get_buffer() and
-    buffer_updated() alone gets its data by them here, where asyncio fails because there is no
-    data_received().
+    uvloop checks for the methods instead of the class, and programs written for it rely on that.
+    A class with get_buffer() and buffer_updated() gets its data through them here; asyncio fails,
+    because it has no data_received().
     """
     if hasattr(protocol, "data_received"):
         return False
     return hasattr(protocol, "get_buffer") and hasattr(protocol, "buffer_updated")
 
 
-def takes_fds(protocol: object) -> bool:
-    """Whether a protocol asks for descriptors: its class has `fds_received()`."""
+def receives_fds(protocol: object) -> bool:
+    """Return true if a protocol receives descriptors: its class has `fds_received()`."""
     return hasattr(type(protocol), "fds_received")
 
 
 class TransportSocket(trsock.TransportSocket):
-    """A socket whose transport sends what was written before each use of it."""
+    """A socket whose transport flushes queued writes before each use of it."""
 
     __slots__ = ("_transport",)
 
     def __init__(self, sock: socket.socket, transport: _core.StreamTransport) -> None:
         self._transport = weakref.ref(transport)
-        _slot.__set__(self, sock)
+        _socket_slot.__set__(self, sock)
 
     def __repr__(self) -> str:
-        # asyncio's words, whose fileno() would hand the number out.
-        return repr(trsock.TransportSocket(_slot.__get__(self)))
+        # asyncio's text, without calling fileno() of this class, which counts as exposing.
+        return repr(trsock.TransportSocket(_socket_slot.__get__(self)))
 
     @property
     def _sock(self) -> socket.socket:
         transport = self._transport()
         if transport is not None:
-            asking = sys._getframe(1)
-            if asking.f_globals is not vars(trsock) or asking.f_code.co_name in _HAND_OUT:
+            caller = sys._getframe(1)
+            if caller.f_globals is not vars(trsock) or caller.f_code.co_name in _HAND_OUT:
                 transport._exposed = True
             transport._flush()
-        sock: socket.socket = _slot.__get__(self)
+        sock: socket.socket = _socket_slot.__get__(self)
         return sock

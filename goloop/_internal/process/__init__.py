@@ -1,1 +1,1 @@
-"""The process: the loop that it chooses, its threads, its children."""
+"""Process-wide parts: the choice of the loop, threads with loops, shared listeners, children."""

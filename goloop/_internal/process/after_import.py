@@ -1,9 +1,8 @@
-"""Calls a function with a module once that module has been imported, now or later.
+"""Calls a function with a module when that module has been imported, now or later.
 
-A finder before all others lets these find the module, and puts itself between the
-module's loader and the import for as long as the import lasts: the module and its spec
-have their own loader afterwards.  Importing a module that nobody waits for costs one look
-into a dict.
+A finder at the front of sys.meta_path lets the other finders find the module, and wraps the
+module's loader during the import. Afterwards the module and its spec have their own loader again.
+The import of any other module costs one dict lookup.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 
-# importlib.abc costs every process that makes a loop more than all of this.
+# Not importlib.abc, which takes longer to import than this whole module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,12 +23,12 @@ else:
     Loader = MetaPathFinder = object
 
 _actions: dict[str, Action] = {}
-# The names that this thread's finder is asking the others for.
-_asking = threading.local()
+# `name` is the module for which this thread's finder currently calls the other finders.
+_searching = threading.local()
 
 
 class _Loader(Loader):
-    """A module's own loader, and the action after it."""
+    """Wraps a module's own loader, and runs the action after it."""
 
     def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
         self._spec = spec
@@ -43,16 +42,18 @@ class _Loader(Loader):
         if getattr(module, "__loader__", None) is self:
             module.__loader__ = self._loader
         self._loader.exec_module(module)
-        _act(module)
+        _run_action(module)
 
 
 class _Finder(MetaPathFinder):
+    """Finds modules with an action through the other finders, and wraps their loaders."""
+
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _actions or getattr(_asking, "name", None) == name:
+        if name not in _actions or getattr(_searching, "name", None) == name:
             return None
-        _asking.name = name
+        _searching.name = name
         try:
             for finder in sys.meta_path:
                 find = getattr(finder, "find_spec", None)
@@ -62,29 +63,29 @@ class _Finder(MetaPathFinder):
             else:
                 return None
         finally:
-            _asking.name = None
-        # A loader of the kind before PEP 451 stays as it is.
+            _searching.name = None
+        # Loaders from before PEP 451 are not wrapped.
         if spec.loader is not None and hasattr(spec.loader, "exec_module"):
             spec.loader = _Loader(spec, spec.loader)
         return spec
 
 
 def after_import(name: str, action: Action) -> None:
-    """Calls `action(module)` when the module of that name has been imported; once.
+    """Call `action(module)` once, when the module of that name has been imported.
 
-    An action that fails is the importer's ImportError no more than a missing one: it says so
-    in a warning, and the import goes on.
+    An exception of the action does not make the import fail; it is reported by a warning.
     """
     if not _actions and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     _actions[name] = action
     module = sys.modules.get(name)
-    # One whose import goes on in this moment comes by the end of it, if by the finder.
+    # A module that is just being imported gets the action at the end, if the finder found it.
     if module is not None and not getattr(module.__spec__, "_initializing", False):
-        _act(module)
+        _run_action(module)
 
 
-def _act(module: ModuleType) -> None:
+def _run_action(module: ModuleType) -> None:
+    """Run and remove the module's action; warn if it fails."""
     action = _actions.pop(module.__name__, None)
     if action is None:
         return
@@ -94,8 +95,8 @@ def _act(module: ModuleType) -> None:
         import warnings
 
         warnings.warn(
-            f"goloop can't have {module.__name__} use its loop: {error!r}; name the loop "
-            "by the program's own option",
+            f"goloop cannot make {module.__name__} use its loop: {error!r}; select the loop "
+            "with the program's own option",
             RuntimeWarning,
             stacklevel=2,
         )

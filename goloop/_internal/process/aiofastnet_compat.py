@@ -1,9 +1,9 @@
-"""aiohttp's connections are goloop's own on a loop of goloop's, where aiofastnet is installed, too.
+"""Makes aiohttp use goloop's own connections on goloop's loops, even if aiofastnet is installed.
 
-From 3.15 on aiohttp makes its connections by aiofastnet's functions wherever it finds that package,
-and these work on add_reader.  The functions that aiohttp has taken are replaced in its modules by
-ones that ask the loop if it is goloop's, and aiofastnet otherwise.  A program that calls
-aiofastnet itself, or has it patch its loop, gets what it asks for.
+From 3.15 on aiohttp creates its connections with aiofastnet's functions if that package is
+installed, and these use add_reader. In aiohttp's modules the functions are replaced by wrappers
+that call the loop's method if the loop is goloop's, and aiofastnet otherwise. A program that calls
+aiofastnet itself, or lets it patch its loop, is not affected.
 """
 
 from __future__ import annotations
@@ -28,40 +28,45 @@ _NAMES = ("create_connection", "create_server", "start_tls", "sendfile")
 _begun = False
 
 
-def begin() -> None:
-    """Called for each loop that is made; the first one has it done for the process."""
+def patch_aiohttp() -> None:
+    """Register the replacement once per process; called for each new loop."""
     global _begun
     if _begun:
         return
     _begun = True
     if os.environ.get("GOLOOP_AIOFASTNET") != "1":
-        after_import("aiohttp.net_helpers", _delegate)
+        after_import("aiohttp.net_helpers", _replace_functions)
 
 
-def _theirs(value: object) -> bool:
+def _is_from_aiofastnet(value: object) -> bool:
+    """Return true if a function or class is aiofastnet's."""
     return (getattr(value, "__module__", None) or "").partition(".")[0] == "aiofastnet"
 
 
-def _delegating(name: str, original: Method) -> Method:
+def _prefer_loop_method(name: str, original: Method) -> Method:
+    """Return a wrapper that calls the method of a goloop loop, and otherwise aiofastnet."""
+
     @functools.wraps(original)
     async def delegated(loop: Any, *args: Any, **kwargs: Any) -> Any:
-        # The first argument may be a transport, and aiofastnet's are for its functions alone.
-        if not isinstance(loop, _core.Loop) or (args and _theirs(type(args[0]))):
+        # The first argument may be an aiofastnet transport, which needs aiofastnet's functions.
+        if not isinstance(loop, _core.Loop) or (args and _is_from_aiofastnet(type(args[0]))):
             return await original(loop, *args, **kwargs)
         return await getattr(loop, name)(*args, **kwargs)
 
     return delegated
 
 
-def _delegate(module: ModuleType) -> None:
-    """Replaces the functions in the module, and in those that have them from it already."""
-    taken: dict[str, Any] = {name: getattr(module, name, None) for name in _NAMES}
+def _replace_functions(module: ModuleType) -> None:
+    """Replace the functions in the module, and in modules that have imported them from it."""
+    originals: dict[str, Any] = {name: getattr(module, name, None) for name in _NAMES}
     functions = {
-        name: _delegating(name, original) for name, original in taken.items() if _theirs(original)
+        name: _prefer_loop_method(name, original)
+        for name, original in originals.items()
+        if _is_from_aiofastnet(original)
     }
     for name, user in list(sys.modules.items()):
         if name.partition(".")[0] != "aiohttp":
             continue
         for function, replacement in functions.items():
-            if vars(user).get(function) is taken[function]:
+            if vars(user).get(function) is originals[function]:
                 setattr(user, function, replacement)

@@ -1,7 +1,7 @@
-"""asyncio's own loop under goloop's names, for platforms that goloop's loop can't be had on.
+"""asyncio's own loop under goloop's names, for platforms without a build of goloop's loop.
 
-So that a project may depend on goloop without markers, `pip install goloop` succeeds
-everywhere: where no other wheel fits, it takes one that has only Python in it.
+A project may depend on goloop without environment markers, because `pip install goloop` succeeds
+everywhere: if no other wheel fits, pip installs the one that has only Python code.
 """
 
 from __future__ import annotations
@@ -27,28 +27,30 @@ else:
 
 
 def new_event_loop() -> Loop:
-    """Make a new event loop; asyncio.Runner and asyncio.run take it as loop_factory."""
+    """Return a new event loop; asyncio.Runner and asyncio.run accept it as loop_factory."""
     return Loop()
 
 
 def reason() -> str:
-    """Why this is not goloop's loop, as a whole sentence without its full stop."""
+    """Return why this is not goloop's loop, as sentences without the final full stop."""
     if sys.implementation.name != "cpython":
-        return f"goloop's own loop is for CPython, and this is {platform.python_implementation()}"
+        implementation = platform.python_implementation()
+        return f"goloop's own loop needs CPython, and this is {implementation}"
     if sys.platform != "linux":
-        return f"goloop's own loop is for Linux, and this is {sys.platform}"
+        return f"goloop's own loop needs Linux, and this is {sys.platform}"
     if not _glibc():
-        return "goloop's own loop is for Linux with glibc, and this is another C library"
+        return "goloop's own loop needs Linux with glibc, and this is another C library"
     kind = " without the GIL" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     version = "{}.{}".format(*sys.version_info)
     return (
-        f"goloop was installed from the wheel without compiled parts; there may be no other for "
-        f"CPython {version}{kind} on {platform.machine()}, but with a C compiler "
-        f"`pip install --force-reinstall --no-binary goloop goloop` builds it"
+        f"this is the pure-Python wheel of goloop, perhaps because there is no other for CPython "
+        f"{version}{kind} on {platform.machine()}. To build the fast loop (needs a C compiler): "
+        f"pip install --force-reinstall --no-binary goloop goloop"
     )
 
 
 def _glibc() -> bool:
+    """Return true if the C library is glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except (ValueError, OSError):
@@ -56,7 +58,7 @@ def _glibc() -> bool:
 
 
 def warn() -> None:
-    """The one warning, at the import of goloop."""
+    """Warn once, when goloop is imported, that asyncio's own loop is used."""
     text = f"goloop runs on asyncio's own event loop: {reason()}"
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 

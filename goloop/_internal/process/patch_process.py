@@ -1,16 +1,16 @@
-"""Puts a whole process on goloop: every loop whose kind the program leaves open.
+"""Makes a whole process use goloop, for every loop that the program does not choose itself.
 
-The event loop policy does for programs that ask asyncio for a loop.  Servers choose among
-the loops that are installed, and never ask; where their setting says "auto", or they have
-none, they get goloop's here, by a function of theirs that is replaced after its import.
-A program that names a loop gets the loop it names.
+The event loop policy covers programs that get their loop from asyncio. Servers choose among
+installed loops without asking asyncio. If such a server's setting is "auto", or if it has none, it
+gets goloop's loop: one of its functions is replaced when its module is imported. A program that
+names a loop gets that loop.
 
-Processes that multiprocessing spawns begin with an object, in what they are told of their
-parent, whose unpickling switches them.  A forked child has all of it already.  A program that
-executes itself anew (gunicorn at USR2, Django's reloader) does it by way of
-`python -m goloop` if it was started so.
+In processes that multiprocessing spawns, goloop is installed by an object within their preparation
+data, when it is unpickled. A forked child inherits everything. A program that re-executes itself
+(gunicorn at USR2, Django's reloader) does so through `python -m goloop` if it was started that
+way.
 
-Where loops ran in a process, and none was goloop's, it says so once at its end.
+If loops ran in a process and none was goloop's, a warning is issued at its exit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-# How the loop is named to programs that have an option for it.
+# How programs with an option for the loop select goloop.
 _OPTIONS = {
     "gunicorn": "with gunicorn: --worker-class goloop.workers.GoloopWorker",
     "hypercorn": "with hypercorn: --worker-class asyncio",
@@ -40,48 +40,48 @@ _OPTIONS = {
     "uvicorn": "with uvicorn: --loop goloop:new_event_loop",
 }
 
-_switched = False
-# Whether programs that execute themselves anew do so by `python -m goloop`.
-_restarts = False
-# The first loop that ran and wasn't goloop's, in words.
-_other: str | None = None
-# A byte that this process shares with those it forks: 1 once one of them has warned.
-_warned: mmap.mmap | None = None
+_installed = False
+# True if programs that re-execute themselves do so by `python -m goloop`.
+_restarts_by_goloop = False
+# The class name of the first loop that ran and was not goloop's.
+_foreign_loop: str | None = None
+# A byte shared with forked children: 1 after one of the processes has issued the warning.
+_warning_issued: mmap.mmap | None = None
 
 
-def switch(*, command: bool = False) -> None:
-    """Switches this process, and those it will spawn; again does nothing.
+def use_goloop(*, command: bool = False) -> None:
+    """Make this process, and those that it will spawn, use goloop; a second call does nothing.
 
-    `command` is for the processes of `python -m goloop`.  Raises RuntimeError where asyncio has no
-    policies any more.
+    `command` is true for processes of `python -m goloop`. Raises RuntimeError if this Python's
+    asyncio has no policies.
     """
-    global _switched, _restarts, _warned
+    global _installed, _restarts_by_goloop, _warning_issued
     set_policy()
     if not backend.native:
         return
-    if command and not _restarts:
-        _restarts = True
-        after_import("gunicorn.arbiter", _gunicorn_restart)
-        after_import("django.utils.autoreload", _django_restart)
-    if _switched:
+    if command and not _restarts_by_goloop:
+        _restarts_by_goloop = True
+        after_import("gunicorn.arbiter", _patch_gunicorn_restart)
+        after_import("django.utils.autoreload", _patch_django_restart)
+    if _installed:
         return
-    _switched = True
-    for name, action in _PROGRAMS.items():
+    _installed = True
+    for name, action in _PATCHES.items():
         after_import(name, action)
-    after_import("multiprocessing.spawn", _spawned_children)
+    after_import("multiprocessing.spawn", _patch_spawn)
     if command:
-        _warned = mmap.mmap(-1, 1)
-        _watch_loops()
+        _warning_issued = mmap.mmap(-1, 1)
+        _record_foreign_loops()
         atexit.register(_warn_at_exit)
-        after_import("multiprocessing.util", _at_exit_of_children)
-        _at_exit_by_signal()
+        after_import("multiprocessing.util", _warn_at_exit_of_children)
+        _warn_at_exit_by_signal()
 
 
-# ---- programs that choose a loop themselves ------------------------------------------------------
+# ---- programs that choose a loop without asyncio's policy ----------------------------------------
 
 
-def _uvicorn(module: Any) -> None:
-    """`--loop auto`, the default; uvicorn-worker's gunicorn worker asks for that too."""
+def _patch_uvicorn(module: Any) -> None:
+    """Patch `--loop auto`, the default, which uvicorn-worker's gunicorn worker uses as well."""
 
     def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], backend.Loop]:
         return backend.new_event_loop
@@ -89,12 +89,12 @@ def _uvicorn(module: Any) -> None:
     if hasattr(module, "auto_loop_setup"):  # before 0.36
         module.auto_loop_setup = lambda use_subprocess=False: set_policy()
         return
-    module.auto_loop_factory  # noqa: B018  (an AttributeError where uvicorn has changed)
+    module.auto_loop_factory  # noqa: B018  (AttributeError if uvicorn has removed it)
     module.auto_loop_factory = auto_loop_factory
 
 
-def _granian(module: ModuleType) -> None:
-    """`--loop auto`, the default."""
+def _patch_granian(module: ModuleType) -> None:
+    """Patch granian's `--loop auto`, the default."""
 
     def build() -> backend.Loop:
         loop = backend.new_event_loop()
@@ -104,8 +104,8 @@ def _granian(module: ModuleType) -> None:
     module.loops.register("auto")(build)
 
 
-def _gunicorn(module: ModuleType) -> None:
-    """gunicorn's own ASGI worker with `--asgi-loop auto`, the default."""
+def _patch_gunicorn(module: ModuleType) -> None:
+    """Patch gunicorn's own ASGI worker for `--asgi-loop auto`, the default."""
     worker: Any = module.ASGIWorker
     original = worker._setup_event_loop
 
@@ -120,85 +120,85 @@ def _gunicorn(module: ModuleType) -> None:
     worker._setup_event_loop = _setup_event_loop
 
 
-def _taskiq(module: Any) -> None:
-    """A worker takes uvloop if it is installed, and asks asyncio otherwise."""
+def _patch_taskiq(module: Any) -> None:
+    """Hide uvloop from taskiq's worker, which otherwise uses the policy."""
     module.uvloop = None
 
 
-def _ray(module: Any) -> None:
-    """Asynchronous actors: uvloop if it is installed, or asyncio's."""
+def _patch_ray(module: Any) -> None:
+    """Patch the loop of Ray's asynchronous actors, which is uvloop's if installed, or asyncio's."""
     original = module.get_new_event_loop
     module.get_new_event_loop = backend.new_event_loop
     module.try_install_uvloop = set_policy
-    # Its compiled half has taken the function, if it is there already.
+    # Ray's compiled module has its own reference, if it is imported already.
     compiled = sys.modules.get("ray._raylet")
     if getattr(compiled, "get_new_event_loop", None) is original:
         vars(compiled)["get_new_event_loop"] = backend.new_event_loop
 
 
-_PROGRAMS: dict[str, Callable[[ModuleType], None]] = {
-    "uvicorn.loops.auto": _uvicorn,
-    "granian._loops": _granian,
-    "gunicorn.workers.gasgi": _gunicorn,
-    "taskiq.cli.worker.run": _taskiq,
-    "ray._private.async_compat": _ray,
+_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "uvicorn.loops.auto": _patch_uvicorn,
+    "granian._loops": _patch_granian,
+    "gunicorn.workers.gasgi": _patch_gunicorn,
+    "taskiq.cli.worker.run": _patch_taskiq,
+    "ray._private.async_compat": _patch_ray,
 }
 
 
 # ---- children ------------------------------------------------------------------------------------
 
 
-class _Begin:
-    """Pickled, it is a call that switches the process in which it is unpickled."""
+class _InstallOnUnpickle:
+    """An object whose unpickling makes the process use goloop."""
 
     def __init__(self, path: list[Any], command: bool) -> None:
-        # Imports ignore entries of other types (paths of pathlib): multiprocessing passes them on.
-        # A subclass of str might need a module that the child can't import yet.
+        # The import system ignores entries of other types (pathlib), which multiprocessing passes
+        # on. A subclass of str might need a module that the child cannot import yet.
         self.path = [str.__str__(entry) for entry in path if isinstance(entry, str)]
         self.command = command
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The child has not got its parent's sys.path yet, by which goloop may be found.
-        return exec, (_BEGIN, {"path": self.path, "command": self.command})
+        # The child does not have its parent's sys.path yet, which may be needed to import goloop.
+        return exec, (_INSTALL_SOURCE, {"path": self.path, "command": self.command})
 
 
-_BEGIN = """
+_INSTALL_SOURCE = """
 import sys
 before = sys.path[:]
 sys.path[:] = path
 try:
-    from goloop._internal.process.patch_process import switch
-    switch(command=command)
+    from goloop._internal.process.patch_process import use_goloop
+    use_goloop(command=command)
 finally:
     sys.path[:] = before
 """
 
 
-def _spawned_children(module: ModuleType) -> None:
-    """multiprocessing's spawn and forkserver unpickle what their children are told of a parent."""
+def _patch_spawn(module: ModuleType) -> None:
+    """Add the object to the preparation data of multiprocessing's spawned children."""
     original: Callable[[str], dict[str, Any]] = module.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
         data = original(name)
-        data["goloop"] = _Begin(data["sys_path"], _restarts)
+        data["goloop"] = _InstallOnUnpickle(data["sys_path"], _restarts_by_goloop)
         return data
 
     module.get_preparation_data = get_preparation_data  # type: ignore[attr-defined]
 
 
-def _anew(arguments: list[str]) -> list[str]:
-    """`python OPTION... program` as `python OPTION... -m goloop program`."""
+def _with_goloop(arguments: list[str]) -> list[str]:
+    """Return `python OPTION... -m goloop program` for `python OPTION... program`."""
     at = 1
     while at < len(arguments) and arguments[at].startswith(("-W", "-X")):
         at += 1
     return [*arguments[:at], "-m", "goloop", *arguments[at:]]
 
 
-def _gunicorn_restart(module: ModuleType) -> None:
-    """At USR2, gunicorn executes sys.executable with sys.argv.
+def _patch_gunicorn_restart(module: ModuleType) -> None:
+    """Patch gunicorn's re-execution at USR2, which runs sys.executable with sys.argv.
 
-    That is a path, where it was begun by -m; run by this path, gunicorn finds modules of its own in
-    the place of others (its `http`).
+    If gunicorn was started by -m, sys.argv has the path of its module. Run by that path, gunicorn
+    would import its own modules instead of others with the same name (its `http`).
     """
     arbiter: Any = module.Arbiter
     original = arbiter.reexec
@@ -210,7 +210,7 @@ def _gunicorn_restart(module: ModuleType) -> None:
         arguments = [str(each) for each in context["args"]]
         if program and arguments[1:2] == sys.argv[:1]:
             arguments[1:2] = program
-        self.START_CTX = {**context, "args": _anew(arguments)}
+        self.START_CTX = {**context, "args": _with_goloop(arguments)}
         try:
             original(self)
         finally:
@@ -219,33 +219,33 @@ def _gunicorn_restart(module: ModuleType) -> None:
     arbiter.reexec = reexec
 
 
-def _django_restart(module: ModuleType) -> None:
-    """`manage.py runserver` runs itself in a child, anew whenever a file has changed."""
+def _patch_django_restart(module: ModuleType) -> None:
+    """Patch Django's reloader: `manage.py runserver` re-executes itself whenever a file changes."""
     original: Callable[[], list[Any]] = module.get_child_arguments
 
     def get_child_arguments() -> list[Any]:
         arguments = original()
-        return _anew(arguments) if arguments[0] == sys.executable else arguments
+        return _with_goloop(arguments) if arguments[0] == sys.executable else arguments
 
     module.get_child_arguments = get_child_arguments  # type: ignore[attr-defined]
 
 
-# ---- the warning at the end ----------------------------------------------------------------------
+# ---- the warning at the exit ---------------------------------------------------------------------
 
 
-def _watch_loops() -> None:
-    """Notes what loop other than goloop's runs: each says so to asyncio, by this function.
+def _record_foreign_loops() -> None:
+    """Record the first loop that runs and is not goloop's, by patching _set_running_loop().
 
-    `goloop doctor` wants to know all of them (doctor_recorder.py).
+    Every loop calls that function. `goloop doctor` records all of them (doctor_recorder.py).
     """
     original = asyncio.events._set_running_loop
     doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
-        global _other
-        if loop is not None and _other is None and not isinstance(loop, backend.Loop):
+        global _foreign_loop
+        if loop is not None and _foreign_loop is None and not isinstance(loop, backend.Loop):
             kind = type(loop)
-            _other = f"{kind.__module__}.{kind.__qualname__}"
+            _foreign_loop = f"{kind.__module__}.{kind.__qualname__}"
         if doctor and loop is not None:
             from ...operations import doctor_recorder
 
@@ -256,15 +256,15 @@ def _watch_loops() -> None:
     asyncio._set_running_loop = _set_running_loop
 
 
-def _at_exit_of_children(module: Any) -> None:
-    """multiprocessing's children forget what was to be done at their exit, but for this."""
+def _warn_at_exit_of_children(module: Any) -> None:
+    """Register the warning in multiprocessing's children, which drop inherited exit functions."""
     module.register_after_fork(
         _warn_at_exit, lambda warn: module.Finalize(None, warn, exitpriority=0)
     )
 
 
-def _at_exit_by_signal() -> None:
-    """uvicorn ends in order, and then by the signal that asked for it, past atexit."""
+def _warn_at_exit_by_signal() -> None:
+    """Issue the warning for uvicorn, which exits by raising the signal again, without atexit."""
     original = signal.raise_signal
 
     def raise_signal(signalnum: int, /) -> None:
@@ -278,39 +278,41 @@ def _at_exit_by_signal() -> None:
 
 
 def _warn_at_exit() -> None:
-    if _other is None or _goloop_ran() or not _first_to_warn():
+    """Warn if loops ran in this process and none of them was goloop's."""
+    if _foreign_loop is None or _goloop_ran() or not _may_warn():
         return
     import warnings
 
     warnings.warn(
-        f"no goloop loop ran in this process: the program chose {_other} itself. "
-        f"Give it goloop.new_event_loop where it takes a loop factory{_hint()}",
+        f"goloop was not used: the program made its own loop ({_foreign_loop}). "
+        f"Pass loop_factory=goloop.new_event_loop{_hint()}",
         RuntimeWarning,
         stacklevel=2,
     )
 
 
 def _hint() -> str:
-    """How the loop is named to the program that runs, if its option is known."""
+    """Return how the running program selects a loop, if its option is known."""
     hints = [hint for name, hint in _OPTIONS.items() if name in sys.modules]
     return f"; {hints[0]}" if hints else ""
 
 
 def _goloop_ran() -> bool:
+    """Return true if a goloop loop has run in this process."""
     from ..metrics.metrics import metrics
 
     return metrics().iterations > 0
 
 
-def _first_to_warn() -> bool:
-    """One process of several that were forked, and the first child of several that were spawned."""
+def _may_warn() -> bool:
+    """Return true in one of several forked processes, and in the first of several spawned ones."""
     if "multiprocessing.process" in sys.modules:
         identity: tuple[int, ...] = (
             sys.modules["multiprocessing.process"].current_process()._identity
         )
         if identity and set(identity) != {1}:
             return False
-    assert _warned is not None
-    first = _warned[0] == 0
-    _warned[0] = 1
+    assert _warning_issued is not None
+    first = _warning_issued[0] == 0
+    _warning_issued[0] = 1
     return first

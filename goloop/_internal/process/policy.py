@@ -1,7 +1,7 @@
-"""EventLoopPolicy, for programs that choose their loop by policy.
+"""EventLoopPolicy, for programs that choose their loop by asyncio's policy.
 
-asyncio deprecates policies from Python 3.14 on, and so are these from there on.  Where
-it has none any more (3.16 is to be the first) there is no EventLoopPolicy here.
+asyncio deprecates policies from Python 3.14 on, and goloop does the same. If asyncio has none
+(planned for 3.16), this module does not define EventLoopPolicy.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ elif sys.version_info >= (3, 14):
 else:
     from asyncio import DefaultEventLoopPolicy as _DefaultPolicy
 
-# Whether asyncio has policies.
+# True if asyncio has policies.
 AVAILABLE = _DefaultPolicy is not None
 
 if TYPE_CHECKING or AVAILABLE:
 
     class EventLoopPolicy(_DefaultPolicy):
-        """asyncio's default policy, whose new loops are goloop's.
+        """asyncio's default policy with goloop's loops.
 
-        Child watchers are asyncio's.  Deprecated from Python 3.14 on, as policies are, and absent
-        where asyncio has none any more: use `goloop.run()`, or
-        `loop_factory=goloop.new_event_loop`.  Since 0.3.0.
+        Child watchers are asyncio's. Deprecated from Python 3.14 on like all policies, and absent
+        if asyncio has no policies: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.
+        Since 0.3.0.
         """
 
         _loop_factory = Loop
 
 
 def set_policy() -> None:
-    """Makes the policy the process's, without the deprecation warning."""
+    """Set goloop's policy for the process, without asyncio's deprecation warning."""
     if not AVAILABLE:
         raise RuntimeError(
-            "asyncio of this Python has no event loop policies: "
+            "asyncio of this Python version has no event loop policies: "
             "use goloop.run(), or loop_factory=goloop.new_event_loop"
         )
     setter: Any = getattr(asyncio.events, "_set_event_loop_policy", None)
@@ -58,7 +58,7 @@ def set_policy() -> None:
 
 
 def warn_deprecated(name: str) -> None:
-    """DeprecationWarning in CPython's words, at the caller's caller."""
+    """Issue a DeprecationWarning with CPython's text, for the caller of the caller."""
     warnings.warn(
         f"{name!r} is deprecated and slated for removal in Python 3.16",
         DeprecationWarning,

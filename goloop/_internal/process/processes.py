@@ -1,12 +1,11 @@
-"""Child processes: CPython's own subprocess transport, reaped by pidfd.
+"""Child processes: CPython's own subprocess transport, with pidfds to notice their end.
 
-subprocess_exec and subprocess_shell are inherited and ask for the transport here.
-The child is started by `subprocess.Popen`.  Its end is seen on a pidfd, so SIGCHLD
-and its handler stay the user's, no child watcher is asked on any version, and
-only this child is waited for: by the pidfd, because the program may have reaped the child,
-and its number may be another's.  Where the kernel or a sandbox refuses a pidfd, a thread
-waits instead, as asyncio's ThreadedChildWatcher does, and where there is no thread either, a
-timer looks.
+subprocess_exec and subprocess_shell are inherited and create the transport here. The child is
+started by `subprocess.Popen`. Its end is an event of a pidfd. So SIGCHLD and its handler remain the
+program's, no child watcher is used in any version, and only this child is waited for. It is
+reaped through the pidfd, because the program may already have reaped the child, so that its number
+belongs to another process. If the kernel or a sandbox refuses a pidfd, a thread waits instead, as
+in asyncio's ThreadedChildWatcher. If no thread can be started either, a timer polls.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ if TYPE_CHECKING:
 _unix_events: Any = asyncio.unix_events
 _SubprocessTransport: Any = _unix_events._UnixSubprocessTransport
 
-# What is reported for a child that somebody else has waited for.
+# The return code for a child that other code has reaped.
 _STATUS_UNKNOWN = 255
 
-# As the kernel has it: a Python that was built with older headers has no name for it.
+# The kernel's value: a Python built with older headers does not define it.
 _P_PIDFD: int = getattr(os, "P_PIDFD", 3)
 
-# In seconds.
-_LOOK_EVERY = 0.05
+# The interval of polling, in seconds.
+_POLL_INTERVAL = 0.05
 
 
 class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of Any
-    """A child that gets what was written to its stdin before a signal."""
+    """CPython's transport; it flushes writes to the child's stdin before it sends a signal."""
 
     def _check_proc(self) -> None:
-        # Of send_signal(), terminate() and kill().  A transport whose connection is lost has
-        # neither a child nor a loop.
+        # Called by send_signal(), terminate() and kill(). If the connection is lost, the
+        # transport has neither a child nor a loop, and super() raises ProcessLookupError.
         super()._check_proc()
         self._loop._flush_deferred_sends()
 
 
 class Processes(CoreLoop):
-    """Transports of child processes."""
+    """Creates transports of child processes, and reaps the children."""
 
-    # Of children that run, or have not been reaped.
+    # The pidfds of children that run or are not reaped yet.
     _pidfds: set[int]
 
     def _init_processes(self) -> None:
@@ -94,24 +93,25 @@ class Processes(CoreLoop):
             raise
         except BaseException:
             transport.close()
-            # A second cancellation must not leave the child to nobody.
+            # A second cancellation must not leave the child without a waiter.
             await asyncio.shield(transport._wait())
             raise
         started: asyncio.SubprocessTransport = transport
         return started
 
     def _watch_child(self, pid: int, transport: Any) -> None:
-        """Arranges for transport._process_exited once the child has ended."""
+        """Arrange that transport._process_exited() is called when the child has ended."""
         pidfd = -1
         try:
             pidfd = os.pidfd_open(pid)
             self._pidfds.add(pidfd)
-            self._add_reader(pidfd, self._child_ended, pid, pidfd, transport)
-        except Exception:  # the child runs, and must not be left to nobody
-            self._forget_pidfd(pidfd)
+            self._add_reader(pidfd, self._on_child_exit, pid, pidfd, transport)
+        except Exception:  # the child runs already, so it must be watched in another way
+            self._discard_pidfd(pidfd)
             self._watch_child_by_thread(pid, transport)
 
     def _watch_child_by_thread(self, pid: int, transport: Any) -> None:
+        """Wait for a child in a thread, or if that cannot be started, by polling."""
         waiting = threading.Thread(
             target=self._wait_for_child,
             args=(pid, transport),
@@ -120,57 +120,58 @@ class Processes(CoreLoop):
         )
         try:
             waiting.start()
-        except Exception:  # no more threads, or no memory
-            self._look_for_child(pid, transport)
+        except Exception:  # no more threads, or out of memory
+            self._poll_child(pid, transport)
 
-    def _child_ended(self, pid: int, pidfd: int, transport: Any) -> None:
-        """The pidfd is readable, so waiting does not block."""
+    def _on_child_exit(self, pid: int, pidfd: int, transport: Any) -> None:
+        """Schedule the reaping of a child; its pidfd is readable, so that will not block."""
         self._remove_reader(pidfd)
         if sys.version_info >= (3, 14):
-            # One iteration later, so that what the child wrote last is read first.
-            self.call_soon(self._exited, pid, pidfd, transport)
+            # One iteration later, so that the child's last output is read first.
+            self.call_soon(self._reap_and_notify, pid, pidfd, transport)
         else:
-            # At once: the handler of a FastChildWatcher, which these versions still have, runs
-            # in this iteration too, and reaps every child.
-            self._exited(pid, pidfd, transport)
+            # Now: the signal handler of a FastChildWatcher, which these versions still have,
+            # runs in this iteration, too, and reaps every child.
+            self._reap_and_notify(pid, pidfd, transport)
 
     def _wait_for_child(self, pid: int, transport: Any) -> None:
-        """In a thread of its own, which leaves the child to the loop's to reap."""
+        """Wait in a thread until the child has ended; the loop reaps it."""
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
-            self.call_soon_threadsafe(self._exited, pid, -1, transport)
+            self.call_soon_threadsafe(self._reap_and_notify, pid, -1, transport)
         except RuntimeError:
             self._reap(pid, -1)
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
 
-    def _look_for_child(self, pid: int, transport: Any) -> None:
-        """Where neither a pidfd nor a thread can be had: looks again and again."""
+    def _poll_child(self, pid: int, transport: Any) -> None:
+        """Poll for the end of a child, if neither a pidfd nor a thread is available."""
         ended: object = True
         with contextlib.suppress(ChildProcessError):
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if ended is None:
-            self.call_later(_LOOK_EVERY, self._look_for_child, pid, transport)
+            self.call_later(_POLL_INTERVAL, self._poll_child, pid, transport)
         else:
-            self._exited(pid, -1, transport)
+            self._reap_and_notify(pid, -1, transport)
 
-    def _exited(self, pid: int, pidfd: int, transport: Any) -> None:
-        """Reaps the child and tells its transport.
+    def _reap_and_notify(self, pid: int, pidfd: int, transport: Any) -> None:
+        """Reap the child and notify its transport.
 
-        In one callback: in between, the number could be another process's, and a
-        transport that knows of no end would send its signals there.
+        Both happen in one callback: in between, the child's number could get another process, to
+        which a transport without a return code would send its signals.
         """
         self._count("children", -1)
         popen = transport._proc
-        # Up to 3.12 kill() and its kin go through Popen.poll(), which reaps.
+        # Up to 3.12 kill() and terminate() call Popen.poll(), which reaps the child.
         known = None if popen is None else popen.returncode
         try:
             code = self._reap(pid, pidfd) if known is None else known
         finally:
-            self._forget_pidfd(pidfd)
+            self._discard_pidfd(pidfd)
         transport._process_exited(code)
 
     def _reap(self, pid: int, pidfd: int) -> int:
+        """Reap a child and return its return code; log if other code has reaped it."""
         try:
             code = _wait(pid, pidfd)
         except ChildProcessError:
@@ -184,44 +185,49 @@ class Processes(CoreLoop):
             logger.debug("process %s exited with returncode %s", pid, code)
         return code
 
-    def _forget_pidfd(self, pidfd: int) -> None:
-        if pidfd in self._pidfds:  # else there is none, or the loop's close() has closed it
+    def _discard_pidfd(self, pidfd: int) -> None:
+        """Close a child's pidfd, if there is one and close() has not closed it."""
+        if pidfd in self._pidfds:
             self._pidfds.remove(pidfd)
             _close_pidfd(pidfd)
 
     def _close_pidfds(self) -> None:
-        """The loop is being closed: its children run on, and nobody waits for them."""
+        """Close all pidfds of a closing loop; its children run on, and are not reaped."""
         while self._pidfds:
             _close_pidfd(self._pidfds.pop())
 
 
 def _wait(pid: int, pidfd: int) -> int:
-    """Reaps a child that has ended: returns its code, or raises ChildProcessError where somebody
-    else has reaped it, whoever has its number by now."""
+    """Reap a child that has ended and return its return code.
+
+    Raises ChildProcessError if other code has reaped it, even if another process has its number.
+    """
     if pidfd >= 0:
         try:
             ended = os.waitid(_P_PIDFD, pidfd, os.WEXITED)
         except ChildProcessError:
             raise
         except OSError:
-            pass  # Linux 5.3 has pidfds and can't wait for them
+            pass  # Linux 5.3 has pidfds, but waitid() does not support them
         else:
-            assert ended is not None  # for it may block
+            assert ended is not None  # waitid() without WNOHANG returns a result
             return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
     found, status = os.waitpid(pid, os.WNOHANG)
     if not found:
-        raise ChildProcessError  # it is another one, which runs
+        raise ChildProcessError  # another process has the number, and it runs
     return os.waitstatus_to_exitcode(status)
 
 
 def _close_pidfd(pidfd: int) -> None:
-    """Closes it, unless the number is no pidfd any more: a program that closes every descriptor,
-    as one that becomes a daemon, may have opened another file under it."""
+    """Close a pidfd, unless its number belongs to another file.
+
+    A program that closes all descriptors, for example to become a daemon, may have reused it.
+    """
     try:
-        signal.pidfd_send_signal(pidfd, 0)  # no signal, only the question
+        signal.pidfd_send_signal(pidfd, 0)  # sends no signal, only checks the descriptor
     except OSError as error:
         if error.errno == errno.EBADF:
             return
-        # Else it is the pidfd of a child that was reaped, or the question is refused.
+        # Any other error means that it is the pidfd of a reaped child, or the check is refused.
     with contextlib.suppress(OSError):
         os.close(pidfd)

@@ -1,11 +1,11 @@
-"""Runs a program as Python itself would run it, on goloop.
+"""Runs a program with goloop, as Python itself would run it.
 
-`python -m goloop` has already got the module __main__, so the program takes that one over:
-its names are those that Python would have given, and goloop's are gone.  What follows the
-program's end is Python's: threads are joined, atexit's functions run.
+In `python -m goloop` the module __main__ is goloop's, so the program takes it over: it gets the
+names that Python would have given it, and goloop's are removed. After the program's end Python
+does the rest: it joins threads and runs atexit functions.
 
-Options of Python itself that stand before the program (-i, -P, -X dev) need a Python that was
-started with them: this process is replaced by one.
+Options of Python before the program (-i, -P, -X dev) need a new interpreter: the process
+re-executes itself with these options.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ import sys
 
 from ..interpreter_options import interpreter_options
 from ..loop.debugging import CONTEXT, TRACEBACK
-from .patch_process import switch
+from .patch_process import use_goloop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, TracebackType
     from typing import Any, NoReturn
 
-# Python's own options, without those that only print, and -c and -m.
+# Python's own options, except those that only print, and except -c and -m.
 _FLAGS = frozenset("bBdEiIOPqRsSuvx")
 _WITH_VALUE = frozenset("WX")
 
 
 class BadOption(Exception):
-    """What is wrong with the command line, in one line."""
+    """An invalid command line; the message is one line."""
 
 
 def run(arguments: list[str]) -> None:
-    """Runs what the arguments say, as `python ARGUMENT...`, and returns at its end.
+    """Run the arguments as `python ARGUMENT...` would; return when the program ends.
 
-    The caller must have nothing left to do: its module has become the program's.  Raises BadOption,
-    and whatever the program raises.
+    The caller must return immediately, because its module has become the program's. Raises
+    BadOption, and any exception of the program.
     """
     options, rest = _python_options(arguments)
     if options:
-        _restart(options, rest)
+        _reexecute(options, rest)
     kind = rest[0]
     if kind.startswith("-c"):
-        _command(*_value(rest))
+        _run_command(*_option_value(rest))
     elif kind.startswith("-m"):
-        _module(*_value(rest))
+        _run_module(*_option_value(rest))
     elif kind == "-":
-        _stdin(rest)
+        _run_stdin(rest)
     else:
-        _path(rest)
+        _run_path(rest)
 
 
 # ---- the command line ----------------------------------------------------------------------------
 
 
 def _python_options(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Python's own options, as it reads them, and what follows: -c, -m, - or a path first."""
+    """Return Python's own options, and the rest that begins with -c, -m, - or a path."""
     options: list[str] = []
     for at, word in enumerate(arguments):
         if options and options[-1] in ("-W", "-X"):
@@ -86,8 +86,8 @@ def _python_options(arguments: list[str]) -> tuple[list[str], list[str]]:
     return options, ["-"]
 
 
-def _value(rest: list[str]) -> tuple[str, list[str]]:
-    """The value of -c or -m, which may stand in the same word, and the program's arguments."""
+def _option_value(rest: list[str]) -> tuple[str, list[str]]:
+    """Return the value of -c or -m, which may be part of the same word, and the arguments."""
     if len(rest[0]) > 2:
         return rest[0][2:], rest[1:]
     if len(rest) < 2:
@@ -95,100 +95,104 @@ def _value(rest: list[str]) -> tuple[str, list[str]]:
     return rest[1], rest[2:]
 
 
-def _restart(options: list[str], rest: list[str]) -> NoReturn:
+def _reexecute(options: list[str], rest: list[str]) -> NoReturn:
+    """Replace this process by a Python with these options that runs goloop with the rest."""
     if not sys.executable:
-        raise BadOption(f"{options[0]} needs a Python of its own, and sys.executable names none")
+        raise BadOption(f"{options[0]} needs a new Python, and sys.executable is empty")
     if rest[0] == "-" and "-i" in options:
-        # A prompt, without a program before.
+        # Only the interactive prompt, without a program before it.
         rest = ["-c", ""]
-    ours = interpreter_options()
+    own_options = interpreter_options()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *ours, *options, "-m", "goloop", *rest])
+    os.execv(sys.executable, [sys.executable, *own_options, *options, "-m", "goloop", *rest])
 
 
 # ---- kinds of programs ---------------------------------------------------------------------------
 
 
-def _command(source: str, arguments: list[str]) -> None:
-    """`-c source`."""
+def _run_command(source: str, arguments: list[str]) -> None:
+    """Run `-c source`."""
     sys.argv = ["-c", *arguments]
     _set_path("")
-    switch(command=True)
+    use_goloop(command=True)
     if sys.version_info >= (3, 14):
         import textwrap
 
         source = textwrap.dedent(source)
-    names = _become(loader=importlib.machinery.BuiltinImporter)
-    _execute(names, lambda: _compiled(source, "<string>"))
+    names = _reset_main_module(loader=importlib.machinery.BuiltinImporter)
+    _execute(names, lambda: _compile_source(source, "<string>"))
 
 
-def _compiled(source: str, name: str) -> CodeType:
+def _compile_source(source: str, name: str) -> CodeType:
+    """Return the code of a source text, and register its lines for tracebacks."""
     code: CodeType = compile(source, name, "exec", dont_inherit=True)
-    # From 3.13 on, tracebacks show the lines of such a program too.
+    # From 3.13 on, tracebacks show the source lines of `-c` programs, too.
     import linecache
 
     register = getattr(linecache, "_register_code", None)
     if register is not None:
-        # Since 3.14 it takes the code, and late releases of 3.13 do.
+        # Since 3.14, and in late releases of 3.13, its first argument is the code.
         takes_code = hasattr(linecache, "_interactive_cache")
         register(code if takes_code else name, source, name)
     return code
 
 
-def _module(name: str, arguments: list[str]) -> None:
-    """`-m name`."""
+def _run_module(name: str, arguments: list[str]) -> None:
+    """Run `-m name`."""
     sys.argv = ["-m", *arguments]
     _set_path(os.getcwd())
-    switch(command=True)
-    names = _become()
+    use_goloop(command=True)
+    names = _reset_main_module()
     _execute(names, lambda: runpy._run_module_as_main(name))  # type: ignore[attr-defined]
 
 
-def _stdin(arguments: list[str]) -> None:
-    """`-`, or nothing: the program comes from standard input."""
+def _run_stdin(arguments: list[str]) -> None:
+    """Run `-` or no argument: the program is read from standard input."""
     if sys.stdin is not None and sys.stdin.isatty():
-        _restart(["-i"], ["-c", ""])
+        _reexecute(["-i"], ["-c", ""])
     sys.argv = arguments
     _set_path("")
-    switch(command=True)
-    names = _become(loader=importlib.machinery.BuiltinImporter, file="<stdin>")
-    _execute(names, lambda: compile(_input(), "<stdin>", "exec", dont_inherit=True))
+    use_goloop(command=True)
+    names = _reset_main_module(loader=importlib.machinery.BuiltinImporter, file="<stdin>")
+    _execute(names, lambda: compile(_read_stdin(), "<stdin>", "exec", dont_inherit=True))
 
 
-def _input() -> bytes:
+def _read_stdin() -> bytes:
+    """Return all of standard input, or nothing if it is closed."""
     return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 
-def _path(arguments: list[str]) -> None:
-    """A file, or what has a __main__ in it: a directory, a zip file."""
+def _run_path(arguments: list[str]) -> None:
+    """Run a file, or a directory or zip file with a __main__ module."""
     sys.argv = arguments
     path = os.path.join(os.getcwd(), arguments[0])
     if pkgutil.get_importer(path) is not None:
         sys.path[: 0 if sys.flags.safe_path else 1] = [path]
-        switch(command=True)
-        names = _become()
+        use_goloop(command=True)
+        names = _reset_main_module()
         _execute(names, lambda: runpy._run_module_as_main("__main__", False))  # type: ignore[attr-defined]
         return
     content = _read(path)
     _set_path(os.path.dirname(os.path.realpath(path)))
-    switch(command=True)
+    use_goloop(command=True)
     if path.endswith(".pyc") or content[:4] == importlib.util.MAGIC_NUMBER:
         sourceless = importlib.machinery.SourcelessFileLoader("__main__", path)
-        names = _become(loader=sourceless, file=path)
-        _execute(names, lambda: _bytecode(sourceless))
+        names = _reset_main_module(loader=sourceless, file=path)
+        _execute(names, lambda: _load_bytecode(sourceless))
     else:
         loader = importlib.machinery.SourceFileLoader("__main__", path)
-        names = _become(loader=loader, file=path)
+        names = _reset_main_module(loader=loader, file=path)
         _execute(names, lambda: compile(content, path, "exec", dont_inherit=True))
 
 
 def _read(path: str) -> bytes:
+    """Return the content of the program's file; exit like Python if it cannot be read."""
     try:
         with io.open_code(path) as file:
             return file.read()
     except OSError as error:
-        # In Python's words, and with its status.
+        # Python's message and exit status.
         if isinstance(error, IsADirectoryError):
             what = f"{path!r} is a directory, cannot continue"
         else:
@@ -197,7 +201,8 @@ def _read(path: str) -> bytes:
         sys.exit(2)
 
 
-def _bytecode(loader: importlib.machinery.SourcelessFileLoader) -> CodeType:
+def _load_bytecode(loader: importlib.machinery.SourcelessFileLoader) -> CodeType:
+    """Return the code of a .pyc file; raise RuntimeError as Python does if it is invalid."""
     try:
         code = loader.get_code("__main__")
     except (ImportError, EOFError, ValueError):
@@ -211,13 +216,13 @@ def _bytecode(loader: importlib.machinery.SourcelessFileLoader) -> CodeType:
 
 
 def _set_path(entry: str) -> None:
-    """What Python puts before the rest of sys.path; Python put goloop's in that place."""
+    """Replace goloop's entry at the front of sys.path by the program's."""
     if not sys.flags.safe_path:
         sys.path[0] = entry
 
 
-def _become(*, loader: Any = None, file: str | None = None) -> dict[str, Any]:
-    """The names of __main__, as those of a program that begins."""
+def _reset_main_module(*, loader: Any = None, file: str | None = None) -> dict[str, Any]:
+    """Reset the namespace of __main__ to that of a program that starts, and return it."""
     names = vars(sys.modules["__main__"])
     builtins = names["__builtins__"]
     names.clear()
@@ -239,7 +244,7 @@ def _become(*, loader: Any = None, file: str | None = None) -> dict[str, Any]:
 
 
 def _execute(names: dict[str, Any], make: Any) -> None:
-    """Runs the program; a traceback begins with its own first frame."""
+    """Run the program; its tracebacks begin with the program's first frame."""
     try:
         code = make()
         if code is not None and not isinstance(code, dict):
@@ -247,20 +252,20 @@ def _execute(names: dict[str, Any], make: Any) -> None:
     except SystemExit:
         raise
     except BaseException as error:
-        TRACEBACK.__set__(error, _of_the_program(TRACEBACK.__get__(error)))
-        _show(error)
+        TRACEBACK.__set__(error, _without_goloop_frames(TRACEBACK.__get__(error)))
+        _print_traceback(error)
         raise
 
 
-def _of_the_program(traceback: TracebackType | None) -> TracebackType | None:
-    """Without goloop's frames, which come first; runpy's Python shows as well."""
+def _without_goloop_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without goloop's frames at its beginning; runpy's frames stay."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     return traceback
 
 
-def _show(error: BaseException) -> None:
-    """Prints the traceback now; on its way out of Python, the exception is not shown again."""
+def _print_traceback(error: BaseException) -> None:
+    """Print the traceback now, and prevent that Python prints it again at its exit."""
     hook = sys.excepthook
     try:
         hook(type(error), error, error.__traceback__)
@@ -269,12 +274,12 @@ def _show(error: BaseException) -> None:
     except BaseException as another:
         CONTEXT.__set__(another, None)
         print("Error in sys.excepthook:", file=sys.stderr)
-        TRACEBACK.__set__(another, _of_the_program(TRACEBACK.__get__(another)))
+        TRACEBACK.__set__(another, _without_goloop_frames(TRACEBACK.__get__(another)))
         sys.__excepthook__(type(another), another, another.__traceback__)
         print("\nOriginal exception was:", file=sys.stderr)
         sys.__excepthook__(type(error), error, error.__traceback__)
 
     def again(*ignored: object) -> None:
-        sys.excepthook = hook  # for the prompt that comes with -i
+        sys.excepthook = hook  # restored for the prompt of -i
 
     sys.excepthook = again

@@ -1,4 +1,4 @@
-"""goloop.run, which is asyncio.run on a goloop loop, and goloop.install."""
+"""goloop.run, which is asyncio.run with a goloop loop, and goloop.install."""
 
 from __future__ import annotations
 
@@ -22,25 +22,24 @@ def run(
     debug: bool | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = new_event_loop,
 ) -> _T:
-    """Run a coroutine on a new goloop loop, and return its result.
+    """Run a coroutine on a new goloop loop and return its result.
 
-    It is asyncio.run() with another default for `loop_factory`, which is accepted on Python 3.11
-    too: at the end the tasks that are left are cancelled, asynchronous generators and the default
-    executor are shut down, and the loop is closed.  Since 0.3.0.
+    This is asyncio.run() with another default of `loop_factory`, which is accepted on Python 3.11,
+    too: at the end remaining tasks are cancelled, asynchronous generators and the default executor
+    are shut down, and the loop is closed. Since 0.3.0.
 
     Args:
         main: The coroutine.
-        debug: Whether the loop is in debug mode; None leaves that to `PYTHONASYNCIODEBUG` and
-            `-X dev`.
-        loop_factory: What makes the loop; None lets asyncio's policy choose.
+        debug: Debug mode of the loop; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
+        loop_factory: Returns a new loop; None uses asyncio's policy.
 
     Returns:
-        What the coroutine returns.
+        The result of the coroutine.
 
     Raises:
-        RuntimeError: A loop is running in this thread already.
-        ValueError: `main` is no coroutine (a TypeError from Python 3.14 on).
-        ImportError: The Go library can't be opened; the message says why.
+        RuntimeError: A loop is already running in this thread.
+        ValueError: `main` is not a coroutine (TypeError from Python 3.14 on).
+        ImportError: The Go library cannot be opened; the message has the reason.
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("goloop.run() cannot be called from a running event loop")
@@ -51,16 +50,16 @@ def run(
 def install() -> None:
     """Make every event loop that this process gets from asyncio a goloop loop.
 
-    This covers servers that choose a loop themselves (uvicorn, granian and gunicorn with their
-    setting "auto", taskiq) and the processes that multiprocessing starts.  It sets
-    `EventLoopPolicy` as asyncio's policy.  Deprecated from Python 3.14 on, with a
-    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`.  Since 0.3.0.
+    This includes servers that choose a loop themselves (uvicorn, granian and gunicorn with their
+    setting "auto", taskiq), and the processes that multiprocessing starts. It sets
+    `EventLoopPolicy` as asyncio's policy. Deprecated from Python 3.14 on, with a
+    DeprecationWarning: use `goloop.run()`, or `loop_factory=goloop.new_event_loop`. Since 0.3.0.
 
     Raises:
-        RuntimeError: asyncio of this Python has no policies any more.
+        RuntimeError: This Python's asyncio has no policies.
     """
-    from .patch_process import switch
+    from .patch_process import use_goloop
 
     if sys.version_info >= (3, 14) and policy.AVAILABLE:
         policy.warn_deprecated("goloop.install")
-    switch()
+    use_goloop()

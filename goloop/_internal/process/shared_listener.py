@@ -1,6 +1,6 @@
-"""goloop.SharedListener: one listening address, served by several loops of a process.
+"""goloop.SharedListener: one listening address that several loops of a process serve.
 
-shared_sockets.py decides which of the loops gets a connection.
+shared_sockets.py chooses the loop for each connection.
 """
 
 from __future__ import annotations
@@ -25,28 +25,27 @@ if TYPE_CHECKING:
 class SharedListener:
     """A listening address that several event loops of a process serve together.
 
-    Make it once, and let each loop call `create_server()` or `start_server()`.  Connections go to
-    the loop with the fewest open ones that is not blocked.  A loop whose server closes is given no
-    more of them, and what it was given and has not started goes to another loop; so does what a
-    loop has not started because a callback blocks it.  While no loop serves, connections
-    wait for the next one: in the kernel's queue.  Each of the loops needs goloop; another loop
-    serves only what it accepts itself.  May be used from any thread, and as a context manager that
-    closes it.  Since 0.3.0.
+    Create it once, and call `create_server()` or `start_server()` in each loop. A connection is
+    assigned to the loop with the fewest open connections that is not blocked. If a loop's server
+    closes, or if a callback blocks the loop, its assigned connections that are not started yet go
+    to another loop. While no loop serves, connections wait in the kernel's queue. Every loop
+    should be goloop's; another loop serves only the connections that it accepts itself. May be
+    used from any thread, and as a context manager that closes it. Since 0.3.0.
 
     Args:
-        host: The name or address to listen at; None is all interfaces.
+        host: The name or address to listen on; None is all interfaces.
         port: The port; 0 lets the system choose one.
-        family: AF_INET or AF_INET6, for one of the two only.
-        path: Listen at this path instead, with a Unix socket.  What is there must be no socket
-            that is in use; the path is removed by `close()`.
-        sock: Use this socket instead, which is bound, and closed by `close()`.
-        backlog: How many connections the kernel holds until they are accepted.
-        reuse_port: Let other sockets, too, listen at this address (SO_REUSEPORT).
+        family: AF_INET or AF_INET6, to use only one of them.
+        path: The path of a Unix socket to listen on instead. An existing socket at the path is
+            replaced if it is not in use; `close()` removes the path.
+        sock: A bound socket to use instead; `close()` closes it.
+        backlog: The length of the kernel's queue of connections that are not accepted yet.
+        reuse_port: Let other sockets listen on this address, too (SO_REUSEPORT).
 
     Raises:
-        ValueError: Nothing to listen at, more than one of host with port, path and sock, or a
-            socket that is no stream socket.
-        OSError: The address can't be had.
+        ValueError: No address, more than one of host with port, path and sock, or a socket that is
+            not a stream socket.
+        OSError: The address cannot be used.
     """
 
     def __init__(
@@ -60,8 +59,8 @@ class SharedListener:
         backlog: int = 100,
         reuse_port: bool = False,
     ) -> None:
-        given = [host is not None or port is not None, path is not None, sock is not None]
-        if sum(given) > 1:
+        addresses_given = [host is not None or port is not None, path is not None, sock is not None]
+        if sum(addresses_given) > 1:
             raise ValueError("host/port, path and sock can not be specified at the same time")
         self._backlog = backlog
         self._path: tuple[str, int] | None = None
@@ -70,9 +69,9 @@ class SharedListener:
                 raise ValueError(f"A Stream Socket was expected, got {sock!r}")
             sockets = [sock]
         elif path is not None:
-            sockets = [_bound_to_path(os.fspath(path))]
-        elif given[0]:
-            sockets = _bound(host, port, family, reuse_port)
+            sockets = [_bind_path(os.fspath(path))]
+        elif addresses_given[0]:
+            sockets = _bind_host(host, port, family, reuse_port)
         else:
             raise ValueError("Neither host/port, path nor sock were specified")
         self._addresses = [Address(each) for each in sockets]
@@ -80,7 +79,7 @@ class SharedListener:
             for each in sockets:
                 each.setblocking(False)
                 each.listen(backlog)
-            if path is not None and _in_files(os.fspath(path)):
+            if path is not None and _is_file_path(os.fspath(path)):
                 self._path = os.fspath(path), os.stat(path).st_ino
         except BaseException:
             self.close()
@@ -91,19 +90,18 @@ class SharedListener:
 
     @property
     def sockets(self) -> tuple[TransportSocket, ...]:
-        """The listening sockets, as a server has them; empty once the listener is closed."""
+        """The listening sockets, like those of a server; empty once the listener is closed."""
         sockets = (address.sock for address in self._addresses)
         return tuple(TransportSocket(sock) for sock in sockets if sock.fileno() >= 0)
 
     def share(self) -> list[socket.socket]:
-        """Sockets to be given to a server that one loop runs.
+        """Return listening sockets for a server in one loop.
 
-        For frameworks that take listening sockets: uvicorn's `Server.serve(sockets=...)`,
-        aiohttp's `SockSite`, `loop.create_server(sock=...)`.  Each loop needs sockets of its own;
-        its server closes them.
+        Frameworks accept them: uvicorn's `Server.serve(sockets=...)`, aiohttp's `SockSite`,
+        `loop.create_server(sock=...)`. Each loop needs its own; its server closes them.
 
         Returns:
-            One for each address; one, unless `host` has several.
+            One socket for each address; one in total, unless `host` has several addresses.
 
         Raises:
             RuntimeError: The listener is closed.
@@ -130,23 +128,23 @@ class SharedListener:
         start_serving: bool = True,
         max_connections: int | None = None,
     ) -> asyncio.Server:
-        """Serve at this address on the running loop, as `loop.create_server()` does.
+        """Serve on this address with the running loop, as `loop.create_server()` does.
 
         Args:
-            protocol_factory: Makes the protocol of each connection that this loop gets.
-            ssl: For TLS.
-            ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
-            ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
-            start_serving: Whether to serve at once.
-            max_connections: The most that this loop has at a time, or a few more; None is no limit.
+            protocol_factory: Returns the protocol of each connection that this loop gets.
+            ssl: The context for TLS; None is no TLS.
+            ssl_handshake_timeout: Seconds for a TLS handshake; None is 60.
+            ssl_shutdown_timeout: Seconds for the TLS shutdown; None is 30.
+            start_serving: Start to accept connections immediately.
+            max_connections: Limit of this loop's connections, which a few may exceed; None is none.
 
         Returns:
-            asyncio's Server.  Its `close()` ends the service of this loop alone.
+            asyncio's Server. Its `close()` ends the service of this loop only.
 
         Raises:
             RuntimeError: The listener is closed.
             OSError: The process has no descriptors left.
-            ValueError: `max_connections` is not positive.
+            ValueError: `max_connections` is less than 1.
         """
         shared = self.share()
         loop: Any = asyncio.get_running_loop()
@@ -165,7 +163,7 @@ class SharedListener:
             for sock in shared:
                 sock.close()
             raise
-        # asyncio has no call for several sockets that exist already.
+        # asyncio has no public call that serves several existing sockets.
         sockets: list[socket.socket] = server._sockets  # type: ignore[attr-defined]
         sockets.extend(shared[1:])
         if start_serving:
@@ -187,25 +185,25 @@ class SharedListener:
         start_serving: bool = True,
         max_connections: int | None = None,
     ) -> asyncio.Server:
-        """Serve with streams at this address on the running loop, as `asyncio.start_server()` does.
+        """Serve with streams on this address in the running loop, like `asyncio.start_server()`.
 
         Args:
             client_connected_cb: Called with the reader and writer of each connection that this
                 loop gets; may be a coroutine function.
-            limit: The reader's buffer, in bytes.
-            ssl: For TLS.
-            ssl_handshake_timeout: Seconds that a handshake may take; None is 60.
-            ssl_shutdown_timeout: Seconds that the end of TLS may take; None is 30.
-            start_serving: Whether to serve at once.
-            max_connections: The most that this loop has at a time, or a few more; None is no limit.
+            limit: The limit of the reader's buffer, in bytes.
+            ssl: The context for TLS; None is no TLS.
+            ssl_handshake_timeout: Seconds for a TLS handshake; None is 60.
+            ssl_shutdown_timeout: Seconds for the TLS shutdown; None is 30.
+            start_serving: Start to accept connections immediately.
+            max_connections: Limit of this loop's connections, which a few may exceed; None is none.
 
         Returns:
-            asyncio's Server.  Its `close()` ends the service of this loop alone.
+            asyncio's Server. Its `close()` ends the service of this loop only.
 
         Raises:
             RuntimeError: The listener is closed.
             OSError: The process has no descriptors left.
-            ValueError: `max_connections` is not positive.
+            ValueError: `max_connections` is less than 1.
         """
         loop = asyncio.get_running_loop()
 
@@ -223,16 +221,16 @@ class SharedListener:
         )
 
     def close(self) -> None:
-        """Let no further loop serve.
+        """Close the listening sockets, so that no further loop can serve.
 
-        Loops that serve go on until their servers are closed; with the last of these the address
-        is free.
+        Loops that already serve continue until their servers are closed. When the last of them is
+        closed, the address is free.
         """
         for address in self._addresses:
             address.close()
         path, self._path = self._path, None
         if path is not None:
-            # Another program may have put its own there.
+            # Another program may have bound its own socket to the path.
             try:
                 if os.stat(path[0]).st_ino == path[1]:
                     os.unlink(path[0])
@@ -254,17 +252,17 @@ class SharedListener:
 SharedListener.__module__ = "goloop"
 
 
-def _bound(
+def _bind_host(
     host: str | None, port: int | None, family: int, reuse_port: bool
 ) -> list[socket.socket]:
-    """Sockets at all addresses of a host, as asyncio's create_server makes them."""
+    """Return bound sockets for all addresses of a host, as asyncio's create_server does."""
     infos = socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
         for kind, socktype, proto, _, where in dict.fromkeys(infos):
             try:
                 sock = socket.socket(kind, socktype, proto)
-            except OSError:  # the kernel may lack a family that the resolver knows
+            except OSError:  # the kernel may lack a family that the resolver returns
                 continue
             sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
@@ -291,16 +289,16 @@ def _bound(
     return sockets
 
 
-def _in_files(path: str) -> bool:
-    """Whether a Unix socket's path is one of the file system."""
+def _is_file_path(path: str) -> bool:
+    """Return true if a Unix socket's path is in the file system, and not abstract."""
     return not path.startswith("\0")
 
 
-def _bound_to_path(path: str) -> socket.socket:
-    """A Unix socket; one that a program has left at the path is removed, as asyncio does."""
+def _bind_path(path: str) -> socket.socket:
+    """Return a bound Unix socket; a stale socket at the path is removed, as in asyncio."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        if _in_files(path):
+        if _is_file_path(path):
             try:
                 if stat.S_ISSOCK(os.stat(path).st_mode):
                     os.remove(path)

@@ -1,20 +1,20 @@
-"""Listening sockets that several loops of a process share, and which loop gets a connection.
+"""Listening sockets that several loops of a process share, and the choice of a connection's loop.
 
-Each loop that serves has a duplicate of the listening socket, a SharedSocket, and its reactor
-accepts by it.  So no loop needs another one: one that is busy accepts nothing meanwhile, and
-the first gives the connection to the loop that has the fewest open ones, unless that one is
-known to be blocked.  What a loop has not begun after PATIENCE is taken back by its giver:
+Each serving loop has a duplicate of the listening socket, a SharedSocket, on which its reactor
+accepts. So no loop depends on another: a busy loop accepts nothing meanwhile. The loop that accepts
+a connection assigns it to the loop with the fewest open connections that is not known to be
+blocked. A connection that its loop has not started after PATIENCE seconds is reassigned:
 
     loop 0  accept ─┐              ┌─► assigned ─► call_soon_threadsafe ─► loop 0 starts it
     loop 1  accept ─┼─► Address ───┼─► assigned ─► ...                     loop 1
     loop 2  accept ─┘   ▲    │     └─► ...
-                        │    └─► left over: no loop serves just now; the next one gets them
-                        └── a loop leaves, or is blocked: what it was assigned and has not started
+                        │    └─► unassigned: no loop serves; the next one that serves gets them
+                        └── a loop stops or is blocked: its assigned, unstarted connections
 
-This runs once per connection, so it is Python; Go accepts, and waits.
+This code runs once per connection, so it is Python; Go accepts and polls.
 
-A loop knows a SharedSocket by its type (streams.py), so the `loop.create_server(sock=...)` of any
-program will do.  Another loop than goloop's accepts for itself by it.
+A goloop loop recognizes a SharedSocket by its type (streams.py), so it can be passed to the
+`loop.create_server(sock=...)` of any program. Another loop accepts connections on it for itself.
 """
 
 from __future__ import annotations
@@ -34,42 +34,44 @@ if TYPE_CHECKING:
     Start: TypeAlias = Callable[[socket.socket, Any], object]
 
 
-# Seconds.  A loop that has not begun a connection by then is blocked, until it begins one.
+# Seconds after which a loop that has not started a connection counts as blocked, until it does.
 PATIENCE = 0.05
 
 
 class SharedSocket(socket.socket):
-    """A duplicate of a shared listening socket, for one loop."""
+    """A duplicate of a shared listening socket, used by one loop."""
 
     __slots__ = ("address", "member")
 
     address: Address
-    # While a loop serves by it.
-    member: Member | None
+    # The serving loop; None while no loop serves on this socket.
+    member: ServingLoop | None
 
-    def join(self, loop: Any, server: Any, context: contextvars.Context, start: Start) -> Start:
-        """The loop is about to accept by this socket.
+    def register_loop(
+        self, loop: Any, server: Any, context: contextvars.Context, start: Start
+    ) -> Start:
+        """Register a loop that is about to accept connections on this socket.
 
-        It begins connections by calling `start` with each and its peer's name, in a copy of the
-        context.  Returns what is to be called so with those that it accepts.
+        The loop starts a connection by calling `start` with it and its peer's address, in a copy of
+        the context. Returns the function to call with the connections that the loop accepts.
         """
-        self.member = member = Member(self.address, loop, server, context, start)
-        return member.accepted
+        self.member = member = ServingLoop(self.address, loop, server, context, start)
+        return member.on_accepted
 
-    def joined(self) -> None:
-        """The loop accepts, and can be given connections."""
+    def start_assigning(self) -> None:
+        """Mark the loop as serving, so that connections can be assigned to it."""
         if self.member is not None:
             self.address.add(self.member)
 
-    def leave(self) -> None:
-        """The loop accepts no more; others get what it has not started."""
+    def deregister_loop(self) -> None:
+        """Deregister the loop; its assigned, unstarted connections go to other loops."""
         member, self.member = self.member, None
         if member is not None:
             self.address.remove(member)
 
 
-class Member:
-    """A loop that serves at a shared address."""
+class ServingLoop:
+    """A loop that serves on a shared address."""
 
     def __init__(
         self, address: Address, loop: Any, server: Any, context: contextvars.Context, start: Start
@@ -79,108 +81,113 @@ class Member:
         self.server = server
         self.context = context
         self.start = start
-        # Accepted and meant for this loop, which has not started them yet.
+        # Connections assigned to this loop, which it has not started yet.
         self.assigned: deque[Connection] = deque()
-        # Something has been taken back from this loop, which has come to nothing since.
+        # True if a connection was reassigned from this loop and it has started none since then.
         self.blocked = False
-        # How many the server has at least, while one of them is being started.
-        self._at_least = 0
-        # Accepted by this loop and given to others, at what time; none of it may have been begun.
-        self._given: deque[tuple[float, Member, Connection]] = deque()
+        # Minimum of the server's connection count, while one of them is being started.
+        self._min_connections = 0
+        # Connections that this loop accepted and assigned to others, with the time of assignment.
+        self._assigned_elsewhere: deque[tuple[float, ServingLoop, Connection]] = deque()
 
-    def accepted(self, connection: socket.socket, peer: Any) -> None:
-        """The loop has accepted a connection; in its thread."""
-        self._give((connection, peer))
+    def on_accepted(self, connection: socket.socket, peer: Any) -> None:
+        """Assign a connection that this loop has accepted; called in its thread."""
+        self._assign((connection, peer))
 
-    def _give(self, connection: Connection) -> None:
+    def _assign(self, connection: Connection) -> None:
+        """Assign a connection, and check after PATIENCE seconds that it was started."""
         chosen = self.address.assign(connection, self)
         if chosen is None or chosen is self:
             return
-        if not self._given:
-            self.loop.call_later(PATIENCE, self._take_back)
-        self._given.append((self.loop.time(), chosen, connection))
+        if not self._assigned_elsewhere:
+            self.loop.call_later(PATIENCE, self._reassign_unstarted)
+        self._assigned_elsewhere.append((self.loop.time(), chosen, connection))
 
-    def _take_back(self) -> None:
-        """Gives to others what a loop has not begun; in the thread of the loop that accepted it."""
+    def _reassign_unstarted(self) -> None:
+        """Reassign connections that were not started in time; in the accepting loop's thread."""
         late = self.loop.time() - PATIENCE
-        again: list[Connection] = []
-        while self._given and self._given[0][0] <= late:
-            _, member, connection = self._given.popleft()
-            if self.address.take_back(member, connection):
-                again.append(connection)
-        if self._given:
-            self.loop.call_at(self._given[0][0] + PATIENCE, self._take_back)
-        for connection in again:
-            self._give(connection)
+        reassigned: list[Connection] = []
+        while self._assigned_elsewhere and self._assigned_elsewhere[0][0] <= late:
+            _, member, connection = self._assigned_elsewhere.popleft()
+            if self.address.withdraw(member, connection):
+                reassigned.append(connection)
+        if self._assigned_elsewhere:
+            self.loop.call_at(self._assigned_elsewhere[0][0] + PATIENCE, self._reassign_unstarted)
+        for connection in reassigned:
+            self._assign(connection)
 
-    def open(self) -> int:
-        """How many connections the loop's server has or is about to have."""
-        return max(self._served(), self._at_least) + len(self.assigned)
+    def connection_count(self) -> int:
+        """Return the number of connections that the server has or is about to have."""
+        return max(self._server_connections(), self._min_connections) + len(self.assigned)
 
-    def _served(self) -> int:
+    def _server_connections(self) -> int:
+        """Return the number of the server's open connections."""
         clients = getattr(self.server, "_clients", None)  # since Python 3.13
         return int(getattr(self.server, "_active_count", 0)) if clients is None else len(clients)
 
     def start_next(self) -> None:
-        """Starts one of the assigned connections; in the loop's thread."""
+        """Start one of the assigned connections; called in the loop's thread."""
         with self.address.lock:
             self.blocked = False
-            if not self.assigned:  # it has gone to another loop
+            if not self.assigned:  # it was reassigned to another loop
                 return
             connection, peer = self.assigned.popleft()
-            self._at_least = self._served() + 1
+            self._min_connections = self._server_connections() + 1
         try:
             self.context.copy().run(self.start, connection, peer)
         finally:
-            self._at_least = 0
+            self._min_connections = 0
 
 
 class Address:
-    """One listening socket and those who serve by it; any thread may call its methods."""
+    """One listening socket and the loops that serve on it; all methods are thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
+        """Initialize the state; again in a forked child, where no loop serves yet."""
         self._process = os.getpid()
-        # A collection of garbage may close a loop while this thread has the lock.
+        # Reentrant, because a garbage collection may close a loop while this thread has the lock.
         self.lock = threading.RLock()
-        self._members: list[Member] = []
-        self._left_over: deque[Connection] = deque()
+        self._members: list[ServingLoop] = []
+        self._unassigned: deque[Connection] = deque()
         self._closed = False
 
     def share(self) -> SharedSocket:
-        """A duplicate for one more loop."""
+        """Return a duplicate of the socket for another loop."""
         if self._process != os.getpid():
-            self._begin()  # the loops are the parent's, and the lock's holder is not here
+            self._reset()  # after a fork: the loops and the lock's owner exist in the parent only
         sock = SharedSocket(
             self.sock.family, self.sock.type, self.sock.proto, os.dup(self.sock.fileno())
         )
         sock.address, sock.member = self, None
         return sock
 
-    def add(self, member: Member) -> None:
+    def add(self, member: ServingLoop) -> None:
+        """Add a serving loop, and assign the connections that no loop has got yet."""
         with self.lock:
             self._members.append(member)
-            left_over = list(self._left_over)
-            self._left_over.clear()
-        for connection in left_over:
+            unassigned = list(self._unassigned)
+            self._unassigned.clear()
+        for connection in unassigned:
             self.assign(connection)
 
-    def remove(self, member: Member) -> None:
+    def remove(self, member: ServingLoop) -> None:
+        """Remove a loop, and reassign its connections that are not started."""
         if self._process != os.getpid():
             return
         with self.lock:
             if member in self._members:
                 self._members.remove(member)
-            left = list(member.assigned)
+            unstarted = list(member.assigned)
             member.assigned.clear()
-        for connection in left:
+        for connection in unstarted:
             self.assign(connection)
 
-    def take_back(self, member: Member, connection: Connection) -> bool:
-        """Whether a loop has not begun what it was assigned, which it now has no longer."""
+    def withdraw(self, member: ServingLoop, connection: Connection) -> bool:
+        """Take an unstarted connection back from a loop; return false if it was started."""
         with self.lock:
             if connection not in member.assigned:
                 return False
@@ -188,10 +195,13 @@ class Address:
             member.blocked = True
             return True
 
-    def assign(self, connection: Connection, accepted_by: Member | None = None) -> Member | None:
-        """Gives a connection to the loop with the fewest; of equals, to the one that accepted it.
+    def assign(
+        self, connection: Connection, accepted_by: ServingLoop | None = None
+    ) -> ServingLoop | None:
+        """Assign a connection to the loop with the fewest; return that loop, or None.
 
-        That one is not blocked, for it has just accepted.
+        Among equals the accepting loop is preferred, which is never regarded as blocked, because
+        it has just accepted.
         """
         with self.lock:
             chosen = min(
@@ -199,7 +209,7 @@ class Address:
                 key=lambda m: (
                     not m.loop.is_running(),
                     m.blocked and m is not accepted_by,
-                    m.open(),
+                    m.connection_count(),
                     m is not accepted_by,
                 ),
                 default=None,
@@ -207,22 +217,22 @@ class Address:
             if chosen is not None:
                 chosen.assigned.append(connection)
             elif not self._closed:
-                self._left_over.append(connection)
+                self._unassigned.append(connection)
             else:
                 connection[0].close()
         if chosen is not None:
             try:
                 chosen.loop.call_soon_threadsafe(chosen.start_next)
-            except RuntimeError:  # it has been closed
+            except RuntimeError:  # the loop was closed
                 self.remove(chosen)
         return chosen
 
     def close(self) -> None:
-        """No further loop may join."""
+        """Close the socket; no further loop can serve on it."""
         with self.lock:
             self._closed = True
-            left_over = list(self._left_over)
-            self._left_over.clear()
-        for connection, _ in left_over:
+            unassigned = list(self._unassigned)
+            self._unassigned.clear()
+        for connection, _ in unassigned:
             connection.close()
         self.sock.close()

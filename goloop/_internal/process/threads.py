@@ -1,8 +1,7 @@
-"""goloop.run_threads: a runner and a loop in each of several threads, and who watches over them.
+"""goloop.run_threads: threads with an asyncio.Runner and a loop each, and their supervisor.
 
-The caller's thread runs no loop.  It waits for calls, which the threads and the signal handlers
-leave for it, so everything is decided in one place:
-
+The caller's thread runs no loop. It waits for calls that the threads and the signal handlers
+submit to it, so that all decisions are made in one thread:
     thread 0   runner, loop, main(0) ──┐  failed, ended
     thread 1   runner, loop, main(1) ──┼──────────────────► mailbox.py ──► the caller's thread
     SIGINT, SIGTERM ───────────────────┘                                   │
@@ -27,8 +26,8 @@ from collections.abc import Callable, Coroutine, Iterator
 
 from ..backend import new_event_loop
 from ..coroutine_check import refuse_coroutine
-from ..tasks.stacks import what_runs
-from .mailbox import Calls
+from ..tasks.stacks import format_stacks
+from .mailbox import CallQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,43 +49,41 @@ def run_threads(
 ) -> list[_T]:
     """Run `main(index)` in several threads, each on an event loop of its own.
 
-    With the GIL, threads take turns at running Python, so this brings no more processor time than
-    one loop: it is for loops that must not wait for each other.  For more processor time start
-    processes.  "Many cores" in the documentation tells which to choose.
+    With the GIL only one thread at a time runs Python code, so the threads get no more CPU time
+    than one loop: use them for loops that must not wait for each other. For more CPU time start
+    processes. "Many cores" in the documentation compares the two.
 
-    The calling thread runs no loop; it waits for the others.  Each of these begins in a copy of
-    the caller's context.  The first exception that leaves a `main` cancels the main tasks of all
-    other threads; when these have ended, it is raised, and what else was raised then stands in its
-    notes.
+    The calling thread runs no loop; it waits for the others. Each thread begins in a copy of the
+    caller's context. The first exception that is raised by a `main` cancels the main tasks of all
+    other threads. When these have ended, it is raised, with the other exceptions in its notes.
 
     In the main thread, SIGINT and SIGTERM cancel all main tasks, unless the program has handlers
-    of its own for them.  When all threads have ended, KeyboardInterrupt or SystemExit(143) is
-    raised; if each `main` returns all the same, its results are returned, as asyncio.run() does.
-    A second signal raises at once, and leaves the threads as they are.  Since 0.3.0.
+    for them. When all threads have ended, KeyboardInterrupt or SystemExit(143) is raised; but if
+    each `main` returns normally, the results are returned, as with asyncio.run(). A second signal
+    raises the exception immediately, and the threads go on. Since 0.3.0.
 
     Args:
-        main: Called with the index of the thread, from 0 on, in that thread; returns a coroutine.
-        threads: How many; None is as many as there are processors that this process may use.
-        debug: Whether the loops are in debug mode; None leaves that to `PYTHONASYNCIODEBUG` and
-            `-X dev`.
-        loop_factory: What makes each loop; None lets asyncio's policy choose.
-        shutdown_timeout: How many seconds the threads have to end, once they were cancelled; None
-            waits for ever.
-        thread_name_prefix: The threads are named by it and their index: `goloop-0`.
+        main: Called in each thread with its index, from 0 on; returns a coroutine.
+        threads: The number of threads; None is the number of usable CPUs.
+        debug: Debug mode of the loops; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
+        loop_factory: Returns a new loop; None uses asyncio's policy.
+        shutdown_timeout: Seconds that the threads have to end after they were cancelled; None is
+            no limit.
+        thread_name_prefix: Prefix of the threads' names; the index follows: `goloop-0`.
 
     Returns:
-        What each coroutine returned, in the order of the indexes.
+        The results of the coroutines, by index.
 
     Raises:
-        RuntimeError: A loop is running in this thread already, or a thread can't be started.
+        RuntimeError: A loop is already running in this thread, or a thread cannot be started.
         ValueError: `threads` is less than 1, `shutdown_timeout` is negative or NaN, or
-            `main(index)` is no coroutine (a TypeError from Python 3.14 on).
-        TypeError: `main` is a coroutine.
-        TimeoutError: Threads were cancelled, and have not ended in `shutdown_timeout` seconds.  Its
-            text has their indexes and what they run.  They are daemon threads: they end with the
+            `main(index)` is not a coroutine (TypeError from Python 3.14 on).
+        TypeError: `main` is a coroutine instead of a function.
+        TimeoutError: Threads were cancelled but did not end in `shutdown_timeout` seconds. The
+            message has their indexes and stacks. They are daemon threads: they end with the
             process.
-        KeyboardInterrupt: SIGINT came.
-        SystemExit: SIGTERM came; the code is 143.
+        KeyboardInterrupt: SIGINT was received.
+        SystemExit: SIGTERM was received; the code is 143.
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("goloop.run_threads() cannot be called from a running event loop")
@@ -105,39 +102,40 @@ def run_threads(
 
 
 def _processors() -> int:
-    """How many this process may use."""
+    """Return the number of CPUs that this process may use."""
     if sys.version_info >= (3, 13):
         return os.process_cpu_count() or 1
-    with contextlib.suppress(AttributeError, OSError):  # not every system has it, or permits it
+    with contextlib.suppress(AttributeError, OSError):  # not on every system, or not permitted
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class _Worker:
-    """One of the threads."""
+    """One of the threads, with its loop and its main task."""
 
     def __init__(self, group: _Group, index: int, name: str) -> None:
         context = contextvars.copy_context()
         self.group = group
         self.index = index
-        # A daemon, so that one that does not end can't keep the process from ending.
+        # A daemon thread, so that one that does not end cannot prevent the process's exit.
         self.thread = threading.Thread(
             target=context.run, args=(self._run,), name=name, daemon=True
         )
         self.loop: asyncio.AbstractEventLoop | None = None
         self.task: asyncio.Task[Any] | None = None
         self.result: Any = None
-        # What left main(index), and then what the end of the runner has raised.
+        # Exceptions of main(index), and then of closing the runner.
         self.exceptions: list[BaseException] = []
 
     def _run(self) -> None:
+        """Run the thread's main in a runner; the body of the thread."""
         group = self.group
         try:
             with asyncio.Runner(debug=group.debug, loop_factory=group.loop_factory) as runner:
                 try:
                     self._run_main(runner)
                 except BaseException as exc:
-                    # At once: the end of the runner may take its time.
+                    # Reported now, because closing the runner may take long.
                     self._failed(exc)
         except BaseException as exc:
             self._failed(exc)
@@ -145,18 +143,20 @@ class _Worker:
             group.calls.add(self._ended)
 
     def _run_main(self, runner: asyncio.Runner) -> None:
+        """Run the coroutine of main(index), unless the group was cancelled."""
         self.loop = runner.get_loop()
         if self.group.cancelled:
             raise asyncio.CancelledError
         main: Any = self.group.main(self.index)
-        # What Runner.run() takes, its own words refuse what it does not.
+        # Only values that Runner.run() accepts are wrapped, so that it raises its own errors.
         if asyncio.iscoroutine(main) or (sys.version_info >= (3, 14) and inspect.isawaitable(main)):
             main = self._awaits(main)
         self.result = runner.run(main)
 
     async def _awaits(self, main: Any) -> Any:
+        """Await main, in a task that cancel() can find."""
         self.task = asyncio.current_task()
-        # Either this sees that the group is cancelled, or its cancel() sees the task.
+        # Either this check sees the cancellation, or cancel() sees the task.
         if self.group.cancelled:
             if asyncio.iscoroutine(main):
                 main.close()
@@ -164,14 +164,16 @@ class _Worker:
         return await main
 
     def _failed(self, exc: BaseException) -> None:
+        """Report an exception to the caller's thread."""
         self.exceptions.append(exc)
         self.group.calls.add(self.group.failed, self, exc)
 
     def _ended(self) -> None:
+        """Note the end of this thread; in the caller's thread."""
         self.group.running.discard(self)
 
     def cancel(self) -> bool:
-        """Cancels the main task; False where there is none, or none any more."""
+        """Cancel the main task; return false if it does not exist yet or has ended."""
         task = self.task
         if task is None or task.done():
             return False
@@ -186,7 +188,7 @@ class _Worker:
 
 
 class _Group:
-    """All of the threads; but for `calls`, of the caller's thread alone."""
+    """The supervisor of all threads; used by the caller's thread, except `calls`."""
 
     def __init__(
         self,
@@ -201,62 +203,64 @@ class _Group:
         self.shutdown_timeout = shutdown_timeout
         self.workers: list[_Worker] = []
         self.running: set[_Worker] = set()
-        self.calls = Calls()
+        self.calls = CallQueue()
         self.cancelled = False
-        # Whether there was a main task to be cancelled.
-        self.heard = False
+        # True if a main task was cancelled, so that it could react to a signal.
+        self.main_task_cancelled = False
         self.deadline: float | None = None
         self.signals: list[int] = []
-        self.first: BaseException | None = None
-        self.first_worker: _Worker | None = None
-        # What else was raised in the caller's thread.
-        self.others: list[BaseException] = []
+        self.first_exception: BaseException | None = None
+        self.first_failed_worker: _Worker | None = None
+        # Further exceptions of the caller's thread.
+        self.other_exceptions: list[BaseException] = []
         self.late: TimeoutError | None = None
 
     # ---- signals
 
     @contextlib.contextmanager
     def handlers(self) -> Iterator[None]:
-        """SIGINT and SIGTERM cancel, where asyncio.Runner would take them, too."""
-        ours: list[tuple[int, Any]] = []
+        """Install handlers of SIGINT and SIGTERM, in the cases in which asyncio.Runner does."""
+        installed: list[tuple[int, Any]] = []
         handler = self._on_signal
         if threading.current_thread() is threading.main_thread():
-            self.calls.hear_signals()
+            self.calls.wake_on_signals()
             defaults: list[tuple[int, Any]] = [
                 (signal.SIGINT, signal.default_int_handler),
                 (signal.SIGTERM, signal.SIG_DFL),
             ]
             for number, default in defaults:
-                # An interpreter that is embedded may have no signals.
+                # An embedded interpreter may have no signals.
                 with contextlib.suppress(ValueError):
                     if signal.getsignal(number) is default:
                         signal.signal(number, handler)
-                        ours.append((number, default))
+                        installed.append((number, default))
         try:
             yield
         finally:
-            for number, default in ours:
+            for number, default in installed:
                 if signal.getsignal(number) == handler:
                     signal.signal(number, default)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Cancel all threads at the first signal; raise at the second."""
         self.signals.append(number)
         if len(self.signals) > 1:
-            raise self._of_signal(number)
+            raise self._signal_exception(number)
         self.calls.add(self.cancel)
 
-    def _of_signal(self, number: int) -> BaseException:
+    def _signal_exception(self, number: int) -> BaseException:
+        """Return the exception for a signal, with a note about the threads that still run."""
         interrupted = number == signal.SIGINT
         exc = KeyboardInterrupt() if interrupted else SystemExit(128 + number)
         if self.running:
             left = ", ".join(map(str, self._still_running()))
-            exc.add_note(f"goloop.run_threads() has left running: {left}")
+            exc.add_note(f"goloop.run_threads() did not wait for: {left}")
         return exc
 
     # ---- from the first thread to the last
 
     def run(self) -> None:
-        """Starts the threads, and returns when all have ended."""
+        """Start the threads, and return when all have ended."""
         try:
             for worker in self.workers:
                 self.running.add(worker)
@@ -267,90 +271,96 @@ class _Group:
                     raise
             self._wait()
         except BaseException as exc:
-            # No thread can be started, or a signal handler of the program's has raised.
+            # A thread cannot be started, or a signal handler of the program has raised.
             if self.late is not None or len(self.signals) > 1:
                 raise
-            if self.first is None:
-                self.first = exc
+            if self.first_exception is None:
+                self.first_exception = exc
             else:
-                self.others.append(exc)
+                self.other_exceptions.append(exc)
             self.cancel()
             self._wait()
 
     def _wait(self) -> None:
+        """Make submitted calls until all threads have ended; raise TimeoutError when too late."""
         while self.running:
             left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-            if not self.calls.make(left):
-                self.late = self._too_late()
+            if not self.calls.make_calls(left):
+                self.late = self._timeout_error()
                 self._add_notes(self.late)
-                raise self.late from self.first
+                raise self.late from self.first_exception
         for worker in self.workers:
             if worker.thread.ident is not None:
                 worker.thread.join()
 
     def cancel(self) -> None:
-        """Cancels the main tasks of all threads, those that start meanwhile as well."""
+        """Cancel the main tasks of all threads, including those that are just starting."""
         if self.cancelled:
             return
         if self.shutdown_timeout is not None:
             self.deadline = time.monotonic() + self.shutdown_timeout
         self.cancelled = True
         for worker in self.workers:
-            self.heard |= worker.cancel()
+            self.main_task_cancelled |= worker.cancel()
 
     def failed(self, worker: _Worker, exc: BaseException) -> None:
-        """An exception has left that worker's main, or its runner's end."""
+        """Handle an exception of a thread's main or of closing its runner."""
         if self.cancelled and isinstance(exc, asyncio.CancelledError):
             return
-        if self.first is None:
-            self.first, self.first_worker = exc, worker
+        if self.first_exception is None:
+            self.first_exception, self.first_failed_worker = exc, worker
         self.cancel()
 
     def _still_running(self) -> list[_Worker]:
         return sorted(self.running, key=lambda worker: worker.index)
 
-    def _too_late(self) -> TimeoutError:
+    def _timeout_error(self) -> TimeoutError:
+        """Return the error about threads that run on, with their stacks."""
         late = self._still_running()
         text = ", ".join(map(str, late))
         return TimeoutError(
             f"cancelled {self.shutdown_timeout} s ago, and still running: {text}\n"
-            + "\n".join(f"{each}:\n{what_runs(each.thread, each.loop)}" for each in late)
+            + "\n".join(f"{each}:\n{format_stacks(each.thread, each.loop)}" for each in late)
         )
 
     # ---- the end
 
     def results(self) -> list[Any]:
-        """What run_threads() returns or raises."""
-        if self.first is not None:
+        """Return the results of all threads, or raise the first exception."""
+        if self.first_exception is not None:
             try:
-                self._add_notes(self.first)
-                raise self.first
+                self._add_notes(self.first_exception)
+                raise self.first_exception
             finally:
-                # Its traceback has this frame.
-                self.first = None
+                # The exception's traceback refers to this frame: avoid a reference cycle.
+                self.first_exception = None
                 self.workers.clear()
-        # Where no main task could take notice of a signal, it must not be lost.
-        unheard = self.signals and not self.heard
-        if unheard or any(worker.exceptions for worker in self.workers):
-            raise self._of_signal(self.signals[0])
+        # If no main task was running to be cancelled by the signal, it must be raised here.
+        unhandled = self.signals and not self.main_task_cancelled
+        if unhandled or any(worker.exceptions for worker in self.workers):
+            raise self._signal_exception(self.signals[0])
         return [worker.result for worker in self.workers]
 
-    def _add_notes(self, first: BaseException) -> None:
-        """Says where the exception comes from, and adds all others."""
+    def _add_notes(self, first_exception: BaseException) -> None:
+        """Add notes: the thread that raised the exception, and all other exceptions."""
         notes = []
-        if first is self.first and self.first_worker is not None:
-            notes.append(f"in thread {self.first_worker} of goloop.run_threads()")
+        if first_exception is self.first_exception and self.first_failed_worker is not None:
+            notes.append(f"in thread {self.first_failed_worker} of goloop.run_threads()")
         for worker in self.workers:
             for exc in worker.exceptions:
-                if exc is first or exc is self.first or isinstance(exc, asyncio.CancelledError):
+                if (
+                    exc is first_exception
+                    or exc is self.first_exception
+                    or isinstance(exc, asyncio.CancelledError)
+                ):
                     continue
                 text = "".join(traceback.format_exception(exc)).rstrip()
                 notes.append(f"also raised in thread {worker}:\n{text}")
         notes += [
             "also raised:\n" + "".join(traceback.format_exception(exc)).rstrip()
-            for exc in self.others
+            for exc in self.other_exceptions
         ]
         for note in notes:
-            # Not every class of exceptions can be added to: a frozen dataclass can't.
+            # Some exception classes reject attributes, such as frozen dataclasses.
             with contextlib.suppress(Exception):
-                first.add_note(note)
+                first_exception.add_note(note)

@@ -1,1 +1,1 @@
-"""goloop.Future and goloop.Task, and what tasks wait for."""
+"""goloop.Future and goloop.Task, and the call graph of tasks."""

@@ -1,7 +1,7 @@
-"""What coroutines, threads and futures are doing, and what awaits a task, asked from any thread.
+"""Stacks of coroutines and threads, and the tasks that await a task, readable from any thread.
 
-In CPython 3.13 without the GIL the attributes of coroutines, frames and asyncio's own futures may
-not be read while another thread uses these. There the core looks, while the others stand still.
+In CPython 3.13 without the GIL the attributes of coroutines, frames and asyncio's own futures must
+not be read while another thread uses them. There the core reads them in a stopped world.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    # A function, its file and line.
+    # Function, file and line.
     Frame = tuple[str, str, int]
 
-# At most.
+# Limits of a stack's depth and of the futures that are searched for a task.
 FRAMES = 64
 FUTURES = 16
 
-# Only there.
+# Set only on free-threaded 3.13.
 _await_frames: Any = None
 _read_stack: Callable[[int], str] | None = None
 _guarded_attribute: Any = None
@@ -39,12 +39,12 @@ if native:
     _guarded_attribute = getattr(_core, "_guarded_attribute", None)
 
 
-# Of goloop's own files, in a checkout too.
+# The folder of goloop's own files, also in a checkout.
 _GOLOOP = __file__.partition("/_internal/")[0] + "/"
 
 
 def library_of(file: str) -> str | None:
-    """The package whose code that is, if it is no code of the program's own."""
+    """Return the name of the package that has this file; None for the program's own code."""
     if file.startswith(_GOLOOP):
         return "goloop"
     if file.startswith("<frozen "):
@@ -61,7 +61,7 @@ def library_of(file: str) -> str | None:
 
 
 def attribute(future: Any, name: str) -> Any:
-    """An attribute of a future or task, or None."""
+    """Return an attribute of a future or task, or None if it is missing."""
     if _guarded_attribute is None or not hasattr(future, "get_loop"):
         return getattr(future, name, None)
     try:
@@ -71,7 +71,10 @@ def attribute(future: Any, name: str) -> Any:
 
 
 def await_stack(coroutine: Any) -> list[Frame]:
-    """What is being awaited, innermost first."""
+    """Return the frames of a suspended coroutine and of the objects that it awaits.
+
+    The innermost frame is first.
+    """
     frames: list[Frame] = []
     while coroutine is not None and len(frames) < FRAMES:
         if _await_frames is not None:
@@ -81,7 +84,7 @@ def await_stack(coroutine: Any) -> list[Frame]:
                 break
         name = getattr(coroutine, "__qualname__", None)
         if name is None:
-            # What `async for` awaits does not say of which generator it is a step.
+            # The awaitable of an `async for` step has no public reference to its generator.
             coroutine = _generator_of(coroutine)
             if coroutine is None:
                 break
@@ -101,6 +104,7 @@ _STEPS = ("async_generator_asend", "async_generator_athrow", "anext_awaitable", 
 
 
 def _generator_of(step: Any) -> Any:
+    """Return the generator or coroutine of a step's awaitable, found through the collector."""
     if type(step).__name__ not in _STEPS:
         return None
     for each in gc.get_referents(step):
@@ -112,7 +116,7 @@ def _generator_of(step: Any) -> Any:
 
 
 def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
-    """What a thread is doing, innermost first, up to a coroutine's frame; whether that was met."""
+    """Return a thread's frames, innermost first, up to a coroutine's, and if that was found."""
     if _read_stack is not None:
         frames = read_stack(_read_stack, ident)[::-1]
         code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
@@ -135,7 +139,7 @@ def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
 
 
 def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[int, list[Any]]:
-    """Which tasks wait for a future, by its id; of the wanted ones only."""
+    """Return the tasks that wait for a future, by id(future); only for `wanted` ids if given."""
     waiting: dict[int, list[Any]] = {}
     for task in found:
         waiter = attribute(task, "_fut_waiter")
@@ -145,33 +149,39 @@ def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[
 
 
 def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
-    """What awaits it: directly, or through gather, wait, wait_for, shield or a TaskGroup."""
-    parents, held = ends_of(task)
-    found = [each for future in held for each in waiting.get(id(future), ())]
-    return list({id(each): each for each in found + parents}.values())
+    """Return the tasks that await `task`: directly, or through gather, wait, shield and so on.
+
+    wait_for and TaskGroup are covered, too. `waiting` is the result of waiting_tasks().
+    """
+    parent_tasks, candidates = completion_dependents(task)
+    found = [each for future in candidates for each in waiting.get(id(future), ())]
+    return list({id(each): each for each in found + parent_tasks}.values())
 
 
-def ends_of(task: Any) -> tuple[list[Any], list[Any]]:
-    """The parents that hear of its end, and the futures that stand for that, itself included."""
-    parents: list[Any] = []
+def completion_dependents(task: Any) -> tuple[list[Any], list[Any]]:
+    """Return the parent tasks that are notified of a task's end, and its dependent futures.
+
+    The futures include the task itself.
+    """
+    parent_tasks: list[Any] = []
     futures = [task]
-    for future in futures:  # which grow meanwhile
+    for future in futures:  # the list grows during the iteration
         for callback, _ in attribute(future, "_callbacks") or ():
             parent = getattr(getattr(callback, "__self__", None), "_parent_task", None)
             if parent is not None:
-                parents.append(parent)
-            held = list(getattr(callback, "args", ()))  # of a functools.partial
+                parent_tasks.append(parent)
+            candidates = list(getattr(callback, "args", ()))  # of a functools.partial
             for cell in getattr(callback, "__closure__", None) or ():
                 with contextlib.suppress(ValueError):
-                    held.append(cell.cell_contents)
+                    candidates.append(cell.cell_contents)
             futures += [
                 each
-                for each in held
+                for each in candidates
                 if asyncio.isfuture(each)
-                # Another task has an end of its own.
+                # Another task is not part of this one's end.
                 and not isinstance(each, asyncio.Task)
                 and not any(each is known for known in futures)
             ]
         if len(futures) > FUTURES:
             break
-    return parents, futures
+    return parent_tasks, futures

@@ -1,14 +1,14 @@
-"""The probe: do the fields of asyncio's Future and Task lie where goloop expects them?
+"""Checks that the fields of asyncio's Future and Task are at the offsets that goloop expects.
 
-goloop.Future and goloop.Task work on the C fields of the classes that they extend
-(pybridge/core/tasks/layout.h), and those are CPython's private matter.  So before the types
-are switched on, asyncio's own objects are brought into known states through their
-public API, and every word and every flag is compared with what it must hold then.
-In CPython 3.14 two pointers and a list head of the thread state are found likewise.
+goloop.Future and goloop.Task use the C fields of the classes that they extend
+(pybridge/core/tasks/layout.h), which are not public. So before the types are enabled, asyncio's
+own objects are brought into known states through their public API, and every word and every flag
+is compared with its expected value. In CPython 3.14 two pointers and a list head of the thread
+state are found in the same way.
 
-The outcome is None, or the reason why the stdlib's classes are used instead.  Nothing
-stays behind: no task in all_tasks(), no number taken from the default names, no
-warning, no running loop.
+The outcome is None, or the reason why asyncio's classes are used instead. The check has no
+lasting effects: no task in all_tasks(), no number used from the default names, no warning, no
+running loop.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 class Mismatch(Exception):
-    """A field does not hold what it must."""
+    """A field does not have its expected value."""
 
 
 class _ProbeLoop:
-    """As much of a loop as a task needs for its steps; runs nothing by itself."""
+    """The part of a loop's interface that a task's steps need; it runs nothing by itself."""
 
     def __init__(self) -> None:
         self.debug = False
@@ -54,11 +54,11 @@ class _ProbeLoop:
         self.steps.append(callback)
 
     def call_exception_handler(self, context: object) -> None:
-        """A coroutine that ends here unawaited is the probe's own: no warning."""
+        """Ignore the report of an unawaited coroutine, which is the check's own."""
 
 
 def _expect(peek: Peek, obj: object, kind: str, /, **fields: object) -> None:
-    """Compares fields: an int is a flag or number, any other object an address; None is NULL."""
+    """Compare fields: an int is a flag or a number, None is NULL, other objects are addresses."""
     words = peek(obj)
     for name, wanted in fields.items():
         if wanted is None:
@@ -75,6 +75,7 @@ _FLAGS_OFF = {"log_tb": 0, "blocking": 0}
 
 
 def _probe_future(peek: Peek, loop: Any) -> None:
+    """Bring futures into all states and compare their fields."""
     make = asyncio.Future
     nothing: dict[str, object] = dict.fromkeys(
         (
@@ -101,7 +102,7 @@ def _probe_future(peek: Peek, loop: Any) -> None:
     if not listed or new._callbacks != [(first, context), (second, context)]:
         raise Mismatch("a second callback is not kept in the list")
     new.remove_done_callback(first)
-    _expect(peek, new, "watched", callback0=None, context0=None, callbacks=_At(listed))
+    _expect(peek, new, "watched", callback0=None, context0=None, callbacks=_Address(listed))
 
     iterator = iter(new)
     next(iterator)
@@ -140,7 +141,7 @@ def _probe_future(peek: Peek, loop: Any) -> None:
     cancelled._asyncio_future_blocking = True
     _expect(peek, cancelled, "cancelled", state=1, log_tb=0, blocking=1)
 
-    traced = _traced(loop)
+    traced = _future_with_traceback(loop)
     _expect(peek, traced, "traced", source_traceback=traced._source_traceback)
 
     if "dict" in peek(new):
@@ -154,10 +155,10 @@ def _probe_future(peek: Peek, loop: Any) -> None:
         _expect(peek, new, "extended", dict=kept[0])
 
 
-def _traced(loop: Any) -> Any:
-    """A Future that debug mode has given a traceback, of no frames.
+def _future_with_traceback(loop: Any) -> Any:
+    """Return a Future with the source traceback of debug mode, without frames.
 
-    For one of the frames in which goloop is imported their source files would be read.
+    With frames, the source files of the modules that import goloop would be read.
     """
     of_sys: Any = sys
     limit = getattr(sys, "tracebacklimit", None)
@@ -173,24 +174,26 @@ def _traced(loop: Any) -> Any:
         loop.debug = False
 
 
-class _At(int):
-    """An address that is known as a number."""
+class _Address(int):
+    """An address that is given as a number."""
 
 
 @types.coroutine
 def _yields(what: object) -> Generator[object, None, object]:
+    """Yield `what` and return it."""
     yield what
     return what
 
 
 async def _coroutine(what: Any) -> object:
+    """Await `what`, or raise it if it is an exception."""
     if isinstance(what, BaseException):
         raise what
     return await what
 
 
 def _probe_task(peek: Peek, loop: Any) -> None:
-    """A task through its steps; `loop` is the running one."""
+    """Bring tasks into all states and compare their fields; `loop` is the running loop."""
     context = contextvars.Context()
     name = "goloop's probe " + str(os.getpid())
     future: Any = asyncio.Future(loop=loop)
@@ -244,6 +247,7 @@ def _probe_task(peek: Peek, loop: Any) -> None:
 
 
 def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
+    """Compare the fields for the tasks that await a future (3.14)."""
     c_asyncio: Any = _asyncio
     future: Any = asyncio.Future(loop=loop)
     _expect(peek, future, "new", awaited_by=None, awaited_by_is_set=0, is_task=0)
@@ -256,37 +260,37 @@ def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
         raise Mismatch("two awaiting tasks are not kept in a set")
 
 
-def _places(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
-    """The offsets of words of the thread state that may be the loop, the task, the head."""
+def _candidate_offsets(loop: object, task: object, head: int) -> set[tuple[int, int, int]]:
+    """Return candidate offsets in the thread state for the loop, the task and the list head."""
     raw, offset, address = _core._thread_words()
     words = memoryview(raw).cast("Q")
-    at = range(len(words))
+    indexes = range(len(words))
     return {
         (offset + 8 * a, offset + 8 * b, offset + 8 * c)
-        for a in at
+        for a in indexes
         if words[a] == id(loop)
-        for b in at
+        for b in indexes
         if words[b] == id(task)
-        for c in at
+        for c in indexes
         if address + 8 * c == head
     }
 
 
 def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
-    """CPython 3.14: where the thread state has the running loop, its task, its tasks."""
+    """Return the offsets of the running loop, its task and its tasks in 3.14's thread state."""
     if sys.version_info < (3, 14):
         return 0, 0, 0
     found: list[set[tuple[int, int, int]]] = []
     coroutine = _coroutine(None)
     task: Any = asyncio.Task(coroutine, loop=loop, name="goloop's probe")
     try:
-        # The newest task is the last of its thread's list, so its `next` is the head.
+        # A new task is the last of its thread's list, so its `next` is the list head.
         head = peek(task)["node_next"]
         other: Any = object()
         for current in (task, other):
             asyncio.tasks._enter_task(loop, current)
             try:
-                found.append(_places(loop, current, head))
+                found.append(_candidate_offsets(loop, current, head))
             finally:
                 asyncio.tasks._leave_task(loop, current)
         asyncio._set_running_loop(None)
@@ -304,18 +308,19 @@ def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
     return found[0].pop()
 
 
-def _share_names() -> None:
-    """Lets asyncio count the default names of goloop's tasks too, where its counter is found.
+def _share_name_counter() -> None:
+    """Let asyncio's counter of default task names count goloop's tasks, too.
 
-    That is a word of its module's state which three tasks tell.  Eager tasks and subclasses of
-    asyncio's have their names from it.  3.11 has none: there each counts for itself.
+    The counter is a word of the module's state. It is found by the numbers of three new tasks.
+    Eager tasks and subclasses of asyncio.Task get their names from it. 3.11 has no such word;
+    there, and if it is not found, asyncio and goloop count separately.
     """
     raw = _core._task_names(_asyncio)
     if raw is None:
         return
     words = raw[: len(raw) // 8 * 8].cast("Q")
     loop: Any = _ProbeLoop()
-    at = set(range(len(words)))
+    indexes = set(range(len(words)))
     for _ in range(3):
         coroutine = _coroutine(None)
         task: Any = asyncio.Task(coroutine, loop=loop)
@@ -323,31 +328,31 @@ def _share_names() -> None:
         asyncio.tasks._unregister_task(task)
         coroutine.close()
         number = int(task.get_name().removeprefix("Task-"))
-        at = {index for index in at if words[index] == number}
-    if len(at) == 1:
-        [index] = at
-        words[index] -= 3  # those were nobody's
+        indexes = {index for index in indexes if words[index] == number}
+    if len(indexes) == 1:
+        [index] = indexes
+        words[index] -= 3  # give back the numbers of the three tasks
         _core._task_names(_asyncio, 8 * index)
 
 
 def _create_task_names() -> frozenset[str]:
-    """The keywords, besides name and context, that loop.create_task passes on to Task."""
+    """Return the keywords, besides name and context, that loop.create_task passes on to Task."""
     method: Any = asyncio.base_events.BaseEventLoop.create_task
     if method.__code__.co_flags & inspect.CO_VARKEYWORDS:
         return frozenset({"eager_start"})
     return frozenset()
 
 
-def _objects() -> tuple[Any, ...]:
-    """What C wants of asyncio's and of goloop's, in the order of core_enable_tasks()."""
+def _objects_for_c() -> tuple[Any, ...]:
+    """Return the Python objects for C, in the order that core_enable_tasks() expects."""
     c_asyncio: Any = _asyncio
     loop: Any = _ProbeLoop()
-    # One that has ended: it raises what it is thrown.
+    # An iterator that has ended, whose throw() raises its argument.
     iterator: Any = iter(asyncio.Future(loop=loop))
     iterator.close()
     return (
         _create_task_names(),
-        # Before 3.14.
+        # Before 3.14 only.
         getattr(c_asyncio, "_current_tasks", {}),
         asyncio.Future.add_done_callback,
         asyncio.Future.cancel,
@@ -361,7 +366,7 @@ def _objects() -> tuple[Any, ...]:
 
 
 def check(peek: Peek | None = None) -> tuple[int, int, int]:
-    """The offsets of the thread state, where all is as expected; otherwise Mismatch."""
+    """Return the offsets of the thread state; raise Mismatch if any layout is unexpected."""
     if peek is None:
         peek = _core._peek
     layout = _core._layout()
@@ -379,7 +384,7 @@ def check(peek: Peek | None = None) -> tuple[int, int, int]:
     loop: Any = _ProbeLoop()
     tasks: Any = asyncio.tasks
     before = asyncio._get_running_loop()
-    # goloop may be imported within a task, which 3.14 keeps by thread, not by loop.
+    # goloop may be imported within a task. 3.14 stores the current task by thread, not by loop.
     by_thread = before is not None and sys.version_info >= (3, 14)
     current = tasks._swap_current_task(before, None) if by_thread else None
     asyncio._set_running_loop(loop)
@@ -394,7 +399,7 @@ def check(peek: Peek | None = None) -> tuple[int, int, int]:
 
 
 def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
-    """Future, Task, and the reason where they are the stdlib's; for goloop/tasks.py."""
+    """Return Future, Task and None; or asyncio's classes and the reason, if the check fails."""
     if os.environ.get("GOLOOP_TASKS") == "stdlib":
         return asyncio.Future, asyncio.Task, "GOLOOP_TASKS=stdlib"
     try:
@@ -402,9 +407,9 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
     except Mismatch as reason:
         return asyncio.Future, asyncio.Task, str(reason)
     except Exception as error:
-        # An asyncio that somebody has replaced or patched; not one that we know.
-        return asyncio.Future, asyncio.Task, f"the probe failed with {error!r}"
-    future, task = _core._enable_tasks(slots, _objects())
-    with contextlib.suppress(Exception):  # then each counts for itself
-        _share_names()
+        # An asyncio that was replaced or patched.
+        return asyncio.Future, asyncio.Task, f"the layout check failed with {error!r}"
+    future, task = _core._enable_tasks(slots, _objects_for_c())
+    with contextlib.suppress(Exception):  # on failure the names are counted separately
+        _share_name_counter()
     return future, task, None

@@ -1,7 +1,6 @@
-"""What seldom happens to a task, for C (pybridge/core/tasks/).
+"""Rare cases of a task's step, in Python; called by C (pybridge/core/tasks/).
 
-C itself serves a task that is created by `loop.create_task`, and that waits for a future whose
-fields it knows.
+C itself handles tasks that `loop.create_task` created and that await a future with a known layout.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _futures: Any = asyncio.futures
 class TaskStepMethWrapper:
     """A callable that steps a task; `error` is thrown into it.
 
-    For loops that have a call_soon() of their own, and for debug mode.  asyncio's has the same
-    name, which is seen in logs.
+    Used on loops that override call_soon(), and in debug mode. asyncio's class has the same name,
+    which appears in logs.
     """
 
-    # As asyncio's, in the repr.
+    # As in the repr of asyncio's class.
     __module__ = "builtins"
     __slots__ = ("__self__", "_error")
 
@@ -39,7 +38,7 @@ class TaskStepMethWrapper:
         try:
             _core._step(self.__self__, self._error)
         finally:
-            # The frames of an exception lead to this one, and a task keeps its exception.
+            # The exception's traceback refers to this frame, and a task refers to its exception.
             del self
 
 
@@ -50,9 +49,10 @@ def wait(
     wakeup: Callable[[asyncio.Future[Any]], object],
     context: Context,
 ) -> bool:
-    """Whether the task waits for what its coroutine has yielded.
+    """Make the task wait for `result`, which its coroutine has yielded; return true if it may.
 
-    Otherwise that is wrong, and is thrown into the coroutine in the next step.
+    If `result` is not a future that the task may await, return false, and schedule a step that
+    throws RuntimeError into the coroutine.
     """
     blocking = getattr(result, "_asyncio_future_blocking", None)
     if result is task:

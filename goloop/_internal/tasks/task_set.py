@@ -1,12 +1,12 @@
-"""Lets asyncio.all_tasks() see goloop's tasks before CPython 3.14.
+"""Makes asyncio.all_tasks() return goloop's tasks, before CPython 3.14.
 
-There asyncio keeps all tasks in one WeakSet, and `all_tasks` iterates over it.  goloop
-keeps its own tasks in a list of the C extension instead, since adding to the WeakSet
-costs more than the rest of a task's creation.
+In these versions asyncio has all tasks in one WeakSet, over which `all_tasks` iterates. goloop has
+its own tasks in a list of the C extension instead, because adding to the WeakSet takes longer than
+the rest of a task's creation.
 
-Patching `all_tasks` would miss whoever has imported it by name.  So the one WeakSet
-object gets another class, a subclass of WeakSet that also shows goloop's tasks.  All
-that is stored in it stays there, and every reference to it goes on working.
+A patch of `all_tasks` would not reach code that has imported the function by name. So the class of
+that one WeakSet object is replaced by a subclass that also contains goloop's tasks. Its elements
+stay, and every reference to it remains valid.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ else:
     _WeakSet = weakref.WeakSet
 
 
-# What asyncio._unregister_task() was given; asyncio._register_task() brings it back by add().
+# Tasks passed to asyncio._unregister_task(); asyncio._register_task() adds a task to the set again.
 _unregistered: _WeakSet = weakref.WeakSet()
 
 
-def _listed() -> list[Any]:
+def _live_tasks() -> list[Any]:
+    """Return goloop's tasks, without those that were unregistered."""
     tasks = _core._live_tasks()
     return [task for task in tasks if task not in _unregistered] if _unregistered else tasks
 
 
 class TaskSet(_WeakSet):
-    """asyncio's tasks and goloop's."""
+    """The set of asyncio's tasks and goloop's."""
 
     def __iter__(self) -> Iterator[Any]:
-        # goloop's tasks first: they are listed in one go, under the GIL.
-        yield from _listed()
+        # goloop's tasks first: C lists them in one call, under the GIL.
+        yield from _live_tasks()
         yield from super().__iter__()
 
     def __len__(self) -> int:
-        return len(_listed()) + super().__len__()
+        return len(_live_tasks()) + super().__len__()
 
     def __contains__(self, task: object) -> bool:
-        return super().__contains__(task) or task in _listed()
+        return super().__contains__(task) or task in _live_tasks()
 
     def discard(self, task: Any) -> None:
-        """What asyncio._unregister_task() calls."""
+        """Remove a task; asyncio._unregister_task() calls this."""
         super().discard(task)
         _unregistered.add(task)
 
 
 def install() -> None:
-    """Makes goloop's tasks visible; idempotent."""
+    """Replace the class of asyncio's set of tasks; a second call does nothing."""
     tasks: Any = asyncio.tasks
-    kept = getattr(tasks, "_scheduled_tasks", None)
-    if kept is None:
-        kept = tasks._all_tasks
-    if type(kept) is weakref.WeakSet:
-        kept.__class__ = TaskSet
+    task_set = getattr(tasks, "_scheduled_tasks", None)
+    if task_set is None:
+        task_set = tasks._all_tasks
+    if type(task_set) is weakref.WeakSet:
+        task_set.__class__ = TaskSet

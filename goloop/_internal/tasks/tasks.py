@@ -1,7 +1,7 @@
-"""goloop.Future and goloop.Task: made by the C extension where the probe allows it.
+"""goloop.Future and goloop.Task: types of the C extension if layout_check.py permits it.
 
-`reason` is None then, and otherwise the sentence that diagnostics() tells: the names
-stand for asyncio's own classes in that case.
+`reason` is None then. Otherwise the names are asyncio's own classes, and `reason` is the
+explanation, which goloop.diagnostics() shows.
 """
 
 from __future__ import annotations
