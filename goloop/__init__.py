@@ -1,4 +1,4 @@
-"""goloop: a drop-in asyncio event loop whose reactor is written in Go.
+"""goloop: a drop-in asyncio event loop with a reactor written in Go.
 
     import goloop
 
@@ -7,11 +7,11 @@
 or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 `loop_factory=goloop.new_event_loop`.
 
-Importing this package runs no Go: the first loop starts the Go library, so that servers
-may fork before.
+Importing this package runs no Go code: the first loop starts the Go library, so that servers may
+fork before.
 
-Where goloop's own loop is not available, `native` is False, and the names here stand for
-asyncio's loop of the platform: see goloop/_internal/process/fallback.py.
+If goloop's own loop is not available, `native` is False, and the names refer to the platform's
+asyncio loop: see goloop/_internal/process/fallback.py.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
 from ._internal.version import __version__, native
 
-# pytest rewrites the asserts of each package that comes with a plugin, and warns of one that is
-# imported before, as by `python -m goloop -m pytest`, unless its docstring says this.  With -OO
-# there is no other docstring.
+# pytest rewrites the asserts of each package that has a plugin. It warns if the package was
+# imported before, as by `python -m goloop -m pytest`, unless its docstring contains this word.
+# With -OO there is no other docstring.
 __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 
 TYPE_CHECKING = False
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
-    # asyncio deprecates policies, and from 3.14 on says so whenever one is named.
+    # From 3.14 on asyncio deprecates policies, and warns when one is accessed.
     from ._internal.process.policy import EventLoopPolicy
 
-# What most programs never name.
+# Functions and classes that few programs use, imported on first access.
 _LAZY_FUNCTIONS = {
     "SharedListener": "goloop._internal.process.shared_listener",
     "diagnostics": "goloop._internal.metrics.diagnostics",
     "run_threads": "goloop._internal.process.threads",
 }
-# Types of what goloop returns.
+# Types of objects that goloop returns, imported on first access.
 _LAZY_TYPES = {
     "Blocked": "goloop.watchdog",
     "Histogram": "goloop._internal.metrics.histogram",
@@ -68,7 +68,7 @@ def __getattr__(name: str) -> object:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
     module = _LAZY_FUNCTIONS.get(name) or _LAZY_TYPES.get(name)
-    # For other names `native` is not read: while a submodule is imported it may not be known yet.
+    # For other names `native` is not read, because it may be undefined during the import.
     if module is not None and (native or name in _LAZY_FUNCTIONS):
         import importlib
 
@@ -78,17 +78,17 @@ def __getattr__(name: str) -> object:
 
 
 def metrics() -> Metrics:
-    """What all loops of this process have done, in figures.
+    """Return a snapshot of the metrics of all loops in this process.
 
-    May be called from any thread, and stops no loop.  Loops that were closed stay in it, so its
-    counters never go back; a forked child begins at nothing.  Since 0.3.0.
+    May be called from any thread, and does not stop any loop. Closed loops are included, so its
+    counters never decrease; a forked child starts at 0. Since 0.3.0.
 
     Returns:
-        A snapshot: times in seconds, sizes in bytes.  The difference of two snapshots is what has
-            happened between them.
+        The snapshot; times are in seconds, sizes in bytes. The difference of two snapshots is the
+            change between them.
 
     Raises:
-        RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
+        RuntimeError: goloop's own loop is not available (`goloop.native` is False).
     """
     if not native:
         raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
@@ -98,17 +98,17 @@ def metrics() -> Metrics:
 
 
 def profile() -> Profile:
-    """Who has had the time of this process's loops, by task, function and line.
+    """Return the sampling profile of this process's loops, by task, function and line.
 
-    goloop looks at each loop that is at work some 25 times a second (`GOLOOP_PROFILE`), without
-    the GIL, and counts what it sees; this tells the sums.  May be called from any thread.  A forked
-    child begins at nothing.  Since 0.3.0.
+    goloop samples each loop that is not idle about 25 times a second (`GOLOOP_PROFILE`), without
+    the GIL, and adds up the samples. May be called from any thread. A forked child starts without
+    samples. Since 0.3.0.
 
     Returns:
-        A snapshot.  The difference of two is what has happened between them.
+        A snapshot. The difference of two snapshots is the profile of the time between them.
 
     Raises:
-        RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
+        RuntimeError: goloop's own loop is not available (`goloop.native` is False).
     """
     if not native:
         raise RuntimeError("asyncio's loop has no profile; goloop.diagnostics() has the reason")
@@ -120,8 +120,8 @@ def profile() -> Profile:
 def dump() -> None:
     """Write the profile and the slow iterations of this process to stderr.
 
-    For a handler of signals: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`.  A
-    process that `GOLOOP_WATCHDOG_ABORT` ends writes the most of it.  Since 0.3.0.
+    Meant for signal handlers: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`. A
+    process that is ended by `GOLOOP_WATCHDOG_ABORT` writes most of it, too. Since 0.3.0.
     """
     from ._internal.metrics.flight_recorder import dump as write
 
@@ -129,15 +129,16 @@ def dump() -> None:
 
 
 def introspect() -> None:
-    """Let `goloop top PID`, `ps PID` and `pstree PID` look at this process.
+    """Let `goloop top PID`, `ps PID` and `pstree PID` examine this process.
 
-    A thread then answers at a Unix socket, its own user and root alone, here and in children that
-    are forked later.  `GOLOOP_INTROSPECT=1` in the environment does the same.  From Python 3.14 on
-    `ps` and `pstree` do without.  Further calls change nothing, unless the program has closed the
-    socket meanwhile, as daemons close all descriptors: then there is a new one.  Since 0.3.0.
+    A thread answers requests on a Unix socket, to which only the same user and root have access. It
+    does so in forked children, too. `GOLOOP_INTROSPECT=1` in the environment has the same effect.
+    From Python 3.14 on `ps` and `pstree` do not need it. Further calls do nothing, unless the
+    program has closed the socket meanwhile, as daemons close all descriptors: then a new one is
+    created. Since 0.3.0.
 
     Raises:
-        OSError: No socket can be had.
+        OSError: The socket cannot be created.
     """
     from .operations.introspection import introspect as answer
 
@@ -152,7 +153,7 @@ if not native:
 if native:
     from ._internal import module_preload as _module_preload
 
-    _module_preload.keep()
+    _module_preload.preload()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     from .operations.introspection import introspect_if_asked as _introspect_if_asked

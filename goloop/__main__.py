@@ -1,23 +1,23 @@
-"""python -m goloop: runs programs on goloop, and shows what goloop runs on.
+"""python -m goloop: runs programs with goloop, and the commands of goloop.
 
-    python -m goloop                     prints goloop.diagnostics() with a fresh loop
+    python -m goloop                     prints goloop.diagnostics() with a new loop
     python -m goloop program.py ARG...   runs a program
     python -m goloop -m module ARG...    runs a module
     python -m goloop -c command ARG...   runs a command
-    python -m goloop - ARG...            runs what standard input has
-    python -m goloop doctor [PROGRAM]    examines the machine, and which loops a program runs on
+    python -m goloop - ARG...            runs the program from standard input
+    python -m goloop doctor [PROGRAM]    examines the machine, and the loops of a program
     python -m goloop ps PID              lists the tasks of a running program
-    python -m goloop pstree PID          shows what awaits what in it
-    python -m goloop top PID             shows what its loops do, second by second
-    python -m goloop profile PID         shows who has its loops' time, by task and line
+    python -m goloop pstree PID          shows its tasks as a tree, below the tasks that await them
+    python -m goloop top PID             shows the activity of its loops every second
+    python -m goloop profile PID         shows the time of its loops, by task and line
     python -m goloop slow PID            shows its last slow iterations
-    python -m goloop export              serves the figures of all processes to Prometheus
-    python -m goloop trace PID           writes down what its loops do, event by event
-    python -m goloop help [COMMAND]      shows how to use all that
+    python -m goloop export              serves the metrics of all processes to Prometheus
+    python -m goloop trace PID           records the events of its loops
+    python -m goloop help [COMMAND]      shows help
 
-The program is run as Python itself would run it, with Python's own options before it, but
-for its event loops: see patch_process.py.  A program that names its loop itself
-(loop_factory=...) gets what it names.
+The program is run as Python itself would run it, with Python's own options before it, but with
+goloop's event loops: see patch_process.py. A program that chooses its loop itself
+(loop_factory=...) gets that loop.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ usage: python -m goloop                      show diagnostics
        python -m goloop [option] program.py|directory|file.zip|- [arg...]
        python -m goloop [option] -m module [arg...]
        python -m goloop [option] -c command [arg...]
-                                             run a program on goloop; the options are Python's
-       python -m goloop doctor [program...]  examine this machine, and which loops a program runs on
+                                             run a program with goloop; the options are Python's
+       python -m goloop doctor [program...]  examine this machine, and the loops of a program
        python -m goloop ps PID               list the tasks of a running program
-       python -m goloop pstree PID           show what awaits what in it
-       python -m goloop top PID|--all        show what its loops do, second by second
-       python -m goloop profile PID          show who has its loops' time, by task and line
+       python -m goloop pstree PID           show its tasks as a tree, below their awaiting tasks
+       python -m goloop top PID|--all        show the activity of its loops every second
+       python -m goloop profile PID          show the time of its loops, by task and line
        python -m goloop slow PID             show its last slow iterations
-       python -m goloop export               serve the figures of all processes to Prometheus
-       python -m goloop trace PID            write down what its loops do, event by event
-       python -m goloop help [command]       show more
+       python -m goloop export               serve the metrics of all processes to Prometheus
+       python -m goloop trace PID            record the events of its loops
+       python -m goloop help [command]       show help
        python -m goloop --version
 """
 HELP = """
-The command `goloop` does the same as `python -m goloop`.
+The command `goloop` is the same as `python -m goloop`.
 
-A program runs as Python runs it; where it leaves the choice of its event loop to asyncio or to
-a server (uvicorn, gunicorn, hypercorn, granian), the loop is goloop's. Children that
-multiprocessing starts are switched, too.
+A program runs as with Python. If it leaves the choice of its event loop to asyncio or to a server
+(uvicorn, gunicorn, hypercorn, granian), it gets goloop's loop. So do child processes that
+multiprocessing starts.
 
   goloop program.py --its-own-option
   goloop -m uvicorn app:app --workers 2
   goloop -X dev -m pytest tests
 
-Which loop ran, and why?
+Find out which loop a program uses, and why:
 
   goloop doctor -m uvicorn app:app
 
-What does a running program do? Start it with GOLOOP_INTROSPECT=1, then
+Look into a running program. Start it with GOLOOP_INTROSPECT=1, then:
 
   goloop top 4711
   goloop profile 4711
@@ -70,7 +70,7 @@ COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top"
 
 
 def show_diagnostics() -> None:
-    """Prints the facts as JSON."""
+    """Print diagnostics as JSON."""
     import json
 
     from . import diagnostics, new_event_loop
@@ -83,19 +83,19 @@ def show_diagnostics() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Returns the exit status; a program that is run may raise SystemExit."""
+    """Run the command line and return the exit status; a program may raise SystemExit."""
     if not arguments:
-        return _printed(show_diagnostics)
+        return _run_printer(show_diagnostics)
     if arguments[0] in ("-h", "--help"):
-        return _printed(lambda: print(USAGE, HELP, sep="", end=""))
+        return _run_printer(lambda: print(USAGE, HELP, sep="", end=""))
     if arguments[0] in ("-V", "--version"):
         from . import __version__
 
-        return _printed(lambda: print(f"goloop {__version__}"))
+        return _run_printer(lambda: print(f"goloop {__version__}"))
     if not os.path.exists(arguments[0]) and arguments[0] in COMMANDS:
-        return _printed(lambda: _run_command(arguments[0], arguments[1:]))
-    if meant := _meant(arguments[0]):
-        print(f"goloop: {meant}", file=sys.stderr)
+        return _run_printer(lambda: _run_command(arguments[0], arguments[1:]))
+    if suggestion := _suggestion(arguments[0]):
+        print(f"goloop: {suggestion}", file=sys.stderr)
         return 2
     from ._internal.process import program
 
@@ -108,8 +108,8 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _printed(show: Callable[[], int | None]) -> int:
-    """Runs what prints, and returns its status: 0 where a pager, or head, reads no further."""
+def _run_printer(show: Callable[[], int | None]) -> int:
+    """Call `show` and return its status, or 0 if the reader of its output (head) has closed it."""
     try:
         try:
             return show() or 0
@@ -118,15 +118,15 @@ def _printed(show: Callable[[], int | None]) -> int:
                 if stream is not None:
                     stream.flush()
     except BrokenPipeError:
-        if not [number for number in (1, 2) if _ends_unread(number)]:
-            raise  # of another connection
+        if not [number for number in (1, 2) if _is_unread_pipe(number)]:
+            raise  # the broken pipe is another one, not stdout or stderr
         return 0
 
 
-def _ends_unread(number: int) -> bool:
-    """Whether that is a pipe without a reader.
+def _is_unread_pipe(number: int) -> bool:
+    """Return true if the fd is a pipe without a reader, after replacing it by /dev/null.
 
-    Then it becomes /dev/null: the interpreter would complain of the last flush.
+    Otherwise the interpreter would report an error when it flushes the stream at its exit.
     """
     import select
 
@@ -141,6 +141,7 @@ def _ends_unread(number: int) -> bool:
 
 
 def _run_command(name: str, arguments: list[str]) -> int:
+    """Run one of COMMANDS and return its exit status."""
     if name == "help":
         if not arguments or arguments[0] == "help":
             return main(["--help"])
@@ -177,8 +178,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
     return client.main(name, arguments)
 
 
-def _meant(word: str) -> str | None:
-    """A sentence about a first word that is neither an option, nor a command, nor a file."""
+def _suggestion(word: str) -> str | None:
+    """Return a suggestion for a first word that is neither an option nor a command nor a file."""
     if word.startswith("-") or not word.replace(".", "").isidentifier() or os.path.exists(word):
         return None
     if os.path.exists(f"{word}.py"):
@@ -195,15 +196,16 @@ def _meant(word: str) -> str | None:
 
 
 def command() -> int:
-    """The console script `goloop`."""
+    """Run the console script `goloop`; return the exit status."""
     return main(sys.argv[1:])
 
 
-def _end(status: int) -> None:
+def _exit_with(status: int) -> None:
+    """Exit with the status unless it is 0."""
     if status:
         sys.exit(status)
 
 
 if __name__ == "__main__":
-    # After a program has run, this module is the program's: no name of it is looked up any more.
-    _end(command())
+    # After a program has run, this module's names are the program's: use none of them.
+    _exit_with(command())

@@ -161,7 +161,7 @@ class Loop:
     def _set_sampling(self, every: float, number: int, /) -> None: ...
     _iterations: int
 
-# What the base of transports has. No class of its own: each has asyncio's bases.
+# Common attributes of transports. Not a class of C: each transport type has asyncio's bases.
 class _Transport:
     _closing: bool
     _paused: bool
@@ -294,7 +294,7 @@ class TLSEngine:
     def _write_appdata(self, list_of_data: Any, /) -> None: ...
     def _write(self, data: ReadableBuffer, /) -> None: ...
 
-# What sock_recv and its kin return; there is no other way to one.
+# The awaitable that sock_recv() and other sock_* methods return.
 @final
 class SockOp(Coroutine[Any, Any, Any]):
     __name__: str

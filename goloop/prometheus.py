@@ -4,7 +4,7 @@
 
     goloop.prometheus.register()
 
-From then on every exporter of prometheus_client's registry serves goloop's metrics, too.
+Then every exporter of prometheus_client's registry includes goloop's metrics.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     ray.init(runtime_env={"worker_process_setup_hook": "goloop.ray.setup"})
 
-Ray runs asynchronous actors on uvloop where that is installed, which it is with `ray[serve]`, and
-has no option for another loop.  The hook runs in each worker process, before its first actor or
-task.
+Ray runs asynchronous actors on uvloop if it is installed, which `ray[serve]` does, and has no
+option for another loop. The hook runs in each worker process before its first actor or task.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ __all__ = ("setup",)
 
 
 def setup() -> None:
-    """Put this process on goloop: Ray's actors in it, and every loop that asyncio makes.
+    """Make this process use goloop: Ray's actors in it, and every loop that asyncio creates.
 
-    For `worker_process_setup_hook`, as `"goloop.ray.setup"`, and to be called in a driver that
-    makes loops through asyncio; again does nothing.  As `goloop.install()`, but without the
-    deprecation warning of policies.  Since 0.3.0.
+    Meant for `worker_process_setup_hook`, as `"goloop.ray.setup"`, and for drivers that get their
+    loops from asyncio; a second call does nothing. It is `goloop.install()` without the deprecation
+    warning for policies. Since 0.3.0.
 
     Raises:
-        RuntimeError: asyncio has no event loop policies any more (3.16 is to be the first).
+        RuntimeError: asyncio has no event loop policies (planned for 3.16).
     """
     use_goloop()

@@ -1,10 +1,10 @@
-"""Messages to systemd: a service is ready, is alive, and stops.
+"""Messages to systemd: the service is ready, is alive, or stops.
 
     async with goloop.systemd.watchdog():
         await server.serve_forever()
 
-A unit with `WatchdogSec=` is restarted where its messages stay away.  These come from the loop
-itself, so they stay away while a callback blocks it.  Where systemd has not started the program
+systemd restarts a unit with `WatchdogSec=` if its messages stop. They are sent by the loop itself,
+so they stop while a callback blocks the loop. If systemd has not started the program
 (`NOTIFY_SOCKET` is not set), nothing is sent.
 """
 
@@ -24,15 +24,15 @@ __all__ = ("notify", "watchdog")
 
 _logger = logging.getLogger("goloop")
 
-# The service's own process: its forked children do not speak for it.
+# The service's main process: its forked children send nothing.
 _pid = os.getpid()
 
-# systemd reads its socket all the time; a loop does not wait for it longer than this.
+# systemd reads its socket continuously; a loop waits for it no longer than this, in seconds.
 _SECONDS = 1.0
 
 
 def notify(state: str) -> bool:
-    """Send systemd a message, as sd_notify(3) does.
+    """Send a message to systemd, as sd_notify(3) does.
 
     Since 0.3.0.
 
@@ -40,15 +40,16 @@ def notify(state: str) -> bool:
         state: One assignment or several, separated by line feeds: `READY=1`, `STATUS=Loading`.
 
     Returns:
-        Whether it was sent.  It is not where `NOTIFY_SOCKET` is not set, in a forked child, and in
-        another process than `WATCHDOG_PID` names.  A failure is logged as a warning.
+        True if it was sent. It is not sent if `NOTIFY_SOCKET` is not set, in a forked child, and in
+        a process other than `WATCHDOG_PID`. A failure is logged as a warning.
     """
     return _send(state, _SECONDS)
 
 
 def _send(state: str, patience: float) -> bool:
+    """Send a message to systemd, waiting at most `patience` seconds; return true if it was sent."""
     address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address or os.getpid() != _pid or os.environ.get("WATCHDOG_PID") not in _OURS:
+    if not address or os.getpid() != _pid or os.environ.get("WATCHDOG_PID") not in _OWN_PIDS:
         return False
     if address[0] == "@":
         address = "\0" + address[1:]
@@ -57,18 +58,18 @@ def _send(state: str, patience: float) -> bool:
             sock.settimeout(patience)
             sock.sendto(state.encode(errors="surrogateescape"), address)
     except BlockingIOError:
-        return False  # many messages wait there already
-    except (OSError, UnicodeError) as error:  # a surrogate that stands for no byte
-        _logger.warning("systemd can't be told %r: %s", state, error)
+        return False  # the socket's queue is full of messages
+    except (OSError, UnicodeError) as error:  # UnicodeError: a surrogate without a byte
+        _logger.warning("cannot send %r to systemd: %s", state, error)
         return False
     return True
 
 
-_OURS = (None, "", str(_pid))
+_OWN_PIDS = (None, "", str(_pid))
 
 
-class _Beat:
-    """A loop that is watched: whether it has to go round before the next message."""
+class _LoopState:
+    """The watchdog state of one loop: whether it must run before the next message is sent."""
 
     __slots__ = ("waits",)
 
@@ -76,69 +77,69 @@ class _Beat:
         self.waits = True
 
     def beat(self) -> None:
-        """The loop has gone round; the last one of all sends the message."""
+        """Note that the loop runs; the last of all loops sends the message."""
         self.waits = False
-        every = list(_beats)  # atomic without a GIL too, which tuple() is not
+        every = list(_loop_states)  # list() is atomic without a GIL, too, and tuple() is not
         if not any(each.waits for each in every):
             for each in every:
                 each.waits = True
             _send("WATCHDOG=1", 0)
 
 
-# Of all loops.  A thread adds and takes away only its own: no lock is needed.
-_beats: set[_Beat] = set()
+# The states of all loops. A thread adds and removes only its own, so no lock is needed.
+_loop_states: set[_LoopState] = set()
 
 
 def _period() -> float:
-    """Seconds between two looks at a loop, or 0.0 where systemd does not watch."""
+    """Return the seconds between two beats of a loop, or 0.0 if systemd does not watch."""
     try:
-        # Several loops have to come, each at its own time: twice as often as sd_watchdog_enabled(3)
-        # asks for, they all have come in half the time.
+        # A quarter of the timeout. sd_watchdog_enabled(3) recommends half of it, but with several
+        # loops the message is sent by the last one, up to a period later.
         return max(0.0, int(os.environ.get("WATCHDOG_USEC", "0")) / 4e6)
     except (ValueError, OverflowError):
-        _logger.warning("WATCHDOG_USEC=%s is no number", os.environ["WATCHDOG_USEC"])
+        _logger.warning("WATCHDOG_USEC=%s is not a number", os.environ["WATCHDOG_USEC"])
         return 0.0
 
 
 @contextlib.asynccontextmanager
 async def watchdog(*, ready: bool = True) -> AsyncIterator[None]:
-    """Tell systemd that the service is ready, that the running loop goes on, and that it stops.
+    """Notify systemd that the service is ready, that the running loop is alive, and that it stops.
 
-    At its beginning an `async with` block sends `READY=1` (for `Type=notify`), at its end
-    `STOPPING=1`.  In between the loop sends `WATCHDOG=1`, four times in the time that
-    `WatchdogSec=` names, which is in `WATCHDOG_USEC`.  While a callback blocks the loop nothing is
-    sent, and systemd ends the service (`SIGABRT`) and starts it again.
+    An `async with` block sends `READY=1` at its begin (for `Type=notify`) and `STOPPING=1` at its
+    end. In between the loop sends `WATCHDOG=1`, four times within the timeout of `WatchdogSec=`,
+    which is in `WATCHDOG_USEC`. While a callback blocks the loop nothing is sent, and systemd ends
+    the service (`SIGABRT`) and restarts it.
 
-    In a program with several loops each that has such a block must go on: one that is blocked keeps
-    the message away.  `READY=1` is sent at the beginning of each, `STOPPING=1` at the end of the
-    last.
+    In a program with several loops that have such a block, the message is sent only if all of them
+    are alive. `READY=1` is sent at the begin of each block, `STOPPING=1` at the end of the last.
 
-    Any loop of asyncio's kind will do.  Without systemd it does nothing, nor in a forked child.
+    Any asyncio loop can be used. Without systemd the block does nothing, nor in a forked child.
     Since 0.3.0.
 
     Args:
-        ready: Whether to send `READY=1`.  Without it the program does so itself, by `notify()`.
+        ready: Send `READY=1`. If false, the program sends it itself, by `notify()`.
     """
     loop = asyncio.get_running_loop()
-    beat = _Beat()
+    beat = _LoopState()
     period = _period()
     timer: asyncio.TimerHandle | None = None
 
-    def goes_on() -> None:
+    def beat_periodically() -> None:
+        """Note that the loop runs, and schedule the next call."""
         nonlocal timer
-        timer = loop.call_later(period, goes_on)
+        timer = loop.call_later(period, beat_periodically)
         beat.beat()
 
     if ready:
         notify("READY=1")
-    _beats.add(beat)
+    _loop_states.add(beat)
     if period:
-        goes_on()
+        beat_periodically()
     try:
         yield
     finally:
         if timer is not None:
             timer.cancel()
-        _beats.discard(beat)
-        if not _beats:
+        _loop_states.discard(beat)
+        if not _loop_states:
             notify("STOPPING=1")

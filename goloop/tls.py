@@ -1,11 +1,11 @@
-"""TLS sessions that clients keep, so that they connect again for less.
+"""TLS session resumption for clients.
 
     context = ssl.create_default_context()
     goloop.tls.resume_sessions(context)
 
-A full handshake costs both sides a signature, a check of certificates and, before TLS 1.3, a round
-trip.  A client that offers the session of an earlier connection saves them (RFC 8446, 2.2).
-asyncio's clients can't do that (cpython#79152); goloop's do it where a program asks for it.
+A full handshake costs both sides a signature, a verification of certificates and, before TLS 1.3, a
+round trip. A client that offers the session of an earlier connection avoids them (RFC 8446, 2.2).
+asyncio's clients cannot do that (cpython#79152); goloop's do it if the program enables it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 
 __all__ = ("resume_sessions",)
 
-_ATTRIBUTE = "_goloop_sessions"  # of the context; _internal/net/tls.py looks for it
-_EACH = 16  # sessions of a server: so many connections begin at once and resume one each
+_ATTRIBUTE = "_goloop_sessions"  # attribute of the context, which _internal/net/tls.py reads
+_SESSIONS_PER_SERVER = (
+    16  # sessions stored per server: this many connections that begin together can resume one
+)
 _Key = tuple[object, ...]
 _Offer = tuple[_Key, ssl.SSLSession | None]
 
@@ -26,77 +28,79 @@ _Offer = tuple[_Key, ssl.SSLSession | None]
 class _Sessions:
     """The last sessions of each server, by name and port."""
 
-    # The context has them as an attribute: a session keeps its context alive, and whoever had both
-    # would keep it for ever.  So the two go together, by the collector.
+    # The context has this object as an attribute. A session keeps its context alive, so any other
+    # owner of the sessions would keep the context forever. Here both are freed by the collector.
     #
-    # Loops in several threads may share the context.  There is no lock, which a fork could leave
-    # locked: each step is one operation of a dict or a list, which is atomic in free-threaded
-    # builds too (an OrderedDict's are not).
+    # Loops in several threads may share the context. There is no lock, which a fork could leave
+    # locked: each step is a single operation of a dict or a list, which is atomic on free-threaded
+    # Python, too (operations of an OrderedDict are not).
 
     def __init__(self, hosts: int) -> None:
         self._hosts = hosts
-        # The oldest first, in both.
-        self._last: dict[_Key, list[ssl.SSLSession]] = {}
-        # Until when no session is offered; and those servers to which the last offer has failed.
-        self._refused: dict[_Key, float] = {}
+        # The oldest entries are first, in both the dict and the lists.
+        self._stored: dict[_Key, list[ssl.SSLSession]] = {}
+        # The time until which no session is offered; servers that rejected the last offer.
+        self._refused_until: dict[_Key, float] = {}
         self._failed: dict[_Key, None] = {}
 
     def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Offer:
-        """Before a handshake; returns the argument for keep() and failed().
+        """Offer a session before a handshake; return the argument for keep() and failed().
 
-        A session is offered once (RFC 8446, C.4), and each connection gives the next one.
+        A session is offered once (RFC 8446, C.4), and each connection provides the next one.
         """
-        key = _key(sslobj, address)
+        key = _session_key(sslobj, address)
         now = time.time()
         session = None
-        if self._refused.get(key, now) <= now:
+        if self._refused_until.get(key, now) <= now:
             with contextlib.suppress(KeyError, IndexError):
-                session = self._last[key].pop()
+                session = self._stored[key].pop()
         if session is not None and session.time + session.timeout > now:
-            # A wrap_bio() of a program's may have used another context than the session's.
+            # A program's own wrap_bio() may have used another context than the session's.
             with contextlib.suppress(ValueError):
                 sslobj.session = session
                 return key, session
         return key, None
 
     def keep(self, offer: _Offer, sslobj: ssl.SSLObject) -> None:
-        """At the end of a connection: before, TLS 1.3 may not have sent a session yet."""
+        """Store the session at the end of a connection: TLS 1.3 may send it late."""
         key, offered = offer
         session = sslobj.session
         if offered is not None:
             self._failed.pop(key, None)
         if session is not None:
-            kept = self._last.get(key, [])
+            kept = self._stored.get(key, [])
             kept.append(session)
-            del kept[:-_EACH]
-            self._put(self._last, key, kept)
+            del kept[:-_SESSIONS_PER_SERVER]
+            self._set_newest(self._stored, key, kept)
 
     def failed(self, offer: _Offer, exc: BaseException | None) -> None:
-        """A handshake has failed: perhaps because of its session, so the next is a full one.
+        """Note that a handshake failed, perhaps because of its session: the next is a full one.
 
-        A server that can't resume its own sessions refuses each one. It gets no more offers for
-        as long as its sessions live: after an error of TLS at once, and after two failures of
-        another kind, as some servers close the connection without an alert.
+        A server that cannot resume its own sessions rejects each of them. It gets no more offers
+        during the lifetime of its sessions: after a TLS error immediately, and after two failures
+        of another kind, because some servers close the connection without an alert.
         """
         key, offered = offer
         if offered is None or exc is None:
             return
-        self._last.pop(key, None)
+        self._stored.pop(key, None)
         if isinstance(exc, ssl.SSLError) or key in self._failed:
-            self._put(self._refused, key, time.time() + offered.timeout)
-        self._put(self._failed, key, None)
+            self._set_newest(self._refused_until, key, time.time() + offered.timeout)
+        self._set_newest(self._failed, key, None)
 
-    def _put(self, table: dict[_Key, Any], key: _Key, value: Any) -> None:
+    def _set_newest(self, table: dict[_Key, Any], key: _Key, value: Any) -> None:
+        """Set an entry of a table as its newest, and remove the oldest ones beyond the limit."""
         table.pop(key, None)
         table[key] = value
-        # Another thread may change it meanwhile, and removes the oldest as well.
+        # Another thread may change the table meanwhile, and then it removes the oldest.
         with contextlib.suppress(RuntimeError, StopIteration):
             while len(table) > self._hosts:
                 table.pop(next(iter(table)), None)
 
 
-def _key(sslobj: ssl.SSLObject, address: Any) -> _Key:
-    # OpenSSL checks no certificate again, so a session is for those who would have checked as much.
+def _session_key(sslobj: ssl.SSLObject, address: Any) -> _Key:
+    """Return the key for sessions: the server, and the context's settings for verification."""
+    # OpenSSL verifies no certificate again, so a session is valid for equal settings only.
     context = sslobj.context
     checks = context.verify_mode, context.check_hostname, context.verify_flags
     where = address[:2] if isinstance(address, tuple) else (address,)
@@ -105,27 +109,27 @@ def _key(sslobj: ssl.SSLObject, address: Any) -> _Key:
 
 
 def resume_sessions(context: ssl.SSLContext, *, hosts: int = 256) -> None:
-    """Have goloop's clients with this context resume their last session with each server.
+    """Let goloop's clients with this context resume their last session with each server.
 
-    The server's certificate was checked when the session began, and is not checked again; a
-    client's own certificate is the one of then.  So call it when the context is set up: what is
-    loaded into the context later (certificates, revocations) counts for new sessions.  Where the
-    server takes no session the handshake is a full one; the `session_reused` of a transport's
-    `ssl_object` tells which it was.  Connections of asyncio's own loop are not changed.
+    The server's certificate is verified when the session begins, and not again; the client's own
+    certificate is that of the first connection, too. So call this when the context is set up:
+    certificates or revocations that are loaded into the context later apply to new sessions only.
+    If the server rejects the session, the handshake is a full one; the `session_reused` of a
+    transport's `ssl_object` shows which it was. Connections of asyncio's own loop are not affected.
     Since 0.3.0.
 
     Args:
-        context: A client's.
-        hosts: Of how many servers a session is kept; those that were used last.
+        context: The context of a client.
+        hosts: The number of servers with stored sessions; the most recently used are kept.
 
     Raises:
-        TypeError: It is no SSLContext.
-        ValueError: The context is a server's, or `hosts` is not positive.
+        TypeError: `context` is not an SSLContext.
+        ValueError: The context is a server's, or `hosts` is less than 1.
     """
     if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"context is an ssl.SSLContext, not {type(context).__name__}")
+        raise TypeError(f"context must be an ssl.SSLContext, got {type(context).__name__}")
     if context.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ValueError("a server's context; servers need no call, they send sessions anyway")
+        raise ValueError("context is a server's context; servers send sessions without this call")
     if not isinstance(hosts, int) or hosts < 1:
-        raise ValueError(f"hosts is a positive number, not {hosts!r}")
+        raise ValueError(f"hosts must be >= 1, got {hosts!r}")
     setattr(context, _ATTRIBUTE, _Sessions(hosts))

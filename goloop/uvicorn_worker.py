@@ -2,9 +2,9 @@
 
     gunicorn --worker-class goloop.uvicorn_worker.GoloopUvicornWorker package.module:app
 
-It is the worker of the package uvicorn-worker with another loop, so all of gunicorn's
-settings for that one hold.  Importing this module needs gunicorn, uvicorn 0.36 or later,
-and uvicorn-worker (or a uvicorn that still has the worker itself, in uvicorn.workers).
+It is the worker of the package uvicorn-worker with another loop, so all of gunicorn's settings for
+that worker apply. Importing this module needs gunicorn, uvicorn 0.36 or later, and uvicorn-worker
+(or a uvicorn that still contains the worker, in uvicorn.workers).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 __all__ = ("GoloopUvicornWorker",)
 
 if not hasattr(importlib.import_module("uvicorn.config").Config, "get_loop_factory"):
-    # An older uvicorn calls the name in `loop` for what it does to the policy, and serves on
-    # asyncio's loop without a word.
+    # An older uvicorn calls the name in `loop` to set the policy, and would silently use asyncio's
+    # loop.
     raise ImportError("goloop.uvicorn_worker needs uvicorn 0.36 or later")
 
 _UvicornWorker: Any
@@ -27,7 +27,7 @@ except ModuleNotFoundError:
 
 
 class GoloopUvicornWorker(_UvicornWorker):  # type: ignore[misc]
-    """uvicorn's gunicorn worker on a goloop loop.  Since 0.3.0."""
+    """uvicorn's gunicorn worker with a goloop loop. Since 0.3.0."""
 
     CONFIG_KWARGS: dict[str, Any] = {
         **_UvicornWorker.CONFIG_KWARGS,

@@ -1,16 +1,16 @@
-"""The watchdog: an iteration of a loop that lasts too long is reported while it lasts.
+"""The watchdog reports an iteration of a loop that lasts too long, while it lasts.
 
-A thread of C sees it (pybridge/golib/watchdog.go) and notes the Python stack of the loop's thread,
-without the GIL.  The rest, here, needs the GIL:
+A C thread, the monitor, detects it (pybridge/golib/watchdog.go) and records the Python stack of the
+loop's thread, without the GIL. The rest needs the GIL and is here:
 
     Loop._blocked()      on a separate thread, while the loop is blocked: at the limit, and at two,
                          four and eight times the limit
     Loop._block_ended()  on the loop's thread, after the iteration
 
-The first and the last make a `Blocked`, which goes to the log ("goloop", as a warning) and to the
-subscribers, once for each such iteration and in this order.  The later stacks go to the log where
-their calls are others.  Loop._block_told() says how far the log is: where something keeps the
-GIL, or the log does not take the report, C writes the stack to stderr.
+The first and the last create a `Blocked`, which is logged ("goloop", as a warning) and passed to
+the subscribers, once for each such iteration and in this order. Later stacks are logged if their
+calls differ. Loop._block_told() reports the progress of the log: if the GIL is never released, or
+the log does not accept the report, C writes the stack to stderr.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import time
 from ._internal.frames import Frame, read_frames
 from ._internal.tasks import call_graph
 
-# Each program on goloop imports this module, so nothing here makes its classes by exec(), as
-# dataclasses and typing.NamedTuple do: these took as long as a loop.
+# Every program that uses goloop imports this module, so no class is created by exec(), as
+# dataclasses and typing.NamedTuple do: that took as long as creating a loop.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,19 +40,19 @@ __all__ = ("Blocked", "Frame", "subscribe")
 
 logger = logging.getLogger("goloop")
 
-# Beyond, looking for the awaiters of one task would take long itself.
+# With more tasks the search for the awaiters of a task would itself take long.
 _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
 
-# How far the log is, for Loop._block_told().
-_WAITS, _TOLD = 1, 2
+# The progress of the log, for Loop._block_told().
+_LOG_WAITS, _LOGGED = 1, 2
 
-# A record shows so many own frames, the innermost; Blocked.stack and `goloop_stack` have all.
+# The maximum of own frames in a record, innermost; Blocked.stack and `goloop_stack` have all.
 _SHARES_MAX = 3
 _FRAMES_MAX = 12
 _CALLERS_MAX = 2
 
-# A block in the same calls, of which the stack was shown in so many seconds before, has one line.
+# Repeated blocks in the same calls are logged in one line for this many seconds, without the stack.
 _REPEATS_SECONDS = 10.0
 _PLACES_MAX = 100
 
@@ -60,7 +60,7 @@ _PLACES_MAX = 100
 class Blocked:
     """An iteration of a loop that lasts, or has lasted, longer than the loop's limit.
 
-    As a string it is the sentence that the log has.  Its attributes can't be changed.  Since 0.3.0.
+    str() returns the sentence in the log. The attributes are read-only. Since 0.3.0.
     """
 
     __slots__ = (
@@ -76,41 +76,40 @@ class Blocked:
     thread_id: int
     """threading.get_ident() of the loop's thread."""
     thread_name: str
-    """The name of the loop's thread; "" if Python doesn't know the thread."""
+    """The name of the loop's thread; "" if the threading module does not know it."""
     started: float
-    """When the iteration began, as time.time()."""
+    """The time when the iteration began, as time.time()."""
     duration: float
-    """Seconds: up to now, or in all if it has ended."""
+    """Seconds up to now, or in total if it has ended."""
     ended: bool
-    """Whether it has ended."""
+    """True if the iteration has ended."""
     cpu: float | None
-    """Seconds of processor time that the loop's thread has used of it; None where the system does
-    not tell.  What the first hundredth of the limit took is left out."""
+    """CPU seconds of the loop's thread in it, without the first hundredth of the limit; None if the
+    system does not report them."""
     gc: float
-    """Seconds of it in Python's garbage collector."""
+    """Seconds in Python's garbage collector."""
     callbacks: int
-    """How many callbacks the iteration has begun, or had in all if it has ended."""
+    """Number of callbacks that the iteration has begun so far, or ran in total if it has ended."""
     callback_time: float
-    """Seconds that the last of them has lasted, or had when the stack was last read."""
+    """Seconds of the last callback up to now, or up to the last sample of the stack."""
     stack: tuple[Frame, ...]
-    """What the loop's thread did when it reached the limit, innermost last.  Empty if it is not
-    known."""
+    """The stack of the loop's thread when the limit was reached, innermost last. Empty if it is
+    unknown."""
     later: tuple[tuple[float, tuple[Frame, ...]], ...]
-    """What it did at two, four and eight times the limit: seconds since `started`, the stack."""
+    """The stacks at two, four and eight times the limit: (seconds since `started`, stack)."""
     gil_holder: tuple[Frame, ...]
-    """What another thread did that kept the GIL half a limit later.  Empty if the GIL was free or
-    the loop's thread kept it, and always on Python 3.12, which doesn't tell."""
+    """The stack of another thread that held the GIL half a limit later. Empty if the GIL was free
+    or the loop's thread held it, and always on Python 3.12, which has no record of it."""
     task: str | None
-    """The name of the task that ran, if one did."""
+    """The name of the running task, or None."""
     awaiters: tuple[str, ...]
     """The names of the tasks that await it, directly or indirectly, nearest first."""
     shares: tuple[tuple[float, Frame], ...]
-    """Whose the time was: seconds and the function of the program's own code that was innermost,
-    the greatest first, by the looks of the monitor.  Empty if it did not look, and until the block
-    has ended."""
+    """The time by function: (seconds, innermost frame of the program's own code), descending, from
+    the samples of the monitor. Empty without samples, and until the block has ended."""
     importing: bool
-    """Whether the loop imported modules before its first event, as a server does that loads the
-    application in the loop: no client waits yet, so the log has a line of information only."""
+    """True if the loop imported modules before its first event, like a server that loads the
+    application in the loop: no client waits yet, so it is logged at the level INFO only."""
 
     def __init__(self, **fields: Any) -> None:
         for name in self.__slots__:
@@ -123,6 +122,7 @@ class Blocked:
         raise AttributeError(f"cannot delete field {name!r}")
 
     def _fields(self) -> dict[str, Any]:
+        """Return all attributes by name."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def __eq__(self, other: object) -> bool:
@@ -142,9 +142,9 @@ class Blocked:
         return template % values
 
     def format_stack(self) -> str:
-        """The stack in the words of a traceback, or a sentence that there is none.
+        """Return the stack in the format of a traceback, or a sentence that it is unknown.
 
-        It begins below the call that runs the loop, where the stack has that.
+        It begins below the call that runs the loop, if the stack has that call.
 
         Returns:
             Several lines, without a line feed at the end.
@@ -156,38 +156,41 @@ class Blocked:
 
 
 def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Without the frames of the program's start, which are the same in each report."""
+    """Return the stack without the frames of the program's start, which are always the same."""
     for index in range(len(stack) - 1, 0, -1):
         if stack[index - 1].function == "Running.run_forever":
             return stack[index:]
     return stack
 
 
-def _imports(stack: tuple[Frame, ...]) -> bool:
-    """Whether an import is in progress; pybridge/golib/block_text.go has the same rule."""
+def _is_importing(stack: tuple[Frame, ...]) -> bool:
+    """Return true if an import is in progress; pybridge/golib/block_text.go has the same rule."""
     return any(
         frame.function == "_find_and_load" and frame.file == "<frozen importlib._bootstrap>"
         for frame in _below_the_loop(stack)
     )
 
 
-def _calls(stack: tuple[Frame, ...]) -> tuple[tuple[str, str], ...]:
-    """What tells one place from another: a loop in a function has many lines."""
+def _call_path(stack: tuple[Frame, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the functions and files of a stack, without lines, to compare places by."""
     return tuple((frame.function, frame.file) for frame in _below_the_loop(stack))
 
 
 def _format(stack: tuple[Frame, ...]) -> str:
+    """Return a stack in the format of a traceback."""
     return "\n".join(
         f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in stack
     )
 
 
-# ---- what the log has ------------------------------------------------------------------------
+# ---- texts of the log ------------------------------------------------------------------------
 
 
-def _where(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
-    """The innermost call of the program's own code, or of any: its name and file, the line, and in
-    words the closing parenthesis and what has called it."""
+def _innermost_own_call(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
+    """Return the innermost call of the program's own code, or of any code, as three parts.
+
+    These are its name and file, the line, and the closing parenthesis with the callers.
+    """
     stack = _below_the_loop(stack)
     own = [frame for frame in reversed(stack) if call_graph.library_of(frame.file) is None]
     at, *callers = own or [stack[-1]]
@@ -195,8 +198,8 @@ def _where(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
     return f"{at.function} ({'/'.join(at.file.split('/')[-2:])}", at.line, ")" + rest
 
 
-def _short(stack: tuple[Frame, ...]) -> str:
-    """The frames of the program's own code, and the innermost; of libraries, how many."""
+def _format_own_frames(stack: tuple[Frame, ...]) -> str:
+    """Return the frames of the program's own code and the innermost; others are only counted."""
     stack = _below_the_loop(stack)
     lines: list[str] = []
     skipped: list[str] = []
@@ -206,7 +209,7 @@ def _short(stack: tuple[Frame, ...]) -> str:
             skipped.append(library)
             continue
         if skipped:
-            lines.append(_skipped(skipped))
+            lines.append(_skipped_line(skipped))
             skipped = []
         lines.append(_format((frame,)))
     if len(lines) > _FRAMES_MAX:
@@ -214,16 +217,17 @@ def _short(stack: tuple[Frame, ...]) -> str:
     return "\n".join(lines)
 
 
-def _skipped(libraries: list[str]) -> str:
+def _skipped_line(libraries: list[str]) -> str:
+    """Return the line for skipped frames of libraries."""
     calls = "1 call" if len(libraries) == 1 else f"{len(libraries)} calls"
     return f"  ... {calls} in {', '.join(dict.fromkeys(libraries))}"
 
 
 def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The log's format and its arguments.
+    """Return the log's format and its arguments.
 
-    The format is the same for the blocks of one function, and for those alone: services that group
-    records do so by it.
+    Blocks of the same function have the same format, and others have not: services use the format
+    to group records.
     """
     text = "the event loop of process %d " + ("was" if blocked.ended else "has been")
     text += " importing modules" if blocked.importing else " blocked"
@@ -233,29 +237,29 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
     values: list[Any] = [os.getpid(), blocked.duration, f" ({', '.join(parts)})" if parts else ""]
     text += " for %.3f s%s"
     if stack:
-        name, line, rest = _where(stack)
+        name, line, rest = _innermost_own_call(stack)
         text += f" in {name.replace('%', '%%')}:%d%s"
         values += line, rest
     more = []
     if blocked.importing:
         more.append("before its first event")
-    elif _imports(stack):
+    elif _is_importing(stack):
         more.append("in an import")
     before = blocked.stack
     for seconds, later in blocked.later if blocked.ended else ():
-        if later and _calls(later) != _calls(before):
-            name, line, rest = _where(later)
+        if later and _call_path(later) != _call_path(before):
+            name, line, rest = _innermost_own_call(later)
             more.append(f"after {seconds:.3f} s in {name}:{line}{rest}")
         before = later
     if blocked.ended and len(blocked.shares) > 1 and blocked.duration > 0:
         several = [
-            f"{min(1.0, spent / blocked.duration):.0%} in {frame.function}:{frame.line}"
+            f"{min(1.0, spent / blocked.duration):.0%} {frame.function} (line {frame.line})"
             for spent, frame in blocked.shares[:_SHARES_MAX]
             if spent >= blocked.duration / 20 and frame.file
         ]
         if len(several) > 1:
-            more.append("of it " + " and ".join(several))
-    # One long callback needs no word.
+            more.append("time: " + ", ".join(several))
+    # A single long callback is not mentioned.
     if blocked.callbacks > 1 and blocked.callback_time < blocked.duration / 2:
         more.append(f"{blocked.callbacks} callbacks in this iteration")
         if not blocked.ended:
@@ -265,21 +269,22 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
     if blocked.awaiters:
         more.append("awaited by " + ", ".join(map(repr, blocked.awaiters)))
     values.append("".join(f", {each}" for each in more))
-    values += _number(blocked.loop), blocked.thread_name or "?", blocked.serial
+    values += _loop_number_of(blocked.loop), blocked.thread_name or "?", blocked.serial
     return text + "%s [loop %d, %s, block %d]", tuple(values)
 
 
-def _number(loop: Any) -> int:
+def _loop_number_of(loop: Any) -> int:
+    """Return the loop's number in this process, 0 if it is not goloop's."""
     number: int = getattr(loop, "_loop_number", 0)
     return number
 
 
-def _extra(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
-    """What a record of the log has as attributes, for formatters and services that read those."""
+def _record_attributes(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
+    """Return the attributes of a log record, for formatters and services that read them."""
     at = stack[-1] if stack else Frame("", "", 0)
     return {
         "goloop_block": blocked.serial,
-        "goloop_loop": _number(blocked.loop),
+        "goloop_loop": _loop_number_of(blocked.loop),
         "goloop_thread": blocked.thread_id,
         "goloop_thread_name": blocked.thread_name,
         "goloop_task": blocked.task,
@@ -298,6 +303,7 @@ def _extra(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, Any]:
 
 
 def _log(blocked: Blocked, look: int) -> None:
+    """Log a block; `look` is the index of the later stack that is new, or 0."""
     level = logging.INFO if blocked.importing else logging.WARNING
     if not logger.isEnabledFor(level):
         return
@@ -305,56 +311,65 @@ def _log(blocked: Blocked, look: int) -> None:
     text, values = _message(blocked, stack)
     shown = None
     if not blocked.ended and not blocked.importing:
-        if (times := _times_shown(stack)) > 1:
+        if (times := _count_repeats(stack)) > 1:
             text += ", %d times in %d s"
             values = *values, times, int(_REPEATS_SECONDS)
         else:
-            shown = _short(stack) or "  (its Python stack is not available)"
+            shown = _format_own_frames(stack) or "  (its Python stack is not available)"
             if blocked.gil_holder:
-                shown += "\nanother thread holds the GIL:\n" + _short(blocked.gil_holder)
+                shown += "\nanother thread holds the GIL:\n" + _format_own_frames(
+                    blocked.gil_holder
+                )
     record = logger.makeRecord(
-        logger.name, level, __file__, 0, text, values, None, extra=_extra(blocked, stack)
+        logger.name,
+        level,
+        __file__,
+        0,
+        text,
+        values,
+        None,
+        extra=_record_attributes(blocked, stack),
     )
-    # Formatters put it below the line.
+    # Formatters append it below the line.
     record.exc_text = shown
     logger.handle(record)
 
 
-# ---- who is told -----------------------------------------------------------------------------
+# ---- subscribers -----------------------------------------------------------------------------
 
 
 _lock = threading.Lock()
 _subscribers: dict[object, Subscriber] = {}
-# With the number of the later stack, or 0.
+# Reports to deliver, with the index of the later stack, or 0.
 _unpublished: collections.deque[tuple[Blocked, int]] = collections.deque()
 _publishing = False
-# When the stack of a block in these calls was shown, and how often it came since; for the thread
-# that publishes.
+# By calls: the time when the stack of a block was shown, and the number of blocks since then. Used
+# only by the publishing thread.
 _shown: dict[tuple[Any, ...], tuple[float, int]] = {}
 
 
-def _in_child() -> None:
-    # The threads that told something have stayed in the parent, with what they held.
+def _reset_in_child() -> None:
+    """Reset the state after a fork: publishing threads exist in the parent only."""
     global _lock, _publishing
     _lock, _publishing = threading.Lock(), False
     _unpublished.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+os.register_at_fork(after_in_child=_reset_in_child)
 
 
 def subscribe(callback: Subscriber) -> Callable[[], None]:
-    """Have a function called for each blocked iteration of any loop.
+    """Call a function for each blocked iteration of any loop.
 
-    It is called twice, on a thread of goloop's or on the loop's own: while the loop is blocked, and
-    after the end; where the GIL was not to be had meanwhile, both times after the end.  What it
-    raises is logged.  `Loop.set_watchdog()` says how long an iteration may last.  Since 0.3.0.
+    It is called twice, on a thread of goloop or on the loop's own: while the loop is blocked, and
+    after the end; if the GIL was not available meanwhile, both times after the end. Exceptions of
+    the function are logged. `Loop.set_watchdog()` sets the limit. Since 0.3.0.
 
     Args:
-        callback: Gets a `Blocked`; what it returns is ignored.
+        callback: Called with a `Blocked`; its result is ignored.
 
     Returns:
-        A function that ends the subscription; calling it again changes nothing.
+        A function that ends the subscription; a second call does nothing.
     """
     this = object()
     _subscribers[this] = callback
@@ -366,19 +381,21 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
 
 
 def report(loop: Any) -> None:
-    """The loop is blocked: tells it on a thread that Python knows, for subscribers may take long.
+    """Report the blocked loop on a new thread, because subscribers may take long.
 
-    Where there are too many threads C writes the report, as it does where the GIL is kept.
+    If no thread can be started, C writes the report, as it does if the GIL is not released.
     """
-    thread = threading.Thread(target=_tell, args=(loop,), name="goloop-watchdog", daemon=True)
+    thread = threading.Thread(
+        target=_report_block, args=(loop,), name="goloop-watchdog", daemon=True
+    )
     with contextlib.suppress(RuntimeError):
         thread.start()
 
 
 def report_end(loop: Any, seconds: float) -> None:
-    """The loop was blocked."""
+    """Report that a block of the loop has ended after `seconds`."""
     with _lock:
-        new = [(blocked, look) for blocked, look in _look(loop, seconds) if look == 0]
+        new = [(blocked, look) for blocked, look in _collect_reports(loop, seconds) if look == 0]
         known = loop._last_block
         loop._last_block = None
     if known is not None:
@@ -387,26 +404,27 @@ def report_end(loop: Any, seconds: float) -> None:
         _publish(*new, (Blocked(**{**fields, "ended": True}), 0))
 
 
-def _tell(loop: Any) -> None:
+def _report_block(loop: Any) -> None:
+    """Report the current block of a loop; the body of the watchdog's thread."""
     with _lock:
         try:
-            new = _look(loop)
+            new = _collect_reports(loop)
         except RuntimeError:
             if not loop.is_closed():
                 raise
-            return  # closed before this thread ran; report_end() has told of the block
+            return  # closed before this thread ran; report_end() has reported the block
         waits = loop._report_in_progress or any(each.loop is loop for each, _ in _unpublished)
         known = loop._last_block
     if new:
         _publish(*new)
     elif known is not None and not waits:
-        _note(known, _TOLD)  # a later stack that is no news
+        _set_log_progress(known, _LOGGED)  # the later stack does not differ
 
 
-def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
-    """What is to be told of the block that goes on, or has just ended.  With the lock."""
-    told, seconds, gc, starting = loop._block()
-    head, *looks = told.split("\x1e")
+def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
+    """Return the new reports about a block that continues or has just ended. Needs the lock."""
+    text, seconds, gc, starting = loop._block()
+    head, *looks = text.split("\x1e")
     if not looks:
         return []
     serial, callbacks, callback_ns, cpu_ns = map(int, head.split())
@@ -419,7 +437,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
         stacks.append((int(ns) / 1e9, tuple(Frame(*entry) for entry in read_frames(frames))))
     _, holder = stacks.pop()
     if stacks and not stacks[-1][1] and ended is None:
-        # C can't read it where there is no GIL.
+        # Without a GIL, C cannot read the stack.
         read = call_graph.thread_stack(loop._thread_id or 0)[0][::-1]
         stacks[-1] = stacks[-1][0], tuple(Frame(*entry) for entry in read)
     now = {
@@ -433,7 +451,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     last = loop._last_block
     if serial > loop._reported_block:
         loop._reported_block = serial
-        task, awaiters = _who(loop)
+        task, awaiters = _task_and_awaiters(loop)
         last = Blocked(
             loop=loop,
             serial=serial,
@@ -447,7 +465,7 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
             task=task,
             awaiters=awaiters,
             shares=(),
-            importing=starting and bool(stacks) and _imports(stacks[0][1]),
+            importing=starting and bool(stacks) and _is_importing(stacks[0][1]),
             **now,
         )
         new.append((last, 0))
@@ -456,42 +474,44 @@ def _look(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
     last = Blocked(**{**last._fields(), **now})
     for each in stacks[1 + len(last.later) :]:
         before = last.later[-1][1] if last.later else last.stack
-        importing = last.importing and (not each[1] or _imports(each[1]))
+        importing = last.importing and (not each[1] or _is_importing(each[1]))
         fields = {"later": (*last.later, each), "importing": importing}
         last = Blocked(**{**last._fields(), **fields})
-        if each[1] and _calls(each[1]) != _calls(before):
+        if each[1] and _call_path(each[1]) != _call_path(before):
             new.append((last, len(last.later)))
     loop._last_block = last
     return new
 
 
 def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
+    """Return the time by function in the iteration that has just ended."""
     try:
-        # On the loop's own thread: one that reports must import nothing.
+        # Imported on the loop's own thread: the reporting thread must not import anything.
         from ._internal.metrics import profiling
 
         return profiling.shares(profiling.snapshot(), loop._loop_number, seconds)
-    except Exception:  # the report matters more
+    except Exception:  # the report is more important
         return ()
 
 
 def _thread_name(ident: int | None) -> str:
+    """Return the name of a thread; "" if the threading module does not know it."""
     names = (thread.name for thread in threading.enumerate() if thread.ident == ident)
     return next(names, "")
 
 
-def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
-    """The task that runs, and the tasks that await it."""
+def _task_and_awaiters(loop: Any) -> tuple[str | None, tuple[str, ...]]:
+    """Return the names of the running task and of the tasks that await it."""
     task: Any = asyncio.current_task(loop)
     if task is None:
         return None, ()
     try:
-        everybody = asyncio.all_tasks(loop)
-    except RuntimeError:  # too many begin and end meanwhile
+        all_tasks = asyncio.all_tasks(loop)
+    except RuntimeError:  # the set of tasks changes too fast
         return task.get_name(), ()
     names: list[str] = []
-    if len(everybody) <= _TASKS_MAX:
-        waiting = call_graph.waiting_tasks(everybody)
+    if len(all_tasks) <= _TASKS_MAX:
+        waiting = call_graph.waiting_tasks(all_tasks)
         seen, found = {id(task)}, [task]
         while found and len(names) < _AWAITERS_MAX:
             for each in call_graph.awaiters(found.pop(0), waiting):
@@ -503,9 +523,10 @@ def _who(loop: Any) -> tuple[str | None, tuple[str, ...]]:
 
 
 def _publish(*several: tuple[Blocked, int]) -> None:
-    """Tells of them, in the order of the calls and one at a time.
+    """Deliver reports in the order of the calls, and one at a time.
 
-    If another thread is doing so already, that thread goes on: the loop waits for no subscriber.
+    If another thread is already delivering, that thread continues with these: so the loop does not
+    wait for subscribers.
     """
     global _publishing
     mine = False
@@ -523,15 +544,15 @@ def _publish(*several: tuple[Blocked, int]) -> None:
                 blocked, look = _unpublished.popleft()
             _deliver(blocked, look)
     finally:
-        if mine:  # an interrupt: the next one who comes tells what is left
+        if mine:  # after an interrupt the next caller delivers the remaining reports
             _publishing = False
 
 
-def _times_shown(stack: tuple[Frame, ...]) -> int:
-    """How often a block in these calls was shown since its stack was; 1: it is to be shown."""
+def _count_repeats(stack: tuple[Frame, ...]) -> int:
+    """Return the number of blocks in these calls since the stack was shown; 1: show it now."""
     if not stack:
         return 1
-    calls, now = _calls(stack), time.monotonic()
+    calls, now = _call_path(stack), time.monotonic()
     since, times = _shown.get(calls, (now, 0))
     if now - since > _REPEATS_SECONDS:
         since, times = now, 0
@@ -541,28 +562,30 @@ def _times_shown(stack: tuple[Frame, ...]) -> int:
     return times + 1
 
 
-def _note(blocked: Blocked, how: int) -> None:
-    with contextlib.suppress(RuntimeError, AttributeError):  # closed, or none of goloop's
-        blocked.loop._report_in_progress = how == _WAITS
+def _set_log_progress(blocked: Blocked, how: int) -> None:
+    """Report the progress of the log to C."""
+    with contextlib.suppress(RuntimeError, AttributeError):  # closed, or not goloop's loop
+        blocked.loop._report_in_progress = how == _LOG_WAITS
         blocked.loop._block_told(blocked.serial, how)
 
 
 def _deliver(blocked: Blocked, look: int) -> None:
-    # A handler may wait for ever, for the lock of one that blocks the loop.
-    _note(blocked, _WAITS)
+    """Log a report and pass it to the subscribers."""
+    # A log handler may wait forever, for the lock of another one that blocks the loop.
+    _set_log_progress(blocked, _LOG_WAITS)
     try:
         _log(blocked, look)
     except Exception:
         sys.excepthook(*sys.exc_info())
-    _note(blocked, _TOLD)
+    _set_log_progress(blocked, _LOGGED)
     if look:
         return
-    # Without a GIL, list() copies the values under the dict's lock; tuple() would iterate.
+    # On free-threaded Python list() copies the values under the dict's lock; tuple() would not.
     for callback in list(_subscribers.values()):
         try:
             try:
                 callback(blocked)
-            except BaseException:  # SystemExit, too, is no reason to leave out the others
-                logger.exception("a subscriber of the watchdog has failed")
+            except BaseException:  # even after SystemExit the other subscribers are called
+                logger.exception("a subscriber of the watchdog raised an exception")
         except Exception:
             sys.excepthook(*sys.exc_info())

@@ -2,8 +2,7 @@
 
     gunicorn --worker-class goloop.web_worker.GoloopWebWorker package.module:app
 
-It is aiohttp's own worker with another loop.  Importing this module needs aiohttp and
-gunicorn.
+It is aiohttp's own worker with another loop. Importing this module needs aiohttp and gunicorn.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _GunicornWebWorker: Any = importlib.import_module("aiohttp.worker").GunicornWebW
 
 
 class GoloopWebWorker(_GunicornWebWorker):  # type: ignore[misc]
-    """aiohttp's gunicorn worker on a goloop loop.  Since 0.3.0."""
+    """aiohttp's gunicorn worker with a goloop loop. Since 0.3.0."""
 
     def init_process(self) -> None:
-        """Set the policy that makes the loop: aiohttp's worker asks asyncio for one."""
+        """Set goloop's policy, because aiohttp's worker gets its loop from asyncio."""
         set_policy()
         super().init_process()

@@ -2,9 +2,9 @@
 
     gunicorn --worker-class goloop.workers.GoloopWorker package.module:app
 
-It is gunicorn's own ASGI worker with another loop, so all of gunicorn's settings for
-that worker apply.  The loop is made after the fork; `--preload` may load, and even run,
-goloop in the master before.  Importing this module needs gunicorn 25 or later.
+It is gunicorn's own ASGI worker with another loop, so all of gunicorn's settings for that worker
+apply. The loop is created after the fork; with `--preload` the master may import, and even run,
+goloop before. Importing this module needs gunicorn 25 or later.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _ASGIWorker: Any = importlib.import_module("gunicorn.workers.gasgi").ASGIWorker
 
 
 class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
-    """gunicorn's ASGI worker on a goloop loop.  Since 0.3.0."""
+    """gunicorn's ASGI worker with a goloop loop. Since 0.3.0."""
 
     loop: Loop
-    """The worker's loop, made after the fork."""
+    """The worker's loop, created after the fork."""
 
     def _setup_event_loop(self) -> None:
-        """Where gunicorn's worker chooses between asyncio and uvloop."""
+        """Create the loop; gunicorn's method chooses between asyncio and uvloop."""
         self.loop = new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.log.debug("Using goloop event loop")

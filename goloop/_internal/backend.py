@@ -1,4 +1,4 @@
-"""The loop that goloop's names stand for: its own, or asyncio's where that can't be had."""
+"""The loop that goloop's names refer to: its own, or asyncio's in the pure-Python wheel."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if native or TYPE_CHECKING:
     from .loop.loop import Loop, new_event_loop
     from .tasks import tasks
 
-    # Where all imports are lazy (PEP 810) an import runs nothing until its name is used.  This has
-    # to happen before a loop is made.
+    # An explicit call and not an import: if all imports are lazy (PEP 810), an import runs nothing
+    # until its name is used, but this must happen before a loop is created.
     library.prepare()
     Future = tasks.Future
     Task = tasks.Task

@@ -1,15 +1,15 @@
-"""The buckets of a histogram, as gl_histogram of pybridge/abi.h has them.
+"""The buckets of a histogram, with the layout of gl_histogram in pybridge/abi.h.
 
-Loops count in them while they run, in processes that may import nothing any more: so this module
-needs no other.
+Loops count in them while they run, in processes that may be unable to import anything. So this
+module imports nothing.
 """
 
 BUCKETS = 320
-"""How many a histogram has."""
+"""The number of buckets of a histogram."""
 
 
 def bucket_of(value: int) -> int:
-    """As abi.h says: eight buckets share each power of two."""
+    """Return the bucket's index of a value, as in abi.h: eight buckets for each power of two."""
     if value < 8:
         return max(value, 0)
     power = value.bit_length() - 1

@@ -1,4 +1,4 @@
-"""What callers pass by mistake: the coroutine instead of the function."""
+"""Detects a frequent mistake: the caller passes a coroutine instead of a function."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def refuse_coroutine(passed: Any, call: str) -> None:
-    """TypeError where `passed` is a coroutine, which is closed, so that it is not reported, too."""
+    """Raise TypeError if `passed` is a coroutine, after closing it to avoid a second warning."""
     if isinstance(passed, CoroutineType):
         passed.close()
         name = passed.__name__

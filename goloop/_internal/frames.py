@@ -1,7 +1,7 @@
-"""One call on a Python stack, as the watchdog, the profile and the slow iterations show it.
+"""A frame of a Python stack, as shown by the watchdog, the profile and the slow iterations.
 
-Each program on goloop imports this module, so its class is not made by exec(), as
-typing.NamedTuple would.
+Every program that uses goloop imports this module, so the class is not created by exec(), as
+typing.NamedTuple would do.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ else:
 
 
 class Frame(_Frame):
-    """One call on a Python stack.  Since 0.3.0."""
+    """A frame of a Python stack. Since 0.3.0."""
 
     __slots__ = ()
     __module__ = "goloop.watchdog"
 
     function: str
-    """Its qualified name."""
+    """The function's qualified name."""
     file: str
-    """The file of its code, as Python names it."""
+    """The file name of its code object."""
     line: int
-    """The line that runs; 0 where it is not known."""
+    """The current line; 0 if it is unknown."""
 
 
 def read_frames(text: str) -> list[tuple[str, str, int]]:
-    """Frames as C and Go tell them: a line each, of function, file and line."""
+    """Parse frames in the format of C and Go: a line with function, file and line for each."""
     frames = []
     for each in text.split("\n")[:-1]:
         function, file, line = each.split("\t")
@@ -45,7 +45,7 @@ def read_frames(text: str) -> list[tuple[str, str, int]]:
 
 
 def read_stack(read: Callable[[int], str], ident: int) -> list[tuple[str, str, int]]:
-    """A thread's stack, innermost last, by _core._thread_stack(): none while it changes."""
+    """Return a thread's stack from _core._thread_stack(), innermost last; [] if it is busy."""
     for _ in range(5):
         if text := read(ident):
             return read_frames(text)

@@ -1,7 +1,7 @@
-"""The options with which another Python is started so that it is set up as this one.
+"""The command-line options that start another Python with the settings of this one.
 
-subprocess._args_from_interpreter_flags() does so for multiprocessing.  It leaves out -i, -u, -R and
-most of -X, and its import would cost each program that goloop runs.
+subprocess._args_from_interpreter_flags() does that for multiprocessing. But it omits -i, -u, -R
+and most of -X, and importing it would slow down each program that goloop runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import _imp
 import os
 import sys
 
-# Letters of options that count, by the names in sys.flags.
+# Letters of options that can be repeated, by their names in sys.flags.
 _COUNTED = {
     "bytes_warning": "b",
     "debug": "d",
@@ -24,7 +24,7 @@ _COUNTED = {
 
 
 def interpreter_options() -> list[str]:
-    """Options before the program; what the environment says is left to the environment."""
+    """Return the options before the program; settings of the environment are inherited anyway."""
     flags = sys.flags
     options = [f"-{letter * getattr(flags, name)}" for name, letter in _COUNTED.items()]
     options = [each for each in options if each != "-"]
@@ -49,11 +49,12 @@ def interpreter_options() -> list[str]:
 
 
 def _x_options() -> list[tuple[str, object]]:
+    """Return the names and values of the -X options."""
     return list(sys._xoptions.items())
 
 
 def _warning_options() -> list[str]:
-    """Those of -W: sys.warnoptions has what other options and the environment ask for, too."""
+    """Return the values of -W; sys.warnoptions also has those of other options and variables."""
     found = list(sys.warnoptions)
     flags = sys.flags
     if flags.dev_mode and found[:1] == ["default"]:

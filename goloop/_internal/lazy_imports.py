@@ -1,7 +1,8 @@
-"""Nothing of goloop's stays lazy where a program makes all imports lazy (PEP 810, from 3.15 on).
+"""Loads goloop's lazy imports if the program makes all imports lazy (PEP 810, from 3.15 on).
 
-goloop imports early what it may need late: when there are no files left, when the watchdog's
-thread looks at a loop that an import blocks, within what a simulation has replaced.
+goloop imports modules early that it may need in situations in which an import fails: without free
+descriptors, in the watchdog's thread while an import blocks the loop, or within the patches of a
+simulation.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def load() -> None:
-    """Import what the modules of goloop that are loaded have imported lazily, and so on."""
+    """Import all lazily imported names of goloop's loaded modules, and of those so loaded."""
     if sys.version_info < (3, 15) or sys.get_lazy_imports() != "all":
         return
     lazy: Any = vars(types)["LazyImportType"]
-    done: set[Any] = {None}  # which stands for a module that may not be imported
+    done: set[Any] = {None}  # sys.modules has None for a module that must not be imported
     while (
         new := {
             module for name, module in list(sys.modules.items()) if name.split(".")[0] == "goloop"
@@ -29,5 +30,5 @@ def load() -> None:
         for module in new:
             for name, value in list(vars(module).items()):
                 if isinstance(value, lazy):
-                    getattr(module, name)  # which is then what the name stands for
+                    getattr(module, name)  # replaces the lazy object by the imported one
         done |= new

@@ -1,13 +1,12 @@
-"""Modules that goloop imports late, kept in memory from its own import on.
+"""Preloads the bytes of modules that goloop imports late.
 
-What a program may ask for once its loop runs (`loop.metrics()`) is imported then, for most programs
-never ask.  By then the program may have changed its root directory or become another user, or
-another version of goloop may lie on disk, whose modules don't fit those that are loaded.  So the
-bytes of these modules are read early, which costs a tenth of importing them, and an import takes
-the bytes.
+Modules that few programs need (`loop.metrics()`) are imported on first use. By then the program may
+have changed its root directory or its user, or another version of goloop may be installed, with
+modules that do not match the loaded ones. So the bytes of these modules are read when goloop is
+imported, which takes a tenth of the time of importing them, and the import uses the bytes.
 
-The finder stands in sys.path_importer_cache, where Python keeps one for each folder: it is asked
-for modules of goloop's folders alone, and finds all others as the one before it did.
+The finders are entries of sys.path_importer_cache, where Python has one for each folder. They are
+used for goloop's folders only, and find all other modules as the default finder does.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 GOLOOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# By folder of goloop; a module comes behind those that it needs.
-OWN = {
+# Late modules by folder; each follows the modules that it imports.
+LATE_MODULES = {
     "_internal/metrics": (
         *("histogram", "metric_registry", "metrics", "profiling", "profile_formats"),
         *("flight_recorder", "diagnostics"),
@@ -40,35 +39,35 @@ OWN = {
     ),
     "operations": ("snapshot", "introspection", "doctor_recorder"),
 }
-# What `metrics` needs of the standard library. json comes behind its parts.
-STANDARD = ("copy", "dataclasses", "json.scanner", "json.decoder", "json.encoder", "json")
+# The modules of the standard library that `metrics` imports. json follows its submodules.
+STANDARD_MODULES = ("copy", "dataclasses", "json.scanner", "json.decoder", "json.encoder", "json")
 
-_kept: dict[str, tuple[str, bytes, bool]] = {}  # path, bytes, whether they are compiled
+_preloaded: dict[str, tuple[str, bytes, bool]] = {}  # by module: path, bytes, True if compiled
 
 
 def _read(path: str) -> tuple[str, bytes, bool]:
-    """A module's compiled bytes, if they are of its present source; else the source."""
+    """Return a module's path, and its compiled bytes if they match the source, else the source."""
     try:
         with open(importlib.util.cache_from_source(path), "rb") as file:
             compiled = file.read()
-        facts = os.stat(path)
-        present = (int(facts.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little")
-        present += (facts.st_size & 0xFFFFFFFF).to_bytes(4, "little")
+        status = os.stat(path)
+        present = (int(status.st_mtime) & 0xFFFFFFFF).to_bytes(4, "little")
+        present += (status.st_size & 0xFFFFFFFF).to_bytes(4, "little")
         # Flags 0: the header has the time and the size of the source.
         if compiled[:16] == importlib.util.MAGIC_NUMBER + bytes(4) + present:
             return path, compiled, True
     except (OSError, NotImplementedError):
-        pass  # no compiled file, or a Python that has none
+        pass  # no compiled file, or a Python that does not write them
     with open(path, "rb") as file:
         return path, file.read(), False
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Of a module whose bytes are kept; they are let go of as it is imported."""
+    """Loads a module from its preloaded bytes, which are then freed."""
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """Its code; of the file's, where it is asked for again."""
-        path, content, compiled = _kept.pop(fullname, ("", b"", False))
+        """Return the module's code; if it is loaded a second time, from its file."""
+        path, content, compiled = _preloaded.pop(fullname, ("", b"", False))
         if not path:
             return super().get_code(fullname)
         if not compiled:
@@ -78,14 +77,15 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return code
 
     def exec_module(self, module: ModuleType) -> None:
-        """Provides what the module needs of the standard library, and runs it."""
+        """Import the standard modules that the module needs, and execute it."""
         if module.__name__.endswith((".histogram", ".metric_registry", ".metrics.metrics")):
-            _provide_standard()
+            _import_standard()
         super().exec_module(module)
 
 
 def _spec(name: str) -> ModuleSpec:
-    path = _kept[name][0]
+    """Return the import spec of a preloaded module."""
+    path = _preloaded[name][0]
     folders = [os.path.dirname(path)] if os.path.basename(path) == "__init__.py" else None
     loader = _Loader(name, path)
     spec = importlib.util.spec_from_file_location(
@@ -96,36 +96,39 @@ def _spec(name: str) -> ModuleSpec:
 
 
 class _Finder(importlib.machinery.FileFinder):
-    """Of one folder."""
+    """Finds the modules of one folder, preloaded ones first."""
 
     def find_spec(self, fullname: str, target: Any = None) -> ModuleSpec | None:
-        """The module's bytes that are kept, or its file."""
-        if fullname in _kept:
+        """Return the spec of the preloaded module, or of its file."""
+        if fullname in _preloaded:
             return _spec(fullname)
         return super().find_spec(fullname, target)
 
 
-def _provide_standard() -> None:
-    """Imports what is found on disk, and the rest from memory."""
+def _import_standard() -> None:
+    """Import the standard modules from disk, or if that fails from the preloaded bytes."""
     try:
         import dataclasses  # noqa: F401
         import json  # noqa: F401
     except ImportError:
-        missing = [name for name in STANDARD if name in _kept and name not in sys.modules]
-        made: dict[str, Any] = {
+        missing = [
+            name for name in STANDARD_MODULES if name in _preloaded and name not in sys.modules
+        ]
+        modules: dict[str, Any] = {
             name: importlib.util.module_from_spec(_spec(name)) for name in missing
         }
-        # They import each other, and so are all there before the first one runs.
-        sys.modules.update(made)
-        for name, module in made.items():
+        # They import each other, so all must be in sys.modules before the first one is executed.
+        sys.modules.update(modules)
+        for name, module in modules.items():
             parent, _, last = name.rpartition(".")
-            if parent in made:
-                setattr(made[parent], last, module)
-        for module in made.values():
+            if parent in modules:
+                setattr(modules[parent], last, module)
+        for module in modules.values():
             module.__loader__.exec_module(module)
 
 
 def _loaders() -> list[Any]:
+    """Return the loaders and suffixes of a FileFinder, as Python's import system uses them."""
     machinery = importlib.machinery
     return [
         (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
@@ -134,26 +137,26 @@ def _loaders() -> list[Any]:
     ]
 
 
-def keep() -> None:
-    """Read the modules; nothing where they are no files, as in a frozen program."""
+def preload() -> None:
+    """Read the bytes of the late modules; do nothing if they are not files (frozen programs)."""
     if type(__spec__.loader) is not importlib.machinery.SourceFileLoader:
         return
     standard = os.path.dirname(os.path.abspath(os.__file__))
     try:
-        for room, names in OWN.items():
+        for room, names in LATE_MODULES.items():
             folder = os.path.join(GOLOOP, room)
             package = "goloop." + room.replace("/", ".")
             for name in ("__init__", *names):
                 module = package if name == "__init__" else f"{package}.{name}"
                 if module not in sys.modules:
-                    _kept[module] = _read(os.path.join(folder, f"{name}.py"))
+                    _preloaded[module] = _read(os.path.join(folder, f"{name}.py"))
             finder = _Finder(folder, *_loaders())
             sys.path_importer_cache[folder] = finder
         for folder in (GOLOOP, os.path.join(GOLOOP, "_internal")):
             sys.path_importer_cache[folder] = _Finder(folder, *_loaders())
-        for module in STANDARD:
+        for module in STANDARD_MODULES:
             if module not in sys.modules:
                 file = "json/__init__.py" if module == "json" else module.replace(".", "/") + ".py"
-                _kept[module] = _read(os.path.join(standard, file))
+                _preloaded[module] = _read(os.path.join(standard, file))
     except OSError:
-        pass  # then these are read when they are imported
+        pass  # the modules are then read when they are imported

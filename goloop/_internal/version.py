@@ -1,20 +1,20 @@
-"""What this build is: the version, which pyproject.toml reads here, and whether it has a loop.
+"""The version, which pyproject.toml reads from this file, and whether this build has a loop.
 
-A wheel without compiled parts, the one for every other platform, has a module `_pure`
-that says so.  The extension's mere absence does not: it is a build that was forgotten.
+The pure-Python wheel for all other platforms is marked by a module `_pure`. If just the extension
+is missing, the build was forgotten.
 """
 
 from __future__ import annotations
 
 __version__ = "0.3.0.dev0"
-"""The version of goloop that is installed.  Since 0.3.0."""
+"""The installed version of goloop. Since 0.3.0."""
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     native: bool
-    """Whether this is goloop's own loop.  Where it is False, goloop's names stand for asyncio's
-    loop, and `goloop.diagnostics()["reason"]` says why.  Since 0.3.0."""
+    """True if goloop has its own loop. If false, goloop's names refer to asyncio's loop, and
+    `goloop.diagnostics()["reason"]` has the reason. Since 0.3.0."""
 else:
     try:
         from .. import _pure  # noqa: F401

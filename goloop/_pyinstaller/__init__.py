@@ -1,4 +1,4 @@
-"""What PyInstaller must know of goloop; it finds this by the package's entry point."""
+"""PyInstaller's hooks for goloop, which it finds by the package's entry point."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import os
 
 
 def get_hook_dirs() -> list[str]:
-    """The folders with hooks."""
+    """Return the folders with hooks."""
     return [os.path.dirname(os.path.abspath(__file__))]

@@ -1,6 +1,7 @@
-"""PyInstaller sees imports; the Go library is none.
+"""PyInstaller's hook: adds the Go library, which is not found through imports.
 
-What the extension imports by name, a module of the package imports too (a test compares).
+Python modules that the extension imports by name are also imported by a module of the package,
+which PyInstaller finds (a test compares).
 """
 
 from __future__ import annotations
@@ -14,5 +15,5 @@ assert _spec is not None
 assert _spec.origin is not None
 _folder = os.path.dirname(_spec.origin)
 
-# In a wheel without compiled parts there is no library.
+# The pure-Python wheel has no library.
 binaries = [(path, "goloop") for path in glob.glob(os.path.join(_folder, "libgoloop.so.*"))]

@@ -1,15 +1,15 @@
-"""Guest mode: asyncio inside another event loop, its host.
+"""Guest mode: runs an asyncio loop within another event loop, the host loop.
 
-The host is a GUI's loop, a game's, or any thread that calls what is put in its queue.  Iterations
-of the asyncio loop run in the host's thread, where the host wants them.  Between two of them a
-thread polls, which is Go's work and needs no GIL, so that the host has its thread to itself.
+The host loop is that of a GUI or a game, or any thread that calls functions from a queue.
+Iterations of the asyncio loop run in the host's thread, scheduled by the host loop. Between two of
+them another thread polls in Go code, which needs no GIL, so that the host's thread is free.
 
-      host's thread                         the poller's thread
+      host's thread                         the polling thread
       iterations, until nothing is ready ->
       the host's own events                 Go waits for sockets and timers, and receives
-                                         <- asks the host to call the next iterations
+                                         <- schedules the next iterations in the host loop
 
-`goloop.guest.qt` and `goloop.guest.tk` are for those two; `start` is for any other.
+`goloop.guest.qt` and `goloop.guest.tk` are for Qt and Tk; `start` is for any other host loop.
 """
 
 from __future__ import annotations
@@ -47,32 +47,31 @@ def start(
     context: contextvars.Context | None = None,
     time_share: float = 0.005,
 ) -> Guest[_T]:
-    """Begin to run a coroutine on a new goloop loop, inside the loop of this thread.
+    """Begin to run a coroutine on a new goloop loop, within the loop of this thread.
 
-    It returns at once; the host's loop runs the rest.  What follows the end of `main` is as in
-    `goloop.run()`: tasks that are left are cancelled, asynchronous generators and the default
-    executor are shut down, and the loop is closed.  In the main thread Ctrl-C cancels `main`, as in
-    `goloop.run()`, unless the program handles SIGINT itself.  Since 0.3.0.
+    The call returns immediately; the host loop runs the rest. After the end of `main` the steps are
+    those of `goloop.run()`: remaining tasks are cancelled, asynchronous generators and the default
+    executor are shut down, and the loop is closed. In the main thread Ctrl-C cancels `main`, as in
+    `goloop.run()`, unless the program handles SIGINT itself. Since 0.3.0.
 
     Args:
         main: The coroutine.
-        run_sync_soon_threadsafe: Lets the host call a function without arguments, soon and in this
-            thread; may be called in any thread.
-        run_sync_soon_not_threadsafe: The same, and is only called in this thread; by default it is
+        run_sync_soon_threadsafe: Schedules a call of a function without arguments in the host loop;
+            may be called in any thread.
+        run_sync_soon_not_threadsafe: The same, but only called in this thread; by default it is
             the one above.
-        done_callback: Called in the host's thread when all is over, with `Guest.outcome`.
-        debug: Whether the loop is in debug mode; None leaves that to `PYTHONASYNCIODEBUG` and
-            `-X dev`.
-        context: The context that `main` runs in; by default a copy of this one.
-        time_share: After so many seconds a loop that is still busy lets the host do its own work.
+        done_callback: Called in the host's thread with `Guest.outcome` when the loop is closed.
+        debug: Debug mode of the loop; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
+        context: The context of `main`; by default a copy of the current one.
+        time_share: Seconds after which a busy loop returns to the host loop.
 
     Returns:
         The run.
 
     Raises:
-        TypeError: `main` is no coroutine.
-        ImportError: The Go library can't be opened; the message says why.
-        RuntimeError: goloop's own loop can't be had here (`goloop.native` is False).
+        TypeError: `main` is not a coroutine.
+        ImportError: The Go library cannot be opened; the message has the reason.
+        RuntimeError: goloop's own loop is not available (`goloop.native` is False).
     """
     if not asyncio.iscoroutine(main):
         raise TypeError(f"a coroutine was expected, got {main!r}")
@@ -90,16 +89,16 @@ def start(
 
 
 class Guest(Generic[_T]):
-    """A run in guest mode; `start()` makes it.  Since 0.3.0."""
+    """A run in guest mode, returned by `start()`. Since 0.3.0."""
 
     loop: asyncio.AbstractEventLoop
-    """The loop. The host's callbacks may use it, and what belongs to it, also between iterations:
-    they run in its thread. asyncio's functions that ask for the running loop find none there: use
+    """The loop. The host's callbacks may use it and its objects between iterations, too, because
+    they run in its thread. There asyncio's functions find no running loop: use
     `guest.loop.create_task()` instead of `asyncio.create_task()`."""
 
     outcome: concurrent.futures.Future[_T]
-    """What `main` returns or raises, once all is over. It can't be cancelled, so who stops waiting
-    for it changes nothing; `cancel()` cancels `main`."""
+    """The result or exception of `main`, set when the loop is closed. It cannot be cancelled, so
+    that a cancelled wait has no effect on it; `cancel()` cancels `main`."""
 
     _post: _Post
     _post_here: _Post
@@ -121,46 +120,50 @@ class Guest(Generic[_T]):
         self._all_done = self._loop.create_future()
         self._all_done.add_done_callback(lambda _: self._loop.stop())
         self._main: asyncio.Task[_T] = self._loop.create_task(main, context=context)
-        self._main.add_done_callback(self._main_is_done)
-        self._inside = self._alone = self._over = False
-        # What has left an iteration, and what has left a poll.
+        self._main.add_done_callback(self._on_main_done)
+        self._iterating = self._finishing = self._ended = False
+        # The exception of an iteration, and the exception of a poll.
         self._failure: BaseException | None = None
         self._poll_failure: BaseException | None = None
         self._interrupts = 0
-        # Each True is a poll, False the end of the thread.
+        # Requests to the polling thread: True is a poll, False ends the thread.
         self._polls: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        # A daemon: a host that ends without finish() does not keep the process from ending.
+        # A daemon thread, so that a host that ends without finish() does not block the exit.
         self._thread = threading.Thread(target=self._poll, name="goloop-guest", daemon=True)
 
     def cancel(self) -> None:
-        """Cancel `main`, from any thread; the host's loop runs what follows."""
+        """Cancel `main`; may be called in any thread. The host loop runs the rest."""
         self._loop.call_soon_threadsafe(self._main.cancel)
 
     def finish(self) -> _T:
-        """Cancel `main`, and run the loop to its end here and now, without the host.
+        """Cancel `main` and run the loop to its end immediately, without the host loop.
 
-        For a host that has ended before, by a window that was closed.  It is called in the host's
-        thread, and not from within an iteration.  A coroutine of a host that is an asyncio loop may
-        call it; the host waits meanwhile.  Where all is over it only returns the outcome.
+        Call it if the host loop has ended first, for example because a window was closed, in the
+        host's thread and not within an iteration. If the host loop is an asyncio loop, one of its
+        coroutines may call it; the host loop is blocked meanwhile. If the run has ended already,
+        finish() only returns the outcome.
 
         Returns:
-            What `main` returns.
+            The result of `main`.
 
         Raises:
-            CancelledError: It was cancelled; or what else `main` raises.
-            RuntimeError: This is another thread, or an iteration.
+            CancelledError: `main` was cancelled; or any other exception of `main`.
+            RuntimeError: Called in another thread, or within an iteration.
         """
-        if not self._over:
-            if self._inside or threading.get_ident() != self._loop._thread_id:
-                raise RuntimeError("finish() is for the host's thread, between two iterations")
-            self._alone = True
+        if not self._ended:
+            if self._iterating or threading.get_ident() != self._loop._thread_id:
+                raise RuntimeError(
+                    "finish() must be called in the host's thread, between two iterations"
+                )
+            self._finishing = True
             self._main.cancel()
             self._end_thread()
-            while not self._over:
+            while not self._ended:
                 self._tick()
         return self.outcome.result()
 
     def _finish_after(self, host: Callable[[], object]) -> _T:
+        """Run the host loop by `host()`, then finish; return the result of `main`."""
         try:
             host()
         except BaseException:
@@ -172,6 +175,7 @@ class Guest(Generic[_T]):
     # ---- in the host's thread --------------------------------------------------------
 
     def _begin(self) -> None:
+        """Bind the loop to this thread, start the polling thread, and schedule the first tick."""
         loop = self._loop
         loop._hosted, loop._thread_id = True, threading.get_ident()
         try:
@@ -180,12 +184,12 @@ class Guest(Generic[_T]):
             self._thread.start()
             self._post_here(self._tick)
         except BaseException:
-            self._give_up()
+            self._abort_start()
             raise
 
-    def _give_up(self) -> None:
-        """The host refuses the run: `main` ends here, by a cancellation, before the loop closes."""
-        self._alone = True
+    def _abort_start(self) -> None:
+        """Cancel `main` and close the loop, because the host loop refused the run."""
+        self._finishing = True
         try:
             if self._thread.is_alive():
                 self._end_thread()
@@ -194,42 +198,42 @@ class Guest(Generic[_T]):
                 if not busy:
                     self._loop._poll()
         finally:
-            self._leave_loop()
+            self._close_loop()
 
     def _tick(self) -> None:
-        """What the host calls: iterations, as long as something is ready and time is left.
+        """Run iterations while callbacks are ready and time is left; the host loop calls this.
 
-        finish() calls it as well, and the poll is in this thread then.
+        finish() calls it, too, and then this thread polls.
         """
-        if self._over or self._inside:  # an iteration that runs the host's loop
+        if self._ended or self._iterating:  # _iterating: the iteration has run the host loop
             return
-        self._inside = True
+        self._iterating = True
         busy: bool | None = True
         try:
             busy = self._iterate()
-            if busy is False and self._alone:
+            if busy is False and self._finishing:
                 self._loop._poll()
         except BaseException as exc:
-            self._failed(exc)
+            self._on_exception(exc)
         finally:
-            self._inside = False
-        if self._over:
+            self._iterating = False
+        if self._ended:
             return
         if busy is None:
-            self._stopped()
-        elif self._alone:
-            pass  # finish() goes on
+            self._on_stop()
+        elif self._finishing:
+            pass  # finish() calls _tick() again
         elif busy:
             self._post_here(self._tick)
         else:
             self._polls.put(True)
 
     def _iterate(self) -> bool | None:
-        """False: the loop has to poll; None: it was stopped."""
+        """Run iterations; return false if the loop must poll next, None if it was stopped."""
         loop: Any = self._loop
         until = time.perf_counter() + self._time_share
         host, hooks = _events._get_running_loop(), sys.get_asyncgen_hooks()
-        # A task of the host may run this; from Python 3.14 on a thread has one current task.
+        # The caller may be a task of the host loop; since 3.14 a thread has one current task.
         task = None if host is None else asyncio.current_task(host)
         try:
             if task is not None:
@@ -254,16 +258,17 @@ class Guest(Generic[_T]):
             loop._cpu_time.end()
         return busy
 
-    def _stopped(self) -> None:
+    def _on_stop(self) -> None:
+        """End the run, or report that the loop was stopped before `main` ended."""
         if self._all_done.done():
             self._end()
             return
-        self._failed(RuntimeError("Event loop stopped before Future completed."))
-        if not self._over and not self._alone:
+        self._on_exception(RuntimeError("Event loop stopped before Future completed."))
+        if not self._ended and not self._finishing:
             self._post_here(self._tick)
 
-    def _failed(self, exc: BaseException) -> None:
-        """The first time `main` is cancelled, and the rest runs; the second time nothing does."""
+    def _on_exception(self, exc: BaseException) -> None:
+        """Handle an exception of an iteration: cancel `main`; at the second one end the run."""
         again = self._failure is not None
         self._failure = self._failure or exc
         self._poll_failure = None
@@ -272,13 +277,15 @@ class Guest(Generic[_T]):
         if again:
             self._end()
 
-    def _main_is_done(self, main: asyncio.Task[_T]) -> None:
+    def _on_main_done(self, main: asyncio.Task[_T]) -> None:
+        """Start the steps that follow the end of `main`."""
+        # Not by create_task(): the run must end even if the program's task factory fails.
         # Not by create_task(): the run must end whatever the program's task factory does.
-        rest = asyncio.Task(self._wind_down(), loop=self._loop)
+        rest = asyncio.Task(self._shut_down(), loop=self._loop)
         rest.add_done_callback(lambda _: self._all_done.set_result(None))
 
-    async def _wind_down(self) -> None:
-        """What asyncio.run does after its coroutine."""
+    async def _shut_down(self) -> None:
+        """Do the steps of asyncio.run after its coroutine: cancel tasks, shut down."""
         loop = self._loop
         tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         for task in tasks:
@@ -298,7 +305,8 @@ class Guest(Generic[_T]):
         await loop.shutdown_default_executor()
 
     def _end(self) -> None:
-        self._leave_loop()
+        """Close the loop, and set the outcome."""
+        self._close_loop()
         outcome, main = self.outcome, self._main
         if self._failure is not None:
             outcome.set_exception(self._failure)
@@ -312,15 +320,16 @@ class Guest(Generic[_T]):
         if self._done is not None:
             self._done(outcome)
 
-    def _leave_loop(self) -> None:
+    def _close_loop(self) -> None:
+        """End the polling thread, restore the signal handler, and close the loop."""
         loop = self._loop
-        self._over = True
+        self._ended = True
         if self._thread.is_alive():
             self._end_thread()
         loop._hosted, loop._thread_id = False, None
-        if self in _catching:
-            _catching.remove(self)
-            if not _catching and signal.getsignal(signal.SIGINT) is _interrupted:
+        if self in _sigint_runs:
+            _sigint_runs.remove(self)
+            if not _sigint_runs and signal.getsignal(signal.SIGINT) is _on_sigint:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         loop._disarm_wakeup()
         loop.close()
@@ -328,47 +337,51 @@ class Guest(Generic[_T]):
     # ---- Ctrl-C ----------------------------------------------------------------------
 
     def _catch_interrupts(self) -> None:
-        """As asyncio.run: the first cancels `main`."""
+        """Handle SIGINT as asyncio.run does: the first one cancels `main`."""
         if threading.current_thread() is not threading.main_thread():
             return
         with contextlib.suppress(ValueError):  # not the main interpreter
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                signal.signal(signal.SIGINT, _interrupted)
-            if signal.getsignal(signal.SIGINT) is _interrupted:
-                _catching.append(self)
+                signal.signal(signal.SIGINT, _on_sigint)
+            if signal.getsignal(signal.SIGINT) is _on_sigint:
+                _sigint_runs.append(self)
 
-    def _interrupt(self) -> None:
+    def _cancel_or_raise(self) -> None:
+        """Cancel `main` at the first SIGINT; raise KeyboardInterrupt at the second."""
         self._interrupts += 1
         if self._interrupts > 1 or self._main.done():
             raise KeyboardInterrupt
         self._main.cancel()
 
-    # ---- the thread that polls -------------------------------------------------------
+    # ---- the polling thread ----------------------------------------------------------
 
     def _poll(self) -> None:
+        """Poll at each request, then schedule _tick() in the host loop; the thread's body."""
         while self._polls.get():
             try:
                 self._loop._poll()
             except BaseException as exc:
                 self._poll_failure = exc
-            if self._alone:
+            if self._finishing:
                 continue
             try:
                 self._post(self._tick)
             except Exception:
-                logger.warning("The host of a guest run takes no more calls", exc_info=True)
+                logger.warning("the host loop of a guest run rejects calls", exc_info=True)
 
     def _end_thread(self) -> None:
+        """End the polling thread and wait for it."""
         self._polls.put(False)
-        self._loop.call_soon_threadsafe(int)  # ends a poll
+        self._loop.call_soon_threadsafe(int)  # wakes a blocked poll
         self._thread.join()
 
 
-# Of the main thread: an interrupt is for the first, until that is over.
-_catching: list[Guest[Any]] = []
+# Runs in the main thread that handle SIGINT; the first one gets it until it has ended.
+_sigint_runs: list[Guest[Any]] = []
 
 
-def _interrupted(signum: int, frame: FrameType | None) -> None:
-    if not _catching:
+def _on_sigint(signum: int, frame: FrameType | None) -> None:
+    """Handle SIGINT in the main thread."""
+    if not _sigint_runs:
         raise KeyboardInterrupt
-    _catching[0]._interrupt()
+    _sigint_runs[0]._cancel_or_raise()

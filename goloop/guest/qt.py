@@ -1,6 +1,6 @@
-"""asyncio in a program of Qt: PySide6 or PyQt6.
+"""Guest mode in Qt programs: PySide6 or PyQt6.
 
-It takes the one that the program has imported, else the one that is installed.
+The binding that the program has imported is used; if it has imported none, an installed one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 
 def start(main: Coroutine[Any, Any, _T], **options: Any) -> Guest[_T]:
-    """Begin to run a coroutine inside Qt's loop, in this thread.
+    """Begin to run a coroutine within Qt's loop, in this thread.
 
-    It is called in the thread that has the QApplication, before `exec()` or in it.  When `exec()`
-    has returned, call `Guest.finish()`.  Since 0.3.0.
+    Call it in the thread that has the QApplication, before `exec()` or during it. When `exec()` has
+    returned, call `Guest.finish()`. Since 0.3.0.
 
     Args:
         main: The coroutine.
@@ -32,7 +32,7 @@ def start(main: Coroutine[Any, Any, _T], **options: Any) -> Guest[_T]:
         The run.
 
     Raises:
-        ImportError: There is neither PySide6 nor PyQt6.
+        ImportError: Neither PySide6 nor PyQt6 is installed.
     """
     try:
         post = _poster(_binding("QtCore"))
@@ -45,8 +45,8 @@ def start(main: Coroutine[Any, Any, _T], **options: Any) -> Guest[_T]:
 def run(main: Coroutine[Any, Any, _T], app: Any, **options: Any) -> _T:
     """Run a Qt application until a coroutine has ended.
 
-    The application quits when `main` has ended.  If it quits before, as it does when its last
-    window is closed, `main` is cancelled and runs to its end.  Since 0.3.0.
+    The application quits when `main` has ended. If it quits first, as it does when its last window
+    is closed, `main` is cancelled and runs to its end. Since 0.3.0.
 
     Args:
         main: The coroutine.
@@ -54,17 +54,18 @@ def run(main: Coroutine[Any, Any, _T], app: Any, **options: Any) -> _T:
         options: `debug`, `context` and `time_share`, see `goloop.guest.start`.
 
     Returns:
-        What `main` returns.
+        The result of `main`.
 
     Raises:
-        CancelledError: The application has quit before; or what else `main` raises.
-        ImportError: There is neither PySide6 nor PyQt6.
+        CancelledError: The application has quit first; or any other exception of `main`.
+        ImportError: Neither PySide6 nor PyQt6 is installed.
     """
     guest = start(main, done_callback=lambda outcome: app.quit(), **options)
     return guest._finish_after(app.exec)
 
 
 def _binding(module: str) -> Any:
+    """Return a module of the Qt binding."""
     names = ("PySide6", "PyQt6")
     for name in [name for name in names if name in sys.modules] or names:
         try:
@@ -75,7 +76,7 @@ def _binding(module: str) -> Any:
 
 
 def _poster(core: Any) -> Callable[[Callable[[], object]], object]:
-    """A function that posts calls to this thread's loop: a signal, which waits in Qt's queue."""
+    """Return a function that posts calls to this thread's loop, by a queued Qt signal."""
     signal = getattr(core, "Signal", None) or core.pyqtSignal
 
     class Poster(core.QObject):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""asyncio in a program of Tk."""
+"""Guest mode in Tk programs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _T = TypeVar("_T")
 
 
 def start(main: Coroutine[Any, Any, _T], root: tkinter.Misc, **options: Any) -> Guest[_T]:
-    """Begin to run a coroutine inside Tk's loop, in this thread.
+    """Begin to run a coroutine within Tk's loop, in this thread.
 
-    It is called in the thread that has made the window.  When `mainloop()` has returned, call
-    `Guest.finish()`.  Since 0.3.0.
+    Call it in the thread that has created the window. When `mainloop()` has returned, call
+    `Guest.finish()`. Since 0.3.0.
 
     Args:
         main: The coroutine.
@@ -53,8 +53,8 @@ def start(main: Coroutine[Any, Any, _T], root: tkinter.Misc, **options: Any) -> 
 def run(main: Coroutine[Any, Any, _T], root: tkinter.Tk, **options: Any) -> _T:
     """Run a window until a coroutine has ended.
 
-    The window is destroyed when `main` has ended.  If it is closed before, `main` is cancelled and
-    runs to its end; the window is gone then.  Since 0.3.0.
+    The window is destroyed when `main` has ended. If it is closed first, `main` is cancelled and
+    runs to its end without the window. Since 0.3.0.
 
     Args:
         main: The coroutine.
@@ -62,23 +62,24 @@ def run(main: Coroutine[Any, Any, _T], root: tkinter.Tk, **options: Any) -> _T:
         options: `debug`, `context` and `time_share`, see `goloop.guest.start`.
 
     Returns:
-        What `main` returns.
+        The result of `main`.
 
     Raises:
-        CancelledError: The window was closed before; or what else `main` raises.
+        CancelledError: The window was closed first; or any other exception of `main`.
     """
     guest = start(main, root, done_callback=lambda outcome: root.quit(), **options)
     try:
         return guest._finish_after(root.mainloop)
     finally:
-        with contextlib.suppress(tkinter.TclError):  # it was closed
+        with contextlib.suppress(tkinter.TclError):  # the window was closed
             root.destroy()
 
 
 class _Poster:
     """Posts calls to the thread of Tk's loop, which watches a pipe.
 
-    A call of Tk from another thread would wait for Tk's loop, and fail where that does not run.
+    A call of Tk's own functions from another thread would wait for Tk's loop, and fail if that does
+    not run.
     """
 
     def __init__(self, root: tkinter.Misc) -> None:

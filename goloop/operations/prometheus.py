@@ -57,8 +57,8 @@ from .._internal.version import __version__, native
 if native:
     from .._internal.metrics.histogram import Histogram
     from .._internal.metrics.metrics import (
-        _OF_THE_PROCESS,
-        _STATES,
+        _GAUGES,
+        _PROCESS_METRICS,
         Metrics,
         metrics,
         total,
@@ -329,13 +329,13 @@ class _Share:
 
 def _all(several: list[Metrics]) -> Metrics:
     """The figures of several processes as one."""
-    sums = {name: sum(getattr(each, name) for each in several) for name in _OF_THE_PROCESS}
+    sums = {name: sum(getattr(each, name) for each in several) for name in _PROCESS_METRICS}
     return dataclasses.replace(total(several), **sums)
 
 
 def _without_states(figures: Metrics) -> Metrics:
     """What is left of a process that has ended."""
-    none: dict[str, Any] = dict.fromkeys(_STATES, 0)
+    none: dict[str, Any] = dict.fromkeys(_GAUGES, 0)
     return dataclasses.replace(figures, **none)
 
 

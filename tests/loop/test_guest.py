@@ -498,7 +498,7 @@ def test_a_host_that_takes_no_calls_is_told_of_and_finished(
         assert refused.wait(60)
         with pytest.raises(asyncio.CancelledError):
             guest.finish()
-    assert "takes no more calls" in caplog.text
+    assert "rejects calls" in caplog.text
 
 
 def test_a_process_ends_though_its_host_left_the_run() -> None:

@@ -671,7 +671,7 @@ def test_percentiles_are_those_of_the_record() -> None:
         truth = values[max(0, -int(-5000 * percent // 100) - 1)] * 1e-9
         assert histogram.percentile(percent) == pytest.approx(truth, rel=1 / 16)
     for percent in (-1, 101, float("nan")):
-        with pytest.raises(ValueError, match="percentage"):
+        with pytest.raises(ValueError, match="percent must be"):
             histogram.percentile(percent)
 
 

@@ -140,8 +140,8 @@ def test_a_block_tells_whose_the_time_was(caplog: pytest.LogCaptureFixture) -> N
     assert names[:2] == ["spin", "innocent_for"]
     assert sum(spent for spent, _ in end.shares) == pytest.approx(end.duration, rel=0.1)
     assert end.shares[0][0] > end.shares[1][0] > 0.1 * end.duration
-    assert "of it " in str(end)
-    assert "% in spin:" in str(end)
+    assert "time: " in str(end)
+    assert "% spin (line " in str(end)
 
 
 def test_a_loop_has_one_number_in_the_log_the_recorder_and_the_profile(
@@ -226,7 +226,7 @@ def test_the_wait_for_the_gil_is_told() -> None:
 
     longest = max(recorded(main), key=lambda each: each.gil_wait)
     assert 0.1 < longest.gil_wait <= longest.seconds
-    assert "until it had the GIL" in str(longest)
+    assert "waiting for the GIL" in str(longest)
 
 
 def test_the_last_256_are_kept_oldest_first() -> None:

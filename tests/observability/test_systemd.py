@@ -199,7 +199,7 @@ async def test_a_socket_that_is_gone_is_logged_and_a_full_one_is_not(
     systemd.close()
     assert not goloop.systemd.notify("READY=1")
     [record] = caplog.records
-    assert record.getMessage().startswith("systemd can't be told 'READY=1': ")
+    assert record.getMessage().startswith("cannot send 'READY=1' to systemd: ")
 
 
 async def test_bytes_of_a_name_are_sent_and_what_has_none_is_logged(
@@ -211,7 +211,7 @@ async def test_bytes_of_a_name_are_sent_and_what_has_none_is_logged(
     assert not caplog.records
     assert not goloop.systemd.notify("STATUS=\ud800")
     [record] = caplog.records
-    assert record.getMessage().startswith("systemd can't be told 'STATUS=\\ud800': ")
+    assert record.getMessage().startswith("cannot send 'STATUS=\\ud800' to systemd: ")
 
 
 @pytest.mark.parametrize("told", ["soon", "9" * 320])
@@ -226,7 +226,7 @@ async def test_a_time_that_is_none_is_logged(
     async with goloop.systemd.watchdog():
         pass
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"WATCHDOG_USEC={told} is no number"]
+    assert said == [f"WATCHDOG_USEC={told} is not a number"]
     assert systemd.drain() == ["READY=1", "STOPPING=1"]
 
 

@@ -266,8 +266,10 @@ def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
     def shown(*shares: tuple[float, watchdog.Frame]) -> str:
         return str(watchdog.Blocked(**{**fields, "shares": shares}))
 
-    assert "of it 40% in f:3 and 30% in g:9" in shown((0.4, known), (0.3, other), (0.3, unknown))
-    assert "of it" not in shown((0.7, known), (0.3, unknown))
+    assert "time: 40% f (line 3), 30% g (line 9)" in shown(
+        (0.4, known), (0.3, other), (0.3, unknown)
+    )
+    assert "time: " not in shown((0.7, known), (0.3, unknown))
 
 
 def test_the_stack_of_a_place_is_shown_once_in_a_while(
@@ -332,18 +334,18 @@ def test_the_place_is_the_programs_own_and_libraries_have_one_line() -> None:
             ("recv_into", library + "socket.py", 8),
         ]
     )
-    assert watchdog._short(stack).split("\n") == [
+    assert watchdog._format_own_frames(stack).split("\n") == [
         "  ... 3 calls in starlette, fastapi",
         '  File "/app/api/handlers.py", line 40, in 100%',
         "  ... 1 call in requests",
         f'  File "{library}socket.py", line 8, in recv_into',
     ]
-    name, line, rest = watchdog._where(stack)
+    name, line, rest = watchdog._innermost_own_call(stack)
     assert f"{name}:{line}{rest}" == "100% (api/handlers.py:40)"
     deep = tuple(watchdog.Frame(f"f{i}", "/app/deep.py", i) for i in range(40))
-    assert watchdog._short(deep).split("\n")[0] == "  ..."
-    assert watchdog._short(deep).count("File") == 12
-    assert watchdog._where(deep) == ("f39 (app/deep.py", 39, ") < f38:38 < f37:37")
+    assert watchdog._format_own_frames(deep).split("\n")[0] == "  ..."
+    assert watchdog._format_own_frames(deep).count("File") == 12
+    assert watchdog._innermost_own_call(deep) == ("f39 (app/deep.py", 39, ") < f38:38 < f37:37")
 
 
 def test_a_block_that_goes_on_elsewhere_has_further_stacks(
@@ -516,14 +518,14 @@ def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, closed = threading.Event(), threading.Event()
-    tell, failed = watchdog._tell, list[Any]()
+    tell, failed = watchdog._report_block, list[Any]()
 
     def late(loop: Any) -> None:
         begun.set()
         assert closed.wait(PATIENCE)
         tell(loop)
 
-    monkeypatch.setattr(watchdog, "_tell", late)
+    monkeypatch.setattr(watchdog, "_report_block", late)
     monkeypatch.setattr(threading, "excepthook", failed.append)
 
     async def body() -> None:

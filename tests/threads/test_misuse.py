@@ -73,7 +73,7 @@ while thread.is_alive():
         seen.update(name for name, _, _ in task["stack"])
     snapshot.describe_process()
     for loop in snapshot._open_loops():
-        watchdog._who(loop)
+        watchdog._task_and_awaiters(loop)
 print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
 """
 

@@ -278,8 +278,8 @@ def test_the_table_of_sessions_stands_many_threads() -> None:
     def work(number: int) -> None:
         try:
             for i in range(3000):
-                sessions._put(sessions._last, (i % 5, number % 2), i)
-                sessions._last.pop((i % 3, 0), None)
+                sessions._set_newest(sessions._stored, (i % 5, number % 2), i)
+                sessions._stored.pop((i % 3, 0), None)
         except BaseException as exc:
             failed.append(exc)
 
@@ -289,8 +289,8 @@ def test_the_table_of_sessions_stands_many_threads() -> None:
     for thread in threads:
         thread.join()
     assert not failed
-    sessions._put(sessions._last, ("last",), 1)
-    assert len(sessions._last) <= 2
+    sessions._set_newest(sessions._stored, ("last",), 1)
+    assert len(sessions._stored) <= 2
 
 
 async def test_a_session_of_another_context_is_not_offered(loop: Loop) -> None:
@@ -335,5 +335,5 @@ def test_what_can_not_resume_is_refused() -> None:
     with pytest.raises(ValueError, match="a server's context"):
         goloop.tls.resume_sessions(server_context())
     for hosts in (0, -1, "2", 1.5):
-        with pytest.raises(ValueError, match="hosts is a positive number"):
+        with pytest.raises(ValueError, match="hosts must be >= 1"):
             goloop.tls.resume_sessions(client_context(), hosts=hosts)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Metrics of the loops, the sampling profile and slow iterations."""
+"""Metrics of the loops, the sampling profile and the flight recorder."""

@@ -1,4 +1,4 @@
-"""goloop.diagnostics: what this process runs on, for bug reports and the curious."""
+"""goloop.diagnostics: information about this process and its loop, for bug reports."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
 
 def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]:
-    """Facts about the package, the Go library and a loop, for bug reports.
+    """Return information about the package, the Go library and a loop, for bug reports.
 
-    Asking opens no library.  What is always there: `goloop` (the version), `native`, `python`,
-    `platform`, `executable`.  Where `native` is False, `reason` says why; else there are `library`,
-    `tls` (how TLS is done) and `tasks` (whose tasks there are), and for a goloop loop `loop` (its
-    counters) and `runtime` (Go's own).  Names and values below these may change in any version.
+    The call does not open the library. These keys always exist: `goloop` (the version), `native`,
+    `python`, `platform`, `executable`. If `native` is False, `reason` explains it; otherwise there
+    are `library`, `tls` (how TLS is done) and `tasks` (the class of tasks), and for a goloop loop
+    `loop` (its counters) and `runtime` (Go's). Nested names and values may change in any version.
     Since 0.3.0.
 
     Args:
-        loop: The loop to tell of; the running one by default.
+        loop: A loop; by default the running one.
 
     Returns:
-        The facts, of types that json can write.
+        A dict with values that json can serialize.
     """
+    # Imported here because few programs need them.
     # Not needed by programs that only run.
     import json
     import platform
@@ -38,7 +39,7 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
         "goloop": __version__,
         "native": backend.native,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        # Not platform.platform(), which may start a process to ask.
+        # Not platform.platform(), which may start a process.
         "platform": " ".join((platform.system(), platform.release(), platform.machine())),
         "executable": sys.executable,
     }

@@ -23,38 +23,38 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlowStack:
-    """What a loop did in the midst of a slow iteration.  Since 0.3.0."""
+    """A stack sample of a slow iteration. Since 0.3.0."""
 
     after: float
-    """How long the iteration had lasted, in seconds."""
+    """Seconds from the begin of the iteration to the sample."""
     task: str
-    """As in `ProfileEntry`."""
+    """The task, as in `ProfileEntry`."""
     frames: tuple[Frame, ...]
-    """The calls from the task's coroutine, or the callback, on; innermost last."""
+    """The calls, beginning with the task's coroutine or the callback; innermost last."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SlowIteration:
-    """An iteration of a loop that took longer than the limit.  Since 0.3.0."""
+    """An iteration of a loop that took longer than the limit. Since 0.3.0."""
 
     loop: int
     """The loop's number in this process: the first has 1, as in the log."""
     started: float
-    """When it began, as time.time()."""
+    """The time of its begin, as time.time()."""
     seconds: float
-    """How long it lasted."""
+    """Its duration in seconds."""
     callbacks: int
-    """How many callbacks, steps of tasks and events of transports it has run."""
+    """Number of callbacks, steps of tasks and transport events that it ran."""
     longest: float
-    """Seconds that the longest of these took, as the monitor saw it; 0.0 where it saw none."""
+    """Seconds of the longest of these, as sampled by the monitor; 0.0 without samples."""
     longest_stack: SlowStack | None
-    """The longest in its midst."""
+    """A stack sample of the longest one."""
     gc: float
-    """Seconds of the iteration in Python's garbage collector."""
+    """Seconds in Python's garbage collector."""
     gil_wait: float
-    """Seconds of it until the loop's thread had the GIL after the poll."""
+    """Seconds that the loop's thread waited for the GIL after the poll."""
     stacks: tuple[SlowStack, ...]
-    """What the loop did when the iteration had lasted 1, 2 and 4 times the limit."""
+    """Stack samples after 1, 2 and 4 times the limit."""
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
@@ -64,35 +64,36 @@ class SlowIteration:
         if self.gc >= 0.0005:
             words += f", {self.gc:.3f} s in the garbage collector"
         if self.gil_wait >= 0.0005:
-            words += f", {self.gil_wait:.3f} s until it had the GIL"
+            words += f", {self.gil_wait:.3f} s waiting for the GIL"
         lines = [words]
         if self.longest_stack is not None:
             lines.append(f"  the longest took {self.longest:.3f} s: {self.longest_stack.task}")
-            lines += _lines(self.longest_stack)
+            lines += _format_stack(self.longest_stack)
         for stack in self.stacks:
             if self.longest_stack is None or stack.frames != self.longest_stack.frames:
                 lines.append(f"  after {stack.after:.3f} s: {stack.task}")
-                lines += _lines(stack)
+                lines += _format_stack(stack)
         return "\n".join(lines)
 
 
-def _lines(stack: SlowStack) -> list[str]:
+def _format_stack(stack: SlowStack) -> list[str]:
+    """Return the lines of a stack, in the format of a traceback."""
     return [
         f'    File "{f.file}", line {f.line}, in {f.function}'
         if f.file
-        else "    (a call without a name)"
+        else "    (an unknown call)"
         for f in stack.frames
     ]
 
 
 def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
-    """Those of one loop or of all in a snapshot of profiling.py's, oldest first."""
+    """Return the slow iterations of one loop, or of all, in a snapshot of profiling.py."""
     frames = [Frame(*each) for each in raw.get("frames") or ()]
     offset = raw.get("time", 0.0) - raw.get("clock", 0.0)
 
     def stack(age: int, kind: int, indices: list[int]) -> SlowStack:
         calls = tuple(frames[index] for index in indices)
-        return SlowStack(age / 1e9, profiling.task_of(kind, calls), calls)
+        return SlowStack(age / 1e9, profiling.task_label(kind, calls), calls)
 
     found: list[SlowIteration] = []
     rows: list[list[Any]] = raw.get("slow") or []
@@ -115,16 +116,16 @@ def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
 
 
 def table(found: list[SlowIteration]) -> str:
-    """All of them, in the words for people."""
+    """Return all slow iterations as text."""
     return "\n".join(map(str, found)) if found else "no iteration has taken longer than the limit"
 
 
 def dump() -> None:
-    """Write the profile and the slow iterations of this process to stderr, at once."""
+    """Write the profile and the slow iterations of this process to stderr immediately."""
     raw = profiling.snapshot()
     text = f"goloop: process {os.getpid()}\n{profiling.from_raw(raw)}\n{table(from_raw(raw))}\n"
     try:
-        # Past the buffer of sys.stderr, which the code that a signal has met may hold.
+        # Not through sys.stderr, because code that a signal has interrupted may have its lock.
         os.write(2, text.encode(errors="backslashreplace"))
     except OSError:
         print(text, end="", file=sys.stderr)

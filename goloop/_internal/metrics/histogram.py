@@ -13,28 +13,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# As gl_histogram of pybridge/abi.h: count, sum, most, and the buckets.
+# The layout of gl_histogram in pybridge/abi.h: count, sum, maximum, and the buckets.
 HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
 
 
 def _upper(index: int) -> int:
-    """The first value beyond a bucket: eight buckets for each power of two."""
+    """Return the upper bound of a bucket (exclusive); each power of two has eight buckets."""
     if index < 8:
         return index + 1
     return (index % 8 + 9) << (index // 8 - 1)
 
 
 BOUNDS = tuple(_upper(index) for index in range(BUCKETS))
-# Of the whole numbers in each bucket.
+# The mean of the integers in each bucket.
 MIDDLES = tuple((low + high - 1) / 2 for low, high in itertools.pairwise((0, *BOUNDS)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """A distribution: how many values of each size, in eight buckets for each power of two.
+    """A distribution: the number of values by size, in eight buckets for each power of two.
 
-    The values are seconds, but for `Metrics.events_per_turn`, which has numbers.  Histograms can be
-    added.  They come with `Metrics`; a program makes none itself.  Since 0.3.0.
+    The values are seconds, except in `Metrics.events_per_turn`, where they are numbers. Histograms
+    can be added. `Metrics` has them; programs do not create any. Since 0.3.0.
     """
 
     count: int = 0
@@ -46,32 +46,32 @@ class Histogram:
     buckets: tuple[int, ...] = dataclasses.field(default=(), repr=False)
     """The number of values in each bucket; empty if there are no values."""
     scale: float = 1e-9
-    """What a value of 1 in `bounds` stands for."""
+    """The value of one unit of the bucket bounds."""
 
     @property
     def mean(self) -> float:
-        """The values' mean, 0.0 without values."""
+        """The mean of the values, 0.0 without values."""
         return self.sum / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> float:
-        """The value that `percent` percent of the values do not exceed, 0.0 without values.
+        """Return the value that `percent` percent of the values do not exceed, 0.0 without values.
 
-        It is the middle of a bucket, and so at most a sixteenth too high or too low; and never
-        higher than `max`.
+        The result is the middle of a bucket, so it is at most a sixteenth too high or too low, and
+        never exceeds `max`.
 
         Args:
             percent: From 0 to 100; 50 is the median.
 
         Returns:
-            The value, in seconds as the values are.
+            The value, in the unit of the values (seconds).
 
         Raises:
-            ValueError: The percentage is none.
+            ValueError: `percent` is not between 0 and 100.
         """
         if not 0 <= percent <= 100:
-            raise ValueError(f"a percentage lies between 0 and 100, not at {percent!r}")
+            raise ValueError(f"percent must be >= 0 and <= 100, got {percent!r}")
         if not self.count:
-            return 0.0  # a difference keeps the maximum of all times
+            return 0.0  # the `max` of a difference is that of the later snapshot
         wanted = max(1, -(-self.count * percent // 100))
         seen = 0
         for index, count in enumerate(self.buckets):
@@ -81,15 +81,15 @@ class Histogram:
         return self.max
 
     def cumulative(self, bounds: Iterable[float]) -> Iterator[tuple[float, int]]:
-        """For each bound how many values are known to be less.
+        """Yield for each bound the number of values that are certainly less.
 
-        What lies in the same bucket as the bound counts as more.
+        Values in the bucket that contains the bound are not counted.
 
         Args:
             bounds: In the unit of the values, ascending.
 
         Yields:
-            A bound, and how many values are less.
+            A bound, and the number of lower values.
         """
         index = seen = 0
         for bound in bounds:
@@ -99,7 +99,7 @@ class Histogram:
             yield bound, seen
 
     def __add__(self, other: Histogram) -> Histogram:
-        """The values of both."""
+        """Return the histogram of the values of both."""
         if not isinstance(other, Histogram):
             return NotImplemented
         if not self.count or not other.count:
@@ -114,6 +114,7 @@ class Histogram:
 
     @classmethod
     def _from_raw(cls, raw: bytes, scale: float) -> Histogram:
+        """Return the histogram of packed bytes; `scale` is the value of one unit."""
         if not raw:
             return cls(scale=scale)
         count, total, most, *buckets = HISTOGRAM.unpack(raw)

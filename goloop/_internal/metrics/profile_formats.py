@@ -1,4 +1,4 @@
-"""A profile as text, folded stacks, pprof's protobuf and a flame graph."""
+"""Formats of a profile: text, folded stacks, pprof's protobuf and a flame graph."""
 
 from __future__ import annotations
 
@@ -17,51 +17,54 @@ if TYPE_CHECKING:
 
 
 def table(profile: Profile, most: int = 20) -> str:
-    """The entries with the most time, a line each."""
+    """Return a table of the `most` entries with the most time, one per line."""
     whole = profile.seconds or 1.0
     entries = profile.entries[:most]
-    wide = min(40, max([len("TASK"), *(len(each.task) for each in entries)]))
+    width = min(40, max([len("TASK"), *(len(each.task) for each in entries)]))
     lines = [f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s"]
-    lines.append(f"{'%LOOP':>6} {'%CPU':>6} {'SECONDS':>8}  {'TASK':<{wide}}  FUNCTION")
+    lines.append(f"{'%LOOP':>6} {'%CPU':>6} {'SECONDS':>8}  {'TASK':<{width}}  FUNCTION")
     for each in entries:
         where = f"{each.function} {each.file}:{each.line}" if each.file else each.function
         lines.append(
             f"{each.seconds / whole:6.1%} {each.cpu / whole:6.1%} {each.seconds:8.2f}  "
-            f"{each.task:<{wide}}  {where}"
+            f"{each.task:<{width}}  {where}"
         )
     return "\n".join(lines)
 
 
-def _place(frame: Frame) -> str:
+def _frame_text(frame: Frame) -> str:
+    """Return a frame as "function (file:line)"."""
     if not frame.file:
         return frame.function
     return f"{frame.function} ({frame.file.rpartition('/')[2]}:{frame.line})"
 
 
-def _calls(stack: ProfileStack) -> list[str]:
-    """The task, and the calls, outermost first."""
-    return [_root(stack), *map(_place, stack.frames)]
+def _call_names(stack: ProfileStack) -> list[str]:
+    """Return the task and the calls of a stack as text, outermost first."""
+    return [_task_text(stack), *map(_frame_text, stack.frames)]
 
 
-def _root(stack: ProfileStack) -> str:
+def _task_text(stack: ProfileStack) -> str:
+    """Return the text for a stack's task or callback."""
     callback = stack.task.startswith("callback ") or not stack.frames
     return stack.task if callback else f"task {stack.task}"
 
 
 def folded(profile: Profile) -> str:
-    """A line for each stack: its calls, and microseconds."""
+    """Return a line for each stack: its calls, separated by ";", and its time in microseconds."""
     lines = []
     for stack in profile.stacks:
-        calls = [call.replace(";", ",") for call in _calls(stack)]
+        calls = [call.replace(";", ",") for call in _call_names(stack)]
         lines.append(f"{';'.join(calls)} {stack.seconds * 1e6:.0f}\n")
     return "".join(lines)
 
 
 # ---- pprof --------------------------------------------------------------------------------------
-# profile.proto of github.com/google/pprof; the numbers below are those of its fields.
+# profile.proto of github.com/google/pprof; the numbers below are the numbers of its fields.
 
 
 def _varint(value: int) -> bytes:
+    """Encode an integer as a protobuf varint."""
     out = bytearray()
     value &= (1 << 64) - 1
     while value > 127:
@@ -71,68 +74,74 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
+def _varint_field(field: int, value: int) -> bytes:
+    """Encode an integer field."""
     return _varint(field << 3) + _varint(value)
 
 
-def _bytes(field: int, value: bytes) -> bytes:
+def _bytes_field(field: int, value: bytes) -> bytes:
+    """Encode a field of bytes, a string or a message."""
     return _varint(field << 3 | 2) + _varint(len(value)) + value
 
 
-def _packed(field: int, values: Iterable[int]) -> bytes:
-    return _bytes(field, b"".join(map(_varint, values)))
+def _packed_field(field: int, values: Iterable[int]) -> bytes:
+    """Encode a packed repeated field of integers."""
+    return _bytes_field(field, b"".join(map(_varint, values)))
 
 
-class _Numbers(dict[object, int]):
-    """A number for each thing, in the order in which they come, from `first` on."""
+class _Numbering(dict[object, int]):
+    """Numbers objects in the order of their first use, from `first` on."""
 
     def __init__(self, first: int) -> None:
         self._first = first
 
     def of(self, thing: object) -> int:
+        """Return the number of an object, a new one if it has none."""
         return self.setdefault(thing, self._first + len(self))
 
 
 def pprof(profile: Profile) -> bytes:
-    """The profile in pprof's format, compressed."""
-    strings, functions, locations = _Numbers(0), _Numbers(1), _Numbers(1)
+    """Return the profile in pprof's format, compressed with gzip."""
+    strings, functions, locations = _Numbering(0), _Numbering(1), _Numbering(1)
     strings.of("")
     out = bytearray()
     for name, unit in (("samples", "count"), ("loop", "nanoseconds"), ("cpu", "nanoseconds")):
-        out += _bytes(1, _number(1, strings.of(name)) + _number(2, strings.of(unit)))
+        out += _bytes_field(
+            1, _varint_field(1, strings.of(name)) + _varint_field(2, strings.of(unit))
+        )
     for stack in profile.stacks:
-        frames: list[tuple[str, str, int]] = [(_root(stack), "", 0), *stack.frames]
+        frames: list[tuple[str, str, int]] = [(_task_text(stack), "", 0), *stack.frames]
         ids = [locations.of(tuple(frame)) for frame in reversed(frames)]
-        sample = _packed(1, ids)
-        sample += _packed(2, (stack.samples, int(stack.seconds * 1e9), int(stack.cpu * 1e9)))
-        label = _number(1, strings.of("task")) + _number(2, strings.of(stack.task))
-        sample += _bytes(3, label)
-        label = _number(1, strings.of("event loop")) + _number(3, stack.loop)
-        out += _bytes(2, sample + _bytes(3, label))
-    for place, number in locations.items():
-        assert isinstance(place, tuple)
-        at = _number(1, functions.of(place[:2])) + _number(2, place[2])
-        out += _bytes(4, _number(1, number) + _bytes(4, at))
+        sample = _packed_field(1, ids)
+        sample += _packed_field(2, (stack.samples, int(stack.seconds * 1e9), int(stack.cpu * 1e9)))
+        label = _varint_field(1, strings.of("task")) + _varint_field(2, strings.of(stack.task))
+        sample += _bytes_field(3, label)
+        label = _varint_field(1, strings.of("event loop")) + _varint_field(3, stack.loop)
+        out += _bytes_field(2, sample + _bytes_field(3, label))
+    for location, number in locations.items():
+        assert isinstance(location, tuple)
+        at = _varint_field(1, functions.of(location[:2])) + _varint_field(2, location[2])
+        out += _bytes_field(4, _varint_field(1, number) + _bytes_field(4, at))
     for named, number in functions.items():
         assert isinstance(named, tuple)
         function = strings.of(named[0])
-        fields = _number(1, number) + _number(2, function) + _number(3, function)
-        out += _bytes(5, fields + _number(4, strings.of(named[1])))
-    period = _number(1, strings.of("loop")) + _number(2, strings.of("nanoseconds"))
+        fields = _varint_field(1, number) + _varint_field(2, function) + _varint_field(3, function)
+        out += _bytes_field(5, fields + _varint_field(4, strings.of(named[1])))
+    period = _varint_field(1, strings.of("loop")) + _varint_field(2, strings.of("nanoseconds"))
     default = strings.of("loop")
     for text in strings:
-        out += _bytes(6, str(text).encode())
-    out += _number(9, int((profile.ended - profile.seconds) * 1e9))
-    out += _number(10, int(profile.seconds * 1e9))
-    out += _bytes(11, period)
-    out += _number(12, int(profile.busy / (profile.samples or 1) * 1e9))
-    out += _number(14, default)
+        out += _bytes_field(6, str(text).encode())
+    out += _varint_field(9, int((profile.ended - profile.seconds) * 1e9))
+    out += _varint_field(10, int(profile.seconds * 1e9))
+    out += _bytes_field(11, period)
+    out += _varint_field(12, int(profile.busy / (profile.samples or 1) * 1e9))
+    out += _varint_field(14, default)
     return gzip.compress(bytes(out), mtime=0)
 
 
 # ---- flame graph -------------------------------------------------------------------------
 
-_WIDE, _HIGH, _LEAST = 1200, 17, 0.1
+_WIDE, _HIGH, _MIN_WIDTH = 1200, 17, 0.1
 
 _SCRIPT = """
 var all = Array.from(document.querySelectorAll("g.call"));
@@ -158,7 +167,7 @@ all.forEach(function (g) { g.addEventListener("click", function () { show(g); })
 
 
 class _Box:
-    """A call with all that it calls."""
+    """A call in the flame graph, with its callees."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -166,15 +175,16 @@ class _Box:
         self.below: dict[str, _Box] = {}
 
     def depth(self) -> int:
+        """Return the height of this subtree in calls."""
         return 1 + max((each.depth() for each in self.below.values()), default=0)
 
 
 def flame_graph(profile: Profile, title: str) -> str:
-    """One SVG file; the width of a call is its time."""
+    """Return a flame graph as one SVG file; the width of a call is its time."""
     root = _Box("all")
     for stack in profile.stacks:
         path = [root]
-        for name in _calls(stack):
+        for name in _call_names(stack):
             path.append(path[-1].below.setdefault(name, _Box(name)))
         for box in path:
             box.seconds += stack.seconds
@@ -192,18 +202,19 @@ def flame_graph(profile: Profile, title: str) -> str:
     ]
 
     def draw(box: _Box, left: float, row: int) -> None:
-        wide = box.seconds * scale
-        if wide < _LEAST:
+        """Append the SVG elements of a call and its callees."""
+        width = box.seconds * scale
+        if width < _MIN_WIDTH:
             return
         name = html.escape(box.name, quote=True)
         share = box.seconds / (profile.seconds or 1.0)
         top = 28 + row * _HIGH
-        room = int((wide - 6) / 6.6)
+        room = int((width - 6) / 6.6)
         shown = box.name if len(box.name) <= room else box.name[: room - 1] + "…"
         lines.append(
-            f'<g class="call" data-x="{left:.3f}" data-w="{wide:.3f}" data-name="{name}">'
+            f'<g class="call" data-x="{left:.3f}" data-w="{width:.3f}" data-name="{name}">'
             f"<title>{name}\n{box.seconds:.3f} s of the loop ({share:.1%}), {box.cpu:.3f} s on a "
-            f'processor</title><rect x="{left:.2f}" y="{top}" width="{wide:.2f}" '
+            f'processor</title><rect x="{left:.2f}" y="{top}" width="{width:.2f}" '
             f'height="{_HIGH - 1}" fill="{_colour(box.name, row)}" rx="1"/>'
             f'<text x="{left + 3:.2f}" y="{top + 12}">'
             f"{html.escape(shown) if room >= 3 else ''}</text></g>"
@@ -219,6 +230,7 @@ def flame_graph(profile: Profile, title: str) -> str:
 
 
 def _colour(name: str, row: int) -> str:
+    """Return a color for a function, always the same for the same name."""
     if row < 2:
         return "#c8d8e8"
     spread = zlib.crc32(name.partition(" (")[0].encode())

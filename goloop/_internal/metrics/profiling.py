@@ -1,7 +1,7 @@
-"""Who has the loops' time: what the monitor has sampled of this process, by task and line.
+"""The sampling profile of this process's loops: time by task and line.
 
-The monitor takes the samples and Go counts them (pybridge/golib/profile.go), without the GIL.  Here
-a snapshot of that becomes a `Profile`; profile_formats.py writes files of it.
+The monitor takes the samples and Go counts them (pybridge/golib/profile.go), without the GIL. This
+module converts a snapshot of the counts to a `Profile`; profile_formats.py writes files.
 """
 
 from __future__ import annotations
@@ -22,82 +22,82 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    # A snapshot, as JSON has it.
+    # A snapshot, as decoded from JSON.
     Row = dict[str, Any]
 
-# What a call is in the place of a function: pybridge/golib/profile.go.
+# Kinds of calls, by which profile.go replaces a function: pybridge/golib/profile.go.
 _LOOP, _TASK, _CALLBACK, _ITSELF, _UNKNOWN, _FIXED = 1, 2, 3, 4, 5, 6
 
 ITSELF = "(the loop)"
-"""The task and the function of an entry in which no code of the program's ran."""
+"""The task and the function of an entry that has no code of the program."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProfileEntry:
-    """The time of one function of the program's in one kind of task.  Since 0.3.0."""
+    """The time of one function of the program in one kind of task. Since 0.3.0."""
 
     task: str
     """The coroutine of the task; `callback NAME` for a callback; "(the loop)" for the loop's own
-    work, and its wait for the GIL."""
+    work and its wait for the GIL."""
     function: str
-    """The innermost function that belongs neither to the standard library nor to goloop; the
-    innermost of all where there is none."""
+    """The innermost function outside the standard library and goloop; if there is none, the
+    innermost of all."""
     file: str
-    """Its file."""
+    """The function's file."""
     line: int
-    """Where most of its time was seen."""
+    """The line with most of its time."""
     seconds: float
-    """How long it had the loop."""
+    """Seconds in which the loop ran it."""
     cpu: float
-    """How much of that on a processor, in seconds: the rest it waited, for the GIL perhaps."""
+    """CPU seconds among these; in the others it waited, for example for the GIL."""
     samples: int
-    """How many samples tell so."""
+    """Number of samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProfileStack:
-    """Calls in which a loop was seen.  Since 0.3.0."""
+    """The time of one stack of calls of a loop. Since 0.3.0."""
 
     loop: int
     """The loop's number in this process: the first has 1, as in the log."""
     task: str
-    """As in `ProfileEntry`."""
+    """The task, as in `ProfileEntry`."""
     frames: tuple[Frame, ...]
-    """The calls from the task's coroutine, or the callback, on; innermost last."""
+    """The calls, beginning with the task's coroutine or the callback; innermost last."""
     seconds: float
-    """How long it had the loop, without what it called."""
+    """Seconds in which the loop ran it, without its callees."""
     cpu: float
-    """How much of that on a processor, in seconds."""
+    """CPU seconds among these."""
     samples: int
-    """How many samples tell so."""
+    """Number of samples."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """Who has had the time of this process's loops, as `goloop.profile()` tells.
+    """A snapshot of the sampling profile of this process's loops, from `goloop.profile()`.
 
-    The difference of two of them is what has happened in between.  Since 0.3.0.
+    The difference of two profiles covers the time between them. Since 0.3.0.
     """
 
     seconds: float
-    """From the first sample to the snapshot, or between two snapshots."""
+    """Seconds from the first sample to the snapshot, or between two snapshots."""
     samples: int
-    """How many samples were taken of loops at work."""
+    """Number of samples of loops that were not idle."""
     stacks: tuple[ProfileStack, ...]
-    """The calls, those with the most time first."""
+    """The stacks, by descending time."""
     ended: float
-    """When the snapshot was taken, as time.time()."""
+    """Time of the snapshot, as time.time()."""
     library: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    """The folders of the standard library and of goloop, whose calls are no entries."""
+    """The folders of the standard library and of goloop: their functions are no entries."""
 
     @property
     def busy(self) -> float:
-        """Seconds that all loops had something to do."""
+        """Seconds in which the loops were not idle, added up."""
         return sum(each.seconds for each in self.stacks)
 
     @property
     def entries(self) -> tuple[ProfileEntry, ...]:
-        """Who has had the time, the greatest first."""
+        """The time by task and function, descending."""
         found: dict[tuple[str, str, str], dict[int, list[float]]] = {}
         for stack in self.stacks:
             frame = self.own_frame(stack)
@@ -113,59 +113,61 @@ class Profile:
         return tuple(sorted(entries, key=lambda each: -each.seconds))
 
     def own_frame(self, stack: ProfileStack) -> Frame:
-        """The call that an entry names for these calls."""
+        """Return the frame of a stack that is shown as its entry."""
         for frame in reversed(stack.frames):
             if not self._is_library(frame.file):
                 return frame
         return stack.frames[-1] if stack.frames else Frame(ITSELF, "", 0)
 
     def _is_library(self, file: str) -> bool:
+        """Return true if a file belongs to the standard library or to goloop."""
         if file.startswith("<frozen "):
             return True
         if not self.library:
-            return _OF_LIBRARY.search(file) is not None
+            return _LIBRARY_FILE.search(file) is not None
         return file.startswith(self.library) and not _INSTALLED.search(file)
 
     def __sub__(self, earlier: Profile) -> Profile:
+        """Return the profile of the time since an earlier snapshot."""
         if not isinstance(earlier, Profile):
             return NotImplemented
         before = {(each.loop, each.task, each.frames): each for each in earlier.stacks}
         stacks = []
         for each in self.stacks:
-            was = before.get((each.loop, each.task, each.frames))
-            if was is not None and was.samples <= each.samples:
+            before_entry = before.get((each.loop, each.task, each.frames))
+            if before_entry is not None and before_entry.samples <= each.samples:
                 each = dataclasses.replace(
                     each,
-                    seconds=max(0.0, each.seconds - was.seconds),
-                    cpu=max(0.0, each.cpu - was.cpu),
-                    samples=each.samples - was.samples,
+                    seconds=max(0.0, each.seconds - before_entry.seconds),
+                    cpu=max(0.0, each.cpu - before_entry.cpu),
+                    samples=each.samples - before_entry.samples,
                 )
             if each.samples:
                 stacks.append(each)
         return Profile(
             seconds=max(0.0, self.ended - earlier.ended),
             samples=max(0, self.samples - earlier.samples),
-            stacks=_sorted(stacks),
+            stacks=_by_time(stacks),
             ended=self.ended,
             library=self.library,
         )
 
     def folded(self) -> str:
-        """The stacks as flamegraph.pl and speedscope read them: a line each, with microseconds."""
+        """Return the stacks for flamegraph.pl and speedscope: a line each, with microseconds."""
         from .profile_formats import folded
 
         return folded(self)
 
     def pprof(self) -> bytes:
-        """The profile for `go tool pprof` and whatever else reads that format, compressed."""
+        """Return the profile for `go tool pprof` and other readers of that format, compressed."""
         from .profile_formats import pprof
 
         return pprof(self)
 
     def flame_graph(self, title: str = "goloop") -> str:
-        """A flame graph as one SVG file that needs nothing else.
+        """Return a flame graph as one self-contained SVG file.
 
-        In a browser a click makes a call as wide as the picture.
+        In a browser a click on a call zooms in on it.
         """
         from .profile_formats import flame_graph
 
@@ -177,23 +179,24 @@ class Profile:
         return table(self)
 
 
-_OF_LIBRARY = re.compile(
+_LIBRARY_FILE = re.compile(
     r"/lib/python3[^/]*/(?!(site|dist)-packages/)|/goloop/(_internal|operations|testing)/"
 )
 _INSTALLED = re.compile(r"/(site|dist)-packages/(?!goloop/)")
 
 
-def _sorted(stacks: Iterable[ProfileStack]) -> tuple[ProfileStack, ...]:
+def _by_time(stacks: Iterable[ProfileStack]) -> tuple[ProfileStack, ...]:
+    """Return the stacks by descending time."""
     return tuple(sorted(stacks, key=lambda each: -each.seconds))
 
 
 def profile() -> Profile:
-    """A snapshot of this process's profile."""
+    """Return a snapshot of the sampling profile of this process's loops."""
     return from_raw(snapshot())
 
 
 def snapshot() -> Row:
-    """What from_raw() reads, for json.dumps()."""
+    """Return a snapshot that json.dumps() can serialize and from_raw() reads."""
     raw: Row = {}
     if counts_here():
         from ... import _core
@@ -206,7 +209,7 @@ def snapshot() -> Row:
 
 
 def counts_here() -> bool:
-    """Whether the Go library is open, so that it may know something."""
+    """Return true if the Go library is open, so that it may have samples."""
     if not native:
         return False
     from ... import _core
@@ -215,37 +218,40 @@ def counts_here() -> bool:
 
 
 def busy_coroutines() -> dict[int, tuple[int, int]]:
-    """How long the coroutines of tasks had their loop, by address: ns, and of that on a processor.
+    """Return the times of the coroutines of tasks, by address: nanoseconds, and CPU nanoseconds.
 
-    At most 256, those that were seen last.
+    There are at most 256, those that were sampled last.
     """
     if not counts_here():
         return {}
     from ... import _core
 
     text = _core._profile()
-    # The whole is long, and this is asked second by second.  No name can look like this key.
+    # Only this part is parsed: the whole is long, and `goloop top` asks every second. No function's
+    # name can contain this key.
     began = text.index('"tasks":{') + len('"tasks":')
     tasks: dict[str, tuple[int, int]] = json.loads(text[began : text.index("}", began) + 1])
     return {int(address): times for address, times in tasks.items()}
 
 
 def library_folders() -> list[str]:
-    """The folders whose functions are none of the program's own."""
+    """Return the folders of functions that are not the program's own."""
     paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
     paths.add(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     return sorted(path.rstrip("/") + "/" for path in paths if path)
 
 
 def from_raw(raw: Row) -> Profile:
-    """The snapshot that another process has given, or this one; raises LookupError or TypeError for
-    what is none."""
+    """Return the profile of a snapshot of this or another process.
+
+    Raises LookupError or TypeError if `raw` is not a snapshot.
+    """
     found: dict[tuple[int, str, tuple[Frame, ...]], list[float]] = {}
     for (loop, kind, frames), (*_, samples, wall, cpu) in zip(
-        _paths(raw), raw.get("calls") or (), strict=True
+        _call_paths(raw), raw.get("calls") or (), strict=True
     ):
         if samples:
-            sums = found.setdefault((loop, task_of(kind, frames), frames), [0.0, 0.0, 0.0])
+            sums = found.setdefault((loop, task_label(kind, frames), frames), [0.0, 0.0, 0.0])
             for index, value in enumerate((wall / 1e9, cpu / 1e9, samples)):
                 sums[index] += value
     stacks = [
@@ -256,14 +262,14 @@ def from_raw(raw: Row) -> Profile:
     return Profile(
         seconds=max(0.0, raw.get("clock", began) - began) if began else 0.0,
         samples=raw.get("samples", 0),
-        stacks=_sorted(stacks),
+        stacks=_by_time(stacks),
         ended=raw.get("time") or time.time(),
         library=tuple(raw.get("library") or ()),
     )
 
 
-def _paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
-    """Of each call in a snapshot: the loop, the kind of its task, and its frames."""
+def _call_paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
+    """Return for each call in a snapshot the loop, the kind of its task, and its frames."""
     codes: list[tuple[str, str, int]] = raw.get("codes") or []
     calls: list[list[int]] = raw.get("calls") or []
     paths: list[tuple[int, int, tuple[Frame, ...]]] = []
@@ -282,28 +288,31 @@ def _paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
 
 
 def shares(raw: Row, number: int, seconds: float) -> tuple[tuple[float, Frame], ...]:
-    """What a loop did in its present iteration, which has lasted so long: seconds and the function,
-    the greatest first.  Empty where the monitor did not look."""
+    """Return a loop's time by function in its current iteration, descending: (seconds, frame).
+
+    `number` is the loop's, and `seconds` the iteration's duration up to now. The result is empty if
+    the monitor has no samples of it.
+    """
     for loop, began, seen in raw.get("now") or ():
         lasted = raw["clock"] - began / 1e9
         if loop == number and seen and abs(lasted - seconds) < 0.05 + 0.1 * seconds:
             break
     else:
         return ()
-    paths, profile = _paths(raw), Profile(0.0, 0, (), 0.0, tuple(raw.get("library") or ()))
+    paths, profile = _call_paths(raw), Profile(0.0, 0, (), 0.0, tuple(raw.get("library") or ()))
     found: dict[tuple[str, str], tuple[float, Frame]] = {}
-    # A look stands for the time from halfway to the one before to halfway to the next.
+    # A sample represents the time from halfway to the previous one to halfway to the next one.
     at = [each[0] / 1e9 for each in seen]
     ends = [began / 1e9, *((a + b) / 2 for a, b in itertools.pairwise(at)), raw["clock"]]
     for index, (_, call, _) in enumerate(seen):
         frame = profile.own_frame(ProfileStack(loop, "", paths[call][2], 0.0, 0.0, 0))
-        had, first = found.get(frame[:2], (0.0, frame))
-        found[frame[:2]] = had + max(0.0, ends[index + 1] - ends[index]), first
+        seconds_so_far, first = found.get(frame[:2], (0.0, frame))
+        found[frame[:2]] = seconds_so_far + max(0.0, ends[index + 1] - ends[index]), first
     return tuple(sorted(found.values(), key=lambda each: -each[0]))
 
 
-def task_of(kind: int, frames: tuple[Frame, ...]) -> str:
-    """What an entry says of such frames."""
+def task_label(kind: int, frames: tuple[Frame, ...]) -> str:
+    """Return the text for the task or the callback of such frames."""
     if kind == _ITSELF or not frames:
         return ITSELF
     return frames[0].function if kind == _TASK else f"callback {frames[0].function}"
