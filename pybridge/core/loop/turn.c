@@ -289,6 +289,20 @@ turn_due(gl_loop *loop)
     return ticks() - loop->last_poll_ticks > GL_POLL_TICKS;
 }
 
+/* Makes a turn after all completions of the last one: a busy loop only when one is due. */
+static inline int
+turn_if_due(gl_loop *loop)
+{
+    bool busy =
+        loop->ready.count != 0 || GL_READ(loop->stopping) || loop->guest_mode == GL_GUEST_RUNNING;
+    if (!busy)
+        return traced_turn(loop, -1);
+    if (turn_due(loop))
+        return traced_turn(loop, 0);
+    GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
+    return 0;
+}
+
 /* lint: allow check-commit: a loop that runs can't be closed */
 static int
 iterate(gl_loop *loop)
@@ -303,14 +317,8 @@ iterate(gl_loop *loop)
 #endif
     if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
         return -1;
-    if (loop->cmp_pos >= loop->shared->cmp_len) {
-        bool busy = loop->ready.count != 0 || GL_READ(loop->stopping) ||
-                    loop->guest_mode == GL_GUEST_RUNNING;
-        if (busy && !turn_due(loop))
-            GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
-        else if (traced_turn(loop, busy ? 0 : -1) < 0)
-            return -1;
-    }
+    if (loop->cmp_pos >= loop->shared->cmp_len && turn_if_due(loop) < 0)
+        return -1;
 #ifdef GL_FREE_THREADED
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
