@@ -327,7 +327,7 @@ def asks_again(source: Source) -> Hits:
     ):
         yield (
             found.start(),
-            "a method of the SSLObject is called; get the error by openssl_stopped",
+            "a method of the SSLObject is called; get the error by openssl_take_error",
         )
 
 

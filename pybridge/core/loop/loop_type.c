@@ -68,7 +68,7 @@ shared_new(void)
         shared_free(sh);
         return NULL;
     }
-    gl_watchdog_open(sh);
+    gl_watchdog_init_shared(sh);
     sh->cmp_cap = GL_CMP_CAP;
     sh->arena_cap = GL_ARENA_SIZE;
     sh->next_deadline = GL_DEADLINE_NONE;

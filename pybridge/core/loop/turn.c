@@ -45,7 +45,7 @@ ticks(void)
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t != NULL) {
 #if GL_TASK_NAMED_AFTER_INIT /* cr_frame_state -2 is FRAME_CREATED */
         gl_task *made = (gl_task *)task;
@@ -70,12 +70,12 @@ run_task(gl_loop *loop, PyObject *task)
 static int
 deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t != NULL) {
         PyObject *protocol = NULL;
         if (kind != GL_REG_LISTENER)
             protocol = ((gl_transport *)owner)->protocol;
-        gl_trace_event(loop, t, c, protocol);
+        gl_trace_completion(loop, t, c, protocol);
     }
     int64_t before = 0;
     if (loop->debug)
@@ -248,7 +248,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->timers_at = 0;
     loop->share = 0;
     loop->eager_sends_left = loop->shared->events <= GL_FEW ? GL_FEW : 0;
-    gl_watchdog_polled(loop);
+    gl_watchdog_poll_ended(loop);
     note_polled(loop, polled);
     gl_timers_turned(&loop->timers, retired);
     if (n == -EBADF)
@@ -264,11 +264,11 @@ turn(gl_loop *loop, int64_t timeout)
 static inline int
 traced_turn(gl_loop *loop, int64_t timeout)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t != NULL)
         gl_trace_add(loop, t, GL_TRACE_TURN, 0, 0);
     int r = turn(loop, timeout);
-    t = gl_trace_of(loop); /* a client may have started the trace during the turn */
+    t = gl_active_trace(loop); /* a client may have started the trace during the turn */
     if (t != NULL)
         gl_trace_add(loop, t, GL_TRACE_WAKE, 0, (uint64_t)(gl_monotonic_ns() - loop->shared->now));
     return r;
@@ -315,7 +315,7 @@ iterate(gl_loop *loop)
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
 #endif
-    if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_ended(loop) < 0)
+    if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_block_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len && turn_if_due(loop) < 0)
         return -1;
@@ -375,8 +375,8 @@ run_begins(gl_loop *self)
     self->shared->flags |= GL_CHECK_FDS;
     for (size_t i = 0; i < self->ready.count; i++) /* entries waited because the loop did not run */
         self->ready.slot[(self->ready.head + i) & (self->ready.capacity - 1)].sample = 0;
-    gl_watchdog_runs(self);
-    gl_watchdog_polled(self);
+    gl_watchdog_set_thread(self);
+    gl_watchdog_poll_ended(self);
     gl_monitor_resume(self);
 }
 
@@ -394,7 +394,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
 #endif
     GL_WRITE(self->stopping, 0);
     gl_monitor_pause(self);
-    gl_trace *trace = gl_trace_of(self); /* read once: a client's thread may end the trace */
+    gl_trace *trace = gl_active_trace(self); /* read once: a client's thread may end the trace */
     if (trace != NULL)
         gl_trace_add(self, trace, GL_TRACE_STOP, 0, 0);
     int64_t now = gl_monotonic_ns();
@@ -402,7 +402,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
     self->shared->busy += now;
     int r = 0;
     if (GL_READ(self->shared->blocked_since) != self->blocked_seen)
-        r = gl_watchdog_ended(self);
+        r = gl_watchdog_block_ended(self);
     /* Pending writes are sent now, because the loop may never run again. */
     if (self->dirty && self->go && !gl_loop_is_foreign(self)) {
         self->dirty = 0;

@@ -70,7 +70,7 @@ read_memory(uintptr_t from, void *to, size_t n)
 }
 
 GL_PRIVATE bool
-python_innermost(PyThreadState *ts, uint64_t *frame)
+python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 {
 #if GL_THREAD_HAS_CFRAME
     uintptr_t cframe;
@@ -82,12 +82,12 @@ python_innermost(PyThreadState *ts, uint64_t *frame)
 }
 
 GL_PRIVATE int
-python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint64_t *coroutine)
+python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint64_t *coroutine)
 {
     uint64_t next;
     int n = 0;
     *coroutine = 0;
-    if (!GL_FRAMES_KNOWN || !python_innermost(ts, &next))
+    if (!GL_FRAMES_KNOWN || !python_innermost_frame(ts, &next))
         return -1;
     for (int steps = 0; next != 0 && next != until && steps < STEPS_MAX; steps++) {
         if (until == 0 && n == room)
@@ -108,7 +108,7 @@ python_walk(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint6
 /* ---- the stack of any thread ------------------------------------------------------------ */
 
 static PyThreadState *
-thread_of(unsigned long id)
+find_thread(unsigned long id)
 {
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     while (ts != NULL && ts->thread_id != id)
@@ -121,7 +121,7 @@ static void
 read_stack(PyThreadState *ts, gl_stack *to)
 {
     uint64_t coroutine;
-    int frames = python_walk(ts, 0, to->frame, GL_FRAMES, &coroutine);
+    int frames = python_walk_frames(ts, 0, to->frame, GL_FRAMES, &coroutine);
     to->frames = frames > 0 ? frames : 0;
 }
 
@@ -138,7 +138,7 @@ static int
 read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
 {
     stack_request *request = arg;
-    PyThreadState *ts = thread_of(request->id);
+    PyThreadState *ts = find_thread(request->id);
     if (ts != NULL)
         read_stack(ts, request->to);
     return 0;
@@ -150,7 +150,7 @@ python_thread_stack(unsigned long id, gl_stack *to)
     stack_request request = {id, to};
     uint64_t frame;
     /* Where the system refuses to read memory, the other threads are not stopped for nothing. */
-    if (GL_FRAMES_KNOWN && python_innermost(PyThreadState_Get(), &frame))
+    if (GL_FRAMES_KNOWN && python_innermost_frame(PyThreadState_Get(), &frame))
         PyUnstable_GC_VisitObjects(read_stack_stopped, &request);
 }
 
@@ -161,7 +161,7 @@ python_thread_stack(unsigned long id, gl_stack *to)
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
-    PyThreadState *ts = thread_of(id);
+    PyThreadState *ts = find_thread(id);
     if (ts == NULL)
         return;
     Py_BEGIN_ALLOW_THREADS
@@ -172,7 +172,7 @@ python_thread_stack(unsigned long id, gl_stack *to)
 #endif
 
 GL_PRIVATE void
-python_layout(gl_python *to)
+python_fill_layout(gl_python *to)
 {
     PyASCIIObject kind = {0}, compact = {0}, ascii = {0};
     const size_t state = offsetof(PyASCIIObject, state);

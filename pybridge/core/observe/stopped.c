@@ -19,7 +19,7 @@
 
 #if GL_READS_STOPPED_WORLD
 
-#define SEEN_MAX 64
+#define CHAIN_MAX 64
 
 /* gi_frame_state of a generator that waits for another; and the least of one without a frame. */
 #define STATE_AWAITING (-1)
@@ -40,14 +40,14 @@ typedef struct {
     PyObject *name; /* owned: a coroutine's, or NULL for the code's */
     PyObject *code; /* owned; NULL: it has no frame */
     int line;
-} seen_frame;
+} chain_frame;
 
 typedef struct {
     PyObject *coroutine; /* whose chain is wanted */
     PyObject *rest;      /* owned: an awaitable of another kind, at which the chain ends */
     int n;
-    seen_frame frame[SEEN_MAX];
-} seen;
+    chain_frame frame[CHAIN_MAX];
+} await_chain;
 
 /* ---- while the world is stopped --------------------------------------------------------------- */
 
@@ -66,7 +66,7 @@ frame_of(PyObject *generator)
 
 /* Borrowed. */
 static PyObject *
-awaited_in(PyObject *generator)
+awaited_object(PyObject *generator)
 {
     if (((PyGenObject *)generator)->gi_frame_state != STATE_AWAITING)
         return NULL;
@@ -75,10 +75,10 @@ awaited_in(PyObject *generator)
 }
 
 static void
-see_frame(seen *all, PyObject *name, interpreter_frame *frame)
+append_frame(await_chain *all, PyObject *name, interpreter_frame *frame)
 {
-    seen_frame *to = &all->frame[all->n++];
-    *to = (seen_frame){Py_XNewRef(name), NULL, 0};
+    chain_frame *to = &all->frame[all->n++];
+    *to = (chain_frame){Py_XNewRef(name), NULL, 0};
     if (frame == NULL)
         return;
     to->code = PyUnstable_InterpreterFrame_GetCode((struct _PyInterpreterFrame *)frame);
@@ -95,7 +95,7 @@ is_named(PyObject *o, const char *const *names)
 }
 
 static bool
-is_step(PyObject *o)
+is_generator_step(PyObject *o)
 {
     static const char *const names[] = {"async_generator_asend", "async_generator_athrow",
                                         "anext_awaitable", "coroutine_wrapper", NULL};
@@ -104,7 +104,7 @@ is_step(PyObject *o)
 
 /* What `await future` waits in has nothing to tell. */
 static bool
-is_end(PyObject *o)
+is_future_iterator(PyObject *o)
 {
     static const char *const names[] = {"goloop._core.FutureIter", "_asyncio.FutureIter", NULL};
     return is_named(o, names);
@@ -113,25 +113,25 @@ is_end(PyObject *o)
 static int
 find_generator(PyObject *o, void *found)
 {
-    if (!is_generator(o) && !is_step(o))
+    if (!is_generator(o) && !is_generator_step(o))
         return 0;
     *(PyObject **)found = o;
     return 1;
 }
 
 static int
-see_chain(PyObject *Py_UNUSED(first), void *arg)
+read_chain(PyObject *Py_UNUSED(first), void *arg)
 {
-    seen *all = arg;
+    await_chain *all = arg;
     PyObject *o = all->coroutine;
-    while (o != NULL && all->n < SEEN_MAX) {
+    while (o != NULL && all->n < CHAIN_MAX) {
         PyObject *next = NULL;
         if (is_generator(o)) {
-            see_frame(all, ((PyGenObject *)o)->gi_qualname, frame_of(o));
-            next = awaited_in(o);
-        } else if (is_step(o)) { /* which does not say of which generator */
+            append_frame(all, ((PyGenObject *)o)->gi_qualname, frame_of(o));
+            next = awaited_object(o);
+        } else if (is_generator_step(o)) { /* which does not say of which generator */
             (void)Py_TYPE(o)->tp_traverse(o, find_generator, &next);
-        } else if (!is_end(o)) {
+        } else if (!is_future_iterator(o)) {
             all->rest = Py_NewRef(o);
         }
         o = next;
@@ -142,7 +142,7 @@ see_chain(PyObject *Py_UNUSED(first), void *arg)
 /* ---- afterwards -------------------------------------------------------------------------------- */
 
 static PyObject *
-frame_tuple(const seen_frame *f)
+frame_tuple(const chain_frame *f)
 {
     PyCodeObject *code = (PyCodeObject *)f->code;
     PyObject *name = f->name ? f->name : code ? code->co_qualname : NULL;
@@ -154,7 +154,7 @@ frame_tuple(const seen_frame *f)
 }
 
 static PyObject *
-frame_list(seen *all)
+frame_list(await_chain *all)
 {
     PyObject *list = PyList_New(0);
     for (int i = 0; i < all->n; i++) {
@@ -173,8 +173,8 @@ frame_list(seen *all)
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
-    seen all = {.coroutine = coroutine};
-    PyUnstable_GC_VisitObjects(see_chain, &all);
+    await_chain all = {.coroutine = coroutine};
+    PyUnstable_GC_VisitObjects(read_chain, &all);
     PyObject *list = frame_list(&all);
     PyObject *both = list ? PyTuple_Pack(2, list, all.rest ? all.rest : Py_None) : NULL;
     Py_XDECREF(list);
@@ -185,7 +185,7 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 /* Those of asyncio's own futures and tasks have no lock.  No Python runs, so the loop's is held
  * all the time. */
 static PyObject *
-attribute_guarded(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3)
         return PyErr_Format(PyExc_TypeError, "_guarded_attribute() takes a loop, a future, a name");
@@ -193,8 +193,8 @@ attribute_guarded(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t
     return PyObject_GetAttr(args[1], args[2]);
 }
 
-static PyMethodDef stopped_functions[] = {
-    {"_guarded_attribute", GL_FAST(attribute_guarded),
+static PyMethodDef stopped_world_functions[] = {
+    {"_guarded_attribute", GL_FAST(guarded_attribute),
      PyDoc_STR("A future's attribute, read while the loop's thread does not run Python.")},
     {"_await_frames", await_frames, METH_O,
      PyDoc_STR("What a coroutine awaits, innermost last, and the awaitable that is none of "
@@ -205,10 +205,10 @@ static PyMethodDef stopped_functions[] = {
 #endif /* GL_READS_STOPPED_WORLD */
 
 GL_PRIVATE int
-gl_stopped_init(PyObject *module)
+gl_stopped_world_init(PyObject *module)
 {
 #if GL_READS_STOPPED_WORLD
-    return PyModule_AddFunctions(module, stopped_functions);
+    return PyModule_AddFunctions(module, stopped_world_functions);
 #else
     (void)module;
     return 0;

@@ -19,7 +19,7 @@ gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own, uint64_t v
 
 /* Eight bytes of the record before, or six more. */
 static void
-trace_more(gl_trace *t, uint64_t word, unsigned own, uint64_t rest)
+trace_add_continuation(gl_trace *t, uint64_t word, unsigned own, uint64_t rest)
 {
     uint64_t n = GL_READ(t->written);
     t->record[n & (GL_TRACE_RECORDS - 1)] =
@@ -48,7 +48,7 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 }
 
 GL_PRIVATE void
-gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
+gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
     bool read = c->kind == GL_CMP_READY && c->res & GL_READABLE; /* the protocol gets it next */
     gl_trace_add(loop, t, GL_TRACE_EVENT, read ? GL_CMP_DATA : c->kind,
@@ -58,17 +58,17 @@ gl_trace_event(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *pro
 GL_PRIVATE void
 gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t == NULL)
         return;
     gl_trace_add(loop, t, kind, 0, (uintptr_t)transport);
-    trace_more(t, (uintptr_t)class_name(protocol), 0, 0);
+    trace_add_continuation(t, (uintptr_t)class_name(protocol), 0, 0);
 }
 
 GL_PRIVATE void
 gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t == NULL)
         return;
     PyObject *code = PyCoro_CheckExact(coro) ? PyObject_GetAttrString(coro, "cr_code") : NULL;
@@ -77,26 +77,26 @@ gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
     uint64_t number = text == NULL && PyLong_Check(name) ? PyLong_AsUnsignedLongLong(name) : 0;
     PyErr_Clear(); /* a name that is no UTF-8 */
     gl_trace_add(loop, t, GL_TRACE_TASK, 0, (uintptr_t)task);
-    trace_more(t,
+    trace_add_continuation(t,
                code != NULL ? (uint64_t)GL_TRACE_CALL << 60 | (uintptr_t)code
                             : (uint64_t)GL_TRACE_NATIVE << 60 | (uintptr_t)class_name(coro),
                0, 0);
     if (text == NULL)
-        trace_more(t, number, 1, 0);
+        trace_add_continuation(t, number, 1, 0);
     for (Py_ssize_t i = 0; i < len && i < 56; i += 14) {
         uint64_t part[2] = {0, 0};
         memcpy(part, text + i, (size_t)Py_MIN(len - i, 14));
-        trace_more(t, part[0], 0, part[1]);
+        trace_add_continuation(t, part[0], 0, part[1]);
     }
     Py_XDECREF(code);
 }
 
 GL_PRIVATE void
-gl_trace_collection(bool begins)
+gl_trace_gc(bool begins)
 {
     GL_LOCK(loops_mutex);
     for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop) {
-        gl_trace *t = gl_loop_runs_here(loop) ? gl_trace_of(loop) : NULL;
+        gl_trace *t = gl_loop_runs_here(loop) ? gl_active_trace(loop) : NULL;
         if (t != NULL)
             gl_trace_add(loop, t, GL_TRACE_GC, begins, 0);
     }

@@ -14,7 +14,7 @@
 
 /* A forked child counts its own. */
 static void
-collections_own(void)
+reset_gc_time_in_child(void)
 {
     long pid = (long)getpid();
     if (GL_READ(G.gc_pid) != pid) {
@@ -25,9 +25,9 @@ collections_own(void)
 }
 
 static int64_t
-collected_ns(void)
+gc_time_ns(void)
 {
-    collections_own();
+    reset_gc_time_in_child();
     int64_t began = GL_READ(G.gc_began);
     return GL_READ(G.gc_ns) + (began ? gl_monotonic_ns() - began : 0);
 }
@@ -38,11 +38,11 @@ static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
     int n = -1;
-    for (int i = 0; i < WALKS_MOST && n < 0; i++) {
+    for (int i = 0; i < WALK_ATTEMPTS_MAX && n < 0; i++) {
         PyThreadState *thread = GL_READ(sh->thread);
         if (thread == NULL)
             break;
-        n = python_walk(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+        n = python_walk_frames(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
     }
     to->frames = (uint32_t)(n < 0 ? ~n : n);
     return n != -1;
@@ -54,7 +54,7 @@ watchdog_walk(void *thread, gl_raw_frame *to, int32_t room)
     uint64_t coroutine;
     if (!gl_foreign_thread_attach(NULL))
         return -2;
-    int n = python_walk(thread, 0, to, room, &coroutine);
+    int n = python_walk_frames(thread, 0, to, room, &coroutine);
     gl_foreign_thread_detach(NULL);
     return n < 0 ? -1 : n;
 }
@@ -72,7 +72,7 @@ watchdog_holder(void)
 /* ---- with the GIL ---------------------------------------------------------------------- */
 
 static gl_loop *
-loop_of_reactor(int32_t reactor)
+find_loop(int32_t reactor)
 {
     gl_loop *found = NULL;
     gl_loop_list all = gl_loops_all(false);
@@ -85,12 +85,12 @@ loop_of_reactor(int32_t reactor)
 
 /* A thread of its own.  What fails stderr gets. */
 static void
-watchdog_tell(int32_t reactor)
+watchdog_report(int32_t reactor)
 {
     PyGILState_STATE gil;
     if (!gl_foreign_thread_attach(&gil))
         return;
-    gl_loop *loop = loop_of_reactor(reactor);
+    gl_loop *loop = find_loop(reactor);
     if (loop != NULL &&
         gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_blocked), NULL)) < 0)
         PyErr_Clear();
@@ -98,11 +98,11 @@ watchdog_tell(int32_t reactor)
     gl_foreign_thread_detach(&gil);
 }
 
-static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_tell,
+static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_report,
                                      watchdog_sample};
 
 GL_PRIVATE void
-gl_watchdog_open(gl_shared *sh)
+gl_watchdog_init_shared(gl_shared *sh)
 {
     sh->watchdog = &watchdog;
     sh->asker = &G.asker;
@@ -110,13 +110,13 @@ gl_watchdog_open(gl_shared *sh)
 }
 
 GL_PRIVATE void
-gl_watchdog_runs(gl_loop *loop)
+gl_watchdog_set_thread(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
     PyThreadState *ts = PyThreadState_Get();
     clockid_t clock = 0;
     uint64_t base = 0;
-    (void)python_innermost(ts, &base);
+    (void)python_innermost_frame(ts, &base);
     GL_WRITE(sh->base, base);
 #if defined(__linux__)
     (void)pthread_getcpuclockid(pthread_self(), &clock);
@@ -127,13 +127,13 @@ gl_watchdog_runs(gl_loop *loop)
 }
 
 GL_PRIVATE_INLINE void
-gl_watchdog_polled(gl_loop *loop)
+gl_watchdog_poll_ended(gl_loop *loop)
 {
     loop->shared->gc_before = GL_READ(G.gc_ns);
 }
 
 GL_PRIVATE int
-gl_watchdog_ended(gl_loop *loop)
+gl_watchdog_block_ended(gl_loop *loop)
 {
     gl_shared *sh = loop->shared;
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
@@ -150,7 +150,7 @@ gl_watchdog_ended(gl_loop *loop)
 }
 
 /* Bytes of the first buffer. */
-#define TOLD_FIRST 4096
+#define FIRST_TEXT_SIZE 4096
 
 /* Calls one of the functions of the API table that write a text, about the object of the question. */
 typedef int32_t (*text_writer)(const gl_table *go, void *about, char *text, int32_t room);
@@ -190,7 +190,7 @@ library_text(text_writer write, void *about)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     char *text = NULL;
     int32_t room = 0;
-    int32_t n = TOLD_FIRST;
+    int32_t n = FIRST_TEXT_SIZE;
     /* An answer that is longer than the buffer is asked for again; it may have grown meanwhile. */
     while (n > room) {
         room = n + n / 8;
@@ -224,7 +224,7 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
     double seconds = since == self->blocked_seen ? 0.0 : (double)(gl_monotonic_ns() - since) / 1e9;
     bool starting = GL_READ(sh->metrics.events_per_turn.sum) == 0;
-    return Py_BuildValue("(NddO)", text, seconds, (double)(collected_ns() - sh->gc_before) / 1e9,
+    return Py_BuildValue("(NddO)", text, seconds, (double)(gc_time_ns() - sh->gc_before) / 1e9,
                          starting ? Py_True : Py_False);
 }
 
@@ -243,7 +243,7 @@ loop__block_told(gl_loop *self, PyObject *args)
 
 /* 0, which is none, also for what is no time or has no room in 64 bits. */
 static int64_t
-ns_of(double seconds)
+ns_from_seconds(double seconds)
 {
     return seconds > 0.0 && seconds < 9e9 ? (int64_t)(seconds * 1e9) : 0;
 }
@@ -256,8 +256,8 @@ loop__set_watchdog(gl_loop *self, PyObject *args)
     double limit, end;
     if (!PyArg_ParseTuple(args, "dd:_set_watchdog", &limit, &end) || gl_loop_check_usable(self) < 0)
         return NULL;
-    GL_WRITE(self->shared->blocked_limit, ns_of(limit));
-    GL_WRITE(self->shared->blocked_end, ns_of(end));
+    GL_WRITE(self->shared->blocked_limit, ns_from_seconds(limit));
+    GL_WRITE(self->shared->blocked_end, ns_from_seconds(end));
     Py_RETURN_NONE;
 }
 
@@ -268,7 +268,7 @@ loop__set_slow_limit(gl_loop *self, PyObject *arg)
     double slow = PyFloat_AsDouble(arg);
     if ((slow == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
         return NULL;
-    GL_WRITE(self->shared->slow_limit, ns_of(slow));
+    GL_WRITE(self->shared->slow_limit, ns_from_seconds(slow));
     Py_RETURN_NONE;
 }
 
@@ -281,7 +281,7 @@ loop__set_sampling(gl_loop *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "dI:_set_sampling", &every, &number) ||
         gl_loop_check_usable(self) < 0)
         return NULL;
-    GL_WRITE(self->shared->sample_every, ns_of(every));
+    GL_WRITE(self->shared->sample_every, ns_from_seconds(every));
     GL_WRITE(self->shared->number, number);
     Py_RETURN_NONE;
 }
@@ -290,13 +290,13 @@ loop__set_sampling(gl_loop *self, PyObject *args)
 
 /* For gc.callbacks. */
 static PyObject *
-note_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     int64_t now = gl_monotonic_ns();
     bool begins = nargs > 0 && PyUnicode_Check(args[0]) &&
                   PyUnicode_CompareWithASCIIString(args[0], "start") == 0;
-    collections_own();
-    gl_trace_collection(begins);
+    reset_gc_time_in_child();
+    gl_trace_gc(begins);
     if (begins) {
         GL_WRITE(G.gc_began, now);
     } else if (GL_READ(G.gc_began)) {
@@ -309,7 +309,7 @@ note_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t n
 static PyObject *
 collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    return PyFloat_FromDouble((double)collected_ns() / 1e9);
+    return PyFloat_FromDouble((double)gc_time_ns() / 1e9);
 }
 
 /* _thread_stack(ident): as the watchdog reads it; nothing where the stack changes meanwhile. */
@@ -333,7 +333,7 @@ profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 
 /* _set_asker(fd): the socket at which others ask about this process, -1: none. */
 static PyObject *
-set_asker(PyObject *Py_UNUSED(module), PyObject *number)
+set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *number)
 {
     struct stat known = {0};
     int fd = (int)PyLong_AsLong(number);
@@ -356,8 +356,8 @@ static PyMethodDef watchdog_table[] = {
 GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
-    {"_set_asker", GL_ONEARG(set_asker), PyDoc_STR("Where others ask: a listening socket, or -1.")},
-    {"_note_collection", GL_FAST(note_collection), PyDoc_STR("For gc.callbacks.")},
+    {"_set_asker", GL_ONEARG(set_introspection_socket), PyDoc_STR("Where others ask: a listening socket, or -1.")},
+    {"_note_collection", GL_FAST(record_collection), PyDoc_STR("For gc.callbacks.")},
     {"_thread_stack", GL_ONEARG(thread_stack), PyDoc_STR("The Python stack of a thread.")},
     {"_profile", GL_NOARGS(profile), PyDoc_STR("What was sampled in this process, as JSON.")},
     {"_collected", GL_NOARGS(collected),
@@ -368,7 +368,7 @@ static PyMethodDef watchdog_functions[] = {
 GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {
-    python_layout(&G.python);
+    python_fill_layout(&G.python);
     G.asker.listener = -1;
     return PyModule_AddFunctions(module, watchdog_functions);
 }

@@ -97,7 +97,7 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {
-    gl_trace *t = gl_trace_of(loop);
+    gl_trace *t = gl_active_trace(loop);
     if (t != NULL)
         gl_trace_call(loop, t, ((gl_handle_head *)handle)->callback);
     if (!loop->debug)

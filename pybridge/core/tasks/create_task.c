@@ -1,17 +1,21 @@
 /*
  * create_task.c: loop.create_task and loop.create_future.
  *
- * The usual call, loop.create_task(coro, name=..., context=..., eager_start=...) on a loop
- * without a task factory and out of debug mode, fills the Task's fields here, since all
- * that Task.__init__ could ask is known.  Everything else takes a general path with the
- * same outcome: goloop.Task is called as a class (_create_task of loop.py), and what asyncio's create_task alone
- * knows (a task factory, wrong arguments) is left to it.
+ *     gl_loop_create_task           parses the arguments and chooses the path
+ *       create_native_task          fills the Task's fields without a call of Task.__init__()
+ *         start_task                queues the first step, or runs it (eager start)
+ *       Loop._create_task()         calls the class goloop.Task: debug mode, other awaitables
+ *       Loop._create_by_asyncio()   asyncio's method: a task factory, wrong arguments
+ *
+ * The three paths have the same outcome.  The first one serves the usual call:
+ * loop.create_task(coro, name=..., context=..., eager_start=...) with a coroutine, on a loop
+ * without a task factory and without debug mode.
  */
 #include "tasks/private.h"
 
-/* The first step: now where the task begins eagerly and the loop runs, else by the ready queue. */
+/* Runs the first step now if the task starts eagerly and the loop runs, or else queues it. */
 static int
-create_begin(gl_loop *loop, gl_task *task, bool eager)
+start_task(gl_loop *loop, gl_task *task, bool eager)
 {
 #if GL_EAGER_TASKS
     if (eager && loop->thread_id != 0)
@@ -25,17 +29,18 @@ create_begin(gl_loop *loop, gl_task *task, bool eager)
     return 0;
 }
 
+/* Creates a Task without a call of Task.__init__(); the loop is native and `coro` a coroutine. */
 static PyObject *
-create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bool eager)
+create_native_task(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bool eager)
 {
     gl_task *task = (gl_task *)G.task_type->tp_alloc(G.task_type, 0);
     if (task == NULL)
         return NULL;
     __atomic_store_n(&task->loop, Py_NewRef((PyObject *)loop), __ATOMIC_RELEASE);
-    int r = task_fill(task, coro, name, context);
+    int r = task_init_fields(task, coro, name, context);
     if (r == 0)
         gl_trace_task(loop, (PyObject *)task, coro, task->name);
-    if (r < 0 || create_begin(loop, task, eager) < 0) {
+    if (r < 0 || start_task(loop, task, eager) < 0) {
         task->log_destroy_pending = 0;
         Py_DECREF(task);
         return NULL;
@@ -46,13 +51,14 @@ create_fast(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bo
 GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    PyObject *by_asyncio = G.s__create_by_asyncio;
+    PyObject *asyncio_method = G.s__create_by_asyncio;
     if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None) || nargs != 1)
-        return gl_call_python((PyObject *)self, by_asyncio, args, nargs, kwnames);
+        return gl_call_python((PyObject *)self, asyncio_method, args, nargs, kwnames);
     if (gl_loop_check_usable(self) < 0)
         return NULL;
-    PyObject *name = NULL, *context = NULL;
-    bool plain = PyCoro_CheckExact(args[0]);
+    PyObject *name = NULL;
+    PyObject *context = NULL;
+    bool plain = PyCoro_CheckExact(args[0]); /* C can create the task */
     int eager = 0;
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *key = PyTuple_GET_ITEM(kwnames, i);
@@ -65,15 +71,18 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
             if (known < 0)
                 return NULL;
             if (!known)
-                return gl_call_python((PyObject *)self, by_asyncio, args, nargs, kwnames);
-            if (key != G.s_eager_start)
+                return gl_call_python((PyObject *)self, asyncio_method, args, nargs, kwnames);
+            if (key != G.s_eager_start) {
                 plain = false;
-            else if ((eager = PyObject_IsTrue(args[1 + i])) < 0)
+                continue;
+            }
+            eager = PyObject_IsTrue(args[1 + i]);
+            if (eager < 0)
                 return NULL;
         }
     }
     if (plain && gl_native_loop((PyObject *)self))
-        return create_fast(self, args[0], name, context, eager);
+        return create_native_task(self, args[0], name, context, eager);
     return gl_call_python((PyObject *)self, G.s__create_task, args, 1, kwnames);
 }
 
@@ -105,10 +114,12 @@ GL_PRIVATE int
 gl_future_set_none(PyObject *fut)
 {
     int is_done = gl_future_is_done(fut);
+    if (is_done < 0)
+        return -1;
     if (is_done)
-        return is_done < 0 ? -1 : 0;
+        return 0;
     if (G.future_type && Py_TYPE(fut) == G.future_type)
-        return future_settle((gl_future *)fut, Py_None);
+        return future_finish((gl_future *)fut, Py_None);
     return gl_call_method(fut, G.s_set_result, Py_None);
 }
 

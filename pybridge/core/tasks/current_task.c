@@ -1,25 +1,35 @@
 /*
- * current_task.c: what asyncio.current_task() answers while a Task runs.
+ * current_task.c: sets the result of asyncio.current_task() for the time of a Task's step.
  *
- * CPython 3.14 keeps the running task in the thread state, behind the part of it
- * that is public; the probe has found the offsets.  Before, it is the dict
- * _asyncio._current_tasks, loop -> task.
+ * CPython 3.14 stores the running task in the thread state, after its public part, at an offset
+ * that the probe has found.  Before 3.14 it is in the dict _asyncio._current_tasks, loop -> task.
  *
- * A dict entry need not come and go with each step.  After a task out of the ready queue
- * the entry stays with None as its value (the loop's `current_task_stale` flag), which reads as no
- * task, and the next task replaces it.  gl_clear_stale_current_task() removes it before anything
- * runs that could enter a task by itself: another kind of entry, the end of the batch.
+ *     step_as_current (task.c)
+ *       current_task_enter    RuntimeError if another task runs
+ *       current_task_leave    RuntimeError if another task was entered meanwhile
+ *
+ *     states of the dict's entry:   none --enter--> task --leave, queued--> None (stale)
+ *                                                    |                        |
+ *                                                 leave, not queued        next enter, or
+ *                                                    v                     clear
+ *                                                   none
+ *
+ * Removing the entry after each step and inserting it again would be slow.  Therefore, after the
+ * step of a task from the ready queue, the entry stays with the value None, which means no task,
+ * and the loop's flag `current_task_stale` is set.  The next task replaces the value.
+ * gl_clear_stale_current_task() removes the entry before other code runs that may enter a task
+ * itself: an entry of another kind, or the end of the batch.
  */
 #include "tasks/private.h"
 
 #if GL_LAYOUT_AWAITED_BY
 
-#define LINGERS 0
-#define OTHER_IS_ENTERED "Invalid attempt to leave task %R while task %R is entered."
+#define LEAVES_STALE_ENTRY 0
+#define LEAVE_ERROR "Invalid attempt to leave task %R while task %R is entered."
 
-/* The loop's running task, borrowed; NULL: none. */
+/* Stores the loop's running task in *task, borrowed; NULL: no task. */
 static inline int
-current_get(char *ts, PyObject *loop, PyObject **task)
+current_task_get(char *ts, PyObject *loop, PyObject **task)
 {
     if (*(PyObject **)(ts + G.asyncio.ts_loop) != loop) {
         PyErr_Format(PyExc_RuntimeError, "loop %R is not the running loop", loop);
@@ -30,9 +40,10 @@ current_get(char *ts, PyObject *loop, PyObject **task)
 }
 
 static inline int
-current_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
+current_task_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
 {
-    PyObject **current = (PyObject **)(ts + G.asyncio.ts_task), *before = *current;
+    PyObject **current = (PyObject **)(ts + G.asyncio.ts_task);
+    PyObject *before = *current;
     *current = Py_XNewRef(task);
     Py_XDECREF(before);
     return 0;
@@ -45,13 +56,13 @@ gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 
 #else
 
-#define LINGERS !GL_LAZY_CURRENT
-#define OTHER_IS_ENTERED "Leaving task %R does not match the current task %R."
+#define LEAVES_STALE_ENTRY !GL_CURRENT_TASK_IN_LOOP
+#define LEAVE_ERROR "Leaving task %R does not match the current task %R."
 
-#if GL_LAZY_CURRENT
-/* The entry's value is kept alive by the thread that entered it, which is this one. */
+#if GL_CURRENT_TASK_IN_LOOP
+/* The result is borrowed: this thread has entered the task and keeps it alive. */
 static inline int
-current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
+current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
     gl_loop *own = gl_as_loop(loop);
     *task = own ? own->current.task : NULL;
@@ -65,7 +76,7 @@ current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #else
 static inline int
-current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
+current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
     *task = PyDict_GetItemWithError(G.asyncio.current_tasks, loop);
     return *task == NULL && PyErr_Occurred() ? -1 : 0;
@@ -73,29 +84,31 @@ current_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 #endif
 
 static inline int
-current_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
+current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 {
-    return task ? PyDict_SetItem(G.asyncio.current_tasks, loop, task)
-                : PyDict_DelItem(G.asyncio.current_tasks, loop);
+    if (task != NULL)
+        return PyDict_SetItem(G.asyncio.current_tasks, loop, task);
+    return PyDict_DelItem(G.asyncio.current_tasks, loop);
 }
 
-/* Keeps an exception that is set. */
+/* An exception that is set stays. */
 GL_PRIVATE void
 gl_clear_stale_current_task(gl_loop *loop)
 {
-    if (GL_LAZY_CURRENT)
+    if (GL_CURRENT_TASK_IN_LOOP)
         return;
     PyObject *exc = gl_take_exception();
     loop->current_task_stale = 0;
-    if (current_set(NULL, (PyObject *)loop, NULL) < 0)
-        PyErr_Clear(); /* somebody has removed it */
+    if (current_task_set(NULL, (PyObject *)loop, NULL) < 0)
+        PyErr_Clear(); /* a program has removed the entry */
     gl_restore_exception(exc);
 }
 
 #endif
 
+/* Raises RuntimeError with the reprs of both tasks; returns -1. */
 static int
-another_task(const char *format, PyObject *task, PyObject *other)
+raise_other_task(const char *format, PyObject *task, PyObject *other)
 {
     Py_INCREF(other);
     PyErr_Format(PyExc_RuntimeError, format, task, other);
@@ -104,71 +117,71 @@ another_task(const char *format, PyObject *task, PyObject *other)
 }
 
 GL_PRIVATE_INLINE int
-current_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
+current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
-#if GL_LAZY_CURRENT
+#if GL_CURRENT_TASK_IN_LOOP
     gl_loop *own = gl_as_loop(loop);
     if (queued && own != NULL && own->current.task == NULL) {
-        current_set_lazily(own, task);
+        loop_set_current_task(own, task);
         return 0;
     }
 #endif
-    if (LINGERS && queued && ((gl_loop *)loop)->current_task_stale) {
+    if (LEAVES_STALE_ENTRY && queued && ((gl_loop *)loop)->current_task_stale) {
         ((gl_loop *)loop)->current_task_stale = 0;
-        return current_set(ts, loop, task);
+        return current_task_set(ts, loop, task);
     }
     PyObject *other;
-    if (current_get(ts, loop, &other) < 0)
+    if (current_task_get(ts, loop, &other) < 0)
         return -1;
     if (other != NULL)
-        return another_task("Cannot enter into task %R while another task %R is being executed.",
-                            task, other);
-#if GL_LAZY_CURRENT
+        return raise_other_task(
+            "Cannot enter into task %R while another task %R is being executed.", task, other);
+#if GL_CURRENT_TASK_IN_LOOP
     if (own != NULL) {
-        current_set_lazily(own, task);
+        loop_set_current_task(own, task);
         return 0;
     }
 #endif
-    return current_set(ts, loop, task);
+    return current_task_set(ts, loop, task);
 }
 
 GL_PRIVATE_INLINE int
-current_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
+current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
-#if GL_LAZY_CURRENT
+#if GL_CURRENT_TASK_IN_LOOP
     gl_loop *own = gl_as_loop(loop);
     if (own != NULL && own->current.task == task) {
-        current_set_lazily(own, NULL);
+        loop_set_current_task(own, NULL);
         return 0;
     }
 #endif
     PyObject *other;
-    if (current_get(ts, loop, &other) < 0)
+    if (current_task_get(ts, loop, &other) < 0)
         return -1;
     if (other != task)
-        return another_task(OTHER_IS_ENTERED, task, other ? other : Py_None);
-    if (LINGERS && queued) {
+        return raise_other_task(LEAVE_ERROR, task, other ? other : Py_None);
+    if (LEAVES_STALE_ENTRY && queued) {
         ((gl_loop *)loop)->current_task_stale = 1;
-        return current_set(ts, loop, Py_None);
+        return current_task_set(ts, loop, Py_None);
     }
-    return current_set(ts, loop, NULL);
+    return current_task_set(ts, loop, NULL);
 }
 
 #if GL_EAGER_TASKS
 GL_PRIVATE PyObject *
-current_swap(PyObject *loop, PyObject *task)
+current_task_swap(PyObject *loop, PyObject *task)
 {
     char *ts = (char *)PyThreadState_Get();
     PyObject *before;
-    if (current_get(ts, loop, &before) < 0)
+    if (current_task_get(ts, loop, &before) < 0)
         return NULL;
     before = Py_NewRef(before ? before : Py_None);
-#if GL_LAZY_CURRENT
+#if GL_CURRENT_TASK_IN_LOOP
     gl_loop *own = gl_as_loop(loop);
     if (own != NULL && task != before)
-        current_set_lazily(own, NULL); /* the dict is what is true from here on */
+        loop_set_current_task(own, NULL); /* from here on the dict has the running task */
 #endif
-    if (task != before && current_set(ts, loop, task == Py_None ? NULL : task) < 0)
+    if (task != before && current_task_set(ts, loop, task == Py_None ? NULL : task) < 0)
         Py_CLEAR(before);
     return before;
 }

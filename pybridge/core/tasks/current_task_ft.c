@@ -2,71 +2,85 @@
  * current_task_ft.c: asyncio.current_task() in CPython 3.13 without the GIL.
  *
  * There the running tasks of all loops are in one dict, _asyncio._current_tasks, and two threads
- * that write to it at each step wait for each other's lock.  So a loop keeps its running task for
- * itself (`current`), and puts it into the dict when somebody looks.  Whoever looks for a loop's
- * entry asks for the loop's hash first:
+ * that write to the dict at each step would wait for each other's lock.  So a loop stores its
+ * running task in a field of its own (`current.task`), and publishes the task in the dict on
+ * request.  A lookup of the loop in the dict computes the loop's hash first, and this is the
+ * request:
  *
- *     a step begins         current = task
- *     hash(loop)            dict[loop] = current, published = current
- *     the step ends         current = NULL; what was published leaves the dict
+ *     a step begins         current.task = task
+ *     hash(loop)            dict[loop] = task, current.published = task
+ *     the step ends         current.task = NULL; a published task is removed from the dict
  *
- * While `current` is NULL the dict says what is true: tasks that are not ours, or whom somebody
- * has swapped, are there.
+ * While `current.task` is NULL the dict is correct: it contains tasks of other classes, and tasks
+ * that a program has swapped in.
  *
- * Another thread may look too: it takes a reference to the task only if the task lives, and looks
- * once more whether it still runs after publishing it.  So the dict may name a task whose step has
- * ended, but only while `mutex` is held: whoever looks while no task runs waits for it.
+ * Another thread can look up the loop too.  It takes a reference to the task only if the task is
+ * alive, and checks after the publication that the task still runs.  So the dict can contain a task
+ * whose step has ended, but only while a thread has `mutex` locked: a lookup that finds no running
+ * task waits for the mutex.
+ *
+ * Memory order: the stores and loads of `current.task` and `current.published` are sequentially
+ * consistent, so that either the loop's thread sees the publication or the publishing thread sees
+ * the end of the step.
  */
 #include "tasks/private.h"
 
-#if GL_LAZY_CURRENT
+#if GL_CURRENT_TASK_IN_LOOP
 
-/* lint: allow mutable-static: one for each thread, which alone uses it */
+/* True while this thread changes the dict, so that gl_loop_hash() must not publish.
+ * lint: allow mutable-static: each thread uses its own */
 static _Thread_local bool publishing;
 
-/* With the mutex; lint: allow python-under-mutex: the loop's hash takes none while `publishing`.
- * Keeps an exception that is set. */
+/* Stores the task in the dict, or removes the loop's entry (NULL).  The caller has the mutex;
+ * lint: allow python-under-mutex: the loop's hash takes no mutex while `publishing`.  An
+ * exception that is set stays. */
 static void
-set_entry(gl_loop *loop, PyObject *task)
+set_dict_entry(gl_loop *loop, PyObject *task)
 {
     PyObject *exc = gl_take_exception();
     bool outer = publishing;
     publishing = true;
-    int rc = task ? PyDict_SetItem(G.asyncio.current_tasks, (PyObject *)loop, task)
-                  : PyDict_DelItem(G.asyncio.current_tasks, (PyObject *)loop);
+    int rc;
+    if (task != NULL)
+        rc = PyDict_SetItem(G.asyncio.current_tasks, (PyObject *)loop, task);
+    else
+        rc = PyDict_DelItem(G.asyncio.current_tasks, (PyObject *)loop);
     publishing = outer;
     if (rc < 0)
-        PyErr_Clear(); /* somebody has removed it, or there is no memory: it is not seen */
+        PyErr_Clear(); /* a program removed the entry, or memory has run out */
     gl_restore_exception(exc);
     __atomic_store_n(&loop->current.published, rc == 0 ? task : NULL, __ATOMIC_SEQ_CST);
 }
 
+/* Removes the published task from the dict. */
 static void
-take_back(gl_loop *loop)
+unpublish(gl_loop *loop)
 {
     PyMutex_Lock(&loop->current.mutex);
     if (loop->current.published != NULL)
-        set_entry(loop, NULL);
+        set_dict_entry(loop, NULL);
     PyMutex_Unlock(&loop->current.mutex);
 }
 
+/* Stores the running task in the dict, unless its step ends meanwhile. */
 static void
 publish(gl_loop *loop, PyObject *task)
 {
-    PyObject *held = gl_try_newref(task);
-    if (held == NULL)
+    PyObject *reference = gl_try_newref(task);
+    if (reference == NULL)
         return;
     PyMutex_Lock(&loop->current.mutex);
     if (__atomic_load_n(&loop->current.task, __ATOMIC_SEQ_CST) == task) {
-        set_entry(loop, task);
+        set_dict_entry(loop, task);
         if (__atomic_load_n(&loop->current.task, __ATOMIC_SEQ_CST) != task)
-            set_entry(loop, NULL); /* its step has just ended */
+            set_dict_entry(loop, NULL); /* the step has just ended */
     }
     PyMutex_Unlock(&loop->current.mutex);
-    Py_DECREF(held);
+    Py_DECREF(reference);
 }
 
-/* A thread that publishes from here on finds that no task runs, and leaves the dict as it is. */
+/* Waits until no thread publishes a task of the loop.  A thread that starts later finds that no
+ * task runs and does not change the dict. */
 static void
 wait_for_publishers(gl_loop *loop)
 {
@@ -89,11 +103,11 @@ gl_loop_hash(PyObject *self)
 }
 
 GL_PRIVATE void
-current_set_lazily(gl_loop *loop, PyObject *task)
+loop_set_current_task(gl_loop *loop, PyObject *task)
 {
     __atomic_store_n(&loop->current.task, task, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&loop->current.published, __ATOMIC_SEQ_CST) != NULL)
-        take_back(loop);
+        unpublish(loop);
 }
 
 #endif

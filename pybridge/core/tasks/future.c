@@ -1,26 +1,32 @@
 /*
  * future.c: goloop.Future, a subclass of _asyncio.Future that works on its fields.
  *
- * What only reads (result, exception, done, repr, ...) is inherited.  Ours is what
- * stores and schedules callbacks, because of one representation that CPython does not
- * know: a single waiting Task is kept as `callback0` itself, with None as its context,
+ * Methods that only read (result, exception, done, repr, ...) are inherited.  The methods
+ * that store and schedule callbacks are replaced, because of a representation that CPython
+ * does not know: a single waiting Task is stored as `callback0` itself, with None as its
+ * context,
  *
  *     callback0 = the Task      context0 = None
  *
- * and goes straight to the loop's ready queue when the future is done.  Whoever looks at the
- * callbacks is shown the callable that asyncio would have stored (wakeup.c).
+ * and is pushed to the loop's ready queue when the future is done.  Programs that read the
+ * callbacks get the callable that asyncio would have stored (wakeup.c).
  *
  * States: pending -> finished (result or exception) or cancelled.
  *
- * Every function that can run foreign code (a comparison, a call_soon, a destructor)
- * takes what it needs out of the struct, or takes references, before it does so, and
- * reads the struct again afterwards.
+ *     future_finish, future_fail, future_set_cancelled
+ *       future_schedule_callbacks
+ *         schedule_first_callback   the waiting Task, or the first callback
+ *         gl_schedule_on_any_loop   the other callbacks
+ *
+ * Functions that can run foreign code (a comparison, a call_soon, a destructor) move the
+ * fields out of the struct or take references before they do so, and read the struct again
+ * afterwards.
  */
 #include "tasks/private.h"
 
-/* Is this callback a waiting task in our representation? */
+/* Whether this callback is a waiting Task that is stored as itself. */
 static inline bool
-is_waiter(PyObject *callback, PyObject *context)
+is_waiting_task(PyObject *callback, PyObject *context)
 {
     return context == Py_None && gl_is_task(callback);
 }
@@ -42,7 +48,7 @@ call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 GL_PRIVATE_INLINE int
-future_ensure_alive(gl_future *f)
+future_ensure_initialized(gl_future *f)
 {
     if (f->loop != NULL)
         return 0;
@@ -53,7 +59,7 @@ future_ensure_alive(gl_future *f)
 static int
 ensure_pending(gl_future *f)
 {
-    if (future_ensure_alive(f) < 0)
+    if (future_ensure_initialized(f) < 0)
         return -1;
     if (f->state == GL_PENDING)
         return 0;
@@ -70,7 +76,7 @@ wakeup_callable(gl_task *task)
 }
 
 GL_PRIVATE PyObject *
-gl_wakeup_of(PyObject *task, PyObject **context)
+gl_wakeup_with_context(PyObject *task, PyObject **context)
 {
     *context = Py_XNewRef(((gl_task *)task)->context);
     PyObject *wakeup = wakeup_callable((gl_task *)task);
@@ -79,12 +85,12 @@ gl_wakeup_of(PyObject *task, PyObject **context)
     return wakeup;
 }
 
-/* Schedules the first callback; takes over both references. */
+/* Schedules the first callback; steals both references. */
 static int
-schedule_first(gl_future *f, PyObject *callback, PyObject *context)
+schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
 {
     int r;
-    if (is_waiter(callback, context)) {
+    if (is_waiting_task(callback, context)) {
         gl_task *task = (gl_task *)callback;
         gl_loop *loop = gl_native_loop(f->loop);
         Py_DECREF(context);
@@ -94,7 +100,7 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
                 Py_DECREF(callback);
             return r;
         }
-        callback = gl_wakeup_of((PyObject *)task, &context);
+        callback = gl_wakeup_with_context((PyObject *)task, &context);
         Py_DECREF(task);
         if (context == NULL) {
             r = callback ? 0 : -1;
@@ -108,30 +114,33 @@ schedule_first(gl_future *f, PyObject *callback, PyObject *context)
     return r;
 }
 
-/* The (callback, context) at i, owned.  asyncio's own `_callbacks`, called unbound, hands
- * out the very list, so anything may be in it. */
+/* The pair (callback, context) at index i, owned.  The list can contain other objects, since
+ * asyncio's `_callbacks`, called unbound, returns this list itself. */
 static PyObject *
 callback_pair(PyObject *list, Py_ssize_t i)
 {
     PyObject *pair = PyList_GET_ITEM(list, i);
     if (PyTuple_CheckExact(pair) && PyTuple_GET_SIZE(pair) == 2)
         return Py_NewRef(pair);
-    PyErr_SetString(PyExc_RuntimeError, "corrupted list of a future's callbacks");
+    PyErr_Format(PyExc_RuntimeError,
+                 "a future's list of callbacks must contain pairs (callback, context), got %.200s",
+                 Py_TYPE(pair)->tp_name);
     return NULL;
 }
 
-/* Schedules the callbacks of a future that has just become done. */
+/* Schedules all callbacks of a future that has just become done. */
 static int
-future_schedule(gl_future *f)
+future_schedule_callbacks(gl_future *f)
 {
     if (Py_TYPE(f) != G.future_type && PyObject_TypeCheck((PyObject *)f, G.task_type))
         task_unregister((gl_task *)f);
     PyObject *callback = f->callback0;
     if (callback != NULL) {
         PyObject *context = f->context0;
-        f->callback0 = f->context0 = NULL;
-        if (schedule_first(f, callback, context) < 0) {
-            Py_CLEAR(f->callbacks); /* asyncio drops all in that case */
+        f->callback0 = NULL;
+        f->context0 = NULL;
+        if (schedule_first_callback(f, callback, context) < 0) {
+            Py_CLEAR(f->callbacks); /* asyncio drops all callbacks in this case */
             return -1;
         }
     }
@@ -142,9 +151,10 @@ future_schedule(gl_future *f)
     int r = 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(list); i++) {
         PyObject *pair = callback_pair(list, i);
-        r = pair == NULL ? -1
-                         : gl_schedule_on_any_loop(f->loop, PyTuple_GET_ITEM(pair, 0),
-                                                   (PyObject *)f, PyTuple_GET_ITEM(pair, 1));
+        r = -1;
+        if (pair != NULL)
+            r = gl_schedule_on_any_loop(f->loop, PyTuple_GET_ITEM(pair, 0), (PyObject *)f,
+                                        PyTuple_GET_ITEM(pair, 1));
         Py_XDECREF(pair);
     }
     Py_DECREF(list);
@@ -160,7 +170,8 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     }
     if (f->state != GL_PENDING)
         return gl_schedule_on_any_loop(f->loop, fn, (PyObject *)f, context);
-    /* A Task that somebody adds as callback is no waiter: it must not look like one. */
+    /* A Task that a program adds as a callback is not a waiting task, so callback0 must not be
+     * used for it. */
     if (f->callbacks == NULL && f->callback0 == NULL && !gl_is_task(fn)) {
         f->callback0 = Py_NewRef(fn);
         f->context0 = Py_NewRef(context);
@@ -171,7 +182,7 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
         return -1;
     int r = -1;
     PyObject *list = f->callbacks ? NULL : PyList_New(0);
-    if (f->callbacks == NULL) { /* still: making a list may run the collector */
+    if (f->callbacks == NULL) { /* checked again: PyList_New() can run the collector */
         f->callbacks = list;
         list = NULL;
     }
@@ -183,13 +194,14 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
 }
 
 GL_PRIVATE PyObject *
-future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *kwnames)
 {
     Py_ssize_t n = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     if (nargs != 1 || n > 1 ||
         (n == 1 &&
          PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "context") != 0)) {
-        /* asyncio words the error. */
+        /* asyncio's method raises the error for wrong arguments. */
         return call_unbound(G.asyncio.Future_add_done_callback, self, args, nargs, kwnames);
     }
     PyObject *context = n ? Py_NewRef(args[1]) : PyContext_CopyCurrent();
@@ -200,46 +212,56 @@ future_method_add(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObj
     return gl_none_or_null(r);
 }
 
-/* The first callback as asyncio would have stored it, and its context or NULL; owned. */
+/* Returns the first callback as asyncio would have stored it, and sets *context to its context or
+ * NULL; both owned. */
 static PyObject *
 first_callback(gl_future *f, PyObject **context)
 {
-    if (is_waiter(f->callback0, f->context0))
-        return gl_wakeup_of(f->callback0, context);
+    if (is_waiting_task(f->callback0, f->context0))
+        return gl_wakeup_with_context(f->callback0, context);
     *context = Py_XNewRef(f->context0);
     return Py_NewRef(f->callback0);
 }
 
+/* Removes the first callback if it equals `fn`: 1, 0 or -1. */
+static int
+remove_first_callback(gl_future *f, PyObject *fn)
+{
+    if (f->callback0 == NULL)
+        return 0;
+    PyObject *context;
+    PyObject *callback = first_callback(f, &context);
+    Py_XDECREF(context);
+    if (callback == NULL)
+        return -1;
+    int same = PyObject_RichCompareBool(callback, fn, Py_EQ);
+    Py_DECREF(callback);
+    if (same <= 0)
+        return same;
+    /* Both fields are cleared first, since the callback's destructor may add another callback. */
+    callback = f->callback0;
+    context = f->context0;
+    f->callback0 = NULL;
+    f->context0 = NULL;
+    Py_XDECREF(callback);
+    Py_XDECREF(context);
+    return 1;
+}
+
 GL_PRIVATE PyObject *
-future_method_remove(PyObject *self, PyObject *fn)
+future_method_remove_done_callback(PyObject *self, PyObject *fn)
 {
     gl_future *f = (gl_future *)self;
-    if (future_ensure_alive(f) < 0)
+    if (future_ensure_initialized(f) < 0)
         return NULL;
-    Py_ssize_t removed = 0;
-    if (f->callback0 != NULL) {
-        PyObject *context, *callback = first_callback(f, &context);
-        Py_XDECREF(context);
-        if (callback == NULL)
-            return NULL;
-        int same = PyObject_RichCompareBool(callback, fn, Py_EQ);
-        Py_DECREF(callback);
-        if (same < 0)
-            return NULL;
-        if (same) {
-            /* Both fields first: the end of the callback may put another one there. */
-            callback = f->callback0;
-            context = f->context0;
-            f->callback0 = f->context0 = NULL;
-            Py_XDECREF(callback);
-            Py_XDECREF(context);
-            removed = 1;
-        }
-    }
+    Py_ssize_t removed = remove_first_callback(f, fn);
+    if (removed < 0)
+        return NULL;
     if (f->callbacks == NULL)
         return PyLong_FromSsize_t(removed);
-    /* The comparison may change the list, drop it or put another in its place. */
-    PyObject *list = Py_NewRef(f->callbacks), *kept = PyList_New(0);
+    /* A comparison can change the list, drop it or replace it. */
+    PyObject *list = Py_NewRef(f->callbacks);
+    PyObject *kept = PyList_New(0);
     Py_ssize_t before = PyList_GET_SIZE(list);
     PyObject *answer = NULL;
     if (kept == NULL)
@@ -256,11 +278,12 @@ future_method_remove(PyObject *self, PyObject *fn)
             goto done;
     }
     if (f->callbacks != list) {
-        /* Gone: nothing of it is left to be called. */
+        /* The list was dropped or replaced: none of its callbacks will be called. */
         answer = PyLong_FromSsize_t(before + removed);
         goto done;
     }
-    Py_ssize_t now = PyList_GET_SIZE(list), left = PyList_GET_SIZE(kept);
+    Py_ssize_t now = PyList_GET_SIZE(list);
+    Py_ssize_t left = PyList_GET_SIZE(kept);
     if (left == 0)
         Py_CLEAR(f->callbacks);
     else if (left != now && PyList_SetSlice(list, 0, now, kept) < 0)
@@ -276,14 +299,16 @@ static PyObject *
 future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 {
     gl_future *f = (gl_future *)self;
-    if (future_ensure_alive(f) < 0)
+    if (future_ensure_initialized(f) < 0)
         return NULL;
     if (f->callback0 == NULL && (f->callbacks == NULL || PyList_GET_SIZE(f->callbacks) == 0))
         Py_RETURN_NONE;
     PyObject *list = PyList_New(0);
     if (list && f->callback0) {
-        PyObject *context, *callback = first_callback(f, &context);
-        PyObject *pair = callback ? PyTuple_Pack(2, callback, context ? context : Py_None) : NULL;
+        PyObject *context;
+        PyObject *callback = first_callback(f, &context);
+        PyObject *second = context ? context : Py_None;
+        PyObject *pair = callback ? PyTuple_Pack(2, callback, second) : NULL;
         if (pair == NULL || PyList_Append(list, pair) < 0)
             Py_CLEAR(list);
         Py_XDECREF(pair);
@@ -299,13 +324,13 @@ future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 /* ---- becoming done -------------------------------------------------------------- */
 
 GL_PRIVATE_INLINE int
-future_settle(gl_future *f, PyObject *result)
+future_finish(gl_future *f, PyObject *result)
 {
     if (ensure_pending(f) < 0)
         return -1;
     f->state = GL_FINISHED;
     Py_XSETREF(f->result, Py_NewRef(result));
-    return future_schedule(f);
+    return future_schedule_callbacks(f);
 }
 
 GL_PRIVATE int
@@ -313,20 +338,22 @@ future_fail(gl_future *f, PyObject *exc)
 {
     if (ensure_pending(f) < 0)
         return -1;
-    /* A class, or what is refused or wrapped: releases of asyncio differ in that. */
+    /* asyncio's method instantiates a class, and rejects or wraps a StopIteration; releases
+     * differ. */
     if (!PyExceptionInstance_Check(exc) || PyErr_GivenExceptionMatches(exc, PyExc_StopIteration))
         return gl_drop_result(
             PyObject_CallFunctionObjArgs(G.asyncio.Future_set_exception, (PyObject *)f, exc, NULL));
     f->state = GL_FINISHED;
-    PyObject *before = f->exception, *tb_before = f->exception_tb;
+    PyObject *before = f->exception;
+    PyObject *tb_before = f->exception_tb;
     f->exception_tb = PyException_GetTraceback(exc);
     f->exception = Py_NewRef(exc);
     Py_XDECREF(before);
     Py_XDECREF(tb_before);
-    if (future_schedule(f) < 0)
+    if (future_schedule_callbacks(f) < 0)
         return -1;
-    if (f->exception != NULL)
-        f->log_tb = 1; /* a call_soon may have initialised the future anew */
+    if (f->exception != NULL) /* a call_soon() may have initialised the future again */
+        f->log_tb = 1;
     return 0;
 }
 
@@ -338,7 +365,7 @@ future_set_cancelled(gl_future *f, PyObject *msg)
         return 0;
     f->state = GL_CANCELLED;
     Py_XSETREF(f->cancel_msg, Py_XNewRef(msg));
-    return future_schedule(f) < 0 ? -1 : 1;
+    return future_schedule_callbacks(f) < 0 ? -1 : 1;
 }
 
 GL_PRIVATE PyObject *
@@ -377,7 +404,7 @@ future_outcome(gl_future *f, PyObject **exc)
     } else if (f->state == GL_CANCELLED) {
         PyObject *cancelled = future_cancelled_error(f);
         if (cancelled != NULL) {
-            /* Raised and taken, so that it gets the context of a real raise. */
+            /* Set and cleared again, so that it gets the __context__ of a raise statement. */
             PyErr_SetObject((PyObject *)Py_TYPE(cancelled), cancelled);
             Py_DECREF(cancelled);
         }
@@ -393,7 +420,7 @@ future_outcome(gl_future *f, PyObject **exc)
 static PyObject *
 future_set_result(PyObject *self, PyObject *result)
 {
-    return gl_none_or_null(future_settle((gl_future *)self, result));
+    return gl_none_or_null(future_finish((gl_future *)self, result));
 }
 
 static PyObject *
@@ -405,22 +432,23 @@ future_set_exception(PyObject *self, PyObject *exc)
 static PyObject *
 future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    if (nargs > 1 || kwnames != NULL) /* it works on the same fields, and words the errors */
+    /* asyncio's method works on the same fields and raises the error for wrong arguments. */
+    if (nargs > 1 || kwnames != NULL)
         return call_unbound(G.asyncio.Future_cancel, self, args, nargs, kwnames);
-    if (future_ensure_alive((gl_future *)self) < 0)
+    if (future_ensure_initialized((gl_future *)self) < 0)
         return NULL;
     int r = future_set_cancelled((gl_future *)self, nargs ? args[0] : Py_None);
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
-/* ---- the type -------------------------------------------------------------------------- */
+/* ---- the type ------------------------------------------------------------------------------- */
 
 GL_PRIVATE int
 future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 {
 #ifdef GL_FREE_THREADED
-    /* A method that is called meanwhile has found the loop here without a reference: one that is
-     * replaced lives for ever. */
+    /* A method that another thread calls at the same time reads the loop without a reference.  So a
+     * loop that __init__() replaces is never released. */
     PyObject *before = Py_XNewRef(((gl_future *)self)->loop);
     GL_GUARD(gl_as_loop(before));
     if (gl_tasks_native() && PyObject_TypeCheck(self, G.task_type))
@@ -479,8 +507,8 @@ static void
 future_dealloc(PyObject *self) /* lint: allow dealloc-type: future_free() releases it */
 {
     PyTypeObject *type = Py_TYPE(self);
-    /* A subclass in Python has called the finalizer already.  It only reports an
-     * exception that was never retrieved. */
+    /* The finalizer reports an exception that was never retrieved.  For a subclass in Python,
+     * subtype_dealloc() has called it. */
     if (type == G.future_type && ((gl_future *)self)->log_tb &&
         PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
@@ -511,7 +539,7 @@ GL_PRIVATE PyObject *
 future_iter_new(PyObject *fut)
 {
     GUARD_FUTURE(fut);
-    if (future_ensure_alive((gl_future *)fut) < 0)
+    if (future_ensure_initialized((gl_future *)fut) < 0)
         return NULL;
     gl_future_iter *it;
     if (ITER_POOL && G.iter_pool_len) {
@@ -531,7 +559,7 @@ future_iter_new(PyObject *fut)
 
 static PyType_Slot future_slots[] = {
     {Py_tp_doc, PyDoc_STR("Future(*, loop=None)\n--\n\n"
-                          "A result that will be there later; an asyncio.Future.")},
+                          "The future result of an operation; an asyncio.Future.")},
 #ifdef GL_FREE_THREADED
     {Py_tp_init, future_init_base},
 #endif

@@ -1,15 +1,18 @@
 /*
- * future_iter.c: what `await fut` iterates over.
+ * future_iter.c: the iterator of `await fut`, which the interpreter advances.
  *
- * States:  fresh --next--> waiting (the future is yielded, with its blocking flag set)
- *          --next, done--> the result or the exception; exhausted then, before 3.14
+ * States:  new --next--> waiting (the future is yielded, with its blocking flag set)
+ *          --next, done--> the result or the exception; before 3.14 exhausted afterwards
  *
- * Ours rather than asyncio's for two reasons: no search for _asyncio's module state,
- * and no StopIteration for a result of None: tp_iternext may end without one, and the
- * interpreter then makes nothing.  Freed iterators are kept for the next await.
+ * It replaces asyncio's iterator for two reasons.  It does not look for _asyncio's module state.
+ * And a result of None needs no StopIteration object: tp_iternext may return NULL without an
+ * exception.  Freed iterators are cached for the next await (G.iter_pool).
+ *
+ * FutureIter has a strong reference to its future until it is deallocated.
  */
 #include "tasks/private.h"
 
+/* Implements am_send: yields the pending future, or returns or raises its outcome. */
 static PySendResult
 future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
 {
@@ -53,7 +56,7 @@ gl_set_stop_iteration(PyObject *value)
         PyErr_SetObject(PyExc_StopIteration, value);
         return;
     }
-    /* The setter would take these apart. */
+    /* PyErr_SetObject() would unpack a tuple, and raise an exception instance itself. */
     PyObject *exc = PyObject_CallOneArg(PyExc_StopIteration, value);
     if (exc != NULL) {
         PyErr_SetObject(PyExc_StopIteration, exc);
@@ -61,6 +64,7 @@ gl_set_stop_iteration(PyObject *value)
     }
 }
 
+/* Advances the iterator.  `method`: called as send(), which must raise StopIteration at the end. */
 static PyObject *
 step_iter(PyObject *self, bool method)
 {
@@ -68,7 +72,7 @@ step_iter(PyObject *self, bool method)
     PySendResult outcome = future_iter_send(self, Py_None, &result);
     if (outcome != PYGEN_RETURN)
         return result;
-    if (method || result != Py_None) /* a method has to raise */
+    if (method || result != Py_None)
         gl_set_stop_iteration(result);
     Py_DECREF(result);
     return NULL;
@@ -86,7 +90,8 @@ future_iter_method_send(PyObject *self, PyObject *Py_UNUSED(value))
     return step_iter(self, true);
 }
 
-/* asyncio's own raises and words the errors, but for what an await does. */
+/* Raises an exception instance, as a coroutine's throw() passes it.  All other arguments go to
+ * asyncio's throw(), which raises the errors. */
 static PyObject *
 future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -97,9 +102,9 @@ future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     }
     PyObject *r = PyObject_Vectorcall(G.asyncio.iter_throw, args, (size_t)nargs, NULL);
     PyObject *exc = gl_take_exception();
-    PyObject *type = nargs == 0              ? NULL
-                     : PyType_Check(args[0]) ? args[0]
-                                             : (PyObject *)Py_TYPE(args[0]);
+    PyObject *type = NULL;
+    if (nargs > 0)
+        type = PyType_Check(args[0]) ? args[0] : (PyObject *)Py_TYPE(args[0]);
     if (exc != NULL && type != NULL && PyErr_GivenExceptionMatches(exc, type))
         GL_WRITE(((gl_future_iter *)self)->exhausted, true);
     gl_restore_exception(exc);

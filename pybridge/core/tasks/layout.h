@@ -1,46 +1,54 @@
 /*
  * layout.h: goloop.Future and goloop.Task as C structs.
  *
- * Both begin with the very fields of _asyncio.Future and _asyncio.Task, which they
- * subclass, so that CPython's methods and ours work on the same words:
+ * Both begin with the fields of _asyncio.Future and _asyncio.Task, which they subclass, so that
+ * CPython's methods and goloop's methods work on the same memory:
  *
  *     gl_future   [ object head | GL_FUTURE_FIELDS ]
  *     gl_task     [ object head | GL_FUTURE_FIELDS | GL_TASK_FIELDS | own fields ]
  *
- * The fields are those of one CPython version each: struct FutureObj and struct TaskObj,
- * Modules/_asynciomodule.c of its branch.  CPython keeps them private, so a patch release
- * may move them: the numbers here are checked against the sizes of the running classes
- * (Future.__basicsize__, Task.__basicsize__), and then word by word and flag by flag
- * against their public behaviour (probe.c and layout_check.py).  Where anything differs
- * goloop uses the stdlib's classes.
+ * The fields are copied, for each CPython version, from struct FutureObj and struct TaskObj
+ * (Modules/_asynciomodule.c of its branch).  They are private to CPython, so a patch release may
+ * move them.  Therefore the sizes here are compared with the running classes
+ * (Future.__basicsize__, Task.__basicsize__), and then each word and each flag is compared with
+ * the classes' public behaviour (probe.c and layout_check.py).  If anything differs goloop uses
+ * the stdlib's classes.
  *
- * The GIL guards every field, or without one the lock of the loop that is in it; before 3.14 a task's node too, which belongs to one list of
- * the process, while that of 3.14 belongs to a list of the thread.
+ * The GIL guards every field; without a GIL the lock of the loop in the field `loop`.  Before 3.14
+ * this includes a task's node, which belongs to a list of the process; in 3.14 the node belongs to
+ * a list of the thread.
  */
 #pragma once
 
 #include "queue/queue.h"
 
-/* Where GL_LAYOUT_KNOWN is 0 the structs below are never used. */
+/* The structs below are not used if GL_LAYOUT_KNOWN is 0. */
 
 #define GL_OBJECT_FIELD(name) PyObject *name;
 
-/* What a Future begins with in every version. */
+/* The first fields of a Future, the same in every version: `callback0` and `context0` are the first
+ * callback and its context, `callbacks` is the list of the other pairs (callback, context). */
 #define GL_FUTURE_FIRST(X)                                                                         \
     X(loop)                                                                                        \
     X(callback0)                                                                                   \
-    X(context0)  /* the first callback, and its context */                                         \
-    X(callbacks) /* list of the others as (callback, context) */                                   \
+    X(context0)                                                                                    \
+    X(callbacks)                                                                                   \
     X(exception) X(exception_tb) X(result) X(source_traceback) X(cancel_msg)
 
-/* The objects of a Task, together in every version. */
+/* The objects of a Task, which are adjacent in every version. */
 #define GL_TASK_OBJECTS(X) X(fut_waiter) X(coro) X(name) X(context)
 
-/* What the collector go_wrappers in a Future; its words, flags and numbers for the probe; whether
- * the instance dict and the list of weak references are fields (else they are kept before the
- * object); whether a default name is kept as its number until somebody asks for it; whether
- * it is noted which task awaits the future (for `python -m asyncio ps`), and each thread has a list
- * of its tasks (struct llist_node of Include/internal/pycore_llist.h). */
+/* Defined below for each layout:
+ *
+ *   GL_FUTURE_SIZE, GL_TASK_SIZE   the sizes of _asyncio.Future and _asyncio.Task
+ *   GL_FUTURE_OBJECTS              the objects of a Future, for the collector and the probe
+ *   GL_FUTURE_FIELDS, GL_TASK_FIELDS   the fields after the object head
+ *   GL_LAYOUT_OWN_DICT             1: the instance dict and the list of weak references are fields;
+ *                                  0: they precede the object
+ *   GL_LAYOUT_AWAITED_BY           1: a future records the tasks that await it (for
+ *                                  `python -m asyncio ps`), and each thread has a list of its tasks
+ *                                  (struct llist_node of Include/internal/pycore_llist.h)
+ */
 #if GL_FUTURE_LAYOUT_SINCE_3_13
 
 #if GL_FUTURE_LAYOUT_SINCE_3_14
@@ -72,7 +80,7 @@
     GL_FUTURE_OBJECTS(GL_OBJECT_FIELD)                                                             \
     int state; /* enum gl_future_state */                                                          \
     GL_AWAITED_BY_FLAGS                                                                            \
-    unsigned log_tb : 1;   /* an exception that nobody has retrieved */                            \
+    unsigned log_tb : 1;   /* the exception was not retrieved */                                   \
     unsigned blocking : 1; /* _asyncio_future_blocking */
 #define GL_TASK_FIELDS                                                                             \
     unsigned must_cancel : 1;                                                                      \
@@ -112,7 +120,7 @@ typedef struct gl_future {
     GL_FUTURE_FIELDS
 } gl_future;
 
-/* _asyncio.Task's part alone, for its size. */
+/* The fields of _asyncio.Task alone, for its size. */
 typedef struct gl_base_task {
     PyObject_HEAD
     GL_FUTURE_FIELDS
@@ -124,7 +132,7 @@ typedef struct gl_task {
     GL_FUTURE_FIELDS
     GL_TASK_FIELDS
 #if !GL_LAYOUT_AWAITED_BY
-    gl_task_node node; /* before 3.14 the list of tasks is our own (task_registry.c) */
+    gl_task_node node; /* an entry of goloop's own list of tasks (task_registry.c) */
 #endif
 } gl_task;
 
@@ -134,10 +142,10 @@ _Static_assert(sizeof(gl_base_task) == GL_TASK_SIZE, "_asyncio.Task has another 
 _Static_assert(offsetof(gl_task, fut_waiter) == offsetof(gl_base_task, fut_waiter) &&
                    offsetof(gl_task, context) == offsetof(gl_base_task, context) &&
                    offsetof(gl_task, num_cancels) == offsetof(gl_base_task, num_cancels),
-               "a Task's own fields come behind the inherited ones");
+               "a Task's own fields follow the inherited fields");
 _Static_assert(offsetof(gl_task, state) == offsetof(gl_future, state) &&
                    offsetof(gl_task, cancelled_exc) == offsetof(gl_future, cancelled_exc),
                "Future and Task share their head");
 _Static_assert(sizeof(gl_task) == GL_TASK_SIZE + (GL_LAYOUT_AWAITED_BY ? 0 : sizeof(gl_task_node)),
-               "own fields begin behind the base; 3.14 needs none");
+               "own fields follow the base; 3.14 needs none");
 #endif

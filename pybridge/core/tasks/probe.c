@@ -1,22 +1,21 @@
 /*
- * probe.c: what tasks/layout_check.py needs to compare layout.h with the running CPython,
- * and the switch that makes goloop.Future and goloop.Task exist.
+ * probe.c: functions by which goloop/_internal/tasks/layout_check.py compares layout.h with the
+ * running CPython, and the function that creates goloop.Future and goloop.Task.
  *
- * The probe itself is Python, since it works through asyncio's public API.  It asks
- * here for the words and flags of objects that it has put into a known state
- * (_peek), and for the words of the thread state (_thread_words).
- * Only if all are where they must be does it call _enable_tasks(); any difference is
- * the reason that goloop.diagnostics() tells, and leaves the stdlib's classes in use.
+ * The probe itself is Python, since it works through asyncio's public API.  It puts objects
+ * into a known state and reads their words and flags (_peek), and the words of the thread state
+ * (_thread_words).  If all of them are where layout.h has them, it calls _enable_tasks().  Any
+ * difference becomes the reason in goloop.diagnostics(), and the stdlib's classes stay in use.
  */
 #include "tasks/private.h"
 
-typedef struct gl_peeked {
+typedef struct named_value {
     const char *name;
     unsigned long long value;
-} gl_peeked;
+} named_value;
 
 static int
-put_fields(PyObject *d, const gl_peeked *field, size_t n)
+put_values(PyObject *d, const named_value *field, size_t n)
 {
     int r = d ? 0 : -1;
     for (; r == 0 && n > 0; field++, n--) {
@@ -27,16 +26,16 @@ put_fields(PyObject *d, const gl_peeked *field, size_t n)
     return r;
 }
 
-#define PUT(d, fields) put_fields(d, fields, sizeof fields / sizeof *fields)
+#define PUT(d, fields) put_values(d, fields, sizeof fields / sizeof *fields)
 
-/* _core._layout(): sizes to compare before anything is peeked at; None: no layout.  The
- * offsets are for a test that reads CPython's own table of them, which 3.14 has. */
+/* _core._layout(): the sizes, which are compared before any object is read; None: no layout.  The
+ * offsets are for a test that compares them with CPython's own table, which 3.14 has. */
 static PyObject *
 core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     if (!GL_LAYOUT_KNOWN)
         Py_RETURN_NONE;
-    const gl_peeked numbers[] = {
+    const named_value numbers[] = {
         {"future", sizeof(gl_future)},          {"task", sizeof(gl_base_task)},
 #if GL_LAYOUT_AWAITED_BY
         {"task_name", offsetof(gl_task, name)}, {"task_coro", offsetof(gl_task, coro)},
@@ -54,9 +53,9 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 #define OBJECT(field) WORD(#field, t->field)
 
 static int
-put_task(PyObject *d, const gl_base_task *t)
+put_task_fields(PyObject *d, const gl_base_task *t)
 {
-    const gl_peeked fields[] = {
+    const named_value fields[] = {
         GL_FUTURE_OBJECTS(OBJECT) INT(state) INT(log_tb) INT(blocking) GL_TASK_OBJECTS(OBJECT)
             INT(must_cancel) INT(log_destroy_pending) INT(num_cancels)
 #if GL_LAYOUT_OWN_DICT
@@ -70,8 +69,8 @@ put_task(PyObject *d, const gl_base_task *t)
     return PUT(d, fields);
 }
 
-/* _core._peek(future): the fields, words as addresses, by the names of layout.h; 0 for those of a
- * Task where it is none. */
+/* _core._peek(future): a dict of the fields by their names in layout.h, with objects as addresses.
+ * The fields of a Task are 0 for a Future. */
 static PyObject *
 core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 {
@@ -80,14 +79,15 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
     size_t size = is_task ? sizeof(gl_base_task) : sizeof(gl_future);
     if (!GL_LAYOUT_KNOWN || !PyType_IsSubtype(type, G.asyncio.Future) ||
         type->tp_basicsize < (Py_ssize_t)size) {
-        PyErr_SetString(PyExc_TypeError, "not a future of a known layout");
+        PyErr_Format(PyExc_TypeError, "a future of a known layout was expected, got %.200s",
+                     type->tp_name);
         return NULL;
     }
     gl_base_task copy;
     memset(&copy, 0, sizeof copy);
     memcpy(&copy, o, size);
     PyObject *d = PyDict_New();
-    if (put_task(d, &copy) < 0)
+    if (put_task_fields(d, &copy) < 0)
         Py_CLEAR(d);
     return d;
 }
@@ -97,11 +97,11 @@ core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 #undef OBJECT
 #undef PUT
 
-/* The words of the thread state after its public part; asyncio has some of them since 3.14. */
+/* The number of words after the public part of the thread state; asyncio uses some since 3.14. */
 #define GL_TS_WORDS ((Py_ssize_t)((GL_THREAD_STATE_END - sizeof(PyThreadState)) / sizeof(void *)))
 
-/* _core._thread_words(): of the calling thread's state, past its public part, the words in bytes;
- * the offset of the first of them, and its address. */
+/* _core._thread_words(): the words after the public part of the calling thread's state, as bytes,
+ * with the offset and the address of the first word. */
 static PyObject *
 core_thread_words(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -110,8 +110,8 @@ core_thread_words(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
                          (Py_ssize_t)sizeof(PyThreadState), PyLong_FromVoidPtr(first));
 }
 
-/* _core._task_names(module[, offset]): what the state of a module has, or None; with an offset, the
- * word by which default names are counted from then on. */
+/* _core._task_names(module[, offset]): a memoryview of the module's state, or None.  With an
+ * offset, the word there is the counter of default names from then on, for goloop.Task too. */
 static PyObject *
 core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -121,11 +121,13 @@ core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
         return NULL;
     PyModuleDef *def = PyModule_GetDef(of);
     char *state = PyModule_GetState(of);
-    if (def == NULL || state == NULL)
-        return PyErr_Clear(), Py_NewRef(Py_None);
+    if (def == NULL || state == NULL) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
     if (offset >= 0) {
         G.task_names = (unsigned long long *)(void *)(state + offset);
-        Py_INCREF(of); /* for good */
+        Py_INCREF(of); /* never released, since G.task_names points into its state */
     }
     return PyMemoryView_FromMemory(state, def->m_size, PyBUF_WRITE);
 }
@@ -133,11 +135,11 @@ core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
 /* ---- the switch ------------------------------------------------------------------- */
 
 #ifdef GL_FREE_THREADED
-/* What a Future has of asyncio's, too, is called with its loop's lock. */
+/* Lets all methods of both types lock the loop, including the methods inherited from asyncio. */
 static int
 guard_types(PyTypeObject *future, PyTypeObject *task)
 {
-    /* The Task first, for it is a Future too. */
+    /* The Task comes first, since it inherits from the Future. */
     if (gl_guard_type(task, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_DEALLOC) < 0 ||
         gl_guard_type(future, GL_OWNER_LOOP_FUTURE, NULL, GL_GUARD_CALLS) < 0 ||
         gl_guard_inherited(future, G.asyncio.Future, GL_OWNER_LOOP_FUTURE) < 0 ||
@@ -155,9 +157,11 @@ guard_types(PyTypeObject *future, PyTypeObject *task)
 static int
 make_types(PyObject *module)
 {
-    PyObject *task = NULL, *bases = NULL;
+    PyObject *task = NULL;
+    PyObject *bases = NULL;
 #ifdef GL_FREE_THREADED
-    future_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE; /* until they are guarded */
+    /* guard_types() sets the flag again. */
+    future_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE;
     task_spec.flags &= ~(unsigned)Py_TPFLAGS_IMMUTABLETYPE;
 #endif
     PyObject *future = PyType_FromSpecWithBases(&future_spec, (PyObject *)G.asyncio.Future);
@@ -172,9 +176,9 @@ make_types(PyObject *module)
         return -1;
     }
 #if GL_HAS_INLINE_VALUES
-    /* From 3.14 on each instance would carry room for 30 attributes, which hardly
-     * any future ever has: 480 bytes for a task instead of 200, all to be cleared.
-     * Without the flag the dict is made at the first attribute, as in 3.13. */
+    /* From 3.14 on each instance would have space for 30 attributes, though few futures have
+     * any: 480 bytes for a task instead of 200, all of which must be cleared.  Without the flag
+     * the dict is created with the first attribute, as in 3.13. */
     ((PyTypeObject *)future)->tp_flags &= ~(unsigned long)Py_TPFLAGS_INLINE_VALUES;
     ((PyTypeObject *)task)->tp_flags &= ~(unsigned long)Py_TPFLAGS_INLINE_VALUES;
 #endif
@@ -190,13 +194,13 @@ make_types(PyObject *module)
     return 0;
 }
 
-/* _core._enable_tasks(offsets, objects) -> (Future, Task), with the offsets into the thread state
- * and what G.asyncio has of objects.  Only for goloop/_internal/tasks/layout_check.py; once. */
+/* _core._enable_tasks(offsets, objects) -> (Future, Task): creates the types.  Takes the offsets
+ * into the thread state and the objects of G.asyncio.  Only for layout_check.py. */
 static PyObject *
 core_enable_tasks(PyObject *module, PyObject *args)
 {
     if (!GL_LAYOUT_KNOWN) {
-        PyErr_SetString(PyExc_RuntimeError, "no layout for this Python");
+        PyErr_SetString(PyExc_RuntimeError, "goloop knows no Task layout for this Python");
         return NULL;
     }
     if (G.task_type == NULL) {
@@ -207,7 +211,7 @@ core_enable_tasks(PyObject *module, PyObject *args)
                 &G.asyncio.Future_cancel, &G.asyncio.Future_set_exception, &G.asyncio.Task_cancel,
                 &G.asyncio.iscoroutine, &G.asyncio.iter_throw, &G.asyncio.step, &G.asyncio.wait))
             return NULL;
-        Py_INCREF(args); /* for good: the objects are borrowed from it */
+        Py_INCREF(args); /* never released, since the objects are borrowed from it */
         if (make_types(module) < 0)
             return NULL;
     }
@@ -233,10 +237,12 @@ GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {
     G.task_names = &G.own_task_names;
-    G.own_tasks.next = G.own_tasks.prev = &G.own_tasks;
+    G.own_tasks.next = &G.own_tasks;
+    G.own_tasks.prev = &G.own_tasks;
     G.task_wakeup = &wakeup_def;
     PyObject *future = gl_import_attr("_asyncio", "Future");
     PyObject *task = future ? gl_import_attr("_asyncio", "Task") : NULL;
-    G.asyncio.Future = (PyTypeObject *)future, G.asyncio.Task = (PyTypeObject *)task;
+    G.asyncio.Future = (PyTypeObject *)future;
+    G.asyncio.Task = (PyTypeObject *)task;
     return task ? PyModule_AddFunctions(module, task_functions) : -1;
 }

@@ -1,32 +1,47 @@
 /*
- * task.c: goloop.Task, a subclass of _asyncio.Task and goloop.Future that steps on
- * the base's fields.
+ * task.c: goloop.Task, a subclass of _asyncio.Task and goloop.Future whose steps are C
+ * functions that work on the fields of the base class.
  *
- * Life of a task:
+ * States of a task:
  *
- *     made --> ready queue --> step --> waits for a future --> ready queue --> ...
+ *     created --> ready queue --> step --> waits for a future --> ready queue --> ...
  *                               |  \--> yields None -----------^
  *                               v
  *                  returned, raised, cancelled, or (SystemExit, KeyboardInterrupt)
- *                  raised and left the loop
+ *                  raised, and the exception ends the run of the loop
  *
- * The ready queue holds the Task itself: neither a Handle nor a callable nor a tuple of
- * arguments is made for a step.  What an entry means stands in the task: with a
- * `fut_waiter` it is a wakeup, without one a plain step.
+ * Functions of one step:
  *
- * cancel(), by state: waiting: the future that it waits for is cancelled; in the
- * ready queue or running: `must_cancel`, and the next step throws.
+ *     gl_task_run                an entry of the ready queue (queue/scheduling.c)
+ *       wakeup_outcome           wakeup.c: the exception of the awaited future, or none
+ *       step_as_current          sets asyncio.current_task() (current_task.c)
+ *         step_coroutine         sends None to the coroutine or throws into it
+ *           task_wait            it yielded: wait_exact | wait_general | schedule_step
+ *           finish_with_result   it returned
+ *           finish_with_exception  it raised
+ *       report_step_error        the step itself failed: Loop._step_failed()
  *
- * Rules for memory: whoever calls a function here holds a reference to the task;
- * coroutine, exception and future are held while foreign code can run; fields are
- * read again after it ran.
+ *     task_step                  a step by asyncio's callables: wakeup_call, core_step
+ *     task_start_eagerly         the first step, inside of create_task() or Task()
+ *
+ * The ready queue contains the Task itself, so that a step needs neither a Handle nor a
+ * callable nor a tuple of arguments.  The task tells the kind of its entry: with a
+ * `fut_waiter` the entry is a wakeup, without one a plain step.
+ *
+ * cancel(), by state: a waiting task cancels the future that it awaits; a task in the ready
+ * queue or in its step sets `must_cancel`, and its next step throws CancelledError.
+ *
+ * Rules for memory: the caller of each function here owns a reference to the task.  The
+ * functions own references to the coroutine, the exception and the future while foreign code
+ * can run, and read the fields again afterwards.
  */
 #include "tasks/private.h"
 
 /* ---- the step --------------------------------------------------------------------------- */
 
+/* Clears a StopIteration that is set, and stores its value (owned); false: another exception. */
 static inline bool
-takes_value_of_stop_iteration(PyObject **result)
+take_stop_iteration_value(PyObject **result)
 {
     if (!PyErr_ExceptionMatches(PyExc_StopIteration))
         return false;
@@ -36,26 +51,28 @@ takes_value_of_stop_iteration(PyObject **result)
     return true;
 }
 
-/* The coroutine has returned `value` (stolen). */
+/* Finishes the task of a coroutine that returned `value` (stolen). */
 static int
 finish_with_result(gl_task *task, PyObject *value)
 {
     int r;
     if (task->must_cancel) {
-        /* Cancelled just before its end. */
+        /* cancel() was called in the last step. */
         task->must_cancel = 0;
         PyObject *msg = Py_XNewRef(task->cancel_msg);
         r = future_set_cancelled((gl_future *)task, msg);
         Py_XDECREF(msg);
-        r = r < 0 ? -1 : 0;
+        if (r > 0)
+            r = 0;
     } else {
-        r = future_settle((gl_future *)task, value);
+        r = future_finish((gl_future *)task, value);
     }
     Py_DECREF(value);
     return r;
 }
 
-/* The coroutine has raised what is set. */
+/* Finishes the task of a coroutine that raised the current exception.  Returns -1, with the
+ * exception set, for SystemExit and KeyboardInterrupt. */
 static int
 finish_with_exception(gl_task *task)
 {
@@ -84,20 +101,22 @@ finish_with_exception(gl_task *task)
 #define ALREADY_DONE "_step(): already done: %R %R"
 #endif
 
-/* One step, inside of enter and leave. */
+/* Runs the coroutine to its next yield, return or exception.  `exc`, if not NULL, is thrown into
+ * the coroutine; a pending cancel() replaces it by a CancelledError. */
 static inline int
-step_entered(gl_task *task, PyObject *exc)
+step_coroutine(gl_task *task, PyObject *exc)
 {
     if (task->state != GL_PENDING) {
         PyErr_Format(G.asyncio_InvalidStateError, ALREADY_DONE, task, exc ? exc : Py_None);
         return -1;
     }
-    PyObject *thrown = NULL; /* owned, where we make it */
+    PyObject *thrown = NULL; /* the CancelledError of this step, owned */
     if (task->must_cancel) {
         if (exc == NULL || !PyErr_GivenExceptionMatches(exc, G.asyncio_CancelledError)) {
-            exc = thrown = future_cancelled_error((gl_future *)task);
-            if (exc == NULL)
+            thrown = future_cancelled_error((gl_future *)task);
+            if (thrown == NULL)
                 return -1;
+            exc = thrown;
         }
         task->must_cancel = 0;
     }
@@ -106,7 +125,8 @@ step_entered(gl_task *task, PyObject *exc)
         Py_XDECREF(thrown);
         return raise_uninitialized();
     }
-    PyObject *coro = Py_NewRef(task->coro), *result = NULL;
+    PyObject *coro = Py_NewRef(task->coro);
+    PyObject *result = NULL;
     PySendResult outcome;
     if (exc == NULL) {
         outcome = PyIter_Send(coro, Py_None, &result);
@@ -116,7 +136,7 @@ step_entered(gl_task *task, PyObject *exc)
         if (result != NULL)
             outcome = PYGEN_NEXT;
         else
-            outcome = takes_value_of_stop_iteration(&result) ? PYGEN_RETURN : PYGEN_ERROR;
+            outcome = take_stop_iteration_value(&result) ? PYGEN_RETURN : PYGEN_ERROR;
     }
     int r;
     if (outcome == PYGEN_NEXT)
@@ -129,18 +149,18 @@ step_entered(gl_task *task, PyObject *exc)
     return r;
 }
 
-/* A step as the current task; `queued` as for current_enter. */
+/* Runs one step while asyncio.current_task() is the task.  `queued`: see current_task_enter(). */
 static inline int
 step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
 {
-    char *ts = (char *)PyThreadState_Get(); /* a step never moves to another thread */
-    if (current_enter(ts, loop, (PyObject *)task, queued) < 0)
+    char *ts = (char *)PyThreadState_Get(); /* a step stays on its thread */
+    if (current_task_enter(ts, loop, (PyObject *)task, queued) < 0)
         return -1;
-    if (step_entered(task, exc) == 0)
-        return current_leave(ts, loop, (PyObject *)task, queued);
-    /* A failure to leave becomes the consequence of what the step raised. */
+    if (step_coroutine(task, exc) == 0)
+        return current_task_leave(ts, loop, (PyObject *)task, queued);
+    /* An error of current_task_leave() gets the step's exception as its __context__. */
     PyObject *raised = gl_take_exception();
-    (void)current_leave(ts, loop, (PyObject *)task, queued);
+    (void)current_task_leave(ts, loop, (PyObject *)task, queued);
     gl_restore_exception(raised);
     return -1;
 }
@@ -156,24 +176,26 @@ task_step(gl_task *task, PyObject *exc)
     return r;
 }
 
-/* ---- out of the ready queue ------------------------------------------------------------------ */
+/* ---- entries of the ready queue -------------------------------------------------------------- */
 
-/* What asyncio would have logged: the exception of the Handle of this step.  Takes the
- * exception that is set. */
+/* Reports the current exception as asyncio reports an exception of the step's Handle.  Clears
+ * the exception, unless it is SystemExit or KeyboardInterrupt (-1). */
 static int
-report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
+report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
 {
     if (gl_is_exit_exception())
         return -1;
     PyObject *exc = gl_take_exception();
     PyObject *wakeup = waited_for ? wakeup_callable(task) : Py_NewRef(Py_None);
-    int r =
-        wakeup
-            ? gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_step_failed), "OOOOO",
-                                                 task, wakeup, waited_for ? waited_for : Py_None,
-                                                 exc, task->context ? task->context : Py_None))
-            : -1;
-    Py_XDECREF(wakeup);
+    if (wakeup == NULL) {
+        Py_XDECREF(exc);
+        return -1;
+    }
+    PyObject *awaited = waited_for ? waited_for : Py_None;
+    PyObject *context = task->context ? task->context : Py_None;
+    int r = gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_step_failed), "OOOOO",
+                                               task, wakeup, awaited, exc, context));
+    Py_DECREF(wakeup);
     Py_XDECREF(exc);
     return r;
 }
@@ -181,7 +203,8 @@ report_step(gl_loop *loop, gl_task *task, PyObject *waited_for)
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
-    PyObject *context = task->context, *fut = Py_XNewRef(task->fut_waiter);
+    PyObject *context = task->context;
+    PyObject *fut = Py_XNewRef(task->fut_waiter);
     int r = -1;
     if (context == NULL) {
         raise_uninitialized();
@@ -189,9 +212,8 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
             PyObject *exc = NULL;
-            r = fut == NULL || wakeup_outcome(task, fut, &exc) >= 0
-                    ? step_as_current(task, (PyObject *)loop, exc, true)
-                    : -1;
+            if (fut == NULL || wakeup_outcome(task, fut, &exc) >= 0)
+                r = step_as_current(task, (PyObject *)loop, exc, true);
             Py_XDECREF(exc);
             if (r == 0)
                 gl_context_exit(context);
@@ -201,7 +223,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_DECREF(context);
     }
     if (r < 0)
-        r = report_step(loop, task, fut);
+        r = report_step_error(loop, task, fut);
     Py_XDECREF(fut);
     Py_DECREF(task);
     return r;
@@ -209,7 +231,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 /* ---- cancel -------------------------------------------------------------------------------- */
 
-/* 1, 0 or -1 as future_set_cancelled. */
+/* Implements Task.cancel().  Returns 1, 0 or -1 as future_set_cancelled() does. */
 static int
 task_request_cancel(gl_task *task, PyObject *msg)
 {
@@ -236,7 +258,7 @@ cancel_awaited(PyObject *fut, PyObject *msg)
         return future_set_cancelled((gl_future *)fut, msg);
     int cancelled = -1;
     if (gl_is_task(fut)) {
-        /* Tasks may wait for each other in a circle. */
+        /* A recursion check, since tasks can wait for each other in a circle. */
         if (Py_EnterRecursiveCall(" while calling a Python object") == 0) {
             cancelled = task_request_cancel((gl_task *)fut, msg);
             Py_LeaveRecursiveCall();
@@ -249,14 +271,16 @@ cancel_awaited(PyObject *fut, PyObject *msg)
 static PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    if (nargs > 1 || kwnames != NULL) /* it works on the same fields, and words the errors */
+    /* asyncio's method works on the same fields and raises the error for wrong arguments. */
+    if (nargs > 1 || kwnames != NULL)
         return call_unbound(G.asyncio.Task_cancel, self, args, nargs, kwnames);
     int r = task_request_cancel((gl_task *)self, nargs ? args[0] : Py_None);
     return r < 0 ? NULL : PyBool_FromLong(r);
 }
 
-/* Ours because some releases of CPython give out a NULL here: a task that ended in its
- * eager start has no coroutine, one that was never initialised no context. */
+/* get_coro() and get_context() replace asyncio's methods, which return NULL in some releases of
+ * CPython: a task that ended in its eager start has no coroutine, and a task that was never
+ * initialised has no context. */
 static PyObject *
 task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -275,6 +299,7 @@ task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction ---------------------------------------------------------------------------- */
 
+/* The number in the next default name, such as Task-7. */
 static inline unsigned long long
 next_name(void)
 {
@@ -285,7 +310,7 @@ next_name(void)
 #endif
 }
 
-/* The value of the name field for what the caller gave (None or NULL: a default). */
+/* The value of the name field for the argument `name` (None or NULL: a default name). */
 static PyObject *
 name_object(PyObject *name)
 {
@@ -301,7 +326,8 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* asyncio.iscoroutine(), which remembers classes itself. */
+/* Calls asyncio.iscoroutine(), which caches the classes of coroutines, unless `coro` is exactly a
+ * coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {
@@ -311,7 +337,7 @@ is_coroutine(PyObject *coro)
 }
 
 GL_PRIVATE int
-task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
+task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 {
 #if GL_LAYOUT_AWAITED_BY
     task->is_task = 1;
@@ -324,20 +350,23 @@ task_fill(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
         return -1;
     }
 #endif
-    PyObject *c =
-        context == NULL || context == Py_None ? PyContext_CopyCurrent() : Py_NewRef(context);
-    if (c == NULL)
+    PyObject *own_context;
+    if (context == NULL || context == Py_None)
+        own_context = PyContext_CopyCurrent();
+    else
+        own_context = Py_NewRef(context);
+    if (own_context == NULL)
         return -1;
-    Py_XSETREF(task->context, c);
+    Py_XSETREF(task->context, own_context);
     Py_CLEAR(task->fut_waiter);
     task->must_cancel = 0;
     task->log_destroy_pending = 1;
     task->num_cancels = 0;
     Py_XSETREF(task->coro, Py_NewRef(coro));
-    PyObject *n = name_object(name);
-    if (n == NULL)
+    PyObject *own_name = name_object(name);
+    if (own_name == NULL)
         return -1;
-    Py_XSETREF(task->name, n);
+    Py_XSETREF(task->name, own_name);
     return 0;
 }
 
@@ -349,16 +378,16 @@ task_start_eagerly(gl_task *task)
     PyObject *loop = Py_NewRef(task->loop);
     PyObject *context = Py_NewRef(task->context);
     int r = -1;
-    PyObject *before = current_swap(loop, (PyObject *)task);
+    PyObject *before = current_task_swap(loop, (PyObject *)task);
     if (before == NULL)
         goto done;
     task_register(task);
     if (PyContext_Enter(context) == 0) {
-        r = step_entered(task, NULL);
+        r = step_coroutine(task, NULL);
         gl_context_exit_keep_error(context);
     }
     PyObject *exc = r < 0 ? gl_take_exception() : NULL;
-    PyObject *current = current_swap(loop, before);
+    PyObject *current = current_task_swap(loop, before);
     Py_XDECREF(current);
     Py_DECREF(before);
     if (current == NULL)
@@ -371,7 +400,7 @@ task_start_eagerly(gl_task *task)
     }
 done:
     if (r < 0)
-        task->log_destroy_pending = 0; /* whoever made it has the exception instead */
+        task->log_destroy_pending = 0; /* the caller gets the exception instead */
     Py_DECREF(context);
     Py_DECREF(loop);
     return r;
@@ -389,54 +418,63 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
 #endif
                             NULL};
     const char *format = GL_EAGER_TASKS ? "O|$OOOp:Task" : "O|$OOO:Task";
-    PyObject *coro, *loop = Py_None, *name = Py_None, *context = Py_None;
+    PyObject *coro;
+    PyObject *loop = Py_None;
+    PyObject *name = Py_None;
+    PyObject *context = Py_None;
     int eager = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
                                      &eager)) {
-        /* The words of Argument Clinic, which has no "at most" here. */
-        if (PyTuple_GET_SIZE(args) > 1)
+        /* The wording of Argument Clinic; PyArg_* would say "at most 1". */
+        if (PyTuple_GET_SIZE(args) > 1) {
+            Py_ssize_t given = PyTuple_GET_SIZE(args);
+            if (kwds != NULL)
+                given += PyDict_GET_SIZE(kwds);
             PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)",
-                         PyTuple_GET_SIZE(args) + (kwds ? PyDict_GET_SIZE(kwds) : 0));
+                         given);
+        }
         return -1;
     }
-    /* The Future's own: which loop, and in debug mode the caller's stack. */
+    /* Future.__init__() sets the loop, and in debug mode the caller's stack. */
     PyObject *future_kwds = Py_BuildValue("{OO}", G.s_loop, loop);
     int r = future_kwds ? future_init_base(self, G.empty_tuple, future_kwds) : -1;
     Py_XDECREF(future_kwds);
     if (r < 0)
         return -1;
     GUARD_FUTURE(self);
-    int good = is_coroutine(coro);
-    if (good <= 0) {
-        if (good == 0) {
+    int valid = is_coroutine(coro);
+    if (valid <= 0) {
+        if (valid == 0) {
             task->log_destroy_pending = 0;
             PyErr_Format(PyExc_TypeError, "a coroutine was expected, got %R", coro);
         }
         return -1;
     }
-    if (task_fill(task, coro, name, context) < 0)
+    if (task_init_fields(task, coro, name, context) < 0)
         return -1;
     gl_loop *native = gl_native_loop(task->loop);
     if (native != NULL)
         gl_trace_task(native, self, coro, task->name);
 #if GL_EAGER_TASKS
     if (eager) {
-        int is_running = native
-                             ? native->thread_id != 0
-                             : gl_take_bool(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
+        int is_running;
+        if (native != NULL)
+            is_running = native->thread_id != 0;
+        else
+            is_running = gl_take_bool(PyObject_CallMethodNoArgs(task->loop, G.s_is_running));
         if (is_running < 0)
             return -1;
         if (is_running)
             return task_start_eagerly(task);
     }
 #endif
-    if (step_soon(task) < 0)
+    if (schedule_step(task) < 0)
         return -1;
     task_register(task);
     return 0;
 }
 
-/* ---- the type --------------------------------------------------------------------------------- */
+/* ---- the type ------------------------------------------------------------------------------- */
 
 static int
 task_traverse(PyObject *self, visitproc visit, void *arg)
@@ -452,7 +490,7 @@ static int
 task_clear(PyObject *self)
 {
     gl_task *t = (gl_task *)self;
-    task_unregister(t); /* garbage: all_tasks() must not bring it back half cleared */
+    task_unregister(t); /* all_tasks() must not return a half cleared task */
     (void)future_clear(self);
 #define CLEAR(field) Py_CLEAR(t->field);
     GL_TASK_OBJECTS(CLEAR)
@@ -460,15 +498,15 @@ task_clear(PyObject *self)
     return 0;
 }
 
-/* Before 3.14 the collector takes a task out of all_tasks(), which holds it weakly,
- * before it is reported; it stays out even if the report keeps it. */
+/* Before 3.14 the collector clears the weak reference in all_tasks() before the finalizer
+ * reports the task, and a report that stores the task does not list it again. */
 static void
 task_finalize(PyObject *self)
 {
 #if !GL_LAYOUT_AWAITED_BY
     task_unregister((gl_task *)self);
 #endif
-    if (((gl_task *)self)->loop != NULL) /* asyncio's does not look */
+    if (((gl_task *)self)->loop != NULL) /* asyncio's finalizer does not check this */
         G.asyncio.Task->tp_finalize(self);
 }
 
@@ -477,7 +515,7 @@ task_free(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_ClearWeakRefs(self);
-    (void)task_clear(self); /* and what the report ran may have listed us again */
+    (void)task_clear(self); /* unregisters too: the finalizer may have registered the task again */
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -488,7 +526,7 @@ task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases i
     gl_task *t = (gl_task *)self;
     PyTypeObject *type = Py_TYPE(self);
     task_unregister(t);
-    /* The finalizer reports tasks that end pending and exceptions never retrieved. */
+    /* The finalizer reports pending tasks and exceptions that were never retrieved. */
     if (type == G.task_type && (t->log_tb || (t->state == GL_PENDING && t->log_destroy_pending)) &&
         PyObject_CallFinalizerFromDealloc(self) < 0)
         return; /* resurrected */
@@ -503,10 +541,10 @@ static PyMethodDef task_methods[] = {
      PyDoc_STR("cancel($self, /, msg=None)\n--\n\n"
                "Request that CancelledError is thrown into the coroutine.")},
     {"get_coro", task_get_coro, METH_NOARGS,
-     PyDoc_STR("get_coro($self, /)\n--\n\nThe coroutine; None after an eager completion.")},
+     PyDoc_STR("get_coro($self, /)\n--\n\nReturn the coroutine; None after an eager completion.")},
 #if GL_TASK_HAS_GET_CONTEXT
     {"get_context", task_get_context, METH_NOARGS,
-     PyDoc_STR("get_context($self, /)\n--\n\nThe context that the coroutine runs in.")},
+     PyDoc_STR("get_context($self, /)\n--\n\nReturn the context that the coroutine runs in.")},
 #endif
     {NULL, NULL, 0, NULL},
 };

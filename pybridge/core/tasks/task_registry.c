@@ -1,23 +1,23 @@
 /*
- * task_registry.c: the tasks that asyncio.all_tasks() lists.
+ * task_registry.c: the list of tasks for asyncio.all_tasks().
  *
- * CPython 3.14 has a list per thread that holds _asyncio.Task and its subclasses; ours
- * join it as CPython's own do, without a reference, and are moved to the interpreter's
- * list by CPython when their thread ends.
+ * CPython 3.14 has a list per thread with the instances of _asyncio.Task and its subclasses.
+ * goloop's tasks are added to it as CPython's own, without a reference, and CPython moves them
+ * to the interpreter's list when their thread ends.
  *
- * Before 3.14 asyncio keeps a WeakSet, which costs more than all the rest of a task's
- * construction.  Our tasks are in a list of our own instead, which goloop/_internal/tasks/task_set.py shows
- * to whoever iterates over that WeakSet.
+ * Before 3.14 asyncio has a WeakSet, which costs more than the rest of a task's construction.
+ * Therefore goloop's tasks are in a list of their own, which goloop/_internal/tasks/task_set.py
+ * adds to every iteration over the WeakSet.
  *
- * A task is in the list from its creation until it is done or freed.  Guarded by the
- * GIL; without one each loop has a list, which its lock guards.
+ * A task is in the list from its creation until it is done or freed.  The GIL guards the list;
+ * without a GIL each loop has a list, which the loop's lock guards.
  */
 #include "tasks/private.h"
 
-/* The list of a task; with its lock, where there is no GIL: the loop's, which whoever calls has, or
- * that of all tasks of other loops. */
+/* Returns the list of a task, and locks it on CPython without a GIL.  The caller has the lock of a
+ * goloop loop; the list of the tasks of other loops has a mutex. */
 static inline gl_task_node *
-tasks_begin(gl_task *task)
+lock_task_list(gl_task *task)
 {
 #if GL_LAYOUT_AWAITED_BY
     (void)task;
@@ -35,7 +35,7 @@ tasks_begin(gl_task *task)
 }
 
 static inline void
-tasks_end(const gl_task_node *head)
+unlock_task_list(const gl_task_node *head)
 {
 #ifdef GL_FREE_THREADED
     if (head == &G.own_tasks)
@@ -51,12 +51,13 @@ task_register(gl_task *task)
     if (task->node.next != NULL)
         return;
     gl_enable_try((PyObject *)task);
-    gl_task_node *head = tasks_begin(task), *last = head->prev;
+    gl_task_node *head = lock_task_list(task);
+    gl_task_node *last = head->prev;
     task->node.prev = last;
     task->node.next = head;
     last->next = &task->node;
     head->prev = &task->node;
-    tasks_end(head);
+    unlock_task_list(head);
 }
 
 GL_PRIVATE_INLINE void
@@ -68,36 +69,37 @@ task_unregister(gl_task *task)
 #if GL_LAYOUT_AWAITED_BY
     const gl_task_node *head = NULL;
 #else
-    const gl_task_node *head = tasks_begin(task);
+    const gl_task_node *head = lock_task_list(task);
 #endif
     node->prev->next = node->next;
     node->next->prev = node->prev;
-    node->next = node->prev = NULL;
-    tasks_end(head);
+    node->next = NULL;
+    node->prev = NULL;
+    unlock_task_list(head);
 }
 
-/* May a task of the list be given out?  Not one that nobody has any more: a subclass's
- * dealloc runs Python (a finalizer, the destructors of its slots, what waits before it in
- * the trashcan) before it comes to ours, which unlinks it.  Nor one that was finalized:
- * asyncio's weak reference is gone by then, or the collector is about to clear it. */
+/* Whether all_tasks() may return a task of the list: not after its finalizer.  Then a subclass's
+ * dealloc may be running Python (a finalizer, the destructors of its slots, earlier objects in the
+ * trashcan) before it calls task_dealloc(), which unlinks the task; or the collector is about to
+ * clear the task.  asyncio's weak reference is dead by then. */
 static inline bool
 task_is_live(PyObject *task)
 {
     return !PyObject_GC_IsFinalized(task);
 }
 
-/* Appends those of one list; -1 with an exception. */
+/* Appends the live tasks of one list; -1 with an exception. */
 static int
-list_tasks(PyObject *list, const gl_task_node *head)
+append_tasks(PyObject *list, const gl_task_node *head)
 {
     for (gl_task_node *n = head->next; n != head; n = n->next) {
         PyObject *task = (PyObject *)((char *)n - offsetof(gl_task, node));
         if (!task_is_live(task) || gl_try_newref(task) == NULL)
             continue;
-        /* Growing the list may not run the collector, which could unlink `n`; from
-         * 3.12 on it never does, and 3.11 only collects when objects are tracked. */
+        /* Appending must not run the collector, which could unlink `n`.  From 3.12 on it never
+         * does, and 3.11 collects only when an object is tracked. */
         int rc = PyList_Append(list, task);
-        Py_DECREF(task); /* lint: allow check-commit: the list has it, unless memory has run out */
+        Py_DECREF(task); /* lint: allow check-commit: the list owns it, unless memory ran out */
         if (rc < 0)
             return -1;
     }
@@ -105,11 +107,12 @@ list_tasks(PyObject *list, const gl_task_node *head)
 }
 
 #ifdef GL_FREE_THREADED
+/* Appends the live tasks of a loop, with its lock. */
 static int
-list_of_loop(PyObject *list, gl_loop *loop)
+append_tasks_of_loop(PyObject *list, gl_loop *loop)
 {
     GL_GUARD(loop);
-    return list_tasks(list, &loop->tasks);
+    return append_tasks(list, &loop->tasks);
 }
 #endif
 
@@ -120,12 +123,12 @@ core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     if (list == NULL)
         return NULL;
     GL_LOCK(tasks_mutex);
-    int rc = list_tasks(list, &G.own_tasks);
+    int rc = append_tasks(list, &G.own_tasks);
     GL_UNLOCK(tasks_mutex);
 #ifdef GL_FREE_THREADED
     gl_loop_list all = gl_loops_all(true);
     for (uint32_t i = 0; rc == 0 && i < all.len; i++)
-        rc = list_of_loop(list, all.item[i]);
+        rc = append_tasks_of_loop(list, all.item[i]);
     gl_loops_drop(&all);
 #endif
     if (rc < 0)

@@ -1,19 +1,19 @@
 /*
- * wakeup.c: a Task waits for a future, and is woken by it.
+ * wakeup.c: a Task waits for a future, and the future wakes the task.
  *
  *   the coroutine yields                      the task
  *   ------------------------------------      ----------------------------------------
- *   a goloop.Future or Task, on our loop      becomes its callback0 (future.c); done:
- *                                             the future queues the task as ready
- *   any other future                          adds a wakeup callable; done: call_soon
- *   None                                      is scheduled again
- *   anything else                             gets a RuntimeError by a scheduled step
+ *   a goloop.Future or Task, on a goloop      becomes the future's callback0 (future.c); the
+ *   loop (wait_exact)                         finished future pushes it to the ready queue
+ *   a Future or Task of asyncio (wait_exact)  adds a wakeup callable; call_soon calls it
+ *   any other awaitable (wait_general)        adds a wakeup callable by slow_path.py
+ *   None (schedule_step)                      is scheduled again
+ *   anything else (wait_general)              gets a RuntimeError by a scheduled step
  *
- * What follows the future protocol by methods of its own, and what is wrong, is for
- * goloop/_internal/tasks/slow_path.py.
+ * The errors for wrong objects are raised by goloop/_internal/tasks/slow_path.py.
  *
- * Two callables exist for the general path, named as asyncio's are, because they are
- * seen in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the built-in method
+ * The general path uses two callables.  Their names are the ones of asyncio, because they appear
+ * in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the built-in method
  * `Task.task_wakeup`.
  */
 #include "tasks/private.h"
@@ -40,7 +40,7 @@ GL_PRIVATE PyObject *
 core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2 || !gl_tasks_native() || !PyObject_TypeCheck(args[0], G.task_type)) {
-        PyErr_SetString(PyExc_TypeError, "a goloop.Task and an exception are expected");
+        PyErr_SetString(PyExc_TypeError, "_step() takes a goloop.Task and an exception or None");
         return NULL;
     }
     GUARD_FUTURE(args[0]);
@@ -56,7 +56,7 @@ raise_uninitialized(void)
 }
 
 GL_PRIVATE int
-step_soon(gl_task *task)
+schedule_step(gl_task *task)
 {
     gl_loop *loop = gl_is_task((PyObject *)task) ? gl_native_loop(task->loop) : NULL;
     if (loop != NULL)
@@ -77,7 +77,7 @@ step_soon(gl_task *task)
 
 #if GL_LAYOUT_AWAITED_BY
 
-/* Notes for the debugging tools that `task` awaits `fut`. */
+/* Records for debugging tools that `task` awaits `fut`. */
 static int
 awaited_by_add(gl_future *fut, PyObject *task)
 {
@@ -85,14 +85,16 @@ awaited_by_add(gl_future *fut, PyObject *task)
         fut->awaited_by = Py_NewRef(task);
         return 0;
     }
-    /* The hash of a subclass's instance runs Python, which may begin the future anew. */
+    /* The hash of a subclass's instance runs Python, which may initialise the future again. */
     PyObject *before = Py_NewRef(fut->awaited_by);
     int r;
     if (fut->awaited_by_is_set) {
         r = PySet_Add(before, task);
     } else {
         PyObject *set = PySet_New(NULL);
-        r = set == NULL || PySet_Add(set, task) < 0 || PySet_Add(set, before) < 0 ? -1 : 0;
+        r = -1;
+        if (set != NULL && PySet_Add(set, task) == 0)
+            r = PySet_Add(set, before);
         if (r == 0 && fut->awaited_by == before) {
             fut->awaited_by_is_set = 1;
             Py_SETREF(fut->awaited_by, Py_NewRef(set));
@@ -103,12 +105,13 @@ awaited_by_add(gl_future *fut, PyObject *task)
     return r;
 }
 
+/* Removes the record that `task` awaits `fut`. */
 static inline int
 awaited_by_discard(gl_future *fut, PyObject *task)
 {
     if (fut->awaited_by == task) {
         fut->awaited_by = NULL;
-        Py_DECREF(task); /* the caller holds another reference */
+        Py_DECREF(task); /* the caller owns another reference */
         return 0;
     }
     if (fut->awaited_by == NULL || !fut->awaited_by_is_set)
@@ -126,8 +129,8 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 
 #endif
 
-/* The task waits for `fut` from now on.  A cancel() that arrived while the coroutine ran goes
- * to the future. */
+/* Sets the awaited future of the task.  A cancel() that was called in the coroutine's step cancels
+ * the future. */
 static inline int
 set_waiter(gl_task *task, PyObject *fut)
 {
@@ -142,7 +145,7 @@ set_waiter(gl_task *task, PyObject *fut)
     return cancelled < 0 ? -1 : 0;
 }
 
-/* Waits for an instance of a class whose C methods we know. */
+/* Waits for an exact instance of one of the four classes of is_exact_future(). */
 static int
 wait_exact(gl_task *task, PyObject *result)
 {
@@ -152,12 +155,13 @@ wait_exact(gl_task *task, PyObject *result)
         return -1;
     fut->blocking = 0;
     if (fut->callback0 == NULL && fut->callbacks == NULL && fut->state == GL_PENDING &&
-        is_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
+        is_native_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
         fut->callback0 = Py_NewRef((PyObject *)task);
         fut->context0 = Py_NewRef(Py_None);
         return set_waiter(task, result);
     }
-    PyObject *context, *wakeup = gl_wakeup_of((PyObject *)task, &context);
+    PyObject *context;
+    PyObject *wakeup = gl_wakeup_with_context((PyObject *)task, &context);
     if (context != NULL)
         r = future_add_callback(fut, wakeup, context);
     else
@@ -167,12 +171,13 @@ wait_exact(gl_task *task, PyObject *result)
     return r < 0 ? -1 : set_waiter(task, result);
 }
 
-/* Waits for anything that follows the future protocol, by its methods; for what does not the next
- * step throws. */
+/* Waits for any object with the methods of a future, by these methods.  Another object is an error,
+ * which the next step throws. */
 static int
 wait_general(gl_task *task, PyObject *result)
 {
-    PyObject *context, *wakeup = gl_wakeup_of((PyObject *)task, &context);
+    PyObject *context;
+    PyObject *wakeup = gl_wakeup_with_context((PyObject *)task, &context);
     int waits = -1;
     if (context != NULL)
         waits = gl_take_bool(PyObject_CallFunctionObjArgs(G.asyncio.wait, (PyObject *)task, result,
@@ -183,7 +188,7 @@ wait_general(gl_task *task, PyObject *result)
     Py_XDECREF(wakeup);
     if (waits <= 0)
         return waits;
-    if (has_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
+    if (has_future_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
         return -1;
     return set_waiter(task, result);
 }
@@ -194,8 +199,8 @@ task_wait(gl_task *task, PyObject *result)
     gl_future *fut = (gl_future *)result;
     int r;
     if (result == Py_None)
-        r = step_soon(task);
-    else if (is_any_exact_future(result) && fut->loop == task->loop && fut->blocking &&
+        r = schedule_step(task);
+    else if (is_exact_future(result) && fut->loop == task->loop && fut->blocking &&
              result != (PyObject *)task)
         r = wait_exact(task, result);
     else
@@ -210,9 +215,9 @@ GL_PRIVATE int
 wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {
     *exc = NULL;
-    if (has_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
+    if (has_future_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
         return -1;
-    if (is_any_exact_future(fut))
+    if (is_exact_future(fut))
         return future_outcome((gl_future *)fut, exc);
     PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
     if (result != NULL) {

@@ -30,11 +30,11 @@ bio_pending(BIO *bio)
     return n > 0 ? (size_t)n : 0;
 }
 
-GL_PRIVATE_INLINE struct openssl_stop
-openssl_stopped(SSL *ssl, int result)
+GL_PRIVATE_INLINE struct openssl_error
+openssl_take_error(SSL *ssl, int result)
 {
-    struct openssl_stop stop = {.why = openssl.SSL_get_error(ssl, result)};
-    if (tls_waits(stop)) /* which it says where no error is queued, and most calls end so */
+    struct openssl_error stop = {.why = openssl.SSL_get_error(ssl, result)};
+    if (openssl_wants_io(stop)) /* which it says where no error is queued, and most calls end so */
         return stop;
     stop.code = openssl.ERR_peek_last_error();
     stop.verified = openssl.SSL_get_verify_result(ssl);
@@ -52,7 +52,7 @@ object_word(PyObject *o, size_t index)
 }
 
 GL_PRIVATE PyObject *
-openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
+openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
                BIO **out)
 {
     PyObject *inner =
@@ -79,7 +79,7 @@ openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **s
 }
 
 GL_PRIVATE bool
-openssl_is_behind(PyObject *sslobj, PyObject *inner)
+openssl_is_unchanged(PyObject *sslobj, PyObject *inner)
 {
     bool exact = Py_TYPE(sslobj) == G.rule[GL_RULE_SSL_OBJECT].type;
     PyObject *own = exact ? PyObject_GenericGetDict(sslobj, NULL) : NULL;
@@ -113,25 +113,25 @@ openssl_open(const char *path)
 /* ---- one connection ----------------------------------------------------------------------- */
 
 GL_PRIVATE void
-tls_forget(gl_tls *t, bool look_again)
+tls_reset_openssl(gl_tls *t, bool look_again)
 {
-    t->looked_up = !look_again;
+    t->openssl_resolved = !look_again;
     t->ssl = NULL;
     t->in = t->out = NULL;
     Py_CLEAR(t->inner);
 }
 
 GL_PRIVATE void
-tls_look_up(gl_tls *t)
+tls_resolve_openssl(gl_tls *t)
 {
-    t->looked_up = 1;
+    t->openssl_resolved = 1;
     if (!openssl.ready || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
         return;
     PyObject *sslobj = Py_NewRef(t->sslobj), *incoming = Py_NewRef(t->incoming),
              *outgoing = Py_NewRef(t->outgoing);
     SSL *ssl = NULL;
     BIO *in = NULL, *out = NULL;
-    PyObject *inner = openssl_behind(sslobj, incoming, outgoing, &ssl, &in, &out);
+    PyObject *inner = openssl_find_objects(sslobj, incoming, outgoing, &ssl, &in, &out);
     /* Looking for it has run Python, which may have set other objects. */
     if (inner != NULL && t->inner == NULL && t->sslobj == sslobj && t->incoming == incoming &&
         t->outgoing == outgoing) {
@@ -149,9 +149,9 @@ tls_look_up(gl_tls *t)
 GL_PRIVATE bool
 tls_can_use_openssl(gl_tls *t)
 {
-    if (tls_native(t) && !openssl_is_behind(t->sslobj, t->inner))
-        tls_forget(t, false);
-    return tls_native(t);
+    if (tls_has_openssl(t) && !openssl_is_unchanged(t->sslobj, t->inner))
+        tls_reset_openssl(t, false);
+    return tls_has_openssl(t);
 }
 
 GL_PRIVATE PyObject *
@@ -170,7 +170,7 @@ tls_result(gl_tls *t, int r)
 }
 
 GL_PRIVATE PyObject *
-tls_raise(gl_tls *t, const char *method, struct openssl_stop stop)
+tls_raise(gl_tls *t, const char *method, struct openssl_error stop)
 {
     return PyObject_CallMethod((PyObject *)t, GL_METHOD(_raise_openssl), "siklzz", method, stop.why,
                                stop.code, stop.verified, openssl.ERR_reason_error_string(stop.code),

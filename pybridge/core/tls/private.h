@@ -57,18 +57,18 @@ GL_PRIVATE const char *openssl_open(const char *path);
 /* The _ssl._SSLSocket behind an ssl.SSLObject, owned, with its SSL * and the two BIO *, all
  * of which live as long as it does; NULL, without an exception, where they are not found
  * where they should be. */
-GL_PRIVATE PyObject *openssl_behind(PyObject *sslobj, PyObject *incoming, PyObject *outgoing,
+GL_PRIVATE PyObject *openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing,
                                     SSL **ssl, BIO **in, BIO **out);
 /* What a call left that did not succeed.  It is taken at once, and the call is not made again to
  * hear it once more: OpenSSL need not fail twice, and may go on with what it has refused. */
-struct openssl_stop {
+struct openssl_error {
     int why;            /* an SSL_ERROR_ number; 0: nothing has stopped */
     unsigned long code; /* the last in the thread's queue of errors, which is empty now */
     long verified;      /* what came of the peer's certificate */
 };
-GL_PRIVATE_INLINE struct openssl_stop openssl_stopped(SSL *ssl, int result);
+GL_PRIVATE_INLINE struct openssl_error openssl_take_error(SSL *ssl, int result);
 /* Whether what was found is there still, and may be called in place of the object's methods. */
-GL_PRIVATE bool openssl_is_behind(PyObject *sslobj, PyObject *inner);
+GL_PRIVATE bool openssl_is_unchanged(PyObject *sslobj, PyObject *inner);
 /* The bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
@@ -104,27 +104,27 @@ typedef struct gl_tls {
     PyObject *inner; /* the _ssl._SSLSocket; keeps the three below alive */
     SSL *ssl;
     BIO *in, *out;
-    BIO *fed; /* what was received lately, where OpenSSL can read it */
-    char looked_up;
-    char stepping;  /* a handshake's step is under way, without the GIL */
+    BIO *zero_copy_bio; /* what was received lately, where OpenSSL can read it */
+    char openssl_resolved;
+    char handshake_running;  /* a handshake's step is under way, without the GIL */
     PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
     GL_OWNER_LOOP
 } gl_tls;
 
 /* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
-GL_PRIVATE void tls_forget(gl_tls *t, bool look_again);
+GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool look_again);
 /* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */
-GL_PRIVATE void tls_look_up(gl_tls *t);
+GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 
 /* True where ssl, in and out can be used, until Python runs again.  OpenSSL's objects are for one
  * thread at a time. */
 static inline bool
-tls_native(gl_tls *t)
+tls_has_openssl(gl_tls *t)
 {
-    if (!t->looked_up)
-        tls_look_up(t);
+    if (!t->openssl_resolved)
+        tls_resolve_openssl(t);
     return gl_replaced(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
-           t->ssl != NULL && !t->stepping;
+           t->ssl != NULL && !t->handshake_running;
 }
 
 /* The same right before a method of the SSLObject is stood in for: the object itself may have
@@ -140,7 +140,7 @@ tls_fallback(gl_tls *t, PyObject *method)
 
 /* A field to be called: it may be replaced or deleted meanwhile. */
 static inline PyObject *
-tls_hold(PyObject *field)
+tls_ref_or_none(PyObject *field)
 {
     return Py_NewRef(field ? field : Py_None);
 }
@@ -150,13 +150,13 @@ GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
 
 /* True where OpenSSL has not failed, and goes on once more has come. */
 static inline bool
-tls_waits(struct openssl_stop stop)
+openssl_wants_io(struct openssl_error stop)
 {
     return stop.why == GL_SSL_ERROR_WANT_READ || stop.why == GL_SSL_ERROR_WANT_WRITE;
 }
 
 /* Raises what _ssl's method of that name raises; always NULL. */
-GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_stop stop);
+GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_error stop);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 

@@ -36,30 +36,30 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
  *          '----> None: not here; SSLObject's own method has to be called
  *
  * So it is where Python's callbacks watch the handshake.  The GIL is released meanwhile, as _ssl does: a
- * step computes for some hundred microseconds.  `stepping` keeps the loop's own threads out.  Other
+ * step computes for some hundred microseconds.  `handshake_running` keeps the loop's own threads out.  Other
  * calls that a program makes of the SSLObject meanwhile are what they are beside _ssl's
  * do_handshake(): without a GIL that has a lock of its own for those that compute, and the object's,
  * which its getters take, is not held amid them. */
 static PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *watched)
 {
-    if (t->stepping) /* another thread, or a callback of the step's, makes the step */
+    if (t->handshake_running) /* another thread, or a callback of the step's, makes the step */
         Py_RETURN_FALSE;
     if (watched != Py_False || !tls_can_use_openssl(t))
         Py_RETURN_NONE;
     PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
     SSL *ssl = t->ssl;
-    struct openssl_stop stop = {0};
+    struct openssl_error stop = {0};
     int done;
-    t->stepping = 1;
+    t->handshake_running = 1;
     Py_BEGIN_ALLOW_THREADS
     done = openssl.SSL_do_handshake(ssl);
     if (done != 1)
-        stop = openssl_stopped(ssl, done); /* this thread's, like its queue of errors */
+        stop = openssl_take_error(ssl, done); /* this thread's, like its queue of errors */
     Py_END_ALLOW_THREADS
-    t->stepping = 0;
+    t->handshake_running = 0;
     Py_DECREF(inner);
-    if (done != 1 && !tls_waits(stop))
+    if (done != 1 && !openssl_wants_io(stop))
         return tls_raise(t, "do_handshake", stop);
     return PyBool_FromLong(done == 1);
 }
@@ -92,7 +92,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
 static int
 tls_clear(gl_tls *t)
 {
-    tls_forget(t, false);
+    tls_reset_openssl(t, false);
 #define CLEAR(field) Py_CLEAR(t->field);
     GL_TLS_OBJECTS(CLEAR)
 #undef CLEAR
@@ -118,7 +118,7 @@ tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
     PyObject **field = (PyObject **)((char *)t + (intptr_t)offset);
     PyObject *old = *field;
     *field = Py_XNewRef(value);
-    tls_forget(t, true);
+    tls_reset_openssl(t, true);
     Py_XDECREF(old);
     return 0;
 }

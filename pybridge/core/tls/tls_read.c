@@ -4,8 +4,8 @@
 #include "tls/private.h"
 
 /* From so many bytes on the copy into a BIO costs more than a BIO of their own. */
-#define GL_TLS_FED 4096
-#define GL_TLS_RECORD 16384
+#define GL_TLS_ZERO_COPY_MIN 4096
+#define GL_TLS_RECORD_MAX 16384
 
 /* What a stream receives at once is less than INT_MAX. */
 static int
@@ -18,35 +18,35 @@ tls_buffer_input(BIO *in, const char *data, Py_ssize_t n)
     return 0;
 }
 
-/* Decrypts into [buf, buf + cap); *end says why it stopped, if that is not full.  tls_native()
- * holds.  What is fed stands in for t->in, which is empty then, and gets what OpenSSL does not take. */
+/* Decrypts into [buf, buf + cap); *end says why it stopped, if that is not full.  tls_has_openssl()
+ * holds.  What is zero_copy_bio stands in for t->in, which is empty then, and gets what OpenSSL does not take. */
 static Py_ssize_t
-tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
+tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *end)
 {
     size_t done = 0;
     int kept = 0;
     PyObject *inner = Py_NewRef(t->inner);
     SSL *ssl = t->ssl;
-    BIO *in = t->in, *fed = t->fed;
-    t->fed = NULL;
+    BIO *in = t->in, *zero_copy_bio = t->zero_copy_bio;
+    t->zero_copy_bio = NULL;
     GL_LOCK_OBJECT(inner); /* as _ssl does: a program may ask the SSLObject from another thread */
-    if (fed != NULL) {
+    if (zero_copy_bio != NULL) {
         openssl.BIO_up_ref(in);
-        openssl.SSL_set0_rbio(ssl, fed);
+        openssl.SSL_set0_rbio(ssl, zero_copy_bio);
     }
     openssl.ERR_clear_error();
-    *end = (struct openssl_stop){0};
+    *end = (struct openssl_error){0};
     while (done < cap && end->why == 0) {
         size_t n = 0;
         int r = openssl.SSL_read_ex(ssl, buf + done, cap - done, &n);
         if (r == 1)
             done += n;
         else
-            *end = openssl_stopped(ssl, r);
+            *end = openssl_take_error(ssl, r);
     }
-    if (fed != NULL) {
+    if (zero_copy_bio != NULL) {
         char *rest = NULL;
-        long left = openssl.BIO_ctrl(fed, GL_BIO_CTRL_INFO, 0, &rest);
+        long left = openssl.BIO_ctrl(zero_copy_bio, GL_BIO_CTRL_INFO, 0, &rest);
         kept = tls_buffer_input(in, rest, left);
         openssl.SSL_set0_rbio(ssl, in); /* which frees the other */
     }
@@ -57,9 +57,9 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_stop *end)
 
 /* True where OpenSSL has neither data nor an end to tell, but an error. */
 static bool
-tls_broken(struct openssl_stop end)
+openssl_failed(struct openssl_error end)
 {
-    return end.why != 0 && end.why != GL_SSL_ERROR_ZERO_RETURN && !tls_waits(end);
+    return end.why != 0 && end.why != GL_SSL_ERROR_ZERO_RETURN && !openssl_wants_io(end);
 }
 
 /* What the peer's close_notify starts. */
@@ -72,7 +72,7 @@ tls_peer_closed(gl_tls *t)
 }
 
 static bool
-tls_reads(gl_tls *t)
+tls_may_deliver(gl_tls *t)
 {
     return (t->state == G.tls.wrapped || t->state == G.tls.flushing) && !t->app_reading_paused &&
            t->app_protocol;
@@ -82,7 +82,7 @@ tls_reads(gl_tls *t)
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
-    PyObject *callable = tls_hold(field), *number = PyLong_FromSsize_t(n);
+    PyObject *callable = tls_ref_or_none(field), *number = PyLong_FromSsize_t(n);
     PyObject *r = number ? PyObject_CallOneArg(callable, number) : NULL;
     Py_XDECREF(number);
     Py_DECREF(callable);
@@ -94,30 +94,30 @@ static int tls_read_buffered(gl_tls *t);
 static int
 tls_read_copied(gl_tls *t)
 {
-    struct openssl_stop end = {0};
-    while (end.why == 0 && tls_reads(t)) {
+    struct openssl_error end = {0};
+    while (end.why == 0 && tls_may_deliver(t)) {
         if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
             return tls_read_buffered(t);
         if (!tls_can_use_openssl(t)) /* or taken the SSL objects away */
             return tls_fallback(t, G.tls.do_read);
         /* Records are longer than what is in them, so all of it fits: of one OpenSSL may have a part. */
-        size_t cap = bio_pending(t->fed ? t->fed : t->in) + 1 +
-                     (openssl.SSL_has_pending(t->ssl) ? GL_TLS_RECORD : 0);
+        size_t cap = bio_pending(t->zero_copy_bio ? t->zero_copy_bio : t->in) + 1 +
+                     (openssl.SSL_has_pending(t->ssl) ? GL_TLS_RECORD_MAX : 0);
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cap);
         if (bytes == NULL)
             return -1;
         Py_ssize_t n = tls_decrypt(t, (uint8_t *)PyBytes_AS_STRING(bytes), cap, &end);
-        if (n <= 0 || tls_broken(end)) {
+        if (n <= 0 || openssl_failed(end)) {
             Py_DECREF(bytes);
             /* At once, and for what was decrypted before it too, as in asyncio: a
              * protocol that answers would find its connection broken under its hands. */
-            if (n < 0 || tls_broken(end))
+            if (n < 0 || openssl_failed(end))
                 return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
             continue;
         }
         if (_PyBytes_Resize(&bytes, n) < 0)
             return -1;
-        PyObject *protocol = tls_hold(t->app_protocol);
+        PyObject *protocol = tls_ref_or_none(t->app_protocol);
         int r = gl_drop_result(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
         Py_DECREF(protocol);
         Py_DECREF(bytes);
@@ -130,7 +130,7 @@ tls_read_copied(gl_tls *t)
 /* What SSLObject.read(len(buf), buf) would fill of what get_buffer() returns; it refuses what that
  * refuses.  -1 with an exception. */
 static Py_ssize_t
-tls_room(gl_tls *t, Py_buffer *view)
+tls_app_buffer(gl_tls *t, Py_buffer *view)
 {
     PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
     Py_ssize_t wants = buf ? PyObject_Size(buf) : -1;
@@ -148,14 +148,14 @@ tls_room(gl_tls *t, Py_buffer *view)
 static int
 tls_read_buffered(gl_tls *t)
 {
-    struct openssl_stop end = {0};
+    struct openssl_error end = {0};
     if (!tls_can_use_openssl(t))
         return tls_fallback(t, G.tls.do_read);
     Py_buffer view;
-    Py_ssize_t wants = tls_room(t, &view), n = 0;
+    Py_ssize_t wants = tls_app_buffer(t, &view), n = 0;
     if (wants < 0)
         return -1;
-    if (!tls_reads(t) || !tls_native(t)) { /* get_buffer() closed or paused */
+    if (!tls_may_deliver(t) || !tls_has_openssl(t)) { /* get_buffer() closed or paused */
         PyBuffer_Release(&view);
         return 0;
     }
@@ -164,7 +164,7 @@ tls_read_buffered(gl_tls *t)
     else
         n = tls_decrypt(t, view.buf, (size_t)wants, &end);
     PyBuffer_Release(&view);
-    if (n < 0 || tls_broken(end))
+    if (n < 0 || openssl_failed(end))
         return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
     if (end.why == 0 &&
         gl_drop_result(PyObject_CallMethod((PyObject *)t, GL_METHOD(_read_soon), NULL)) < 0)
@@ -178,7 +178,7 @@ tls_read_buffered(gl_tls *t)
 static int
 tls_control_reading(gl_tls *t)
 {
-    if (t->transport == NULL || t->transport == Py_None || !tls_native(t))
+    if (t->transport == NULL || t->transport == Py_None || !tls_has_openssl(t))
         return 0;
     Py_ssize_t size = (Py_ssize_t)bio_pending(t->in);
     if ((size >= t->incoming_high && !t->ssl_reading_paused) ||
@@ -210,7 +210,7 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
     if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_held)
         Py_RETURN_NONE;
-    if (!tls_native(t))
+    if (!tls_has_openssl(t))
         return PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
     Py_INCREF(t);
     PyObject *result = tls_result(t, tls_read_all(t));
@@ -222,24 +222,24 @@ GL_PRIVATE int
 tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
 {
     gl_tls *t = (gl_tls *)protocol;
-    if (t->state != G.tls.wrapped || !tls_native(t)) {
+    if (t->state != G.tls.wrapped || !tls_has_openssl(t)) {
         PyObject *bytes = PyBytes_FromStringAndSize(data, n);
         PyObject *r = bytes ? PyObject_CallMethodOneArg(protocol, G.s__received, bytes) : NULL;
         Py_XDECREF(bytes);
         return gl_drop_result(r);
     }
     /* No Python runs from here until OpenSSL reads. */
-    bool feed = n >= GL_TLS_FED && !t->is_buffer && !t->app_reading_paused &&
-                bio_pending(t->in) == 0 && openssl_is_behind(t->sslobj, t->inner);
-    t->fed = feed ? openssl.BIO_new_mem_buf(data, (int)n) : NULL;
-    if (t->fed != NULL) /* its end is not the stream's */
-        openssl.BIO_ctrl(t->fed, GL_BIO_C_SET_BUF_MEM_EOF_RETURN, -1, NULL);
+    bool feed = n >= GL_TLS_ZERO_COPY_MIN && !t->is_buffer && !t->app_reading_paused &&
+                bio_pending(t->in) == 0 && openssl_is_unchanged(t->sslobj, t->inner);
+    t->zero_copy_bio = feed ? openssl.BIO_new_mem_buf(data, (int)n) : NULL;
+    if (t->zero_copy_bio != NULL) /* its end is not the stream's */
+        openssl.BIO_ctrl(t->zero_copy_bio, GL_BIO_C_SET_BUF_MEM_EOF_RETURN, -1, NULL);
     else if (tls_buffer_input(t->in, data, n) < 0)
         return -1;
     int r = gl_drop_result(tls_do_read(t, NULL));
-    if (t->fed != NULL) { /* nobody reads */
-        openssl.BIO_free(t->fed);
-        t->fed = NULL;
+    if (t->zero_copy_bio != NULL) { /* nobody reads */
+        openssl.BIO_free(t->zero_copy_bio);
+        t->zero_copy_bio = NULL;
         if (t->in != NULL && tls_buffer_input(t->in, data, n) < 0)
             return -1;
     }

@@ -7,7 +7,7 @@
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
-    PyObject *transport = tls_hold(t->transport);
+    PyObject *transport = tls_ref_or_none(t->transport);
     int r = gl_call_method(transport, G.s_write, bytes);
     Py_DECREF(transport);
     return r;
@@ -16,7 +16,7 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
 GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
-    if (!tls_native(t))
+    if (!tls_has_openssl(t))
         return tls_fallback(t, G.tls.process_outgoing);
     if (!t->ssl_writing_paused) {
         size_t n = bio_pending(t->out);
@@ -33,9 +33,9 @@ tls_process_outgoing(gl_tls *t)
         if (r < 0)
             return -1;
     }
-    Py_ssize_t size = tls_native(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
+    Py_ssize_t size = tls_has_openssl(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
     /* What waits below counts too, and the method adds it: it matters where that is much. */
-    if (!tls_native(t) || t->ssl_writing_paused ||
+    if (!tls_has_openssl(t) || t->ssl_writing_paused ||
         (size >= t->outgoing_high && !t->app_writing_paused) ||
         (size <= t->outgoing_low && t->app_writing_paused))
         return tls_fallback(t, G.tls.control_app_writing);
@@ -43,9 +43,9 @@ tls_process_outgoing(gl_tls *t)
 }
 
 /* Encrypts as much as OpenSSL takes; the number of bytes.  *end says why it is not all.
- * tls_native() holds. */
+ * tls_has_openssl() holds. */
 static Py_ssize_t
-tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_stop *end)
+tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *end)
 {
     Py_ssize_t done = 0;
     PyObject *inner = Py_NewRef(t->inner);
@@ -58,7 +58,7 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_stop *en
         if (r == 1)
             done += (Py_ssize_t)n;
         else
-            *end = openssl_stopped(ssl, r);
+            *end = openssl_take_error(ssl, r);
     }
     GL_UNLOCK_OBJECT();
     Py_DECREF(inner);
@@ -78,7 +78,7 @@ tls_backlog_len(gl_tls *t)
 
 /* True if data can go to OpenSSL at once. */
 static bool
-tls_writable(gl_tls *t)
+tls_can_encrypt_now(gl_tls *t)
 {
     Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
     if (waiting < 0)
@@ -94,8 +94,8 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return -1;
     /* Taking the buffer may have run Python: what it left is Python's to write to. */
-    struct openssl_stop end = {0};
-    Py_ssize_t len = view.len, done = tls_native(t) ? tls_encrypt(t, view.buf, len, &end) : 0;
+    struct openssl_error end = {0};
+    Py_ssize_t len = view.len, done = tls_has_openssl(t) ? tls_encrypt(t, view.buf, len, &end) : 0;
     PyObject *rest =
         done < len ? PyBytes_FromStringAndSize((char *)view.buf + done, len - done) : NULL;
     PyBuffer_Release(&view);
@@ -103,21 +103,21 @@ tls_write_one(gl_tls *t, PyObject *data)
         return 0;
     if (rest == NULL)
         return -1;
-    PyObject *backlog = tls_hold(t->write_backlog);
+    PyObject *backlog = tls_ref_or_none(t->write_backlog);
     int r = gl_drop_result(PyObject_CallMethodOneArg(backlog, G.s_append, rest));
     Py_DECREF(backlog);
     Py_DECREF(rest);
     if (r < 0)
         return -1;
     t->write_buffer_size += len - done;
-    if (end.why != 0 && !tls_waits(end))
+    if (end.why != 0 && !openssl_wants_io(end))
         return gl_drop_result(tls_raise(t, "write", end));
     return tls_fallback(t, G.tls.do_write);
 }
 
 /* Puts what can't go to OpenSSL at once into the backlog; takes over the reference. */
 static PyObject *
-tls_write_later(gl_tls *t, PyObject *list)
+tls_write_to_backlog(gl_tls *t, PyObject *list)
 {
     PyObject *result =
         list ? PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL) : NULL;
@@ -128,8 +128,8 @@ tls_write_later(gl_tls *t, PyObject *list)
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
-    if (!tls_writable(t))
-        return tls_write_later(t, Py_NewRef(list));
+    if (!tls_can_encrypt_now(t))
+        return tls_write_to_backlog(t, Py_NewRef(list));
     PyObject *items = PySequence_List(list);
     if (items == NULL)
         return NULL;
@@ -138,11 +138,11 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         r = PyObject_Size(PyList_GET_ITEM(items, i)) < 0;
     if (r != 0) { /* asyncio's own method takes what is before that item, and raises */
         PyErr_Clear();
-        return tls_write_later(t, items);
+        return tls_write_to_backlog(t, items);
     }
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
-        if (!tls_writable(t)) {
-            r = gl_drop_result(tls_write_later(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
+        if (!tls_can_encrypt_now(t)) {
+            r = gl_drop_result(tls_write_to_backlog(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
         }
         r = tls_write_one(t, PyList_GET_ITEM(items, i));
@@ -176,8 +176,8 @@ tls_write(gl_tls *t, PyObject *data)
         Py_XDECREF(app);
         return r;
     }
-    if (!tls_writable(t))
-        return tls_write_later(t, PyTuple_Pack(1, data));
+    if (!tls_can_encrypt_now(t))
+        return tls_write_to_backlog(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
     int r = tls_write_one(t, data);
     PyObject *result = tls_result(t, r == 0 ? tls_process_outgoing(t) : -1);
