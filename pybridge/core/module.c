@@ -47,7 +47,7 @@
 #include "observe/python_stack.c"
 #include "observe/watchdog.c"
 #include "observe/trace.c"
-#include "observe/stopped.c"
+#include "observe/stopped_world.c"
 
 #include "queue/ready.c"
 #include "queue/handle.c"

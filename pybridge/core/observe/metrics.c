@@ -1,14 +1,14 @@
 /*
- * metrics.c: what a loop has done, in figures.
+ * metrics.c: counters and histograms of a loop.
  *
- * The figures stand in the shared block (gl_metrics), where Go counts too, and in the loop
- * (gl_counts).  They are written by whoever is at work and read by any thread with the GIL: a
- * snapshot stops nobody, and may have one event in one figure that is not yet in another.
- * goloop/_internal/metrics/metrics.py makes a Metrics of the two blocks, whose bytes are all that a
- * snapshot takes.  A new figure is a field of either, and a row in metric_registry.py.
+ * The values are in the shared block (gl_metrics), where Go counts too, and in the loop
+ * (gl_counts).  The working thread writes them and any thread with the GIL reads them.  A snapshot
+ * stops no thread, so one of its values may include an event that another does not include yet.
+ * A snapshot copies the bytes of both structs, and goloop/_internal/metrics/metrics.py creates a
+ * Metrics from them.  A new value needs a field in one of them and a row in metric_registry.py.
  *
- * Compiled with GL_NO_METRICS, as Go's half with the tag `nometrics`, no time is noted; the
- * benchmark of what that costs compares the two.
+ * With GL_NO_METRICS, and the tag `nometrics` for Go's half, no times are recorded; a benchmark
+ * compares the two builds to measure the cost of metrics.
  */
 #include "observe/observe.h"
 
@@ -18,17 +18,19 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 #ifndef GL_NO_METRICS
     uint64_t v = value > 0 ? (uint64_t)value : 0;
     unsigned i = (unsigned)v;
-    if (v >= 8) {
-        unsigned e = 63u - (unsigned)__builtin_clzll(v);
-        i = ((e - 2) << 3) | (unsigned)((v >> (e - 3)) & 7);
-        i = i < GL_BUCKETS ? i : GL_BUCKETS - 1;
+    if (v >= 8) { /* eight buckets for each power of two: the exponent, then three bits */
+        unsigned exponent = 63u - (unsigned)__builtin_clzll(v);
+        i = ((exponent - 2) << 3) | (unsigned)((v >> (exponent - 3)) & 7);
+        i = Py_MIN(i, GL_BUCKETS - 1);
     }
     h->count += times;
     h->sum += v * times;
-    h->most = v > h->most ? v : h->most;
+    h->most = Py_MAX(h->most, v);
     h->bucket[i] += times;
 #else
-    (void)h, (void)value, (void)times;
+    (void)h;
+    (void)value;
+    (void)times;
 #endif
 }
 
@@ -45,7 +47,7 @@ GL_PRIVATE_INLINE void
 gl_count_sent(gl_loop *loop, ssize_t n)
 {
     if (n > 0 && loop->shared != NULL) {
-        loop->dirty = 1; /* it may have come to a socket of this loop's own */
+        loop->dirty = 1; /* a socket of the same loop may have received the bytes */
         loop->shared->metrics.writes++;
         loop->shared->metrics.bytes_sent += (uint64_t)n;
     }
@@ -53,6 +55,7 @@ gl_count_sent(gl_loop *loop, ssize_t n)
 
 /* ---- the snapshot ------------------------------------------------------------------------- */
 
+/* Adds an open stream to the sums of a gl_counts; for gl_fds_each(). */
 static int
 add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
 {
@@ -64,18 +67,23 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     return 0;
 }
 
-/* Copies all that it tells before it makes the object: whatever makes one may run the
- * collector, or wait without the loop's lock, and another thread closes the loop. */
+/* _counted(): the bytes of a snapshot, gl_metrics and gl_counts; empty for a closed loop.  All
+ * values are copied before the bytes object is created: the creation may run the collector or
+ * wait without the loop's lock, and another thread may then close the loop. */
 static PyObject *
 loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     const gl_shared *sh = self->shared;
     if (sh == NULL)
         return PyBytes_FromStringAndSize(NULL, 0);
-    int64_t busy = GL_READ(sh->busy), ran = sh->ran, now = gl_monotonic_ns();
-    busy += busy < 0 ? now : 0;
-    ran += ran < 0 ? now : 0;
-    /* A poll may just have begun, which this clock does not know of: what was told stands. */
+    int64_t now = gl_monotonic_ns();
+    int64_t busy = GL_READ(sh->busy);
+    int64_t ran = sh->ran;
+    if (busy < 0)
+        busy += now;
+    if (ran < 0)
+        ran += now;
+    /* A poll may have begun just now, so that a time would be less than in the last snapshot. */
     self->counts.time_busy = Py_MAX(self->counts.time_busy, (uint64_t)busy);
     self->counts.time_idle = Py_MAX(self->counts.time_idle, (uint64_t)Py_MAX(ran - busy, 0));
     struct {
@@ -92,12 +100,15 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
     c->threadsafe_calls = GL_READ(self->inbox.posts);
 #endif
     int64_t since = GL_READ(sh->blocked_since);
-    c->blocked_for = since != self->blocked_seen ? (uint64_t)(gl_monotonic_ns() - since) : 0;
-    c->time_blocked += c->blocked_for;
+    uint64_t blocked_for = 0;
+    if (since != self->blocked_seen)
+        blocked_for = (uint64_t)(gl_monotonic_ns() - since);
+    c->blocked_for = blocked_for;
+    c->time_blocked += blocked_for;
     return PyBytes_FromStringAndSize((const char *)&all, sizeof all);
 }
 
-/* The loops of this process that have a reactor; those of a parent are none. */
+/* _open_loops(): the open loops of this process, without the loops inherited from a parent. */
 static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -110,7 +121,7 @@ open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _registered(): transports and listeners that the reactor knows. */
+/* _registered(): the transports and listeners that are registered with the reactor. */
 static PyObject *
 loop__registered(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

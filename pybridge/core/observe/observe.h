@@ -1,11 +1,11 @@
 /*
- * observe.h: what a loop does, await_chain from outside.
+ * observe.h: metrics, watchdog, stacks and traces of loops.
  *
- *   metrics.c      what a loop has done, in figures
- *   watchdog.c     an iteration that lasts too long is reported while it lasts
- *   python_stack.c the Python stack of another thread, read without the GIL
- *   stopped.c      what a coroutine is doing, read in a stopped world (3.13 without the GIL)
- *   trace.c        notes what a loop does, while somebody traces it
+ *   metrics.c        counters and histograms of a loop
+ *   watchdog.c       reports an iteration that lasts too long while it lasts; samples; gc time
+ *   python_stack.c   reads the Python stack of another thread without the GIL
+ *   stopped_world.c  reads the await chain of a coroutine in a stopped world (3.13 without the GIL)
+ *   trace.c          records the activity of a loop during a trace
  */
 #pragma once
 
@@ -13,9 +13,9 @@
 
 /* ---- metrics.c ------------------------------------------------------------------ */
 
-/* Notes a value, ns or a number, so many times. */
+/* Adds a value (ns or a number) to a histogram, `times` times. */
 GL_PRIVATE_INLINE void gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times);
-/* Note what a call has received or sent: bytes, or < 0. */
+/* Count the bytes that a system call received or sent; n < 0: the call failed. */
 GL_PRIVATE_INLINE void gl_count_received(gl_loop *loop, ssize_t n);
 GL_PRIVATE_INLINE void gl_count_sent(gl_loop *loop, ssize_t n);
 GL_PRIVATE_DATA PyMethodDef *const gl_metrics_methods;
@@ -23,43 +23,44 @@ GL_PRIVATE int gl_metrics_init(PyObject *module);
 
 /* ---- watchdog.c ---------------------------------------------------------------- */
 
-/* The shared block gets what the watchdog knows. */
+/* Sets the watchdog's pointers in the shared block of a new loop. */
 GL_PRIVATE void gl_watchdog_init_shared(gl_shared *sh);
-/* This thread begins to run the loop. */
+/* Stores this thread as the thread that runs the loop. */
 GL_PRIVATE void gl_watchdog_set_thread(gl_loop *loop);
-/* A poll has ended. */
+/* Starts the measurement of an iteration, after its poll. */
 GL_PRIVATE_INLINE void gl_watchdog_poll_ended(gl_loop *loop);
-/* The iteration that was reported has ended; runs Python.  -1 where SystemExit or
- * KeyboardInterrupt leaves the loop. */
+/* Calls Loop._block_ended() at the end of a reported iteration.  Returns -1 if SystemExit or
+ * KeyboardInterrupt ends the run of the loop. */
 GL_PRIVATE int gl_watchdog_block_ended(gl_loop *loop);
 GL_PRIVATE_DATA PyMethodDef *const gl_watchdog_methods;
 GL_PRIVATE int gl_watchdog_init(PyObject *module);
 
 /* ---- trace.c -------------------------------------------------------------------- */
 
-/* NULL while nobody traces the loop. */
+/* The trace of the loop; NULL: the loop is not traced. */
 static inline gl_trace *
 gl_active_trace(gl_loop *loop)
 {
     return loop->shared ? __atomic_load_n(&loop->shared->trace, __ATOMIC_RELAXED) : NULL;
 }
-/* Notes a record of abi.h; `own` has four bits. */
-GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own,
+/* Adds a record: a kind GL_TRACE_*, its detail of four bits, and its value of 48 bits. */
+GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned detail,
                                     uint64_t value);
-/* A callable, or NULL, is called. */
+/* Records the call of a callable; NULL: unknown. */
 GL_PRIVATE void gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable);
-/* A completion is handed to the protocol, or NULL. */
+/* Records the delivery of a completion to a protocol; NULL: no protocol. */
 GL_PRIVATE void gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c,
-                               PyObject *protocol);
-/* These look whether the loop is traced.  A connection is made or lost: GL_TRACE_MADE or _LOST. */
+                                    PyObject *protocol);
+/* The functions below do nothing if the loop is not traced.
+ * Records that a connection is made or lost; `kind` is GL_TRACE_MADE or GL_TRACE_LOST. */
 GL_PRIVATE void gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport,
                                     PyObject *protocol);
-/* A task is made.  The coroutine and the name that it has got. */
+/* Records a new task with its coroutine and its name. */
 GL_PRIVATE void gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name);
-/* Python's collector runs in this thread. */
+/* Records that Python's collector begins or ends in this thread. */
 GL_PRIVATE void gl_trace_gc(bool begins);
 GL_PRIVATE int gl_trace_init(PyObject *module);
 
-/* ---- stopped.c ------------------------------------------------------------------ */
+/* ---- stopped_world.c ------------------------------------------------------------------ */
 
 GL_PRIVATE int gl_stopped_world_init(PyObject *module);

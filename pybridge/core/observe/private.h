@@ -1,25 +1,29 @@
 /*
- * private.h: what the files of this room alone share.
+ * private.h: declarations that only the files of this room share.
  */
 #pragma once
 
 #include "observe/observe.h"
 
-/* ---- python_stack.c --------------------------------------------------------------------------- */
+/* ---- python_stack.c ------------------------------------------------------------------------- */
 
-/* A chain of frames that breaks, because its thread runs on, is walked again up to so often. */
+/* The maximum number of attempts to walk a chain of frames, which breaks if its thread changes it
+ * meanwhile. */
 #define WALK_ATTEMPTS_MAX 5
 
-/* The frames of a thread, innermost first, without the GIL: it may run on, or end.  How many, up to a
- * frame that is not told (0: none); the last place is the outermost's, whose coroutine is told too.
- * -1: the chain breaks; ~n: it ends elsewhere, as that of a greenlet. */
+/* Reads the frames of a thread, innermost first, without the GIL, while the thread may run or end.
+ * Stores at most `room` frames, up to the frame `until`, which is not stored (0: all frames).  If
+ * there are more frames, the last place is overwritten and gets the outermost frame.  *coroutine is
+ * the coroutine of the outermost frame, or 0.  Returns the number of frames; -1: the chain breaks;
+ * ~n: the chain ends without the frame `until`, as in a greenlet. */
 GL_PRIVATE int python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
-                           uint64_t *coroutine);
-/* The frame in which a thread is; false where that can't be told. */
+                                  uint64_t *coroutine);
+/* Reads the address of a thread's innermost frame; false: it can't be read. */
 GL_PRIVATE bool python_innermost_frame(PyThreadState *ts, uint64_t *frame);
-/* The frames of the thread with that identifier of Python's; none where the chain breaks.  With the
- * GIL; a free-threaded build stops all other threads meanwhile. */
+/* Reads the frames of the thread with this threading.get_ident(); no frames if the chain breaks.
+ * Requires the GIL; a free-threaded build stops all other threads meanwhile. */
 GL_PRIVATE void python_thread_stack(unsigned long id, gl_stack *to);
+/* Fills in the types and field offsets of this CPython, for Go. */
 GL_PRIVATE void python_fill_layout(gl_python *to);
-/* The thread that has the GIL, or NULL where that can't be told.  Without the GIL. */
+/* The thread that owns the GIL, or NULL if it is unknown.  Does not need the GIL. */
 GL_PRIVATE PyThreadState *python_gil_holder(void);

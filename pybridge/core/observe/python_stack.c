@@ -1,17 +1,18 @@
 /*
- * python_stack.c: the Python stack of another thread, read without the GIL.
+ * python_stack.c: reads the Python stack of another thread without the GIL.
  *
- * For the monitor, which tells what a thread does that may keep the GIL for ever.  The thread
- * runs on meanwhile, so that each pointer found may be stale: nothing is dereferenced.  Memory is
- * copied by process_vm_readv(2), which answers EFAULT for an address that is none, asks for no right
- * where the process is one's own, and needs no descriptor; where a sandbox refuses it there is no
- * stack.  No reference is counted, nothing is written but the caller's buffer.
+ * The monitor uses it to report the stack of a thread that may never release the GIL.  The thread
+ * may be running, so each pointer that is read may be stale, and none is dereferenced.  Memory is
+ * copied by process_vm_readv(2), which returns EFAULT for an invalid address, needs no permission
+ * for the process itself, and needs no descriptor.  If a sandbox refuses the call there is no
+ * stack.  No reference is counted, and only the caller's buffer is written.
  *
- * Here the chain of frames is walked; Go reads what the code objects say (golib/python_code.go),
- * each of which must prove to be one.  A chain that breaks is walked again.
+ * C walks the chain of frames.  Go reads names and lines from the code objects
+ * (golib/python_code.go) and checks that each of them is a code object.  The watchdog walks a
+ * broken chain again.
  *
- * The frames' layout is CPython's own business.  It is the same from 3.12 to 3.15; of a newer
- * Python, or of 3.14 and later without the GIL, there is no stack.
+ * The layout of frames is internal to CPython.  It is the same from 3.12 to 3.15.  There is no
+ * stack for a newer Python, nor for 3.14 and later without the GIL.
  */
 #include "observe/private.h"
 
@@ -21,6 +22,7 @@
 #include <sys/uio.h>
 #endif
 
+/* The first fields of _PyInterpreterFrame. */
 typedef struct {
 #if GL_FRAME_LAYOUT_OF_3_11
     void *func, *globals, *builtins, *locals;
@@ -45,7 +47,7 @@ typedef struct {
 } frame_head;
 
 #define OWNED_BY_GENERATOR 1
-#define OWNED_BY_C 3 /* or more: between two calls of C's, no frame of Python's */
+#define OWNED_BY_C 3 /* or more: an entry frame of C between Python frames */
 #if GL_GENERATOR_HAS_IFRAME
 #define GENERATOR_FRAME offsetof(PyGenObject, gi_iframe)
 #else
@@ -55,16 +57,19 @@ typedef struct {
 #define FLAGS ((uintptr_t)3)
 #define STEPS_MAX 1000
 
-/* False where it can't be read.  By its number, for what checks memory (ASan) would look at it
- * first. */
+/* Copies memory of this process; false: it can't be read.  The system call is made by its number,
+ * because AddressSanitizer checks the arguments of the C library's function. */
 static bool
 read_memory(uintptr_t from, void *to, size_t n)
 {
 #if defined(__linux__)
-    struct iovec there = {(void *)from, n}, here = {to, n};
-    return syscall(SYS_process_vm_readv, getpid(), &here, 1L, &there, 1L, 0L) == (long)n;
+    struct iovec remote = {(void *)from, n};
+    struct iovec local = {to, n};
+    return syscall(SYS_process_vm_readv, getpid(), &local, 1L, &remote, 1L, 0L) == (long)n;
 #else
-    (void)from, (void)to, (void)n;
+    (void)from;
+    (void)to;
+    (void)n;
     return false;
 #endif
 }
@@ -82,7 +87,8 @@ python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 }
 
 GL_PRIVATE int
-python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room, uint64_t *coroutine)
+python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
+                   uint64_t *coroutine)
 {
     uint64_t next;
     int n = 0;
@@ -96,7 +102,8 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room
         if (!read_memory(next, &frame, sizeof frame))
             return -1;
         if (frame.owner < OWNED_BY_C) {
-            n += n < room;
+            if (n < room)
+                n++;
             to[n - 1] = (gl_raw_frame){frame.code & ~FLAGS, frame.instruction};
             *coroutine = frame.owner == OWNED_BY_GENERATOR ? next - GENERATOR_FRAME : 0;
         }
@@ -107,6 +114,7 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room
 
 /* ---- the stack of any thread ------------------------------------------------------------ */
 
+/* The thread state with this identifier; NULL: not found. */
 static PyThreadState *
 find_thread(unsigned long id)
 {
@@ -117,6 +125,7 @@ find_thread(unsigned long id)
     return ts;
 }
 
+/* Reads the frames of a thread; no frames if the chain breaks. */
 static void
 read_stack(PyThreadState *ts, gl_stack *to)
 {
@@ -132,8 +141,9 @@ typedef struct {
     gl_stack *to;
 } stack_request;
 
-/* The list of thread states is guarded by a lock that CPython exports to nobody, and another thread
- * frees its entry at its end.  CPython holds that lock while it go_wrappers objects in a stopped world. */
+/* A lock that CPython does not export guards the list of thread states, and another thread frees
+ * its entry at its end.  CPython has this lock while PyUnstable_GC_VisitObjects() visits objects
+ * in a stopped world.  A gcvisitobjects_t. */
 static int
 read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
 {
@@ -149,15 +159,16 @@ python_thread_stack(unsigned long id, gl_stack *to)
 {
     stack_request request = {id, to};
     uint64_t frame;
-    /* Where the system refuses to read memory, the other threads are not stopped for nothing. */
+    /* The other threads are stopped only if the system allows reading memory. */
     if (GL_FRAMES_KNOWN && python_innermost_frame(PyThreadState_Get(), &frame))
         PyUnstable_GC_VisitObjects(read_stack_stopped, &request);
 }
 
 #else
 
-/* Threads leave the list with the GIL, and new ones become its head: the list can be walked.  The
- * frames are read without the GIL, as the monitor reads them: the thread may end meanwhile. */
+/* The list can be walked with the GIL: entries are removed only with the GIL, and new entries
+ * become its head.  The frames are read without the GIL, as by the monitor, so the thread may end
+ * meanwhile. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -174,9 +185,14 @@ python_thread_stack(unsigned long id, gl_stack *to)
 GL_PRIVATE void
 python_fill_layout(gl_python *to)
 {
-    PyASCIIObject kind = {0}, compact = {0}, ascii = {0};
+    PyASCIIObject kind = {0};
+    PyASCIIObject compact = {0};
+    PyASCIIObject ascii = {0};
     const size_t state = offsetof(PyASCIIObject, state);
-    kind.state.kind = 7, compact.state.compact = 1, ascii.state.ascii = 1;
+    /* All bits of one bit field are set in each, to get the field's mask. */
+    kind.state.kind = 7;
+    compact.state.compact = 1;
+    ascii.state.ascii = 1;
     *to = (gl_python){
         .code_type = (uintptr_t)&PyCode_Type,
         .none_type = (uintptr_t)Py_TYPE(Py_None),
@@ -205,11 +221,12 @@ GL_PRIVATE PyThreadState *
 python_gil_holder(void)
 {
 #if GL_CURRENT_THREAD_IS_GLOBAL
-    return _PyThreadState_UncheckedGet(); /* of the process, not of this thread */
+    return _PyThreadState_UncheckedGet(); /* the GIL's owner, on any thread */
 #elif !GL_FRAMES_KNOWN || !GL_THREAD_STATE_SHOWS_GIL
-    return NULL; /* 3.12 does not tell, and without a GIL many are attached */
+    return NULL; /* 3.12 does not store it, and without a GIL several threads are attached */
 #else
-    PyThreadState *holder = NULL, state;
+    PyThreadState *holder = NULL;
+    PyThreadState state;
     PyThreadState *ts = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
     for (int i = 0; ts != NULL && holder == NULL && i < 10000; i++) {
         if (!read_memory((uintptr_t)ts, &state, sizeof state))

@@ -1,32 +1,41 @@
 /*
- * trace.c: notes what a loop does, while somebody traces it (golib/trace.go).
+ * trace.c: records the activity of a loop while a client traces it (golib/trace.go reads them).
  *
- * A record takes a clock and two stores: no name is looked up, nothing is counted and nobody waited
- * for.  Whoever notes has the GIL, or without one the loop's lock.
+ * A record costs a read of the clock and two stores; names are looked up later, by Go.  The writer
+ * has the GIL, or without a GIL the loop's lock.  The store of `written` releases the record to Go.
  */
 #include "observe/observe.h"
 
+/* Bits of gl_record.what: the kind in the bits 60 to 63, the detail in 56 to 59, the low byte of
+ * the iteration's number in 48 to 55, the value below. */
+#define VALUE_MASK 0xFFFFFFFFFFFF
+
+static inline uint64_t
+record_pack(unsigned kind, unsigned detail, uint64_t iteration, uint64_t value)
+{
+    return (uint64_t)(kind << 4 | detail) << 56 | (iteration & 255) << 48 | (value & VALUE_MASK);
+}
+
 GL_PRIVATE_INLINE void
-gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned own, uint64_t value)
+gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned detail, uint64_t value)
 {
     uint64_t n = GL_READ(t->written);
     gl_record *r = &t->record[n & (GL_TRACE_RECORDS - 1)];
     r->ticks = gl_ticks();
-    r->what = (uint64_t)(kind << 4 | own) << 56 | (loop->counts.iterations & 255) << 48 |
-              (value & 0xFFFFFFFFFFFF);
+    r->what = record_pack(kind, detail, loop->counts.iterations, value);
     __atomic_store_n(&t->written, n + 1, __ATOMIC_RELEASE);
 }
 
-/* Eight bytes of the record before, or six more. */
+/* Adds a record that continues the previous one with 14 bytes: `word` and the low six of `rest`. */
 static void
-trace_add_continuation(gl_trace *t, uint64_t word, unsigned own, uint64_t rest)
+trace_add_continuation(gl_trace *t, uint64_t word, unsigned detail, uint64_t rest)
 {
     uint64_t n = GL_READ(t->written);
-    t->record[n & (GL_TRACE_RECORDS - 1)] =
-        (gl_record){word, (uint64_t)own << 56 | (rest & 0xFFFFFFFFFFFF)};
+    t->record[n & (GL_TRACE_RECORDS - 1)] = (gl_record){word, record_pack(0, detail, 0, rest)};
     __atomic_store_n(&t->written, n + 1, __ATOMIC_RELEASE);
 }
 
+/* The name of the object's class; a static string or one that lives as long as the class. */
 static const char *
 class_name(PyObject *o)
 {
@@ -38,21 +47,25 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 {
     if (callable != NULL && PyMethod_Check(callable))
         callable = PyMethod_GET_FUNCTION(callable);
-    if (callable != NULL && PyFunction_Check(callable))
+    if (callable != NULL && PyFunction_Check(callable)) {
         gl_trace_add(loop, t, GL_TRACE_CALL, 0, (uintptr_t)PyFunction_GET_CODE(callable));
+        return;
+    }
+    const char *name;
+    if (callable != NULL && PyCFunction_Check(callable))
+        name = ((PyCFunctionObject *)callable)->m_ml->ml_name;
     else
-        gl_trace_add(loop, t, GL_TRACE_NATIVE, 0,
-                     (uintptr_t)(callable != NULL && PyCFunction_Check(callable)
-                                     ? ((PyCFunctionObject *)callable)->m_ml->ml_name
-                                     : class_name(callable)));
+        name = class_name(callable);
+    gl_trace_add(loop, t, GL_TRACE_NATIVE, 0, (uintptr_t)name);
 }
 
 GL_PRIVATE void
 gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
-    bool read = c->kind == GL_CMP_READY && c->res & GL_READABLE; /* the protocol gets it next */
-    gl_trace_add(loop, t, GL_TRACE_EVENT, read ? GL_CMP_DATA : c->kind,
-                 (uintptr_t)class_name(protocol));
+    unsigned kind = c->kind;
+    if (kind == GL_CMP_READY && (c->res & GL_READABLE) != 0)
+        kind = GL_CMP_DATA; /* C receives the data next and calls the protocol */
+    gl_trace_add(loop, t, GL_TRACE_EVENT, kind, (uintptr_t)class_name(protocol));
 }
 
 GL_PRIVATE void
@@ -74,13 +87,17 @@ gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
     PyObject *code = PyCoro_CheckExact(coro) ? PyObject_GetAttrString(coro, "cr_code") : NULL;
     Py_ssize_t len = 0;
     const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, &len) : NULL;
-    uint64_t number = text == NULL && PyLong_Check(name) ? PyLong_AsUnsignedLongLong(name) : 0;
-    PyErr_Clear(); /* a name that is no UTF-8 */
+    uint64_t number = 0;
+    if (text == NULL && PyLong_Check(name))
+        number = PyLong_AsUnsignedLongLong(name);
+    PyErr_Clear(); /* the name cannot be encoded in UTF-8 */
     gl_trace_add(loop, t, GL_TRACE_TASK, 0, (uintptr_t)task);
-    trace_add_continuation(t,
-               code != NULL ? (uint64_t)GL_TRACE_CALL << 60 | (uintptr_t)code
-                            : (uint64_t)GL_TRACE_NATIVE << 60 | (uintptr_t)class_name(coro),
-               0, 0);
+    uint64_t function;
+    if (code != NULL)
+        function = (uint64_t)GL_TRACE_CALL << 60 | (uintptr_t)code;
+    else
+        function = (uint64_t)GL_TRACE_NATIVE << 60 | (uintptr_t)class_name(coro);
+    trace_add_continuation(t, function, 0, 0);
     if (text == NULL)
         trace_add_continuation(t, number, 1, 0);
     for (Py_ssize_t i = 0; i < len && i < 56; i += 14) {
@@ -103,21 +120,29 @@ gl_trace_gc(bool begins)
     GL_UNLOCK(loops_mutex);
 }
 
-/* _trace(fd): the connection, which is given away, gets what the loops of this process do. */
+/* _trace(fd): starts a trace of this process's loops, which the library writes to the connection.
+ * The library closes the fd. */
 static PyObject *
 trace(PyObject *Py_UNUSED(module), PyObject *number)
 {
     const char *message;
     const gl_table *go = gl_library(&message);
     int fd = (int)PyLong_AsLong(number);
-    if (go == NULL || PyErr_Occurred())
-        return go ? NULL : PyErr_Format(PyExc_ImportError, "%s", message);
+    if (go == NULL)
+        return PyErr_Format(PyExc_ImportError, "%s", message);
+    if (PyErr_Occurred())
+        return NULL;
     int32_t n = go->trace_start(fd);
-    return n < 0 ? (errno = -n, PyErr_SetFromErrno(PyExc_OSError)) : Py_NewRef(Py_None);
+    if (n < 0) {
+        errno = -n;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef trace_functions[] = {
-    {"_trace", GL_ONEARG(trace), PyDoc_STR("Gives a connection a trace of this process's loops.")},
+    {"_trace", GL_ONEARG(trace),
+     PyDoc_STR("Write a trace of this process's loops to a connection.")},
     {NULL, NULL, 0, NULL},
 };
 

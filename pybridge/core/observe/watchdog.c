@@ -1,10 +1,15 @@
 /*
- * watchdog.c: an iteration of a loop that lasts too long is reported while it lasts.
+ * watchdog.c: reports an iteration of a loop that lasts too long, while it lasts.
  *
- * The library sees it (golib/watchdog.go), and notes the stack of its thread at once, without the
- * GIL; then a thread waits for the GIL and calls Loop._blocked(), which logs it; the loop's own
- * thread calls Loop._block_ended() before its next poll.  Where the log does not have the report
- * soon, the library writes a text to stderr.  goloop/watchdog.py has the rest.
+ *     the limit has passed    golib/watchdog.go reads the stack of the loop's thread, without the
+ *                             GIL: watchdog_walk, watchdog_holder
+ *     a thread of its own     waits for the GIL and calls Loop._blocked(), which logs the report:
+ *                             watchdog_report
+ *     the iteration ends      the loop's thread calls Loop._block_ended() before its next poll:
+ *                             gl_watchdog_block_ended
+ *
+ * If the report is not in the log soon, the library writes a text to stderr.  The settings and the
+ * log lines are in goloop/watchdog.py.
  */
 #include "observe/private.h"
 
@@ -12,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A forked child counts its own. */
+/* Starts the collector's time from zero in a forked child. */
 static void
 reset_gc_time_in_child(void)
 {
@@ -24,6 +29,7 @@ reset_gc_time_in_child(void)
     }
 }
 
+/* The time that Python's collector has taken in this process. */
 static int64_t
 gc_time_ns(void)
 {
@@ -34,6 +40,7 @@ gc_time_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
+/* gl_watchdog.sample */
 static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
@@ -42,12 +49,14 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
         PyThreadState *thread = GL_READ(sh->thread);
         if (thread == NULL)
             break;
-        n = python_walk_frames(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES, &to->coroutine);
+        n = python_walk_frames(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES,
+                               &to->coroutine);
     }
     to->frames = (uint32_t)(n < 0 ? ~n : n);
     return n != -1;
 }
 
+/* gl_watchdog.walk */
 static int32_t
 watchdog_walk(void *thread, gl_raw_frame *to, int32_t room)
 {
@@ -59,6 +68,7 @@ watchdog_walk(void *thread, gl_raw_frame *to, int32_t room)
     return n < 0 ? -1 : n;
 }
 
+/* gl_watchdog.holder */
 static void *
 watchdog_holder(void)
 {
@@ -71,6 +81,7 @@ watchdog_holder(void)
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
 
+/* The open loop with this reactor, owned; NULL: closed. */
 static gl_loop *
 find_loop(int32_t reactor)
 {
@@ -83,7 +94,8 @@ find_loop(int32_t reactor)
     return found;
 }
 
-/* A thread of its own.  What fails stderr gets. */
+/* gl_watchdog.tell: calls Loop._blocked(), on a thread of its own.  If it fails, the library writes
+ * to stderr. */
 static void
 watchdog_report(int32_t reactor)
 {
@@ -106,7 +118,8 @@ gl_watchdog_init_shared(gl_shared *sh)
 {
     sh->watchdog = &watchdog;
     sh->asker = &G.asker;
-    sh->python = &G.python, sh->gc = &G.gc_ns;
+    sh->python = &G.python;
+    sh->gc = &G.gc_ns;
 }
 
 GL_PRIVATE void
@@ -141,18 +154,19 @@ gl_watchdog_block_ended(gl_loop *loop)
     int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
     loop->blocked_seen = since;
     loop->counts.time_blocked += (uint64_t)ns;
-    PyObject *leaves = gl_take_exception(); /* the loop, and the iteration */
+    PyObject *pending =
+        gl_take_exception(); /* a SystemExit or KeyboardInterrupt of this iteration */
     int rc = gl_drop_result(
         PyObject_CallMethod((PyObject *)loop, GL_METHOD(_block_ended), "d", (double)ns / 1e9));
     rc = gl_unraisable_unless_leaving(rc, (PyObject *)loop);
-    gl_restore_exception(leaves);
+    gl_restore_exception(pending);
     return rc;
 }
 
-/* Bytes of the first buffer. */
+/* The size of the first buffer for a text of the library. */
 #define FIRST_TEXT_SIZE 4096
 
-/* Calls one of the functions of the API table that write a text, about the object of the question. */
+/* Calls a function of the API table that writes a text about an object. */
 typedef int32_t (*text_writer)(const gl_table *go, void *about, char *text, int32_t room);
 
 /* The thread state stays attached: without a GIL the caller has the loop's lock. */
@@ -191,7 +205,7 @@ library_text(text_writer write, void *about)
     char *text = NULL;
     int32_t room = 0;
     int32_t n = FIRST_TEXT_SIZE;
-    /* An answer that is longer than the buffer is asked for again; it may have grown meanwhile. */
+    /* A text that is longer than the buffer is written again; it may have grown meanwhile. */
     while (n > room) {
         room = n + n / 8;
         char *grown = PyMem_RawRealloc(text, (size_t)room);
@@ -207,8 +221,9 @@ library_text(text_writer write, void *about)
     return answer;
 }
 
-/* _block(): the present block, or the last, as Go tells it; how long it has lasted in seconds (0.0:
- * it has ended), how much of that the collector had, and whether the loop has had no event yet. */
+/* _block(): describes the current or the last blocked iteration: Go's report, its duration in
+ * seconds (0.0: it has ended), the collector's time in it, and whether the loop has not had an
+ * event yet. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -228,28 +243,30 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
                          starting ? Py_True : Py_False);
 }
 
-/* _block_told(serial, how): GL_REPORT_REQUESTED or GL_REPORT_LOGGED. */
+/* _block_told(serial, state): sets a report's state, GL_REPORT_REQUESTED or GL_REPORT_LOGGED. */
 static PyObject *
 loop__block_told(gl_loop *self, PyObject *args)
 {
     unsigned long long serial;
-    unsigned how;
-    if (!PyArg_ParseTuple(args, "KI:_block_told", &serial, &how) || gl_loop_check_usable(self) < 0)
+    unsigned state;
+    if (!PyArg_ParseTuple(args, "KI:_block_told", &serial, &state) ||
+        gl_loop_check_usable(self) < 0)
         return NULL;
     if (serial == self->shared->metrics.blocked_spells)
-        __atomic_store_n(&self->shared->report_state, how, __ATOMIC_RELEASE);
+        __atomic_store_n(&self->shared->report_state, state, __ATOMIC_RELEASE);
     Py_RETURN_NONE;
 }
 
-/* 0, which is none, also for what is no time or has no room in 64 bits. */
+/* Converts seconds to ns; 0 (no limit) for NaN, for negative numbers and if the result exceeds 64
+ * bits. */
 static int64_t
 ns_from_seconds(double seconds)
 {
     return seconds > 0.0 && seconds < 9e9 ? (int64_t)(seconds * 1e9) : 0;
 }
 
-/* _set_watchdog(limit, end): seconds; 0: none.  Each setter writes its settings alone: threads that
- * set different ones at the same time undo nothing of each other's. */
+/* _set_watchdog(limit, end): sets the limits in seconds; 0: no limit.  Each setter writes only
+ * its own settings, so that threads can set different settings at the same time. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
@@ -261,7 +278,7 @@ loop__set_watchdog(gl_loop *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* _set_slow_limit(slow): seconds; 0: none. */
+/* _set_slow_limit(slow): sets the flight recorder's limit in seconds; 0: no limit. */
 static PyObject *
 loop__set_slow_limit(gl_loop *self, PyObject *arg)
 {
@@ -272,7 +289,8 @@ loop__set_slow_limit(gl_loop *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-/* _set_sampling(every, number): seconds; 0: none; and the loop's number in reports. */
+/* _set_sampling(every, number): sets the interval of the profile's samples in seconds (0: no
+ * samples), and the loop's number in reports. */
 static PyObject *
 loop__set_sampling(gl_loop *self, PyObject *args)
 {
@@ -288,7 +306,7 @@ loop__set_sampling(gl_loop *self, PyObject *args)
 
 /* ---- the collector ------------------------------------------------------------------------- */
 
-/* For gc.callbacks. */
+/* _note_collection(phase, info), for gc.callbacks: measures and traces a collection. */
 static PyObject *
 record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -306,13 +324,15 @@ record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
+/* _collected(): the collector's time in seconds. */
 static PyObject *
 collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return PyFloat_FromDouble((double)gc_time_ns() / 1e9);
 }
 
-/* _thread_stack(ident): as the watchdog reads it; nothing where the stack changes meanwhile. */
+/* _thread_stack(ident): the stack of a thread as a text, read as the watchdog reads it; empty if
+ * the stack changes meanwhile. */
 static PyObject *
 thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 {
@@ -324,23 +344,25 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return library_text(write_stack, &s);
 }
 
-/* _profile(): what was sampled in this process, as JSON. */
+/* _profile(): the samples of this process, as JSON. */
 static PyObject *
 profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return library_text(write_profile, NULL);
 }
 
-/* _set_asker(fd): the socket at which others ask about this process, -1: none. */
+/* _set_asker(fd): sets the listening introspection socket of this process; -1: no socket. */
 static PyObject *
 set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *number)
 {
-    struct stat known = {0};
+    struct stat status = {0};
     int fd = (int)PyLong_AsLong(number);
-    if (fd < 0 ? PyErr_Occurred() != NULL : fstat(fd, &known) < 0)
-        return PyErr_Occurred() ? NULL : PyErr_SetFromErrno(PyExc_OSError);
-    GL_WRITE(G.asker.dev, known.st_dev);
-    GL_WRITE(G.asker.ino, known.st_ino);
+    if (PyErr_Occurred())
+        return NULL;
+    if (fd >= 0 && fstat(fd, &status) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    GL_WRITE(G.asker.dev, status.st_dev);
+    GL_WRITE(G.asker.ino, status.st_ino);
     GL_WRITE(G.asker.listener, fd);
     Py_RETURN_NONE;
 }
@@ -356,12 +378,14 @@ static PyMethodDef watchdog_table[] = {
 GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
-    {"_set_asker", GL_ONEARG(set_introspection_socket), PyDoc_STR("Where others ask: a listening socket, or -1.")},
-    {"_note_collection", GL_FAST(record_collection), PyDoc_STR("For gc.callbacks.")},
-    {"_thread_stack", GL_ONEARG(thread_stack), PyDoc_STR("The Python stack of a thread.")},
-    {"_profile", GL_NOARGS(profile), PyDoc_STR("What was sampled in this process, as JSON.")},
+    {"_set_asker", GL_ONEARG(set_introspection_socket),
+     PyDoc_STR("Set the introspection socket: a listening socket's number, or -1.")},
+    {"_note_collection", GL_FAST(record_collection),
+     PyDoc_STR("Measure a collection; an entry of gc.callbacks.")},
+    {"_thread_stack", GL_ONEARG(thread_stack), PyDoc_STR("Return the Python stack of a thread.")},
+    {"_profile", GL_NOARGS(profile), PyDoc_STR("Return the samples of this process, as JSON.")},
     {"_collected", GL_NOARGS(collected),
-     PyDoc_STR("Seconds that Python's collector has taken since _note_collection is called.")},
+     PyDoc_STR("Return the seconds that Python's collector has taken, by _note_collection().")},
     {NULL, NULL, 0, NULL},
 };
 

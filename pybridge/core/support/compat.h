@@ -110,7 +110,7 @@
 #define GL_CURRENT_THREAD_IS_GLOBAL (!GL_PYTHON(12))
 /* PyThreadState.state tells which thread is attached, and at most one is. */
 #define GL_THREAD_STATE_SHOWS_GIL (GL_PYTHON(13) && !GL_WITHOUT_GIL)
-/* The stacks of stopped threads can be read (observe/stopped.c). */
+/* The stacks of stopped threads can be read (observe/stopped_world.c). */
 #define GL_READS_STOPPED_WORLD (GL_WITHOUT_GIL && !GL_PYTHON(14))
 
 /* Critical sections of builds without the GIL, as threads/lock.c reads them. */

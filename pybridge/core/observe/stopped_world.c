@@ -1,19 +1,21 @@
 /*
- * stopped.c: what a coroutine is doing, for another thread, in CPython 3.13 without the GIL.
+ * stopped_world.c: reads the await chain of a coroutine of another thread, in CPython 3.13 without
+ * the GIL.
  *
- * There the attributes of a coroutine and of a frame (cr_await, f_back, ...) read what the thread
- * that runs it changes and frees meanwhile, and a program that looks often enough crashes.  So
- * goloop looks while the world is stopped:
+ * There the attributes of a coroutine and of a frame (cr_await, f_back, ...) read memory that the
+ * thread of the coroutine changes and frees meanwhile, and a program that reads them often enough
+ * crashes.  So goloop reads them while all other threads are stopped:
  *
- *     PyUnstable_GC_VisitObjects ── all other threads stop ── first object: look ── they go on
+ *     PyUnstable_GC_VisitObjects -> all other threads stop -> first object: read -> they continue
  *
- * In between, nothing may be allocated, no lock taken and no Python run: only memory is read, and
- * references are counted.  The Python objects are made afterwards.  A method that takes the loop's
- * lock could not look either: where it allocates it may wait, and then gets the lock back only when
- * the callback that it looks at has ended.
+ * In the stopped world nothing may be allocated, no lock taken and no Python run.  Only memory is
+ * read and references are counted; the Python objects are created afterwards.  A method that takes
+ * the loop's lock is no alternative: when it allocates it may have to wait, and then it gets the
+ * lock back only after the callback that it should read has ended.
  *
- * A Python with a GIL needs none of this.  From 3.14 on the frames have another layout, and the
- * attributes are read as with a GIL; that is not tested, for want of such a Python.
+ * A Python with a GIL does not need this file.  From 3.14 on the frames have another layout, and
+ * the attributes are read as with a GIL; this is not tested, because goloop is not tested on such
+ * a Python.
  */
 #include "observe/observe.h"
 
@@ -21,7 +23,7 @@
 
 #define CHAIN_MAX 64
 
-/* gi_frame_state of a generator that waits for another; and the least of one without a frame. */
+/* gi_frame_state of a generator that awaits an object, and the lowest state without a frame. */
 #define STATE_AWAITING (-1)
 #define STATE_COMPLETED 1
 
@@ -37,19 +39,20 @@ typedef struct interpreter_frame {
 } interpreter_frame;
 
 typedef struct {
-    PyObject *name; /* owned: a coroutine's, or NULL for the code's */
-    PyObject *code; /* owned; NULL: it has no frame */
+    PyObject *name; /* the coroutine's name, owned; NULL: the name of the code */
+    PyObject *code; /* owned; NULL: no frame */
     int line;
 } chain_frame;
 
+/* The request of read_chain() and its result. */
 typedef struct {
-    PyObject *coroutine; /* whose chain is wanted */
-    PyObject *rest;      /* owned: an awaitable of another kind, at which the chain ends */
+    PyObject *coroutine; /* the first object of the chain, borrowed */
+    PyObject *rest;      /* an awaitable of another class, at which the chain ends; owned */
     int n;
     chain_frame frame[CHAIN_MAX];
 } await_chain;
 
-/* ---- while the world is stopped --------------------------------------------------------------- */
+/* ---- while the world is stopped ------------------------------------------------------------- */
 
 static inline bool
 is_generator(PyObject *o)
@@ -64,7 +67,7 @@ frame_of(PyObject *generator)
     return g->gi_frame_state < STATE_COMPLETED ? (interpreter_frame *)g->gi_iframe : NULL;
 }
 
-/* Borrowed. */
+/* The object that a generator awaits, borrowed; NULL: it does not await. */
 static PyObject *
 awaited_object(PyObject *generator)
 {
@@ -74,6 +77,7 @@ awaited_object(PyObject *generator)
     return f->local[f->stack_top - 1];
 }
 
+/* Adds an entry to the chain; `frame` is NULL for a finished generator. */
 static void
 append_frame(await_chain *all, PyObject *name, interpreter_frame *frame)
 {
@@ -94,6 +98,7 @@ is_named(PyObject *o, const char *const *names)
     return false;
 }
 
+/* Whether an object is a step of an asynchronous generator or a wrapper of a coroutine. */
 static bool
 is_generator_step(PyObject *o)
 {
@@ -102,7 +107,7 @@ is_generator_step(PyObject *o)
     return is_named(o, names);
 }
 
-/* What `await future` waits in has nothing to tell. */
+/* Whether an object is the iterator of `await future`, which does not appear in the chain. */
 static bool
 is_future_iterator(PyObject *o)
 {
@@ -110,6 +115,7 @@ is_future_iterator(PyObject *o)
     return is_named(o, names);
 }
 
+/* A visitproc that finds the generator of a step. */
 static int
 find_generator(PyObject *o, void *found)
 {
@@ -119,6 +125,7 @@ find_generator(PyObject *o, void *found)
     return 1;
 }
 
+/* A gcvisitobjects_t that reads the whole chain at the first object, and ends the visit. */
 static int
 read_chain(PyObject *Py_UNUSED(first), void *arg)
 {
@@ -129,7 +136,7 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
         if (is_generator(o)) {
             append_frame(all, ((PyGenObject *)o)->gi_qualname, frame_of(o));
             next = awaited_object(o);
-        } else if (is_generator_step(o)) { /* which does not say of which generator */
+        } else if (is_generator_step(o)) { /* a step has no attribute with its generator */
             (void)Py_TYPE(o)->tp_traverse(o, find_generator, &next);
         } else if (!is_future_iterator(o)) {
             all->rest = Py_NewRef(o);
@@ -139,13 +146,16 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
     return 0;
 }
 
-/* ---- afterwards -------------------------------------------------------------------------------- */
+/* ---- afterwards ------------------------------------------------------------------------------ */
 
+/* An entry of the chain as (name, file, line). */
 static PyObject *
 frame_tuple(const chain_frame *f)
 {
     PyCodeObject *code = (PyCodeObject *)f->code;
-    PyObject *name = f->name ? f->name : code ? code->co_qualname : NULL;
+    PyObject *name = f->name;
+    if (name == NULL && code != NULL)
+        name = code->co_qualname;
     if (name == NULL)
         return Py_BuildValue("ssi", "", "", 0);
     if (code == NULL)
@@ -153,6 +163,7 @@ frame_tuple(const chain_frame *f)
     return Py_BuildValue("OOi", name, code->co_filename, f->line > 0 ? f->line : 0);
 }
 
+/* The list of the chain's entries; releases their references. */
 static PyObject *
 frame_list(await_chain *all)
 {
@@ -176,29 +187,32 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
     await_chain all = {.coroutine = coroutine};
     PyUnstable_GC_VisitObjects(read_chain, &all);
     PyObject *list = frame_list(&all);
-    PyObject *both = list ? PyTuple_Pack(2, list, all.rest ? all.rest : Py_None) : NULL;
+    PyObject *rest = all.rest ? all.rest : Py_None;
+    PyObject *result = list ? PyTuple_Pack(2, list, rest) : NULL;
     Py_XDECREF(list);
     Py_XDECREF(all.rest);
-    return both;
+    return result;
 }
 
-/* Those of asyncio's own futures and tasks have no lock.  No Python runs, so the loop's is held
- * all the time. */
+/* _guarded_attribute(loop, future, name): reads an attribute with the loop's lock, for futures and
+ * tasks of asyncio, which have no lock.  No Python runs, so the lock is not released meanwhile. */
 static PyObject *
-guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+read_guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 3)
-        return PyErr_Format(PyExc_TypeError, "_guarded_attribute() takes a loop, a future, a name");
+        return PyErr_Format(PyExc_TypeError,
+                            "_guarded_attribute() takes a loop, a future and a name");
     GL_GUARD(gl_as_loop(args[0]));
     return PyObject_GetAttr(args[1], args[2]);
 }
 
 static PyMethodDef stopped_world_functions[] = {
-    {"_guarded_attribute", GL_FAST(guarded_attribute),
-     PyDoc_STR("A future's attribute, read while the loop's thread does not run Python.")},
+    {"_guarded_attribute", GL_FAST(read_guarded_attribute),
+     PyDoc_STR("Read a future's attribute while the loop's thread does not run Python.")},
     {"_await_frames", await_frames, METH_O,
-     PyDoc_STR("What a coroutine awaits, innermost last, and the awaitable that is none of "
-               "Python's own, where the chain comes to one.")},
+     PyDoc_STR(
+         "Return the coroutines that a coroutine awaits, innermost last, and the awaitable of "
+         "another class at which the chain ends, or None.")},
     {NULL, NULL, 0, NULL},
 };
 
