@@ -33,10 +33,13 @@ CLEAN: list[str] = [
     "pybridge/core/listeners",
     "pybridge/core/loop",
     "pybridge/core/module.c",
+    "pybridge/core/observe",
     "pybridge/core/queue",
     "pybridge/core/runtime",
     "pybridge/core/streams",
     "pybridge/core/support",
+    "pybridge/core/tasks",
+    "pybridge/core/tls",
     "pybridge/core/transports",
     "pybridge/golib",
 ]

@@ -37,7 +37,7 @@ def test_a_library_that_stands_before_openssl_is_not_passed_by(tmp_path: Path, n
     if name == "something_else":
         assert done.stdout.strip() == "OpenSSL called directly", done.stderr
     else:
-        assert "another library stands before the OpenSSL" in done.stdout, done.stderr
+        assert "another library overrides the OpenSSL" in done.stdout, done.stderr
 
 
 async def test_what_the_callback_of_a_context_raises_that_sni_chose(

@@ -97,7 +97,8 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
     /* asyncio's own methods, called unbound on a goloop future, pass a waiting task in its stored
      * form (future.c) as the callback. */
     PyObject *wakeup = NULL;
-    if (gl_is_task(call.callback) && call.nargs == 1 && gl_task_awaits(call.callback, call.args[0])) {
+    if (gl_is_task(call.callback) && call.nargs == 1 &&
+        gl_task_awaits(call.callback, call.args[0])) {
         wakeup = gl_wakeup_with_context(call.callback, &call.context);
         if (wakeup == NULL)
             return NULL;

@@ -315,7 +315,8 @@ iterate(gl_loop *loop)
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
 #endif
-    if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen && gl_watchdog_block_ended(loop) < 0)
+    if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen &&
+        gl_watchdog_block_ended(loop) < 0)
         return -1;
     if (loop->cmp_pos >= loop->shared->cmp_len && turn_if_due(loop) < 0)
         return -1;

@@ -1,20 +1,21 @@
 /*
  * openssl.c: the functions of the libssl that Python's _ssl module uses, and the
- * OpenSSL objects behind Python's.
+ * OpenSSL objects of Python's SSL objects.
  *
- * _ssl has no C API.  Its objects begin, on CPython 3.11 to 3.15, free-threaded builds included
+ * _ssl has no C API.  Its objects begin, on CPython 3.11 to 3.15, including free-threaded builds
  * (whose head is longer), with
  *
  *     _ssl._SSLSocket   head, Socket (weak reference or NULL), SSL *, context, ...
  *     _ssl.MemoryBIO    head, BIO *, eof_written
  *
- * and that is checked for each connection, on objects of exactly these classes behind an
- * ssl.SSLObject with its own methods (state/native_rule.c), for which C stands in: the word
- * behind the SSL * must be the context that made the socket, and the BIO that the SSL
- * names must be the one in the MemoryBIO.  The functions are looked up in the _ssl
- * module's own file (and thereby in what it was linked to); where the whole process finds
- * others by their names, another OpenSSL may be what _ssl calls.  If anything is not as expected
- * TLS goes through SSLObject's methods.
+ * This layout is checked for each connection.  The objects must be exactly of these classes and
+ * belong to an ssl.SSLObject with its own methods (state/native_rule.c), which C then does not
+ * call.  The word after the SSL * must be the context that created the socket, and the SSL must
+ * have the BIO of the MemoryBIO.
+ *
+ * The functions are looked up in the file of the _ssl module, and so in the libraries that it is
+ * linked to.  If a lookup in the whole process finds another function, _ssl may call another
+ * OpenSSL.  If anything differs, TLS uses SSLObject's methods.
  */
 #include "tls/private.h"
 
@@ -33,16 +34,16 @@ bio_pending(BIO *bio)
 GL_PRIVATE_INLINE struct openssl_error
 openssl_take_error(SSL *ssl, int result)
 {
-    struct openssl_error stop = {.why = openssl.SSL_get_error(ssl, result)};
-    if (openssl_wants_io(stop)) /* which it says where no error is queued, and most calls end so */
-        return stop;
-    stop.code = openssl.ERR_peek_last_error();
-    stop.verified = openssl.SSL_get_verify_result(ssl);
+    struct openssl_error error = {.kind = openssl.SSL_get_error(ssl, result)};
+    if (openssl_wants_io(error)) /* the usual end of a call; the error queue is empty then */
+        return error;
+    error.code = openssl.ERR_peek_last_error();
+    error.verify_result = openssl.SSL_get_verify_result(ssl);
     openssl.ERR_clear_error();
-    return stop;
+    return error;
 }
 
-/* The words of an object's head. */
+/* The number of words of an object's head. */
 #define HEAD ((Py_ssize_t)(sizeof(PyObject) / sizeof(void *)))
 
 static inline void *
@@ -51,60 +52,63 @@ object_word(PyObject *o, size_t index)
     return ((void **)o)[index];
 }
 
-GL_PRIVATE PyObject *
-openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing, SSL **ssl, BIO **in,
-               BIO **out)
+GL_PRIVATE struct openssl_objects
+openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing)
 {
-    PyObject *inner =
-        gl_native(GL_RULE_SSL_OBJECT, sslobj) ? PyObject_GetAttr(sslobj, G.s__sslobj) : NULL;
-    bool good = inner != NULL && Py_TYPE(inner) == openssl.socket_type &&
-                Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
-                Py_TYPE(inner)->tp_basicsize >= (HEAD + 4) * (Py_ssize_t)sizeof(void *) &&
-                Py_TYPE(incoming)->tp_basicsize == (HEAD + 2) * (Py_ssize_t)sizeof(void *);
-    PyObject *context = good ? PyObject_GetAttrString(inner, "context") : NULL;
-    good = context != NULL && object_word(inner, HEAD) == NULL &&
-           object_word(inner, HEAD + 2) == context;
-    if (good) {
-        *ssl = object_word(inner, HEAD + 1);
-        *in = object_word(incoming, HEAD);
-        *out = object_word(outgoing, HEAD);
-        good = *ssl && *in && *out && openssl.SSL_get_rbio(*ssl) == *in &&
-               openssl.SSL_get_wbio(*ssl) == *out;
+    struct openssl_objects found = {0};
+    PyObject *socket = NULL;
+    if (gl_native(GL_RULE_SSL_OBJECT, sslobj))
+        socket = PyObject_GetAttr(sslobj, G.s__sslobj);
+    bool valid = socket != NULL && Py_TYPE(socket) == openssl.socket_type &&
+                 Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
+                 Py_TYPE(socket)->tp_basicsize >= (HEAD + 4) * (Py_ssize_t)sizeof(void *) &&
+                 Py_TYPE(incoming)->tp_basicsize == (HEAD + 2) * (Py_ssize_t)sizeof(void *);
+    PyObject *context = valid ? PyObject_GetAttrString(socket, "context") : NULL;
+    valid = context != NULL && object_word(socket, HEAD) == NULL &&
+            object_word(socket, HEAD + 2) == context;
+    if (valid) {
+        found.ssl = object_word(socket, HEAD + 1);
+        found.in = object_word(incoming, HEAD);
+        found.out = object_word(outgoing, HEAD);
+        valid = found.ssl && found.in && found.out && openssl.SSL_get_rbio(found.ssl) == found.in &&
+                openssl.SSL_get_wbio(found.ssl) == found.out;
     }
     PyErr_Clear();
     Py_XDECREF(context);
-    if (!good)
-        Py_CLEAR(inner);
-    return inner;
+    if (!valid)
+        Py_CLEAR(socket);
+    found.ssl_socket = socket;
+    return found;
 }
 
 GL_PRIVATE bool
-openssl_is_unchanged(PyObject *sslobj, PyObject *inner)
+openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket)
 {
-    bool exact = Py_TYPE(sslobj) == G.rule[GL_RULE_SSL_OBJECT].type;
-    PyObject *own = exact ? PyObject_GenericGetDict(sslobj, NULL) : NULL;
-    /* Mostly it is all that the object has of its own. */
-    bool is = own != NULL && PyDict_GetItemWithError(own, G.s__sslobj) == inner &&
-              (PyDict_GET_SIZE(own) == 1 || gl_native(GL_RULE_SSL_OBJECT, sslobj));
-    Py_XDECREF(own);
+    if (Py_TYPE(sslobj) != G.rule[GL_RULE_SSL_OBJECT].type)
+        return false;
+    PyObject *dict = PyObject_GenericGetDict(sslobj, NULL);
+    /* Usually _sslobj is the only attribute in the instance's dict, so no method is replaced. */
+    bool unchanged = dict != NULL && PyDict_GetItemWithError(dict, G.s__sslobj) == ssl_socket &&
+                     (PyDict_GET_SIZE(dict) == 1 || gl_native(GL_RULE_SSL_OBJECT, sslobj));
+    Py_XDECREF(dict);
     PyErr_Clear();
-    return is;
+    return unchanged;
 }
 
 GL_PRIVATE const char *
 openssl_open(const char *path)
 {
-    /* The handle is never closed: _ssl stays loaded as long as the process lives. */
+    /* The handle is never closed, since _ssl stays loaded until the process ends. */
     void *lib = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
     if (lib == NULL)
-        return "Python's _ssl module is no library of its own, so its OpenSSL can't be named";
-    static const char *const before = "another library stands before the OpenSSL of Python's _ssl";
-    /* What the whole process finds first, as by LD_PRELOAD, is what _ssl's own calls reach. */
+        return "Python's _ssl module is not a shared library, so its OpenSSL can't be found";
+    static const char *const other = "another library overrides the OpenSSL of Python's _ssl";
+    /* The calls of _ssl reach the function that the process finds first, as by LD_PRELOAD. */
 #define LOOKUP(type, name, arguments)                                                              \
     if ((*(void **)&openssl.name = dlsym(lib, #name)) == NULL)                                     \
-        return "Python's _ssl module does not let its OpenSSL be called";                          \
+        return "the OpenSSL of Python's _ssl module does not export " #name "()";                  \
     if (dlsym(RTLD_DEFAULT, #name) != NULL && dlsym(RTLD_DEFAULT, #name) != (void *)openssl.name)  \
-        return before;
+        return other;
     GL_OPENSSL(LOOKUP)
 #undef LOOKUP
     return NULL;
@@ -113,12 +117,13 @@ openssl_open(const char *path)
 /* ---- one connection ----------------------------------------------------------------------- */
 
 GL_PRIVATE void
-tls_reset_openssl(gl_tls *t, bool look_again)
+tls_reset_openssl(gl_tls *t, bool resolve_again)
 {
-    t->openssl_resolved = !look_again;
+    t->openssl_resolved = !resolve_again;
     t->ssl = NULL;
-    t->in = t->out = NULL;
-    Py_CLEAR(t->inner);
+    t->in = NULL;
+    t->out = NULL;
+    Py_CLEAR(t->ssl_socket);
 }
 
 GL_PRIVATE void
@@ -127,20 +132,19 @@ tls_resolve_openssl(gl_tls *t)
     t->openssl_resolved = 1;
     if (!openssl.ready || t->sslobj == NULL || t->incoming == NULL || t->outgoing == NULL)
         return;
-    PyObject *sslobj = Py_NewRef(t->sslobj), *incoming = Py_NewRef(t->incoming),
-             *outgoing = Py_NewRef(t->outgoing);
-    SSL *ssl = NULL;
-    BIO *in = NULL, *out = NULL;
-    PyObject *inner = openssl_find_objects(sslobj, incoming, outgoing, &ssl, &in, &out);
-    /* Looking for it has run Python, which may have set other objects. */
-    if (inner != NULL && t->inner == NULL && t->sslobj == sslobj && t->incoming == incoming &&
-        t->outgoing == outgoing) {
-        t->inner = Py_NewRef(inner);
-        t->ssl = ssl;
-        t->in = in;
-        t->out = out;
+    PyObject *sslobj = Py_NewRef(t->sslobj);
+    PyObject *incoming = Py_NewRef(t->incoming);
+    PyObject *outgoing = Py_NewRef(t->outgoing);
+    struct openssl_objects found = openssl_find_objects(sslobj, incoming, outgoing);
+    /* Checked again: the search has run Python, which may have set other objects. */
+    if (found.ssl_socket != NULL && t->ssl_socket == NULL && t->sslobj == sslobj &&
+        t->incoming == incoming && t->outgoing == outgoing) {
+        t->ssl_socket = Py_NewRef(found.ssl_socket);
+        t->ssl = found.ssl;
+        t->in = found.in;
+        t->out = found.out;
     }
-    Py_XDECREF(inner);
+    Py_XDECREF(found.ssl_socket);
     Py_DECREF(sslobj);
     Py_DECREF(incoming);
     Py_DECREF(outgoing);
@@ -149,7 +153,7 @@ tls_resolve_openssl(gl_tls *t)
 GL_PRIVATE bool
 tls_can_use_openssl(gl_tls *t)
 {
-    if (tls_has_openssl(t) && !openssl_is_unchanged(t->sslobj, t->inner))
+    if (tls_has_openssl(t) && !openssl_is_unchanged(t->sslobj, t->ssl_socket))
         tls_reset_openssl(t, false);
     return tls_has_openssl(t);
 }
@@ -159,20 +163,21 @@ tls_result(gl_tls *t, int r)
 {
     if (r == 0)
         return Py_NewRef(Py_None);
-    /* asyncio: any Exception on the way out is fatal for the connection. */
+    /* As in asyncio, any Exception is fatal for the connection. */
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return NULL;
     PyObject *exc = gl_take_exception();
-    PyObject *told = PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc,
-                                         "Fatal error on SSL protocol");
+    PyObject *result = PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc,
+                                           "Fatal error on SSL protocol");
     Py_DECREF(exc);
-    return told;
+    return result;
 }
 
 GL_PRIVATE PyObject *
-tls_raise(gl_tls *t, const char *method, struct openssl_error stop)
+tls_raise(gl_tls *t, const char *method, struct openssl_error error)
 {
-    return PyObject_CallMethod((PyObject *)t, GL_METHOD(_raise_openssl), "siklzz", method, stop.why,
-                               stop.code, stop.verified, openssl.ERR_reason_error_string(stop.code),
-                               openssl.X509_verify_cert_error_string(stop.verified));
+    return PyObject_CallMethod((PyObject *)t, GL_METHOD(_raise_openssl), "siklzz", method,
+                               error.kind, error.code, error.verify_result,
+                               openssl.ERR_reason_error_string(error.code),
+                               openssl.X509_verify_cert_error_string(error.verify_result));
 }

@@ -1,5 +1,5 @@
 /*
- * private.h: what the files of this room alone share.
+ * private.h: declarations that only the files of this room share.
  */
 #pragma once
 
@@ -43,38 +43,48 @@ typedef struct bio_st BIO;
 
 /* Written once, when goloop is imported, and read by all threads. */
 struct gl_openssl {
-    bool ready; /* it can be called directly */
+    bool ready; /* the functions can be called directly */
 #define X(type, name, arguments) type(*name) arguments;
     GL_OPENSSL(X)
 #undef X
-    PyTypeObject *socket_type, *bio_type; /* _ssl._SSLSocket and _ssl.MemoryBIO */
+    PyTypeObject *socket_type; /* _ssl._SSLSocket */
+    PyTypeObject *bio_type;    /* _ssl.MemoryBIO */
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;
 
-/* Looks the functions up in the file of _ssl, NULL where it has none; NULL, or why they can't be
- * called. */
+/* Looks up the functions in the file of the module _ssl; `path` is NULL if _ssl has no file of its
+ * own.  Returns NULL, or the reason why the functions can't be called. */
 GL_PRIVATE const char *openssl_open(const char *path);
-/* The _ssl._SSLSocket behind an ssl.SSLObject, owned, with its SSL * and the two BIO *, all
- * of which live as long as it does; NULL, without an exception, where they are not found
- * where they should be. */
-GL_PRIVATE PyObject *openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing,
-                                    SSL **ssl, BIO **in, BIO **out);
-/* What a call left that did not succeed.  It is taken at once, and the call is not made again to
- * hear it once more: OpenSSL need not fail twice, and may go on with what it has refused. */
-struct openssl_error {
-    int why;            /* an SSL_ERROR_ number; 0: nothing has stopped */
-    unsigned long code; /* the last in the thread's queue of errors, which is empty now */
-    long verified;      /* what came of the peer's certificate */
+/* OpenSSL's objects of one ssl.SSLObject.  `ssl_socket` is owned and keeps the others alive. */
+struct openssl_objects {
+    PyObject *ssl_socket; /* the _ssl._SSLSocket; NULL: not found */
+    SSL *ssl;
+    BIO *in;
+    BIO *out;
 };
+/* Finds the OpenSSL objects of an ssl.SSLObject and its two MemoryBIOs.  `ssl_socket` is NULL,
+ * without an exception, if the Python objects do not have the expected layout. */
+GL_PRIVATE struct openssl_objects openssl_find_objects(PyObject *sslobj, PyObject *incoming,
+                                                       PyObject *outgoing);
+/* The error of a call that did not succeed.  It is read right after the call.  The call is not
+ * repeated to get the error again: OpenSSL need not fail twice, and may go on with data that it has
+ * rejected. */
+struct openssl_error {
+    int kind;           /* an SSL_ERROR_ number; 0: no error */
+    unsigned long code; /* the last entry of the thread's error queue, which is empty now */
+    long verify_result; /* the result of the verification of the peer's certificate */
+};
+/* Reads and clears the error of a call that returned `result`. */
 GL_PRIVATE_INLINE struct openssl_error openssl_take_error(SSL *ssl, int result);
-/* Whether what was found is there still, and may be called in place of the object's methods. */
-GL_PRIVATE bool openssl_is_unchanged(PyObject *sslobj, PyObject *inner);
-/* The bytes in a BIO. */
+/* Whether the SSLObject still has `ssl_socket` and its own methods, so that C may call OpenSSL
+ * instead of them. */
+GL_PRIVATE bool openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket);
+/* The number of bytes in a BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
 /* ---- one connection (openssl.c) -------------------------------------------------------------- */
 
-/* The attributes that both halves use. */
+/* Attributes that both C and asyncio's SSLProtocol use. */
 /* clang-format off */
 #define GL_TLS_OBJECTS(X)                             \
     X(state) /* an SSLProtocolState */                \
@@ -88,36 +98,39 @@ GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
     X(buffer_updated) /* the app protocol's, bound */
 /* clang-format on */
 
-/* Of one connection; guarded by the GIL, and used by the thread that runs its loop. */
+/* The state of one connection.  The GIL guards it, and the thread of its loop uses it. */
 typedef struct gl_tls {
     PyObject_HEAD
 #define X(name) PyObject *name;
     GL_TLS_OBJECTS(X)
 #undef X
     Py_ssize_t write_buffer_size; /* bytes in the backlog */
-    Py_ssize_t incoming_high, incoming_low, outgoing_high, outgoing_low;
-    char app_reading_paused, ssl_reading_paused, ssl_writing_paused, app_writing_paused;
-    char is_buffer;
-    char read_held; /* what comes waits until the handshake's waiter has run */
-    /* What is behind sslobj and the BIOs, once it was looked up.  `inner` is not ssl's
-     * but ours: whoever puts another object in its place takes nothing away from us. */
-    PyObject *inner; /* the _ssl._SSLSocket; keeps the three below alive */
+    Py_ssize_t incoming_high, incoming_low;
+    Py_ssize_t outgoing_high, outgoing_low;
+    char app_reading_paused, ssl_reading_paused;
+    char ssl_writing_paused, app_writing_paused;
+    char is_buffer; /* the app protocol is a BufferedProtocol */
+    char read_held; /* received data waits until the handshake's waiter has run */
+    /* The OpenSSL objects of sslobj and the BIOs.  `ssl_socket` is a reference of this object, so
+     * that they stay alive if a program replaces the SSL objects. */
+    PyObject *ssl_socket; /* the _ssl._SSLSocket */
     SSL *ssl;
     BIO *in, *out;
-    BIO *zero_copy_bio; /* what was received lately, where OpenSSL can read it */
-    char openssl_resolved;
-    char handshake_running;  /* a handshake's step is under way, without the GIL */
-    PyObject *loop; /* SSLProtocol's _loop, as anybody may set it */
+    BIO *zero_copy_bio;     /* reads from the stream's receive buffer; NULL: not used */
+    char openssl_resolved;  /* tls_resolve_openssl() has run since the last reset */
+    char handshake_running; /* SSL_do_handshake() is running, without the GIL */
+    PyObject *loop;         /* SSLProtocol's _loop, which a program can set */
     GL_OWNER_LOOP
 } gl_tls;
 
-/* Forgets what was found; whoever is inside of OpenSSL has a reference of its own. */
-GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool look_again);
-/* Finds what is behind the SSL objects; ssl stays NULL where that can't be. */
+/* Clears the OpenSSL objects; a function that is calling OpenSSL has its own reference.
+ * `resolve_again`: the next use looks for them again. */
+GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool resolve_again);
+/* Finds the OpenSSL objects of the connection; `ssl` stays NULL if they can't be used. */
 GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 
-/* True where ssl, in and out can be used, until Python runs again.  OpenSSL's objects are for one
- * thread at a time. */
+/* Whether ssl, in and out can be used, until Python runs again.  Only one thread at a time may use
+ * OpenSSL's objects, so this is false in a handshake's step. */
 static inline bool
 tls_has_openssl(gl_tls *t)
 {
@@ -127,48 +140,51 @@ tls_has_openssl(gl_tls *t)
            t->ssl != NULL && !t->handshake_running;
 }
 
-/* The same right before a method of the SSLObject is stood in for: the object itself may have
- * another one by now, and keeps asyncio's way then. */
+/* tls_has_openssl(), and the SSLObject has its own methods.  Called right before C does the work
+ * of a method of the SSLObject: if a program has replaced the method, asyncio's SSLProtocol calls
+ * it. */
 GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
 
-/* SSLProtocol's own method, one of G.tls. */
+/* Calls a method of asyncio's SSLProtocol, one of G.tls. */
 static inline int
 tls_fallback(gl_tls *t, PyObject *method)
 {
     return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
-/* A field to be called: it may be replaced or deleted meanwhile. */
+/* A new reference to a field's object, or to None, for a call in which Python may replace the
+ * field. */
 static inline PyObject *
 tls_ref_or_none(PyObject *field)
 {
     return Py_NewRef(field ? field : Py_None);
 }
 
-/* A method's result: None, or what follows from the exception that is set where r is -1. */
+/* The result of a method: None if r is 0.  If r is -1 an Exception becomes a fatal error of the
+ * connection, as in asyncio; another BaseException is raised. */
 GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
 
-/* True where OpenSSL has not failed, and goes on once more has come. */
+/* Whether the call can be repeated when more bytes have arrived or left: it is not a failure. */
 static inline bool
-openssl_wants_io(struct openssl_error stop)
+openssl_wants_io(struct openssl_error error)
 {
-    return stop.why == GL_SSL_ERROR_WANT_READ || stop.why == GL_SSL_ERROR_WANT_WRITE;
+    return error.kind == GL_SSL_ERROR_WANT_READ || error.kind == GL_SSL_ERROR_WANT_WRITE;
 }
 
-/* Raises what _ssl's method of that name raises; always NULL. */
-GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_error stop);
+/* Raises the exception that _ssl's method of that name would raise; returns NULL. */
+GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_error error);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 
-/* Hands the records that OpenSSL has made to the transport; then flow control. */
+/* Writes OpenSSL's new records to the transport, then applies flow control. */
 GL_PRIVATE int tls_process_outgoing(gl_tls *t);
-/* The length of the backlog, or -1. */
+/* The number of entries of the write backlog, or -1. */
 GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
-/* SSLProtocol's methods that TLSEngine has in C. */
+/* Implement SSLProtocol._write_appdata() and SSLProtocol._do_read(). */
 GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);
 GL_PRIVATE PyObject *tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored));
-/* The application's transport's write(). */
+/* Implements write() of the application's transport. */
 GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
-/* Called by the stream transport with what it received, instead of get_buffer and
- * buffer_updated.  -1 with an exception. */
+/* Processes bytes that the stream transport received, which calls this function instead of
+ * get_buffer() and buffer_updated().  -1 with an exception. */
 GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);

@@ -1,24 +1,29 @@
 /*
- * tls.c: the data path of TLS, native.
+ * tls.c: TLSEngine, the C base class of goloop's TLSProtocol.
  *
  * asyncio's SSLProtocol (a state machine with handshake, shutdown, flow control and
- * their timeouts) stays in charge: what runs once per connection is its Python.
- * goloop's TLSProtocol puts this type before it, and what runs per record is here:
+ * their timeouts) does the work that is done once per connection, in Python.  goloop's
+ * TLSProtocol inherits from TLSEngine first, which does the work per record:
  *
  *     received bytes --BIO--> SSL --SSL_read--> bytes --> data_received
  *     write(data)    --SSL_write--> SSL --BIO_read--> one bytes --> the stream's queue
  *
- * The attributes that both halves use (the state, the pauses, the backlog) are fields
- * of this object, which SSLProtocol's Python reads and writes through descriptors: so
- * there is one truth, and no attribute look-up here.
+ *     stream_read.c -> tls_receive -> tls_do_read -> tls_decrypt -> data_received()
+ *     app transport -> tls_write -> tls_write_one -> tls_encrypt
+ *                   -> tls_process_outgoing -> stream_write
  *
- * Where OpenSSL can't be called directly (openssl_open() tells why), and for whatever is
- * not plain data flow, SSLProtocol's own methods are called.  An error is taken from the call
- * that failed, and goloop._internal.net.tls_errors words it as _ssl would have.
+ * The attributes that C and SSLProtocol use (the state, the pauses, the backlog) are fields
+ * of this object, which SSLProtocol's Python reads and writes through descriptors.  So each
+ * has one value, and C needs no attribute lookup.
  *
- * Any of the protocol's callbacks may close or abort the connection, or take the SSL
- * objects away, and so may Python that OpenSSL calls (a key log, a message callback): own
- * references are held over each call and the state is looked at again after it.
+ * If OpenSSL can't be called directly (openssl_open() returns the reason), and for anything
+ * except the plain data flow, SSLProtocol's own methods are called.  An error is read right after
+ * the call that failed, and goloop._internal.net.tls_errors creates the exception that _ssl would
+ * have raised.
+ *
+ * Each callback of the protocol can close or abort the connection or replace the SSL objects, and
+ * so can Python that OpenSSL calls (a key log, a message callback).  Therefore each call has its
+ * own references, and the state is checked again afterwards.
  */
 #include "tls/private.h"
 
@@ -28,39 +33,41 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
     return tls_process_outgoing(t) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* One step of a handshake.  SSLObject.do_handshake tells by an exception that more has to come,
- * which most steps of a server end with.  Here OpenSSL is asked directly, and that exception is never
- * made.
+/* Makes one step of a handshake.  SSLObject.do_handshake() raises an exception when more bytes are
+ * needed, as after most steps of a server.  This function calls OpenSSL directly, and creates no
+ * exception in this case.
  *
- *     advance --> True: done      False: the peer's turn      an exception: it has failed
- *          '----> None: not here; SSLObject's own method has to be called
+ *     advance --> True: done      False: more bytes are needed      an exception: failed
+ *          '----> None: not possible here; SSLObject's own method has to be called
  *
- * So it is where Python's callbacks watch the handshake.  The GIL is released meanwhile, as _ssl does: a
- * step computes for some hundred microseconds.  `handshake_running` keeps the loop's own threads out.  Other
- * calls that a program makes of the SSLObject meanwhile are what they are beside _ssl's
- * do_handshake(): without a GIL that has a lock of its own for those that compute, and the object's,
- * which its getters take, is not held amid them. */
+ * None is returned also if a program's callbacks observe the handshake (`has_callbacks`).
+ *
+ * The GIL is released during the step, as _ssl does, since a step computes for some hundred
+ * microseconds.  `handshake_running` keeps other calls of C for this connection away from OpenSSL.
+ * Other calls of the SSLObject by the program have the same effect as beside _ssl's do_handshake().
+ * Without a GIL, _ssl has a lock of its own for the functions that compute, and the lock of the
+ * object, which its getters take, is not locked in them. */
 static PyObject *
-tls_advance_handshake(gl_tls *t, PyObject *watched)
+tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {
-    if (t->handshake_running) /* another thread, or a callback of the step's, makes the step */
+    if (t->handshake_running) /* the step is made by another thread, or is calling Python */
         Py_RETURN_FALSE;
-    if (watched != Py_False || !tls_can_use_openssl(t))
+    if (has_callbacks != Py_False || !tls_can_use_openssl(t))
         Py_RETURN_NONE;
-    PyObject *inner = Py_NewRef(t->inner); /* Python that runs meanwhile may take it from us */
+    PyObject *ssl_socket = Py_NewRef(t->ssl_socket); /* Python may replace the field meanwhile */
     SSL *ssl = t->ssl;
-    struct openssl_error stop = {0};
+    struct openssl_error error = {0};
     int done;
     t->handshake_running = 1;
     Py_BEGIN_ALLOW_THREADS
     done = openssl.SSL_do_handshake(ssl);
     if (done != 1)
-        stop = openssl_take_error(ssl, done); /* this thread's, like its queue of errors */
+        error = openssl_take_error(ssl, done); /* on this thread, whose error queue has it */
     Py_END_ALLOW_THREADS
     t->handshake_running = 0;
-    Py_DECREF(inner);
-    if (done != 1 && !openssl_wants_io(stop))
-        return tls_raise(t, "do_handshake", stop);
+    Py_DECREF(ssl_socket);
+    if (done != 1 && !openssl_wants_io(error))
+        return tls_raise(t, "do_handshake", error);
     return PyBool_FromLong(done == 1);
 }
 
@@ -70,7 +77,7 @@ static PyObject *
 tls_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwds))
 {
     if (G.tls.wrapped == NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "goloop is not imported yet");
+        PyErr_SetString(PyExc_RuntimeError, "TLSEngine can be created only after import goloop");
         return NULL;
     }
     return type->tp_alloc(type, 0);
@@ -80,7 +87,7 @@ static int
 tls_traverse(gl_tls *t, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(t));
-    Py_VISIT(t->inner);
+    Py_VISIT(t->ssl_socket);
 #define VISIT(field) Py_VISIT(t->field);
     GL_TLS_OBJECTS(VISIT)
 #undef VISIT
@@ -111,7 +118,7 @@ tls_dealloc(gl_tls *t)
     Py_DECREF(type);
 }
 
-/* A new SSLObject or BIO: what was found behind the old one is void. */
+/* Sets the SSLObject or a BIO, and clears the OpenSSL objects of the previous one. */
 static int
 tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
 {
@@ -142,7 +149,7 @@ tls_get_loop(gl_tls *t, void *Py_UNUSED(closure))
     return Py_XNewRef(t->loop);
 }
 
-/* The first loop that is set is the connection's. */
+/* Sets `_loop`.  The first loop becomes the owner loop, whose lock guards the connection. */
 static int
 tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
 {
@@ -195,12 +202,12 @@ static PyMethodDef tls_methods[] = {
     {"_process_outgoing", GL_NOARGS(tls_process_outgoing_method), NULL},
     {"_write_appdata", GL_ONEARG(tls_write_appdata), NULL},
     {"_write", GL_ONEARG(tls_write),
-     PyDoc_STR("_write($self, data, /)\n--\n\nThe write() of the application's transport.")},
+     PyDoc_STR("_write($self, data, /)\n--\n\nWrite plaintext: write() of the app's transport.")},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot tls_slots[] = {
-    {Py_tp_doc, PyDoc_STR("The native half of goloop._internal.net.tls.TLSProtocol.")},
+    {Py_tp_doc, PyDoc_STR("The C base class of goloop._internal.net.tls.TLSProtocol.")},
     {Py_tp_new, tls_new},
     {Py_tp_traverse, tls_traverse},
     {Py_tp_clear, tls_clear},
@@ -218,9 +225,9 @@ static PyType_Spec tls_spec = {
     .slots = tls_slots,
 };
 
-/* _core._begin_tls(file, types, classes, objects) -> why OpenSSL is not called directly, or None;
- * once.  The file is _ssl's, None where it is no library of its own, or False: it is not to be
- * called; the objects are those of G.tls. */
+/* _core._begin_tls(file, types, classes, objects): initialises TLS, once.  Returns the reason why
+ * OpenSSL is not called directly, or None.  `file` is the file of the module _ssl, None if it has
+ * no file, or False if OpenSSL must not be called directly.  `objects` are stored in G.tls. */
 static PyObject *
 core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -234,7 +241,7 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
         gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
         gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
         return NULL;
-    Py_INCREF(args); /* for good: the objects are borrowed from it */
+    Py_INCREF(args); /* never released, since the objects are borrowed from it */
     if (file == Py_False)
         Py_RETURN_NONE;
     const char *path = PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;

@@ -1,10 +1,10 @@
 /*
- * tls.h: the data path of TLS.
+ * tls.h: the data path of TLS connections.
  *
- *   tls.c            the protocol under a TLS connection, in C: its type, a step of a handshake
- *   tls_write.c      plaintext to records
- *   tls_read.c       records to plaintext
- *   openssl.c        the libssl behind Python's ssl module
+ *   tls.c            the type TLSEngine, the base class of a TLS connection's protocol; handshakes
+ *   tls_write.c      encrypts plaintext into records
+ *   tls_read.c       decrypts records into plaintext
+ *   openssl.c        the functions and objects of the libssl that Python's ssl module uses
  */
 #pragma once
 

@@ -1,13 +1,24 @@
 /*
- * tls_read.c: records that the stream received become plaintext for the application.
+ * tls_read.c: decrypts the records that the stream received, and calls the application's protocol.
+ *
+ *     tls_receive              from stream_read.c: bytes that the stream received
+ *       tls_buffer_input       copies them into the incoming BIO
+ *     tls_do_read              also SSLProtocol._do_read()
+ *       tls_read_all
+ *         tls_read_copied      Protocol: data_received(bytes)
+ *         tls_read_buffered    BufferedProtocol: get_buffer(), buffer_updated()
+ *           tls_decrypt        SSL_read_ex() until it needs more bytes
+ *           tls_peer_closed    after the peer's close_notify
+ *         tls_control_reading  pauses or resumes reading of the stream
  */
 #include "tls/private.h"
 
-/* From so many bytes on the copy into a BIO costs more than a BIO of their own. */
+/* From this number of bytes on, creating a BIO that reads from the receive buffer costs less than
+ * copying the bytes into the incoming BIO. */
 #define GL_TLS_ZERO_COPY_MIN 4096
 #define GL_TLS_RECORD_MAX 16384
 
-/* What a stream receives at once is less than INT_MAX. */
+/* Copies received bytes into the incoming BIO; n is less than INT_MAX.  -1 with MemoryError. */
 static int
 tls_buffer_input(BIO *in, const char *data, Py_ssize_t n)
 {
@@ -18,51 +29,53 @@ tls_buffer_input(BIO *in, const char *data, Py_ssize_t n)
     return 0;
 }
 
-/* Decrypts into [buf, buf + cap); *end says why it stopped, if that is not full.  tls_has_openssl()
- * holds.  What is zero_copy_bio stands in for t->in, which is empty then, and gets what OpenSSL does not take. */
+/* Decrypts into [buf, buf + cap).  If the buffer is not full, *error has the reason.  Requires
+ * tls_has_openssl().  A zero-copy BIO replaces t->in, which is empty then, for the time of this
+ * call; bytes that OpenSSL has not read are copied to t->in at the end. */
 static Py_ssize_t
-tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *end)
+tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *error)
 {
     size_t done = 0;
-    int kept = 0;
-    PyObject *inner = Py_NewRef(t->inner);
+    int copied = 0;
+    PyObject *ssl_socket = Py_NewRef(t->ssl_socket);
     SSL *ssl = t->ssl;
-    BIO *in = t->in, *zero_copy_bio = t->zero_copy_bio;
+    BIO *in = t->in;
+    BIO *zero_copy_bio = t->zero_copy_bio;
     t->zero_copy_bio = NULL;
-    GL_LOCK_OBJECT(inner); /* as _ssl does: a program may ask the SSLObject from another thread */
+    GL_LOCK_OBJECT(ssl_socket); /* as _ssl does: another thread may call the SSLObject */
     if (zero_copy_bio != NULL) {
         openssl.BIO_up_ref(in);
         openssl.SSL_set0_rbio(ssl, zero_copy_bio);
     }
     openssl.ERR_clear_error();
-    *end = (struct openssl_error){0};
-    while (done < cap && end->why == 0) {
+    *error = (struct openssl_error){0};
+    while (done < cap && error->kind == 0) {
         size_t n = 0;
         int r = openssl.SSL_read_ex(ssl, buf + done, cap - done, &n);
         if (r == 1)
             done += n;
         else
-            *end = openssl_take_error(ssl, r);
+            *error = openssl_take_error(ssl, r);
     }
     if (zero_copy_bio != NULL) {
         char *rest = NULL;
         long left = openssl.BIO_ctrl(zero_copy_bio, GL_BIO_CTRL_INFO, 0, &rest);
-        kept = tls_buffer_input(in, rest, left);
-        openssl.SSL_set0_rbio(ssl, in); /* which frees the other */
+        copied = tls_buffer_input(in, rest, left);
+        openssl.SSL_set0_rbio(ssl, in); /* frees zero_copy_bio */
     }
     GL_UNLOCK_OBJECT();
-    Py_DECREF(inner);
-    return kept < 0 ? -1 : (Py_ssize_t)done;
+    Py_DECREF(ssl_socket);
+    return copied < 0 ? -1 : (Py_ssize_t)done;
 }
 
-/* True where OpenSSL has neither data nor an end to tell, but an error. */
+/* Whether the call failed: not the end of the stream, and not a need for more bytes. */
 static bool
-openssl_failed(struct openssl_error end)
+openssl_failed(struct openssl_error error)
 {
-    return end.why != 0 && end.why != GL_SSL_ERROR_ZERO_RETURN && !openssl_wants_io(end);
+    return error.kind != 0 && error.kind != GL_SSL_ERROR_ZERO_RETURN && !openssl_wants_io(error);
 }
 
-/* What the peer's close_notify starts. */
+/* Handles the peer's close_notify: calls eof_received() and starts the shutdown. */
 static int
 tls_peer_closed(gl_tls *t)
 {
@@ -71,6 +84,7 @@ tls_peer_closed(gl_tls *t)
     return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
+/* Whether the application's protocol can get data. */
 static bool
 tls_may_deliver(gl_tls *t)
 {
@@ -78,11 +92,12 @@ tls_may_deliver(gl_tls *t)
            t->app_protocol;
 }
 
-/* Calls a field with a number. */
+/* Calls the callable in a field with a number: get_buffer() or buffer_updated(). */
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
-    PyObject *callable = tls_ref_or_none(field), *number = PyLong_FromSsize_t(n);
+    PyObject *callable = tls_ref_or_none(field);
+    PyObject *number = PyLong_FromSsize_t(n);
     PyObject *r = number ? PyObject_CallOneArg(callable, number) : NULL;
     Py_XDECREF(number);
     Py_DECREF(callable);
@@ -91,28 +106,41 @@ tls_call_number(PyObject *field, Py_ssize_t n)
 
 static int tls_read_buffered(gl_tls *t);
 
+/* The upper limit of the plaintext that OpenSSL can return now.  A record is longer than its
+ * plaintext; in addition OpenSSL may have a part of one record. */
+static size_t
+tls_plaintext_max(gl_tls *t)
+{
+    BIO *in = t->zero_copy_bio ? t->zero_copy_bio : t->in;
+    size_t max = bio_pending(in) + 1;
+    if (openssl.SSL_has_pending(t->ssl))
+        max += GL_TLS_RECORD_MAX;
+    return max;
+}
+
+/* Reads for a Protocol: calls data_received() until OpenSSL needs more bytes. */
 static int
 tls_read_copied(gl_tls *t)
 {
-    struct openssl_error end = {0};
-    while (end.why == 0 && tls_may_deliver(t)) {
-        if (t->is_buffer) /* data_received() has put a BufferedProtocol in its place */
+    struct openssl_error error = {0};
+    while (error.kind == 0 && tls_may_deliver(t)) {
+        if (t->is_buffer) /* data_received() has set a BufferedProtocol */
             return tls_read_buffered(t);
-        if (!tls_can_use_openssl(t)) /* or taken the SSL objects away */
+        if (!tls_can_use_openssl(t)) /* data_received() has replaced the SSL objects */
             return tls_fallback(t, G.tls.do_read);
-        /* Records are longer than what is in them, so all of it fits: of one OpenSSL may have a part. */
-        size_t cap = bio_pending(t->zero_copy_bio ? t->zero_copy_bio : t->in) + 1 +
-                     (openssl.SSL_has_pending(t->ssl) ? GL_TLS_RECORD_MAX : 0);
+        size_t cap = tls_plaintext_max(t);
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cap);
         if (bytes == NULL)
             return -1;
-        Py_ssize_t n = tls_decrypt(t, (uint8_t *)PyBytes_AS_STRING(bytes), cap, &end);
-        if (n <= 0 || openssl_failed(end)) {
+        Py_ssize_t n = tls_decrypt(t, (uint8_t *)PyBytes_AS_STRING(bytes), cap, &error);
+        if (n <= 0 || openssl_failed(error)) {
             Py_DECREF(bytes);
-            /* At once, and for what was decrypted before it too, as in asyncio: a
-             * protocol that answers would find its connection broken under its hands. */
-            if (n < 0 || openssl_failed(end))
-                return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
+            if (n < 0)
+                return -1;
+            /* An error discards the bytes that were decrypted before it, as in asyncio: a
+             * protocol that answers them would write to a broken connection. */
+            if (openssl_failed(error))
+                return gl_drop_result(tls_raise(t, "read", error));
             continue;
         }
         if (_PyBytes_Resize(&bytes, n) < 0)
@@ -124,57 +152,64 @@ tls_read_copied(gl_tls *t)
         if (r < 0)
             return -1;
     }
-    return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
+    return error.kind == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
-/* What SSLObject.read(len(buf), buf) would fill of what get_buffer() returns; it refuses what that
- * refuses.  -1 with an exception. */
+/* Calls get_buffer(), and returns the number of bytes that SSLObject.read(len(buf), buf) would fill
+ * in.  It raises the errors of SSLObject.read(): -1 with an exception. */
 static Py_ssize_t
 tls_app_buffer(gl_tls *t, Py_buffer *view)
 {
     PyObject *buf = tls_call_number(t->get_buffer, (Py_ssize_t)bio_pending(t->in));
-    Py_ssize_t wants = buf ? PyObject_Size(buf) : -1;
-    if (wants >= 0 && PyObject_GetBuffer(buf, view, PyBUF_WRITABLE) < 0) {
+    Py_ssize_t size = buf ? PyObject_Size(buf) : -1;
+    if (size >= 0 && PyObject_GetBuffer(buf, view, PyBUF_WRITABLE) < 0) {
         PyErr_Format(PyExc_TypeError,
                      "read() argument 2 must be read-write bytes-like object, "
                      "not %.50s",
                      Py_TYPE(buf)->tp_name);
-        wants = -1;
+        size = -1;
     }
     Py_XDECREF(buf);
-    return wants == 0 || (wants > 0 && wants > view->len) ? view->len : wants;
+    if (size == 0 || (size > 0 && size > view->len))
+        return view->len;
+    return size;
 }
 
+/* Reads for a BufferedProtocol: fills one buffer, and schedules another read if it is full. */
 static int
 tls_read_buffered(gl_tls *t)
 {
-    struct openssl_error end = {0};
+    struct openssl_error error = {0};
     if (!tls_can_use_openssl(t))
         return tls_fallback(t, G.tls.do_read);
     Py_buffer view;
-    Py_ssize_t wants = tls_app_buffer(t, &view), n = 0;
-    if (wants < 0)
+    Py_ssize_t size = tls_app_buffer(t, &view);
+    Py_ssize_t n = 0;
+    if (size < 0)
         return -1;
     if (!tls_may_deliver(t) || !tls_has_openssl(t)) { /* get_buffer() closed or paused */
         PyBuffer_Release(&view);
         return 0;
     }
-    if (wants == 0)
-        end.why = GL_SSL_ERROR_ZERO_RETURN; /* asyncio takes no room for the end of the stream */
+    if (size == 0)
+        error.kind = GL_SSL_ERROR_ZERO_RETURN; /* an empty buffer is the end, as in asyncio */
     else
-        n = tls_decrypt(t, view.buf, (size_t)wants, &end);
+        n = tls_decrypt(t, view.buf, (size_t)size, &error);
     PyBuffer_Release(&view);
-    if (n < 0 || openssl_failed(end))
-        return n < 0 ? -1 : gl_drop_result(tls_raise(t, "read", end));
-    if (end.why == 0 &&
+    if (n < 0)
+        return -1;
+    if (openssl_failed(error))
+        return gl_drop_result(tls_raise(t, "read", error));
+    if (error.kind == 0 &&
         gl_drop_result(PyObject_CallMethod((PyObject *)t, GL_METHOD(_read_soon), NULL)) < 0)
         return -1;
     if (n > 0 && gl_drop_result(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
-    return end.why == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
+    return error.kind == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
-/* Flow control of what is received; SSLProtocol's own method where there is something to do. */
+/* Applies flow control to received bytes: calls SSLProtocol's method if the stream's reading has to
+ * be paused or resumed. */
 static int
 tls_control_reading(gl_tls *t)
 {
@@ -188,6 +223,7 @@ tls_control_reading(gl_tls *t)
     return 0;
 }
 
+/* Decrypts and delivers all received bytes, then writes pending output. */
 static int
 tls_read_all(gl_tls *t)
 {
@@ -228,16 +264,17 @@ tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
         Py_XDECREF(bytes);
         return gl_drop_result(r);
     }
-    /* No Python runs from here until OpenSSL reads. */
-    bool feed = n >= GL_TLS_ZERO_COPY_MIN && !t->is_buffer && !t->app_reading_paused &&
-                bio_pending(t->in) == 0 && openssl_is_unchanged(t->sslobj, t->inner);
-    t->zero_copy_bio = feed ? openssl.BIO_new_mem_buf(data, (int)n) : NULL;
-    if (t->zero_copy_bio != NULL) /* its end is not the stream's */
+    /* No Python runs from here until OpenSSL reads, so that `data` stays valid. */
+    t->zero_copy_bio = NULL;
+    if (n >= GL_TLS_ZERO_COPY_MIN && !t->is_buffer && !t->app_reading_paused &&
+        bio_pending(t->in) == 0 && openssl_is_unchanged(t->sslobj, t->ssl_socket))
+        t->zero_copy_bio = openssl.BIO_new_mem_buf(data, (int)n);
+    if (t->zero_copy_bio != NULL) /* an empty BIO means: more bytes are needed, not the end */
         openssl.BIO_ctrl(t->zero_copy_bio, GL_BIO_C_SET_BUF_MEM_EOF_RETURN, -1, NULL);
     else if (tls_buffer_input(t->in, data, n) < 0)
         return -1;
     int r = gl_drop_result(tls_do_read(t, NULL));
-    if (t->zero_copy_bio != NULL) { /* nobody reads */
+    if (t->zero_copy_bio != NULL) { /* tls_decrypt() was not called */
         openssl.BIO_free(t->zero_copy_bio);
         t->zero_copy_bio = NULL;
         if (t->in != NULL && tls_buffer_input(t->in, data, n) < 0)

@@ -1,9 +1,17 @@
 /*
- * tls_write.c: plaintext that the application writes becomes records, and these the
- * stream's bytes.
+ * tls_write.c: encrypts the application's plaintext, and writes the records to the stream.
+ *
+ *     tls_write                write() of the application's transport
+ *     tls_write_appdata        SSLProtocol._write_appdata(), for writelines() and pending writes
+ *       tls_write_one
+ *         tls_encrypt          SSL_write_ex() until it accepts no more
+ *         tls_fallback         asyncio's _do_write(): the rest is in the backlog
+ *       tls_write_to_backlog   OpenSSL can't encrypt now
+ *       tls_process_outgoing   writes the records to the stream; flow control
  */
 #include "tls/private.h"
 
+/* Calls write() of the transport under the TLS connection. */
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
@@ -33,8 +41,10 @@ tls_process_outgoing(gl_tls *t)
         if (r < 0)
             return -1;
     }
-    Py_ssize_t size = tls_has_openssl(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
-    /* What waits below counts too, and the method adds it: it matters where that is much. */
+    Py_ssize_t size =
+        tls_has_openssl(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
+    /* asyncio's method adds the size of the stream's write buffer, which can matter only near the
+     * limits. */
     if (!tls_has_openssl(t) || t->ssl_writing_paused ||
         (size >= t->outgoing_high && !t->app_writing_paused) ||
         (size <= t->outgoing_low && t->app_writing_paused))
@@ -42,26 +52,26 @@ tls_process_outgoing(gl_tls *t)
     return 0;
 }
 
-/* Encrypts as much as OpenSSL takes; the number of bytes.  *end says why it is not all.
- * tls_has_openssl() holds. */
+/* Encrypts as many bytes as OpenSSL accepts, and returns their number.  If it is less than len,
+ * *error has the reason.  Requires tls_has_openssl(). */
 static Py_ssize_t
-tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *end)
+tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *error)
 {
     Py_ssize_t done = 0;
-    PyObject *inner = Py_NewRef(t->inner);
+    PyObject *ssl_socket = Py_NewRef(t->ssl_socket);
     SSL *ssl = t->ssl;
-    GL_LOCK_OBJECT(inner);
+    GL_LOCK_OBJECT(ssl_socket);
     openssl.ERR_clear_error();
-    while (done < len && end->why == 0) {
+    while (done < len && error->kind == 0) {
         size_t n = 0;
         int r = openssl.SSL_write_ex(ssl, data + done, (size_t)(len - done), &n);
         if (r == 1)
             done += (Py_ssize_t)n;
         else
-            *end = openssl_take_error(ssl, r);
+            *error = openssl_take_error(ssl, r);
     }
     GL_UNLOCK_OBJECT();
-    Py_DECREF(inner);
+    Py_DECREF(ssl_socket);
     return done;
 }
 
@@ -76,28 +86,32 @@ tls_backlog_len(gl_tls *t)
     return n;
 }
 
-/* True if data can go to OpenSSL at once. */
+/* Whether OpenSSL can encrypt now: no data is pending, and the connection is open. */
 static bool
 tls_can_encrypt_now(gl_tls *t)
 {
-    Py_ssize_t waiting = t->write_backlog ? tls_backlog_len(t) : 1;
-    if (waiting < 0)
-        PyErr_Clear(); /* the Python method will meet it again */
-    return waiting == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
+    Py_ssize_t pending = t->write_backlog ? tls_backlog_len(t) : 1;
+    if (pending < 0)
+        PyErr_Clear(); /* asyncio's method will raise the exception again */
+    return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
 }
 
-/* Encrypts one object; what OpenSSL does not take goes to the backlog. */
+/* Encrypts one object, and appends the bytes that OpenSSL does not accept to the backlog. */
 static int
 tls_write_one(gl_tls *t, PyObject *data)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
         return -1;
-    /* Taking the buffer may have run Python: what it left is Python's to write to. */
-    struct openssl_error end = {0};
-    Py_ssize_t len = view.len, done = tls_has_openssl(t) ? tls_encrypt(t, view.buf, len, &end) : 0;
-    PyObject *rest =
-        done < len ? PyBytes_FromStringAndSize((char *)view.buf + done, len - done) : NULL;
+    /* Checked again: PyObject_GetBuffer() may have run Python. */
+    struct openssl_error error = {0};
+    Py_ssize_t len = view.len;
+    Py_ssize_t done = 0;
+    if (tls_has_openssl(t))
+        done = tls_encrypt(t, view.buf, len, &error);
+    PyObject *rest = NULL;
+    if (done < len)
+        rest = PyBytes_FromStringAndSize((char *)view.buf + done, len - done);
     PyBuffer_Release(&view);
     if (done == len)
         return 0;
@@ -110,18 +124,19 @@ tls_write_one(gl_tls *t, PyObject *data)
     if (r < 0)
         return -1;
     t->write_buffer_size += len - done;
-    if (end.why != 0 && !openssl_wants_io(end))
-        return gl_drop_result(tls_raise(t, "write", end));
+    if (error.kind != 0 && !openssl_wants_io(error))
+        return gl_drop_result(tls_raise(t, "write", error));
     return tls_fallback(t, G.tls.do_write);
 }
 
-/* Puts what can't go to OpenSSL at once into the backlog; takes over the reference. */
+/* Calls asyncio's _write_appdata(), which appends the items to the backlog; steals `list`. */
 static PyObject *
 tls_write_to_backlog(gl_tls *t, PyObject *list)
 {
-    PyObject *result =
-        list ? PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL) : NULL;
-    Py_XDECREF(list);
+    if (list == NULL)
+        return NULL;
+    PyObject *result = PyObject_CallFunctionObjArgs(G.tls.write_appdata, (PyObject *)t, list, NULL);
+    Py_DECREF(list);
     return result;
 }
 
@@ -136,7 +151,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     int r = 0;
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++)
         r = PyObject_Size(PyList_GET_ITEM(items, i)) < 0;
-    if (r != 0) { /* asyncio's own method takes what is before that item, and raises */
+    if (r != 0) { /* asyncio's method accepts the items before this one, and raises */
         PyErr_Clear();
         return tls_write_to_backlog(t, items);
     }
@@ -169,8 +184,10 @@ tls_write(gl_tls *t, PyObject *data)
     if (len == 0)
         Py_RETURN_NONE;
     struct gl_rule_class *rule = &G.rule[GL_RULE_TLS_TRANSPORT];
-    if (gl_replaced(GL_RULE_TLS_TRANSPORT, rule->type) != 0) { /* which calls _write_appdata */
-        PyObject *app = PyObject_GetAttr((PyObject *)t, G.s__app_transport), *r = NULL;
+    /* A program has replaced write() of asyncio's class, which calls _write_appdata(). */
+    if (gl_replaced(GL_RULE_TLS_TRANSPORT, rule->type) != 0) {
+        PyObject *app = PyObject_GetAttr((PyObject *)t, G.s__app_transport);
+        PyObject *r = NULL;
         if (app != NULL)
             r = PyObject_CallMethodObjArgs((PyObject *)rule->type, G.s_write, app, data, NULL);
         Py_XDECREF(app);
