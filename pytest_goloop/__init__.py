@@ -1,13 +1,13 @@
-"""pytest's option `--loop=goloop`: every test runs on goloop, whatever plugin runs it.
+"""pytest plugin: the option `--loop=goloop`, options of simulated tests, and two fixtures.
 
-And `--goloop-...`, options of simulated tests, with two fixtures (docs/testing.md).
+The options `--goloop-...` and the fixtures are described in docs/testing.md.
 
-pytest loads this by an entry point in every project where goloop is installed.  So it stands
-outside of the package goloop, and imports nothing of it without an option or a fixture.
+pytest loads this module by an entry point in every project where goloop is installed.  Therefore
+the module is outside of the package goloop, and imports goloop only for an option or a fixture.
 
-`--loop=goloop` does what `python -m goloop` does for a program: asyncio's policy gives goloop's
-loops, which pytest-asyncio, anyio's plugin, unittest and `asyncio.run` ask for.  A test or a
-project that names a loop gets the loop it names.
+`--loop=goloop` has the effect of `python -m goloop`: asyncio's policy makes goloop's loops, for
+pytest-asyncio, anyio's plugin, unittest and `asyncio.run`.  A test or a project that chooses a
+loop itself gets that loop.
 """
 
 from __future__ import annotations
@@ -25,36 +25,37 @@ if TYPE_CHECKING:
     from goloop import testing
 
 
-def _from_one(text: str) -> int:
+def _positive_int(text: str) -> int:
+    """Return the number >= 1 that an option's text has; ArgumentTypeError otherwise."""
     with contextlib.suppress(ValueError):
         if (number := int(text)) >= 1:
             return number
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    raise argparse.ArgumentTypeError(f"must be a whole number >= 1, got {text!r}")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options; `--loop` unless a plugin that was loaded before has one of that name."""
+    """Add the options; `--loop` only if no plugin loaded before has an option of that name."""
     simulated = parser.getgroup("goloop", "goloop")
     simulated.addoption(
         "--goloop-seeds",
         metavar="N",
-        type=_from_one,
-        help="simulated tests run N seeds each, whatever number they name",
+        type=_positive_int,
+        help="run every simulated test with N seeds",
     )
     simulated.addoption(
-        "--goloop-seed", metavar="S", type=int, help="simulated tests run the seed S alone"
+        "--goloop-seed", metavar="S", type=int, help="run every simulated test with the seed S only"
     )
     simulated.addoption(
         "--goloop-replay",
         metavar="TOKEN",
-        help="simulated tests run what TOKEN, of a failure's note, stands for (GOLOOP_SIM_REPLAY)",
+        help="replay one failure; TOKEN is printed with it, such as io/7 (GOLOOP_SIM_REPLAY)",
     )
     simulated.addoption(
         "--goloop-jobs",
         metavar="N",
-        type=_from_one,
+        type=_positive_int,
         default=1,
-        help="the seeds of a simulated test are shared among N processes",
+        help="run the seeds of a simulated test in N processes",
     )
     groups = [*getattr(parser, "_groups", ()), getattr(parser, "_anonymous", None)]
     if any("--loop" in each.names() for group in groups if group for each in group.options):
@@ -64,12 +65,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="goloop_loop",
         choices=("asyncio", "goloop"),
         default="asyncio",
-        help="goloop: asynchronous tests run on goloop; asyncio: on what they ask for (default)",
+        help="goloop: run async tests on goloop; asyncio (default): leave the loop alone",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any plugin or test has asked for a loop."""
+    """Install goloop and apply the options, before a plugin or a test makes a loop."""
     if config.getoption("goloop_loop", "asyncio") == "goloop":
         from goloop._internal.process.patch_process import use_goloop
 
@@ -83,6 +84,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _choose_seeds(config: pytest.Config, given: dict[str, Any]) -> None:
+    """Pass the options of simulated tests to goloop.testing until the end of the run."""
     try:
         from goloop.testing.simulation import simulate
     except ImportError as exc:
@@ -93,28 +95,28 @@ def _choose_seeds(config: pytest.Config, given: dict[str, Any]) -> None:
             simulate.read_token(given["replay"])
     except ValueError as exc:
         raise pytest.UsageError(f"--goloop-replay: {exc}") from exc
-    vars(simulate.options).update(given, progress=_tell_progress(config))
+    vars(simulate.options).update(given, progress=_progress_reporter(config))
     config.add_cleanup(lambda: vars(simulate.options).update(before))
 
 
-def _tell_progress(config: pytest.Config) -> Callable[[str, int, int], None]:
-    """Of a long exploration, a line from time to time."""
+def _progress_reporter(config: pytest.Config) -> Callable[[str, int, int], None]:
+    """Return the function that prints the progress of a long simulated test."""
 
-    def tell(test: str, done: int, seeds: int) -> None:
+    def report(test: str, done: int, seeds: int) -> None:
         plugin: Any = config.pluginmanager.get_plugin
         reporter, captured = plugin("terminalreporter"), plugin("capturemanager")
-        if reporter is None:  # in a worker of xdist's
+        if reporter is None:  # in a worker process of pytest-xdist
             return
         with captured.global_and_fixture_disabled() if captured else contextlib.nullcontext():
             reporter.ensure_newline()
             reporter.write_line(f"{test}: {done} of {seeds} seeds")
 
-    return tell
+    return report
 
 
 @pytest.fixture
 def goloop_clock() -> testing.MockClock:
-    """A clock that the test moves: `goloop.testing.new_event_loop(clock=goloop_clock)`."""
+    """Return a clock that the test advances, for `goloop.testing.new_event_loop(clock=...)`."""
     from goloop import testing
 
     return testing.MockClock()
@@ -122,7 +124,10 @@ def goloop_clock() -> testing.MockClock:
 
 @pytest.fixture
 def goloop_sim() -> Callable[..., None]:
-    """`goloop_sim(main, **options)` runs a coroutine function as `testing.simulate` does."""
+    """Return `goloop_sim(main, **options)`, which runs a coroutine function in simulations.
+
+    It takes the options of `goloop.testing.simulate`.
+    """
     from goloop import testing
 
     def simulated(main: Callable[..., Any], **options: Any) -> None:
@@ -132,7 +137,7 @@ def goloop_sim() -> Callable[..., None]:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """The loop, where it was chosen here."""
+    """Return a header line with the loop, if `--loop=goloop` has chosen it."""
     if config.getoption("goloop_loop", "asyncio") != "goloop":
         return None
     from goloop import __version__, native

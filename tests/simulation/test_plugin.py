@@ -111,10 +111,10 @@ def test_seeds_over_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "error"),
     [
-        ("--goloop-replay=7", "--goloop-replay: '7' is no token"),
-        ("--goloop-replay=best/7", "a policy is"),
-        ("--goloop-seeds=0", "argument --goloop-seeds: '0' is not a whole number from 1 up"),
-        ("--goloop-jobs=none", "argument --goloop-jobs: 'none' is not a whole number from 1 up"),
+        ("--goloop-replay=7", "--goloop-replay: a token of a simulation is like 'io/7', got '7'"),
+        ("--goloop-replay=best/7", "policy must be"),
+        ("--goloop-seeds=0", "argument --goloop-seeds: must be a whole number >= 1, got '0'"),
+        ("--goloop-jobs=none", "argument --goloop-jobs: must be a whole number >= 1, got 'none'"),
     ],
 )
 def test_wrong_values(tmp_path: Path, option: str, error: str) -> None:
