@@ -1,4 +1,4 @@
-"""Tests in virtual time: a clock that tests move, and simulations of whole programs.
+"""Tests in virtual time: a clock that the test advances, and simulations of whole programs.
 
     from goloop import testing
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 from .._internal.backend import native
 
 if not native:
-    raise ImportError("goloop.testing needs goloop's own loop; goloop.diagnostics() has the reason")
+    raise ImportError(
+        "goloop.testing needs goloop's compiled loop; goloop.diagnostics() says why it is missing"
+    )
 
 from .hosts.hosts import Host
 from .hosts.programs import Process

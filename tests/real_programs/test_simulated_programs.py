@@ -175,9 +175,9 @@ running: set[Any] = set()
 @pytest.mark.parametrize(
     ("leaves", "found"),
     [
-        (aiohttp_session, "open|not closed|Unclosed"),
-        (httpx_client, "open|not closed"),
-        (redis_client, "open|not closed"),
+        (aiohttp_session, "open|without close|Unclosed"),
+        (httpx_client, "open|without close"),
+        (redis_client, "open|without close"),
         (uvicorn_server, "tasks run:(.|\n)*Server.serve(.|\n)*a server listens"),
     ],
     ids=["aiohttp", "httpx", "redis", "uvicorn"],

@@ -112,7 +112,7 @@ def test_a_broken_invariant_tells_the_line_that_asked_for_it(
         testing.run(function)
     assert [each for each in files(info.value) if each != __file__][1:] == []
     [note] = info.value.__notes__
-    assert note.startswith(f"Asked for in {__file__}:")
+    assert note.startswith(f"Registered in {__file__}:")
     assert f", in {function.__name__}: {line}" in note
 
 

@@ -63,7 +63,7 @@ def test_hosts_have_names_addresses_and_ports_of_their_own() -> None:
         assert (a.name, a.address, b.address, a.is_up) == ("a", "10.0.0.1", "10.0.0.2", True)
         assert repr(a) == "<Host a 10.0.0.1>"
         for wrong in ("a", "", "localhost"):
-            with pytest.raises(ValueError, match="no name for a host"):
+            with pytest.raises(ValueError, match="name of a host must be new"):
                 sim.host(wrong)
         await asyncio.gather(a.spawn(names), b.spawn(names))
         assert socket.gethostname() == "localhost"

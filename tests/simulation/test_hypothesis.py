@@ -17,8 +17,8 @@ import pytest
 from hypothesis import database, given, settings, strategies
 
 from goloop import testing
-from goloop.testing.simulated.randomness import Drawn
-from goloop.testing.simulation.run import live, new_life
+from goloop.testing.simulated.randomness import DrawnRandomness
+from goloop.testing.simulation.run import new_session, run_to_end
 
 sys.path.append(str(Path(__file__).resolve().parent / "corpus"))
 
@@ -358,10 +358,10 @@ def test_a_run_ends_where_nothing_is_drawn_any_more() -> None:
         sim.random.randrange(77)
         await asyncio.sleep(1000)
 
-    life = new_life(0, "io", drawn=Drawn(draw))
+    session = new_session(0, "io", drawn=DrawnRandomness(draw))
     with pytest.raises(KeyError):
-        live(life, main, None)
-    assert life.ended == 1
+        run_to_end(session, main, None)
+    assert session.ended == 1
 
 
 def test_a_number_takes_one_decision() -> None:
@@ -373,7 +373,7 @@ def test_a_number_takes_one_decision() -> None:
     async def main(sim: testing.Simulation) -> list[int]:
         return [sim.random.randrange(3), random.randint(0, 2)]
 
-    assert live(new_life(0, "io", drawn=Drawn(draw)), main, None) == [2, 2]
+    assert run_to_end(new_session(0, "io", drawn=DrawnRandomness(draw)), main, None) == [2, 2]
 
 
 def test_a_program_that_waits_for_another_number_gets_one() -> None:
@@ -419,15 +419,15 @@ def test_the_trace_of_the_smallest_is_written(
     monkeypatch.setenv("GOLOOP_SIM_TRACES", str(tmp_path))
     exc = smallest(waits_for_ever, policy="shuffle")
     [path] = tmp_path.iterdir()
-    assert f"Its trace, for ui.perfetto.dev: {path}" in note(exc)
+    assert f"Trace, for ui.perfetto.dev: {path}" in note(exc)
 
 
 def test_what_can_not_be_is_said() -> None:
-    with pytest.raises(ValueError, match="'shuffle' is for it, not 'dfs:2'"):
+    with pytest.raises(ValueError, match="can't use 'dfs:2'"):
         testing.simulations(policy="dfs:2")
-    with pytest.raises(ValueError, match="a policy is"):
+    with pytest.raises(ValueError, match="policy must be"):
         testing.simulations(policy="io:3")
-    with pytest.raises(ValueError, match="allow= takes"):
+    with pytest.raises(ValueError, match="allow= must be"):
         testing.simulations(allow=["files"])
 
 

@@ -144,7 +144,7 @@ async def silent(outcomes: list[Any]) -> None:
 
 def restarts(sim: testing.Simulation) -> None:
     sim.host("unused")
-    server = sim._life.hosts.by_name()["server"]
+    server = sim._session.hosts.by_name()["server"]
     server.crash()
     server.restart()
 

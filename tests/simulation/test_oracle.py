@@ -287,7 +287,7 @@ def test_readiness_ends_with_the_host_of_a_socket() -> None:
 
 
 def test_the_name_of_a_loop_is_one_of_two() -> None:
-    with pytest.raises(ValueError, match="'goloop' or 'asyncio', not 'uvloop'"):
+    with pytest.raises(ValueError, match="'goloop' or 'asyncio', got 'uvloop'"):
         testing.run(talk, loop="uvloop")
-    with pytest.raises(ValueError, match="'goloop' or 'asyncio', not 'uvloop'"):
+    with pytest.raises(ValueError, match="'goloop' or 'asyncio', got 'uvloop'"):
         testing.simulate(loop="uvloop")

@@ -102,11 +102,11 @@ def test_a_failure_names_its_trace_where_a_folder_is_set(
     with pytest.raises(ValueError, match="it fails") as failed:
         fails()
     (path,) = folder.iterdir()
-    assert f"Its trace, for ui.perfetto.dev: {path}\n" in failed.value.__notes__[0]
+    assert f"Trace, for ui.perfetto.dev: {path}\n" in failed.value.__notes__[0]
     assert path.name.endswith("test_pictures-fails-io-0.json.gz")
     assert {"ask", "serve"} <= {e["args"]["name"] for e in events_of(path) if e["ph"] == "M"}
 
     monkeypatch.setenv("GOLOOP_SIM_TRACES", str(path / "below"))
     with pytest.raises(ValueError, match="it fails") as failed:
         fails()
-    assert "Its trace could not be written" in failed.value.__notes__[0]
+    assert "The trace could not be written" in failed.value.__notes__[0]

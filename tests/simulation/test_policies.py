@@ -13,7 +13,7 @@ import pytest
 
 from goloop import testing
 from goloop.testing.simulation.policies import Delays, Priorities, delays
-from goloop.testing.simulation.run import live, new_life
+from goloop.testing.simulation.run import new_session, run_to_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -226,8 +226,8 @@ def test_tasks_of_every_kind_are_ordered() -> None:
 
 def test_a_record_has_the_same_run_with_the_steps_of_tasks() -> None:
     def life(record: bool) -> Any:
-        made = new_life(5, "io", record=record)
-        live(made, uses_streams, None)
+        made = new_session(5, "io", record=record)
+        run_to_end(made, uses_streams, None)
         return made
 
     recorded, plain = life(True), life(False)

@@ -114,7 +114,7 @@ def test_a_token_replays_the_failing_seed_alone(monkeypatch: pytest.MonkeyPatch)
     other()
     assert seen == [int(token.split("/")[1])]
     monkeypatch.setenv("GOLOOP_SIM_REPLAY", "io7")
-    with pytest.raises(ValueError, match="'io7' is no token"):
+    with pytest.raises(ValueError, match="like 'io/7', got 'io7'"):
         other()
 
 
@@ -160,11 +160,11 @@ def test_a_test_may_print() -> None:
     ("wrong", "error"),
     [
         (lambda: testing.simulate(lambda: None), "with parentheses"),  # type: ignore[arg-type]
-        (lambda: testing.simulate(seeds=0), "a number from 1 on"),
-        (lambda: testing.simulate(policy="best"), "a policy is"),
-        (lambda: testing.simulate(policy="pct"), "a policy is"),
-        (lambda: testing.simulate(allow="sockets"), "allow= takes"),
-        (lambda: testing.simulate()(lambda sim: None), "no coroutine function"),
+        (lambda: testing.simulate(seeds=0), "seeds must be >= 1, got 0"),
+        (lambda: testing.simulate(policy="best"), "policy must be"),
+        (lambda: testing.simulate(policy="pct"), "policy must be"),
+        (lambda: testing.simulate(allow="sockets"), "allow= must be"),
+        (lambda: testing.simulate()(lambda sim: None), "expected a coroutine function"),
     ],
 )
 def test_wrong_arguments(wrong: Callable[[], object], error: str) -> None:
@@ -389,8 +389,8 @@ LEFT = [
     (leaves_a_task, "tasks", "left alone"),
     (leaves_a_server, "transports", "a server listens"),
     (leaves_a_transport, "transports", "a transport is open: <StreamTransport"),
-    (drops_a_stream, "transports", "it was dropped, and not closed: <StreamWriter transport="),
-    (drops_a_transport, "transports", "it was dropped, and not closed: transport <StreamTransport"),
+    (drops_a_stream, "transports", "deallocated without close(): <StreamWriter transport="),
+    (drops_a_transport, "transports", "deallocated without close(): transport <StreamTransport"),
     (leaves_an_exception, "exceptions", "Task exception was never retrieved: KeyError"),
     (leaves_an_exception_in_a_cycle, "exceptions", "Future exception was never retrieved"),
     (fails_in_a_callback, "exceptions", "Exception in callback"),

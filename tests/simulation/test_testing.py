@@ -197,7 +197,7 @@ def test_waiting_for_blocked_tasks_lets_all_others_run_first() -> None:
 
 def test_waiting_for_blocked_tasks_needs_a_loop_of_goloop() -> None:
     loop = asyncio.SelectorEventLoop()
-    with pytest.raises(RuntimeError, match="needs a loop of goloop"):
+    with pytest.raises(RuntimeError, match="needs a goloop loop"):
         loop.run_until_complete(testing.wait_all_tasks_blocked())
     loop.close()
 
@@ -668,10 +668,10 @@ async def sleeps_in_a_job() -> None:
     ],
 )
 def test_a_timer_behind_the_end_of_time_never_comes(sleeps: Any, loop: str) -> None:
-    with pytest.raises(testing.SimulationDeadlock, match="no timer is set that ever comes"):
+    with pytest.raises(testing.SimulationDeadlock, match="no timer within 123 years"):
         testing.run(sleeps, loop=loop)
     if loop == "goloop":  # asyncio's looks at the time once a day
-        with pytest.raises(testing.SimulationDeadlock, match="no timer is set that ever comes"):
+        with pytest.raises(testing.SimulationDeadlock, match="no timer within 123 years"):
             testing.run(sleeps, loop=loop, max_time=math.inf)
     with pytest.raises(testing.SimulationTimeout):
         testing.run(sleeps, loop=loop, max_time=60)
@@ -708,12 +708,12 @@ def test_handlers_of_signals_are_the_simulations() -> None:
 @linux
 def test_a_simulation_does_not_begin_in_a_loop_or_another_one() -> None:
     async def main() -> None:
-        with pytest.raises(RuntimeError, match="can't begin"):
+        with pytest.raises(RuntimeError, match="can't start"):
             testing.run(lambda: asyncio.sleep(0))
 
     testing.run(main)
     goloop.run(main())
-    with pytest.raises(TypeError, match="no coroutine function"):
+    with pytest.raises(TypeError, match="expected a coroutine function"):
         testing.run(lambda: None)  # type: ignore[arg-type, return-value]
 
 

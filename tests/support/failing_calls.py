@@ -9,4 +9,4 @@ CALLS = ("recv", "send", "sendto", "shutdown", "fcntl", "dup")
 
 def fail_call(call: str, number: int, after: int = 0, times: int = 1) -> None:
     """The next such calls fail with that errno, behind so many that do not; times=0 ends it."""
-    kernel.ask(kernel.Ask.FAIL, 0, CALLS.index(call), number, after, times)
+    kernel.request(kernel.Request.FAIL, 0, CALLS.index(call), number, after, times)

@@ -1,1 +1,1 @@
-"""The hosts of a simulation, what runs on them, and how that ends."""
+"""Hosts of a simulation: their programs, child processes, starts and crashes."""

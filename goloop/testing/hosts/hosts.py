@@ -1,7 +1,8 @@
-"""Hosts of a simulation: what runs where, and how it ends and begins anew.
+"""Hosts of a simulation: their programs, and how hosts are killed, paused and restarted.
 
-All hosts run in one loop, and what runs on one is told apart by its boot (lifecycle.py).  Sockets
-belong to the host that made them; packets are the kernel's (netloop/simulated/hosts.go).
+All hosts run in one loop.  The context of a callback names the host run to which it belongs
+(lifecycle.py).  A socket belongs to the host that made it; the simulated kernel carries the
+packets (netloop/simulated/hosts.go).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from ..._internal.coroutine_check import refuse_coroutine
-from ..simulated.kernel import Ask, ask, host_here
+from ..simulated.kernel import Request, current_host_run, request
 from ..simulation.faults import Faults
 from . import lifecycle
 from .lifecycle import HostRun
@@ -27,7 +28,7 @@ _T = TypeVar("_T")
 
 
 class _Change(enum.IntEnum):
-    """What the kernel can do with a host, see hosts.go."""
+    """Changes of a host's state that the kernel makes; the numbers are those of hosts.go."""
 
     KILL = 0
     CRASH = 1
@@ -37,22 +38,24 @@ class _Change(enum.IntEnum):
 
 
 class _Program:
-    """What a host runs, each time that it starts, until it has returned."""
+    """A program of a host, which runs again after each restart until it has returned."""
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]], result: Any) -> None:
         self.call = call
         self.result = result
         self.task: asyncio.Task[Any] | None = None
 
-    def start(self, loop: Any, boot: HostRun) -> None:
+    def start(self, loop: Any, host_run: HostRun) -> None:
+        """Start the program as a task of a host run."""
         context = contextvars.Context()
-        context.run(host_here.set, boot)
+        context.run(current_host_run.set, host_run)
         coroutine = context.run(self.call)
         task = self.task = loop.create_own_task(coroutine, context=context)
-        # In a context of no host: a paused one has its result known.
-        task.add_done_callback(self._returned, context=contextvars.Context())
+        # The context names no host, so the result is set even while the host is paused.
+        task.add_done_callback(self._task_done, context=contextvars.Context())
 
-    def _returned(self, task: asyncio.Task[Any]) -> None:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        """Copy the task's result to the future, unless a restart has replaced the task."""
         if task is not self.task or self.result.done():
             return
         if task.cancelled():
@@ -62,16 +65,16 @@ class _Program:
         else:
             self.result.set_result(task.result())
 
-    def given_up(self, result: Any) -> None:
-        """Who cancels the result wants the task cancelled."""
+    def cancel_task(self, result: Any) -> None:
+        """Cancel the task when the caller has cancelled the result."""
         if result.cancelled() and self.task is not None:
             self.task.cancel()
 
 
 class Host:
-    """A machine of a simulation, with an address, a name, a clock and programs of its own.
+    """A machine of a simulation, with its own address, name, clock and programs.
 
-    `Simulation.host()` makes them.  Since 0.3.0.
+    `Simulation.host()` makes hosts.  Since 0.3.0.
     """
 
     __module__ = "goloop.testing"
@@ -80,10 +83,10 @@ class Host:
         self._session = session
         self._ipv6 = ipv6
         self._name = name
-        self._number = ask(Ask.MAKE_HOST, session.kernel.number)[0]
+        self._number = request(Request.MAKE_HOST, session.kernel.number)[0]
         session.note(f"* host {self._number} {name}")
         self._faults = Faults(session.kernel, self._number)
-        self._boot = HostRun(self, self._number)
+        self._host_run = HostRun(self, self._number)
         self._programs: list[_Program] = []
         self._skew = 0
         self._up = self._powered = True
@@ -93,51 +96,51 @@ class Host:
 
     @property
     def name(self) -> str:
-        """Its name, which `getaddrinfo` knows on all hosts."""
+        """Return the name, which `getaddrinfo` resolves on all hosts."""
         return self._name
 
     @property
     def address(self) -> str:
-        """Its address, of IPv4."""
+        """Return the IPv4 address."""
         n = self._number
         return f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}"
 
     @property
     def address6(self) -> str:
-        """Its address, of IPv6."""
+        """Return the IPv6 address."""
         n = self._number
         return f"fd00::{n >> 16:x}:{n & 0xFFFF:x}" if n >> 16 else f"fd00::{n:x}"
 
     @property
     def ipv6(self) -> bool:
-        """Whether its name is both of its addresses, and localhost there both of its own."""
+        """Return true if the host's name and its `localhost` resolve to IPv4 and IPv6 addresses."""
         return self._ipv6
 
     @property
     def faults(self) -> Faults:
-        """What the kernel does wrong here, instead of `Simulation.faults`; restarts leave it."""
+        """Return this host's faults, which replace `Simulation.faults`; a restart keeps them."""
         return self._faults
 
     @property
     def is_up(self) -> bool:
-        """Whether it runs: it was not killed since its last start."""
+        """Return true if the host runs: it was not killed or crashed since its last start."""
         return self._up
 
     def spawn(
         self, program: Callable[..., Coroutine[Any, Any, _T]], *args: Any, **options: Any
     ) -> asyncio.Future[_T]:
-        """Run a program here: `program(*args, **options)`, now and after each restart.
+        """Run a program on this host: `program(*args, **options)`, now and after each restart.
 
-        What it makes, tasks, callbacks, sockets, belongs to this host.
+        The tasks, callbacks and sockets that the program makes belong to this host.
 
         Args:
             program: A coroutine function.
-            *args: What it is called with.
-            **options: What it is called with by name.
+            *args: Its positional arguments.
+            **options: Its keyword arguments.
 
         Returns:
-            A future of what it returns or raises, over all restarts until then.  To cancel it is to
-            cancel the program.
+            A future with the program's result or exception.  It stays pending over restarts until
+            the program returns.  Cancelling the future cancels the program.
 
         Raises:
             RuntimeError: The host is down.
@@ -145,79 +148,84 @@ class Host:
         """
         refuse_coroutine(program, "host.spawn")
         if not self._up:
-            raise RuntimeError(f"{self!r} is down")
+            raise RuntimeError(f"{self!r} is down; call restart() first")
         result = contextvars.Context().run(self._session.loop.create_future)
         made = _Program(functools.partial(program, *args, **options), result)
-        result.add_done_callback(made.given_up, context=contextvars.Context())
+        result.add_done_callback(made.cancel_task, context=contextvars.Context())
         self._programs.append(made)
-        made.start(self._session.loop, self._boot)
+        made.start(self._session.loop, self._host_run)
         future: asyncio.Future[_T] = result
         return future
 
     def kill(self) -> None:
-        """End its programs at once, as SIGKILL does: no `except` and no `finally` of theirs runs.
+        """Kill the host's programs at once, as SIGKILL does: no `except` or `finally` block runs.
 
-        The machine lives on, closes their sockets and refuses connections: a peer reads the end of
-        the stream, or a reset where bytes were left unread, and gets a reset when it sends.
+        The machine stays up, closes the programs' sockets and refuses connections.  A peer reads
+        EOF, or a reset if bytes were left unread, and gets a reset when it sends.
         """
-        self._end(_Change.KILL)
+        self._stop(_Change.KILL)
 
     def crash(self) -> None:
-        """Take its power: as `kill()`, but the network hears nothing of it.
+        """Power the host off: as `kill()`, but no packet notifies the peers.
 
-        Peers notice by their timeouts, or when they send: after 15 minutes of retransmissions, or
-        by a reset once the host has been restarted.
+        Peers notice by their own timeouts, or when they send: after 15 minutes of retransmissions,
+        or by a reset once the host has been restarted.
         """
-        self._end(_Change.CRASH)
+        self._stop(_Change.CRASH)
         self._powered = False
 
     def restart(self) -> None:
-        """Start it, killing it first if it is up; its programs that have not returned run anew."""
+        """Start the host, after `kill()` if it is up, and run the unfinished programs again."""
         self.kill()
         self._change(_Change.START)
-        self._boot = HostRun(self, self._number)
+        self._host_run = HostRun(self, self._number)
         self._up = self._powered = True
         self._programs = [each for each in self._programs if not each.result.done()]
         for each in self._programs:
-            each.start(self._session.loop, self._boot)
+            each.start(self._session.loop, self._host_run)
 
     def pause(self) -> None:
-        """Stop it: until `resume()` its callbacks do not run, and what is sent to it waits."""
-        if self._up and not self._boot.paused:
-            for each in self._boot.family():
+        """Pause the host: until `resume()` no callback runs, and packets to it wait."""
+        if self._up and not self._host_run.paused:
+            for each in self._host_run.family():
                 each.paused = True
             self._change(_Change.PAUSE)
 
     def resume(self) -> None:
-        """Let it go on after `pause()`; what was due meanwhile runs now."""
-        if not self._boot.paused:
+        """Resume the host after `pause()`; callbacks that came due in the pause run now."""
+        if not self._host_run.paused:
             return
         if self._up:
             self._change(_Change.RESUME)
-        for each in self._boot.family():
+        for each in self._host_run.family():
             lifecycle.resume(each, self._session.loop)
 
     def clock_skew(self, seconds: float) -> None:
-        """Set its calendar's clock, what `time.time()` and `datetime.now()` go by, ahead or behind.
+        """Set the offset of the host's wall clock, which `time.time()` and `datetime.now()` read.
+
+        The monotonic clock does not change.
 
         Args:
-            seconds: What it says more than the simulation's; the monotonic clock stays.
+            seconds: Seconds that the host's wall clock is ahead of the simulation's; a negative
+                number sets it back.
         """
         self._skew = round(seconds * 1e9)
 
     def signal(self, sig: int) -> None:
-        """Send a signal to its programs.
+        """Send a signal to the host's programs.
 
-        It runs the handler that they have set by `loop.add_signal_handler()`.  Without one it does
-        what Linux does: most kill.
+        The handler that a program has registered with `loop.add_signal_handler()` runs.  Without a
+        handler the signal has its default action of Linux, which for most signals kills.
         """
-        if self._boot.signal(sig, self._session.loop):
+        if self._host_run.signal(sig, self._session.loop):
             self.kill()
 
     def _change(self, change: _Change) -> None:
-        ask(Ask.CHANGE_HOST, self._session.kernel.number, self._number, change)
+        """Request a change of this host from the kernel."""
+        request(Request.CHANGE_HOST, self._session.kernel.number, self._number, change)
 
-    def _end(self, change: _Change) -> None:
+    def _stop(self, change: _Change) -> None:
+        """Kill or crash the host: end all its callbacks, tasks and transports."""
         if not self._up:
             if change == _Change.CRASH and self._powered:
                 self._change(change)
@@ -226,7 +234,7 @@ class Host:
         for program in self._programs:
             program.task = None
         self._change(change)
-        lifecycle.end(self._boot.family(), self._session.loop)
+        lifecycle.end_host_runs(self._host_run.family(), self._session.loop)
 
 
 class Hosts:
@@ -237,23 +245,25 @@ class Hosts:
         self._by_name: dict[str, Host] = {}
 
     def make(self, name: str, ipv6: bool = False) -> Host:
-        """A new host."""
+        """Make a host; ValueError if the name is empty, taken or `localhost`."""
         if not name or name in self._by_name or name == "localhost":
-            raise ValueError(f"{name!r} is no name for a host, or is taken")
-        lifecycle.have_boots(self._session.loop)
+            raise ValueError(
+                f"the name of a host must be new, not empty and not 'localhost', got {name!r}"
+            )
+        lifecycle.enable_hosts(self._session.loop)
         made = self._by_name[name] = Host(self._session, name, ipv6)
         return made
 
     def name_of(self, task: Any) -> str | None:
-        """The host of a task."""
-        boot = lifecycle.boot_of(task)
-        return None if boot is None or boot.host is None else boot.host.name
+        """Return the name of the host on which a task runs; None if it runs on no host."""
+        host_run = lifecycle.host_run_of(task)
+        return None if host_run is None or host_run.host is None else host_run.host.name
 
     def by_name(self) -> Mapping[str, Host]:
-        """The hosts."""
+        """Return all hosts by name."""
         return self._by_name
 
     def end(self) -> None:
-        """The main function has returned: nothing of them runs any more."""
+        """Kill all hosts, after the main function has returned."""
         for each in self._by_name.values():
             each.kill()

@@ -1,8 +1,8 @@
-"""What runs together and ends at once: a host from a start to its end, or a program on it.
+"""Host runs: a host from a start to its end, or one child program on a host.
 
-The context of a callback names its boot (kernel.host_here); callbacks, tasks and transports inherit
-it.  Once there are boots, the loop's class has Hosted before it: it drops what one that has ended
-still had to run, and keeps what a paused one has.
+The context of a callback names its host run (kernel.current_host_run); callbacks, tasks and
+transports inherit it.  After the first host run was made, the loop's class is derived from
+HostedLoopMixin, which discards callbacks of an ended host run and queues those of a paused one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ..simulated.descriptors import is_socket
-from ..simulated.kernel import FIRST, Ask, ask, host_here
-from ..simulated.loop import Simulated, stepped
+from ..simulated.kernel import FIRST, Request, current_host_run, request
+from ..simulated.loop import SimulatedLoopMixin, task_of_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# What a signal does to a program without a handler, where that is not its end.
+# Signals that do not kill a program without a handler.
 _IGNORED = {signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT}
 
 
 def run_handler(handlers: Mapping[int, asyncio.Handle], sig: int, loop: Any) -> bool:
-    """Has the handler of a signal run; whether there is one."""
+    """Schedule the handler of a signal; return false if the signal has no handler."""
     handle: Any = handlers.get(sig)
     if handle is not None:
         loop.call_soon(handle._callback, *handle._args, context=handle._context)
@@ -50,58 +50,69 @@ def run_handler(handlers: Mapping[int, asyncio.Handle], sig: int, loop: Any) -> 
 
 
 class HostRun:
-    """What is in the context of its callbacks.
+    """The run of a host or of a child program; the context of its callbacks refers to it.
 
-    `host` is None of a program that no host has, and `number` is what the kernel calls it.
+    `host` is None for a child program that was started outside of hosts.  `number` is the owner's
+    number in the kernel (owners.go).
     """
 
     __slots__ = (
-        *("children", "dead", "ended", "handlers", "host", "kept", "number", "paused", "started"),
         "__weakref__",
+        "child_transports",
+        "children",
+        "closing_transports",
+        "handlers",
+        "has_ended",
+        "host",
+        "number",
+        "paused",
+        "pending",
     )
 
     def __init__(self, host: Host | None, number: int) -> None:
         self.host = host
         self.number = number
-        self.dead = self.paused = False
-        self.kept: list[GatedCallback] = []
-        self.ended: set[int] = set()  # transports that may still close their sockets
+        self.has_ended = self.paused = False
+        self.pending: list[GatedCallback] = []
+        # The id()s of transports that may still run callbacks to close their sockets.
+        self.closing_transports: set[int] = set()
         self.handlers: dict[int, asyncio.Handle] = {}
         self.children: list[HostRun] = []  # programs that run on this host
-        self.started: weakref.WeakSet[Any] = weakref.WeakSet()  # transports of its own children
+        # The subprocess transports of the programs that this host run has started.
+        self.child_transports: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def family(self) -> Iterator[HostRun]:
-        """It and the programs on it."""
+        """Yield this host run and the host runs of its child programs."""
         yield self
         yield from self.children
 
     def signal(self, sig: int, loop: Any) -> bool:
-        """Runs the handler of a signal; whether there is none, and the signal kills."""
+        """Run the handler of a signal; return true if there is none and the signal kills."""
         return not run_handler(self.handlers, sig, loop) and sig not in _IGNORED
 
 
 class GatedCallback:
-    """A callback of a host, which runs while the host does."""
+    """A callback that runs only while its host run is neither paused nor ended."""
 
-    __slots__ = ("args", "boot", "callback", "context", "handle")
+    __slots__ = ("args", "callback", "context", "handle", "host_run")
     handle: Any
 
     def __init__(
-        self, boot: HostRun, callback: Any, args: tuple[Any, ...], context: contextvars.Context
+        self, host_run: HostRun, callback: Any, args: tuple[Any, ...], context: contextvars.Context
     ) -> None:
-        self.boot, self.callback, self.args, self.context = boot, callback, args, context
+        self.host_run, self.callback, self.args, self.context = host_run, callback, args, context
 
     def __call__(self) -> None:
-        boot = self.boot
-        if boot.dead:
-            if id(getattr(self.callback, "__self__", None)) not in boot.ended:
+        host_run = self.host_run
+        if host_run.has_ended:
+            if id(getattr(self.callback, "__self__", None)) not in host_run.closing_transports:
                 return
-        elif boot.paused:
-            boot.kept.append(self)
+        elif host_run.paused:
+            host_run.pending.append(self)
             return
         self.callback(*self.args)
 
-    # As those of the callback: policies.py knows the steps of tasks by them.
+    # Both attributes are the callback's own: task_of_step() recognizes steps of tasks by them.
     @property
     def __self__(self) -> Any:
         return getattr(self.callback, "__self__", None)
@@ -111,14 +122,15 @@ class GatedCallback:
         return getattr(self.callback, "__name__", type(self.callback).__name__)
 
     def __repr__(self) -> str:
-        return f"{self.callback!r} of {self.boot.host!r}"
+        return f"{self.callback!r} of {self.host_run.host!r}"
 
 
-class Hosted(Simulated):
-    """What a simulation's loop does otherwise on which several hosts or programs run."""
+class HostedLoopMixin(SimulatedLoopMixin):
+    """Overrides of a simulation's loop on which several hosts or child programs run."""
 
-    def _call_again(self, kept: GatedCallback) -> None:
-        super().call_soon(kept, context=kept.context)
+    def _reschedule(self, pending: GatedCallback) -> None:
+        """Schedule a callback that was queued while its host was paused."""
+        super().call_soon(pending, context=pending.context)
 
     def call_soon(
         self,
@@ -126,8 +138,8 @@ class Hosted(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's."""
-        return _scheduled(super().call_soon, callback, args, context)
+        """Schedule a callback for the next iteration, gated by its host run."""
+        return _schedule_gated(super().call_soon, callback, args, context)
 
     def call_soon_threadsafe(
         self,
@@ -135,8 +147,8 @@ class Hosted(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's, from the simulation's own thread."""
-        return _scheduled(super().call_soon_threadsafe, callback, args, context)
+        """Schedule a callback from the simulation's thread, gated by its host run."""
+        return _schedule_gated(super().call_soon_threadsafe, callback, args, context)
 
     def call_at(
         self,
@@ -145,8 +157,8 @@ class Hosted(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's."""
-        return _scheduled(functools.partial(super().call_at, when), callback, args, context)
+        """Schedule a callback at a time of the loop's clock, gated by its host run."""
+        return _schedule_gated(functools.partial(super().call_at, when), callback, args, context)
 
     def call_later(
         self,
@@ -155,106 +167,115 @@ class Hosted(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's."""
-        return _scheduled(functools.partial(super().call_later, delay), callback, args, context)
+        """Schedule a callback after a delay in seconds, gated by its host run."""
+        return _schedule_gated(
+            functools.partial(super().call_later, delay), callback, args, context
+        )
 
 
 @functools.cache
-def _hosted(loop: type) -> type:
-    """The class of loops for hosts, instead of another one."""
-    return type("HostedLoop", (Hosted, loop), {"__module__": "goloop.testing"})
+def _with_hosts(loop: type) -> type:
+    """Return a subclass of a loop class that gates callbacks by host runs."""
+    return type("HostedLoop", (HostedLoopMixin, loop), {"__module__": "goloop.testing"})
 
 
-def _scheduled(
+def _schedule_gated(
     schedule: Callable[..., _T],
     callback: Any,
     args: tuple[Any, ...],
     context: contextvars.Context | None,
 ) -> _T:
-    """The handle of a callback, which runs while its host does."""
-    boot = host_here.get() if context is None else context.get(host_here)
-    if boot is None or type(callback) is GatedCallback:  # asyncio's call_later() calls call_at()
+    """Schedule a callback, wrapped in a GatedCallback if its context names a host run."""
+    host_run = current_host_run.get() if context is None else context.get(current_host_run)
+    # A callback may be wrapped already: asyncio's call_later() calls call_at().
+    if host_run is None or type(callback) is GatedCallback:
         return schedule(callback, *args, context=context)
-    if sys.version_info < (3, 12) and (task := stepped(callback)) is not None:
-        _boots.setdefault(task, weakref.ref(boot))
+    if sys.version_info < (3, 12) and (task := task_of_step(callback)) is not None:
+        _host_run_of.setdefault(task, weakref.ref(host_run))
     made = GatedCallback(
-        boot, callback, args, contextvars.copy_context() if context is None else context
+        host_run, callback, args, contextvars.copy_context() if context is None else context
     )
     handle = made.handle = schedule(made, context=made.context)
     return handle
 
 
-# By task, where a task does not show its context.
-_boots: weakref.WeakKeyDictionary[Any, weakref.ref[HostRun]] = weakref.WeakKeyDictionary()
+# Host runs by task, for Python before 3.12, where a task does not show its context.
+_host_run_of: weakref.WeakKeyDictionary[Any, weakref.ref[HostRun]] = weakref.WeakKeyDictionary()
 
 
-def boot_of(task: Any) -> HostRun | None:
-    """What a task is part of; None of the main function's."""
+def host_run_of(task: Any) -> HostRun | None:
+    """Return the host run of a task; None for tasks of the main function."""
     if sys.version_info < (3, 12):
-        found = _boots.get(task)
+        found = _host_run_of.get(task)
         return None if found is None else found()
-    boot: HostRun | None = task.get_context().get(host_here)
-    return boot
+    host_run: HostRun | None = task.get_context().get(current_host_run)
+    return host_run
 
 
-def have_boots(loop: Any) -> None:
-    """From now on what the loop runs may be of boots."""
-    if not isinstance(loop, Hosted):
-        loop.__class__ = _hosted(loop.__class__)
+def enable_hosts(loop: Any) -> None:
+    """Gate the loop's callbacks by host runs from now on."""
+    if not isinstance(loop, HostedLoopMixin):
+        loop.__class__ = _with_hosts(loop.__class__)
 
 
-def end(boots: Iterable[HostRun], loop: Any) -> None:
-    """Nothing of these runs any more; the kernel has closed what they had."""
-    boots = list(boots)
-    for boot in boots:
-        boot.dead, boot.paused = True, False
-        boot.kept.clear()
+def end_host_runs(host_runs: Iterable[HostRun], loop: Any) -> None:
+    """End host runs: discard their callbacks and tasks, close their transports and listeners.
+
+    The kernel has closed their descriptors before.
+    """
+    host_runs = list(host_runs)
+    for host_run in host_runs:
+        host_run.has_ended, host_run.paused = True, False
+        host_run.pending.clear()
     for sock in [each for each in loop._serving if _is_gone(each.fileno())]:
-        # From 3.13 on the path is removed, which nobody does after a kill.
+        # From 3.13 on asyncio removes the path of a Unix server, which a killed process does not.
         getattr(loop, "_unix_server_sockets", {}).pop(sock, None)
         loop._stop_serving(sock)
     for transport in loop._all_transports():
         if _is_gone(getattr(transport, "_sock_fd", -1)):
-            end_transport(transport, boots)
-    for boot in boots:
-        for transport in boot.started:
-            transport._closed = True  # nobody is left that would have closed it
+            end_transport(transport, host_runs)
+    for host_run in host_runs:
+        for transport in host_run.child_transports:
+            transport._closed = True  # the owner has ended and can't close it
     for task in asyncio.all_tasks(loop):
-        if boot_of(task) in boots:
-            _drop(task, loop)
+        if host_run_of(task) in host_runs:
+            _drop_task(task, loop)
 
 
-def end_transport(transport: Any, boots: Iterable[HostRun]) -> None:
-    """It may still close its socket, and its protocol hears nothing."""
-    for boot in boots:
-        boot.ended.add(id(transport))
+def end_transport(transport: Any, host_runs: Iterable[HostRun]) -> None:
+    """Abort a transport of ended host runs without a call of its protocol.
+
+    The transport's own callbacks may still run, to close its socket.
+    """
+    for host_run in host_runs:
+        host_run.closing_transports.add(id(transport))
     transport.set_protocol(NullProtocol())
     abort(transport)
 
 
-def resume(boot: HostRun, loop: Any) -> None:
-    """What a paused one has kept runs."""
-    boot.paused = False
-    kept, boot.kept = boot.kept, []
-    for each in kept:
+def resume(host_run: HostRun, loop: Any) -> None:
+    """Resume a paused host run: schedule the callbacks that were queued in the pause."""
+    host_run.paused = False
+    pending, host_run.pending = host_run.pending, []
+    for each in pending:
         if not each.handle.cancelled():
-            loop._call_again(each)
+            loop._reschedule(each)
 
 
 class NullProtocol(asyncio.Protocol, asyncio.DatagramProtocol):
-    """The protocol of a connection of a host that has ended."""
+    """A protocol without behaviour, for transports of a host that has ended."""
 
 
 def abort(transport: Any) -> None:
-    """End a connection, or a pipe: what is read has no abort()."""
+    """Abort a transport; a transport for reading a pipe has no abort() and is closed."""
     getattr(transport, "abort", transport.close)()
 
 
 def _is_gone(number: int) -> bool:
-    """The kernel has closed it, with its host."""
+    """Return true if the kernel has closed a simulated descriptor together with its host."""
     try:
         if not is_socket(number):
-            ask(Ask.CONTROL, number, fcntl.F_GETPIPE_SZ)
+            request(Request.CONTROL, number, fcntl.F_GETPIPE_SZ)
     except OSError as exc:
         return exc.errno == errno.EBADF and number >= FIRST
     return False
@@ -263,12 +284,12 @@ def _is_gone(number: int) -> bool:
 # ---- the end of a task ---------------------------------------------------------------------------
 
 
-def _drop(task: Any, loop: Any) -> None:
-    """Nothing of a task runs any more, also when its memory is freed."""
+def _drop_task(task: Any, loop: Any) -> None:
+    """Discard a task: no code of it runs any more, not even when it is deallocated."""
     asyncio.tasks._unregister_task(task)
     task._log_destroy_pending = False
-    _set_finalized(task)  # before CPython 3.14 all_tasks() leaves out what was finalized
-    _unwound(task.get_coro(), loop)
+    _set_finalized(task)  # before CPython 3.14 all_tasks() leaves out finalized tasks
+    _skip_finally(task.get_coro(), loop)
 
 
 _GENERATORS = (types.CoroutineType, types.GeneratorType, types.AsyncGeneratorType)
@@ -286,26 +307,29 @@ _AWAITABLES = {
 }
 
 
-def _unwound(coroutine: Any, loop: Any) -> None:
-    """A coroutine, and what it awaits or has entered, runs no `finally` when it is freed."""
-    left, seen = [coroutine], set()
-    while left:
-        each = left.pop()
+def _skip_finally(coroutine: Any, loop: Any) -> None:
+    """Prevent that `finally` blocks run when a coroutine is deallocated.
+
+    The same is done for the coroutines that it awaits and the context managers that it has entered.
+    """
+    stack, seen = [coroutine], set()
+    while stack:
+        each = stack.pop()
         if id(each) in seen:
             continue
         seen.add(id(each))
         if isinstance(each, _GENERATORS):
             _set_finalized(each)
             loop._asyncgens.discard(each)
-            left += gc.get_referents(each)
+            stack += gc.get_referents(each)
         elif isinstance(each, (types.MethodType, types.BuiltinMethodType)):
             if isinstance(each.__self__, (*_MANAGERS, *_GENERATORS)):
-                left.append(each.__self__)
+                stack.append(each.__self__)
         elif isinstance(each, _MANAGERS):
             for value in vars(each).values():
-                left += value if isinstance(value, collections.deque) else [value]
+                stack += value if isinstance(value, collections.deque) else [value]
         elif type(each).__name__ in _AWAITABLES or type(each) is tuple:
-            left += gc.get_referents(each)
+            stack += gc.get_referents(each)
 
 
 _is_finalized = ctypes.pythonapi.PyObject_GC_IsFinalized
@@ -314,14 +338,16 @@ _FREE_THREADED = hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.ver
 
 
 def _set_finalized(generator: Any) -> None:
-    """CPython finalizes an object once, and does not when the object has it that it was so.
+    """Mark an object as finalized, so that CPython does not finalize it again.
 
-    The bit is in the word before the object (_gc_prev); in free-threaded builds in its head
-    (ob_gc_bits).
+    The bit is in the word before the object (_gc_prev); in free-threaded builds it is in the
+    object's header (ob_gc_bits).
     """
     if _FREE_THREADED:
         ctypes.c_uint8.from_address(id(generator) + 11).value |= 2
     else:
         ctypes.c_size_t.from_address(id(generator) - ctypes.sizeof(ctypes.c_size_t)).value |= 1
     if not _is_finalized(generator):
-        raise RuntimeError("this CPython keeps what was finalized in another place")
+        raise RuntimeError(
+            "can't mark a generator as finalized: this version of CPython stores the bit elsewhere"
+        )

@@ -1,8 +1,8 @@
-"""Programs of a simulation: coroutine functions that stand for child processes.
+"""Child programs of a simulation: coroutine functions that replace child processes.
 
-asyncio's subprocess transport is the running version's, as it is; what it has for a `Popen` is a
-Child, whose pipes are the simulated kernel's.  A child is a boot of its own on the host where it
-was started, so its end is a host's: at once, and without a `finally`.
+The subprocess transport of the running asyncio is used unchanged.  Instead of a `Popen` it gets a
+Child with pipes of the simulated kernel.  A child has its own host run on the host where it
+was started, so it ends as a host does: at once, and without running `finally` blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from ..simulated import descriptors
 from ..simulated.errors import EscapedSimulation
-from ..simulated.kernel import FIRST_PID, Ask, ask, host_here, host_number
+from ..simulated.kernel import FIRST_PID, Request, current_host_run, owner_number, request
 from . import lifecycle
 from .lifecycle import HostRun
 
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     from .session_protocol import Session
 
 _PROGRAM_BITS = 24  # see netloop/simulated/owners.go
-# What asks for more of a shell than words.
+# Characters of a shell command that need more than splitting into words.
 _SHELL = frozenset("|&;<>()$`*?[]#~{}!\n\\")
 
 
 class Process:
-    """What a program has that stands for a child process: its argument.
+    """The argument of a coroutine function that replaces a child process.
 
-    `Simulation.program()` says which functions do.  Since 0.3.0.
+    `Simulation.program()` registers such functions.  Since 0.3.0.
     """
 
     __module__ = "goloop.testing"
 
     def __init__(self, args: tuple[str, ...], env: Mapping[str, str], cwd: str, pid: int) -> None:
         self.args = args
-        """The words that it was started with; the first one is its name."""
+        """Words of the command; the first one is the program's name."""
         self.env = dict(env)
-        """Its environment variables."""
+        """Environment variables."""
         self.cwd = cwd
-        """Its working directory."""
+        """Working directory."""
         self.pid = pid
-        """Its number, which `asyncio.subprocess.Process.pid` tells, too."""
+        """Process id, the same as `asyncio.subprocess.Process.pid`."""
         self.stdin: asyncio.StreamReader
-        """What it is given; at its end where that is nothing."""
+        """Standard input; at EOF if the parent passes none."""
         self.stdout: asyncio.StreamWriter
-        """Where it writes to; what is not a pipe goes where the test's output goes."""
+        """Standard output; without a pipe the bytes are written to the test's output."""
         self.stderr: asyncio.StreamWriter
-        """The same for errors."""
+        """Standard error; without a pipe the bytes are written to the test's stderr."""
 
     def __repr__(self) -> str:
         return f"<Process {self.pid} {shlex.join(self.args)}>"
@@ -68,27 +68,28 @@ _Function = Callable[[Process], Coroutine[Any, Any, "int | None"]]
 
 
 class Programs:
-    """The programs of one simulation."""
+    """The child programs of one simulation, registered and running."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._functions: dict[str, _Function] = {}
         self._children: dict[int, Child] = {}
         self._started = 0
-        self.own: weakref.WeakSet[Any] = weakref.WeakSet()  # transports that no program has made
+        # Transports that the simulation itself has made.
+        self.own_transports: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def register(self, name: str, function: _Function) -> None:
-        """Let a function stand for a program."""
+        """Register the coroutine function that runs instead of a program."""
         self._functions[name] = function
 
     def find(self, words: tuple[str, ...], executable: str | None) -> _Function:
-        """What stands for the program; EscapedSimulation where nothing does."""
+        """Return the function registered for a program; EscapedSimulation if there is none."""
         name = words[0] if executable is None else executable
         found = self._functions.get(name) or self._functions.get(os.path.basename(name))
         if found is None:
             raise EscapedSimulation(
-                f"a child process is outside of the simulation; let a coroutine function stand "
-                f"for it: sim.program({os.path.basename(name)!r}, function)"
+                f"a simulation can't start the child process {name!r}; register a coroutine "
+                f"function for it: sim.program({os.path.basename(name)!r}, function)"
             )
         return found
 
@@ -98,9 +99,9 @@ class Programs:
         *command: Any,
         **options: Any,
     ) -> asyncio.SubprocessTransport:
-        """The transport of a child that has started; the arguments are asyncio's own."""
+        """Start a child and return its transport; the arguments are asyncio's own."""
         loop = self._session.loop
-        lifecycle.have_boots(loop)
+        lifecycle.enable_hosts(loop)
         waiter = loop.create_future()
         make: Any = _Transport
         transport = make(loop, protocol, *command, waiter=waiter, **options)
@@ -112,36 +113,36 @@ class Programs:
         started: asyncio.SubprocessTransport = transport
         return started
 
-    def begin(self, child: Child) -> int:
-        """Its number in the simulation."""
+    def add(self, child: Child) -> int:
+        """Add a child and return its number in the simulation."""
         self._started += 1
         self._children[FIRST_PID + self._started] = child
         return self._started
 
     def kill(self, pid: int, sig: int) -> None:
-        """os.kill() of a child; ProcessLookupError where there is none."""
+        """Send a signal to a child, as os.kill() does; ProcessLookupError if it does not run."""
         child = self._children.get(pid)
-        if child is None or not child.runs:
+        if child is None or not child.is_running:
             raise ProcessLookupError
         child.send_signal(sig)
 
-    def left(self) -> list[str]:
-        """A sentence for each child that runs."""
-        running = [each for each in self._children.values() if each.runs]
+    def leaks(self) -> list[str]:
+        """Return a sentence for each child that still runs."""
+        running = [each for each in self._children.values() if each.is_running]
         return [f"a child runs: {shlex.join(each.args)}" for each in running]
 
-    def forget(self, pid: int) -> None:
-        """It has ended."""
+    def remove(self, pid: int) -> None:
+        """Remove a child that has ended."""
         self._children.pop(pid, None)
 
-    def end(self) -> None:
-        """The simulation ends: nobody closes what is left."""
+    def mark_transports_closed(self) -> None:
+        """Mark the transports of all children as closed, at the end of the simulation."""
         for child in self._children.values():
             child.transport._closed = True
 
 
 class _Transport(base_subprocess.BaseSubprocessTransport):
-    """asyncio's transport, over a Child."""
+    """asyncio's subprocess transport with a Child instead of a Popen."""
 
     _loop: Any
     _proc: Any
@@ -163,7 +164,7 @@ class _Transport(base_subprocess.BaseSubprocessTransport):
 
 
 class Child:
-    """A program that runs: as much of a `subprocess.Popen` as asyncio's transport asks for."""
+    """A child program, with the part of `subprocess.Popen` that asyncio's transport uses."""
 
     def __init__(
         self,
@@ -185,23 +186,25 @@ class Child:
     ) -> None:
         simulation = loop._simulation
         self._loop, self.transport = loop, transport
-        self.args = _words(args, shell)
+        self.args = _split_command(args, shell)
         self.returncode: int | None = None
         self._function = simulation.programs.find(self.args, executable and os.fsdecode(executable))
         if pass_fds or preexec_fn is not None:
-            raise EscapedSimulation("a program takes no pass_fds= and no preexec_fn=")
-        number = simulation.programs.begin(self)
+            raise EscapedSimulation(
+                "a simulated child program does not support pass_fds= and preexec_fn="
+            )
+        number = simulation.programs.add(self)
         self.pid = FIRST_PID + number
-        parent = host_here.get()
+        parent = current_host_run.get()
         self._context = contextvars.copy_context()
-        home = None if parent is None else parent.host
-        of_host = host_number() & (1 << _PROGRAM_BITS) - 1
-        self._boot = HostRun(home, of_host | number << _PROGRAM_BITS)
-        self._siblings = [] if home is None else home._boot.children
-        self._siblings.append(self._boot)
+        host = None if parent is None else parent.host
+        of_host = owner_number() & (1 << _PROGRAM_BITS) - 1
+        self._host_run = HostRun(host, of_host | number << _PROGRAM_BITS)
+        self._running_on_host = [] if host is None else host._host_run.children
+        self._running_on_host.append(self._host_run)
         if parent is not None:
-            parent.started.add(transport)
-        # Those of the child, as files, and of what it has made of them.
+            parent.child_transports.add(transport)
+        # The child's ends of its pipes, as files, and the transports made from them.
         self._files: list[Any] = []
         self._streams: list[Any] = []
         self.stdin, self.stdout, self.stderr = None, None, None
@@ -214,78 +217,84 @@ class Child:
             os.getcwd() if cwd is None else os.fsdecode(cwd),
             self.pid,
         )
-        # In a context of no host: a child that has ended has its end known.
-        begin = contextvars.Context()
-        loop.call_later(simulation.executor_delay(), self._begin, context=begin)
+        # The context names no host, so the exit is reported even if the host has ended.
+        no_host = contextvars.Context()
+        loop.call_later(simulation.executor_delay(), self._start, context=no_host)
 
     # ---- its pipes
 
     def _open_stdin(self, wanted: Any) -> None:
-        own = self._boot.number
+        """Open the child's end of stdin, and the parent's end if it wants a pipe."""
+        own_number = self._host_run.number
         if wanted in (None, subprocess.DEVNULL):
-            reads, writes = descriptors.pipe_for(own, own)
+            reads, writes = descriptors.pipe_for(own_number, own_number)
             descriptors.close(writes)
         elif wanted == subprocess.PIPE:
-            reads, writes = descriptors.pipe_for(own, host_number())
+            reads, writes = descriptors.pipe_for(own_number, owner_number())
             self.stdin = descriptors.open_(writes, "wb", 0)
         else:
-            reads = _copy(wanted)
+            reads = _duplicate(wanted)
         self._files.append(descriptors.open_(reads, "rb", 0))
 
     def _open_output(self, wanted: Any, inherited: Any) -> Any:
-        """The parent's end, if it wants one."""
+        """Open the child's end of stdout or stderr; return the parent's end if it wants a pipe."""
         ours = None
-        own = self._boot.number
+        own_number = self._host_run.number
         if wanted == subprocess.STDOUT:
-            writes = _copy(self._files[1])
+            writes = _duplicate(self._files[1])
         elif wanted == subprocess.PIPE:
-            reads, writes = descriptors.pipe_for(host_number(), own)
+            reads, writes = descriptors.pipe_for(owner_number(), own_number)
             ours = descriptors.open_(reads, "rb", 0)
         elif wanted is None or wanted == subprocess.DEVNULL or not _is_simulated(wanted):
-            reads, writes = descriptors.pipe_for(host_number(), own)
-            copy = self._copying(descriptors.open_(reads, "rb", 0), _sink(wanted, inherited))
+            reads, writes = descriptors.pipe_for(owner_number(), own_number)
+            copy = self._copy_output(
+                descriptors.open_(reads, "rb", 0), _output_writer(wanted, inherited)
+            )
             self._loop.create_own_task(copy)
         else:
-            writes = _copy(wanted)
+            writes = _duplicate(wanted)
         self._files.append(descriptors.open_(writes, "wb", 0))
         return ours
 
-    async def _copying(self, file: Any, write: Callable[[bytes], object]) -> None:
-        transport, _ = await self._loop.connect_read_pipe(lambda: _Copying(write), file)
-        self._loop._simulation.programs.own.add(transport)
+    async def _copy_output(self, file: Any, write: Callable[[bytes], object]) -> None:
+        """Pass all bytes of a pipe to a function."""
+        transport, _ = await self._loop.connect_read_pipe(lambda: _CopyProtocol(write), file)
+        self._loop._simulation.programs.own_transports.add(transport)
 
-    # ---- its life
+    # ---- start and end
 
-    def _begin(self) -> None:
-        if not self.runs:
+    def _start(self) -> None:
+        """Start the task of the program, after the delay of its start."""
+        if not self.is_running:
             return
         context = contextvars.Context()
-        context.run(host_here.set, self._boot)
+        context.run(current_host_run.set, self._host_run)
         name = f"program {os.path.basename(self.args[0])}"
         task = self._loop.create_own_task(self._run(), name=name, context=context)
-        task.add_done_callback(self._returned, context=contextvars.Context())
+        task.add_done_callback(self._task_done, context=contextvars.Context())
 
     async def _run(self) -> int:
+        """Run the function with connected pipes; return the exit code."""
         process = self._process
         process.stdin = asyncio.StreamReader(loop=self._loop)
-        await self._connect(self._loop.connect_read_pipe, process.stdin, self._files[0])
-        process.stdout = await self._writer(self._files[1])
-        process.stderr = await self._writer(self._files[2])
-        code = await self._code(process)
+        await self._connect_pipe(self._loop.connect_read_pipe, process.stdin, self._files[0])
+        process.stdout = await self._open_writer(self._files[1])
+        process.stderr = await self._open_writer(self._files[2])
+        code = await self._exit_code(process)
         for each in (process.stdout, process.stderr):
             each.close()
-            with contextlib.suppress(OSError):  # nobody reads
+            with contextlib.suppress(OSError):  # the reader has closed its end
                 await each.wait_closed()
         return code
 
-    async def _code(self, process: Process) -> int:
-        """What the function returns, and after what it raises what Python has then."""
+    async def _exit_code(self, process: Process) -> int:
+        """Call the function and return the exit code, as Python maps results and exceptions."""
         try:
             code: Any = await self._function(process)
         except SystemExit as exc:
             code = exc.code
         except EscapedSimulation as exc:
-            self._loop._simulation.has_escaped(exc)
+            self._loop._simulation.record_escape(exc)
             raise
         except Exception:
             process.stderr.write(traceback.format_exc().encode())
@@ -295,61 +304,65 @@ class Child:
         process.stderr.write(f"{code}\n".encode())
         return 1
 
-    async def _connect(self, connect: Any, reader: asyncio.StreamReader, file: Any) -> Any:
+    async def _connect_pipe(self, connect: Any, reader: asyncio.StreamReader, file: Any) -> Any:
+        """Connect a pipe end to the loop; return its transport and protocol."""
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
         transport, _ = await connect(lambda: protocol, file)
         self._streams.append(transport)
-        self._loop._simulation.programs.own.add(transport)
+        self._loop._simulation.programs.own_transports.add(transport)
         return transport, protocol
 
-    async def _writer(self, file: Any) -> asyncio.StreamWriter:
-        reader = asyncio.StreamReader(loop=self._loop)  # of nothing: what is written has a protocol
-        transport, protocol = await self._connect(self._loop.connect_write_pipe, reader, file)
+    async def _open_writer(self, file: Any) -> asyncio.StreamWriter:
+        """Return a stream writer for the child's end of an output pipe."""
+        reader = asyncio.StreamReader(
+            loop=self._loop
+        )  # stays empty: the protocol of a writer needs a reader
+        transport, protocol = await self._connect_pipe(self._loop.connect_write_pipe, reader, file)
         return asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
-    def _returned(self, task: asyncio.Task[int]) -> None:
+    def _task_done(self, task: asyncio.Task[int]) -> None:
         failed = task.cancelled() or task.exception() is not None
-        self._end(1 if failed else task.result())
+        self._finish(1 if failed else task.result())
 
-    def _end(self, code: int) -> None:
-        """The program has ended, or is ended: nothing of it runs any more."""
-        if not self.runs:
+    def _finish(self, code: int) -> None:
+        """End the program, close its files and report its exit code to the parent."""
+        if not self.is_running:
             return
         self.returncode = code
-        self._loop._simulation.programs.forget(self.pid)
-        ask(Ask.END_PROGRAM, self._loop._simulation.kernel.number, self._boot.number)
-        self._siblings.remove(self._boot)
-        lifecycle.end([self._boot], self._loop)
+        self._loop._simulation.programs.remove(self.pid)
+        request(Request.END_PROGRAM, self._loop._simulation.kernel.number, self._host_run.number)
+        self._running_on_host.remove(self._host_run)
+        lifecycle.end_host_runs([self._host_run], self._loop)
         for stream in self._streams:
             if not stream.is_closing():
-                lifecycle.end_transport(stream, [self._boot])
+                lifecycle.end_transport(stream, [self._host_run])
         for file in self._files[len(self._streams) :]:
             file.close()
         self._loop.call_soon(self.transport._process_exited, code, context=self._context)
 
-    # ---- for its parent
+    # ---- the interface for the parent
 
     @property
-    def runs(self) -> bool:
-        """Whether neither it has ended nor its host."""
-        return self.returncode is None and not self._boot.dead
+    def is_running(self) -> bool:
+        """Return true if neither the program nor its host has ended."""
+        return self.returncode is None and not self._host_run.has_ended
 
     def poll(self) -> int | None:
-        """The exit code, when there is one."""
+        """Return the exit code; None while the program runs."""
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        """Runs the handler of its own, or else ends it, as the signal does."""
-        if self.runs and sig and self._boot.signal(sig, self._loop):
-            self._end(-sig)
+        """Run the program's handler of a signal; without one apply the default action."""
+        if self.is_running and sig and self._host_run.signal(sig, self._loop):
+            self._finish(-sig)
 
     def kill(self) -> None:
-        """Ends it."""
+        """End the program, as SIGKILL does."""
         self.send_signal(signal.SIGKILL)
 
 
-class _Copying(asyncio.Protocol):
-    """The end of a pipe whose bytes go elsewhere."""
+class _CopyProtocol(asyncio.Protocol):
+    """Passes the bytes received from a pipe to a function."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
@@ -358,8 +371,8 @@ class _Copying(asyncio.Protocol):
         self._write(data)
 
 
-def _words(args: Any, shell: bool) -> tuple[str, ...]:
-    """A command; what needs a shell is the program ``sh``'s."""
+def _split_command(args: Any, shell: bool) -> tuple[str, ...]:
+    """Return the words of a command; a command that needs a shell becomes ``/bin/sh -c``."""
     if not shell:
         return tuple(map(os.fsdecode, (args,) if isinstance(args, (str, bytes)) else args))
     command = os.fsdecode(args)
@@ -374,17 +387,18 @@ def _is_simulated(file: Any) -> bool:
     return descriptors.is_simulated(descriptors.number_of(file))
 
 
-def _copy(file: Any) -> int:
-    """What the child has of a file of its parent's."""
+def _duplicate(file: Any) -> int:
+    """Return a duplicate of the parent's file for the child; the file must be simulated."""
     if not _is_simulated(file):
         raise EscapedSimulation(
-            "a program reads from PIPE, DEVNULL, or a pipe or a socket of the simulation"
+            "stdin= of a simulated program must be PIPE, DEVNULL, or a pipe or a socket of the "
+            f"simulation, got {file!r}"
         )
     return descriptors.dup(descriptors.number_of(file))
 
 
-def _sink(wanted: Any, inherited: Any) -> Callable[[bytes], object]:
-    """Where a child's output goes that is no pipe of the simulation."""
+def _output_writer(wanted: Any, inherited: Any) -> Callable[[bytes], object]:
+    """Return the function that writes a child's output if it has no simulated pipe."""
     if wanted == subprocess.DEVNULL:
         return len
     if wanted is None:

@@ -1,4 +1,4 @@
-"""The part of a simulation that hosts, programs and the network use."""
+"""The part of a simulation's session that hosts, programs and the network use."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ..simulated.kernel import Kernel
 
 
 class Session(Protocol):
-    """A simulation while it runs; simulation/session.py implements it."""
+    """A running simulation; SimulationRun of simulation/session.py implements it."""
 
     @property
     def kernel(self) -> Kernel:
-        """The simulated kernel."""
+        """Return the simulated kernel."""
 
     @property
     def loop(self) -> Any:
-        """The loop that runs all hosts; None before and after the run."""
+        """Return the loop that runs all hosts; None before and after the run."""
 
-    def note(self, what: str) -> None:
-        """Adds a line to the trace."""
+    def note(self, text: str) -> None:
+        """Append a line to the trace."""

@@ -1,1 +1,1 @@
-"""A simulated kernel, and what a thread on it sees: its loop, sockets, clocks and chance."""
+"""The simulated kernel and the replaced functions: loop, sockets, clocks, random numbers."""

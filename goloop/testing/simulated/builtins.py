@@ -1,9 +1,9 @@
-"""Functions of C modules, replaced for one thread.
+"""Patches of built-in functions, of methods of C classes and of attributes.
 
-A program has many references to `time.monotonic`: imported by name, kept as defaults, in C.  So the
-function itself is changed: its method definition becomes one that asks here which thread calls.
-That is for functions without arguments, which raise nothing.  Methods of C classes are replaced in
-the class.
+A program has many references to `time.monotonic`: names that it imported, default arguments,
+references in C.  Therefore the function object itself is patched: its method definition is replaced
+by one that calls a Python function here.  That works for functions without arguments, and the
+replacement must not raise.  Methods of C classes are replaced in the class.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NOARGS = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class _Definition(ctypes.Structure):
-    """PyMethodDef."""
+    """The C struct PyMethodDef."""
 
     _fields_ = [
         ("name", ctypes.c_char_p),
@@ -28,7 +28,7 @@ class _Definition(ctypes.Structure):
 
 
 class _Function(ctypes.Structure):
-    """What PyCFunctionObject begins with, behind the object's head."""
+    """The first fields of the C struct PyCFunctionObject after the object header."""
 
     _fields_ = [("definition", ctypes.c_void_p), ("owner", ctypes.c_void_p)]
 
@@ -37,13 +37,14 @@ _METH_NOARGS = 4
 
 
 class Replaced:
-    """A built-in function without arguments that calls another one.
+    """A patch of a built-in function without arguments.
 
-    `original` calls what it was before.
+    Calls of the function become calls of `replacement(original)`, where `original()` calls the
+    unpatched function.
     """
 
     def __init__(self, function: Any, replacement: Callable[[Callable[[], Any]], Any]) -> None:
-        self._function = function  # must not end before
+        self._function = function  # the patched object must outlive the patch
         self._struct = _Function.from_address(id(function) + object.__basicsize__)
         self._before = self._struct.definition
         before = _Definition.from_address(self._before)
@@ -63,12 +64,12 @@ class Replaced:
         self._struct.definition = ctypes.addressof(self._definition)
 
     def restore(self) -> None:
-        """The function is as it was."""
+        """Undo the patch of the function."""
         self._struct.definition = self._before
 
 
 class ReplacedMethod:
-    """A method of a class of C's, which Python can't set."""
+    """A patch of a method of a C class, which setattr() can't change."""
 
     def __init__(self, cls: type, name: str, replacement: Any) -> None:
         [self._dict] = gc.get_referents(vars(cls))
@@ -80,12 +81,12 @@ class ReplacedMethod:
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(self._cls))
 
     def restore(self) -> None:
-        """The method is as it was."""
+        """Undo the patch of the method."""
         self._set(self._before)
 
 
 class ReplacedAttribute:
-    """An attribute of a module or a class of Python's."""
+    """A patch of an attribute of a module or of a Python class."""
 
     _ABSENT = object()
 
@@ -95,7 +96,7 @@ class ReplacedAttribute:
         setattr(owner, name, replacement)
 
     def restore(self) -> None:
-        """The attribute is as it was."""
+        """Undo the patch of the attribute."""
         if self._before is self._ABSENT:
             delattr(self._owner, self._name)
         else:

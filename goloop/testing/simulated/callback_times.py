@@ -1,9 +1,9 @@
-"""How long callbacks take in virtual time.
+"""The virtual time that callbacks take.
 
-If time stood still while anything is ready, asyncio's most common race would never show: a timer
-comes due while a callback runs, becomes ready after that iteration's steps, and cancels a task that
-one of these steps has just woken.  So time passes at two moments: after a timer is set, so that
-equal delays end one after the other, and after an iteration, up to the next timer.
+If virtual time advanced only in idle loops, asyncio's most common race would never occur: a timer
+comes due while a callback runs, becomes ready after the steps of that iteration, and cancels a task
+that one of these steps has just woken.  Therefore time advances at two moments: after a timer is
+set, so that equal delays end one after the other, and after an iteration, up to the next timer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .loop import Simulated, nanosecond
+from .loop import SimulatedLoopMixin, nanosecond
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,51 +26,51 @@ if TYPE_CHECKING:
 
     _Ts = TypeVarTuple("_Ts")
 
-# Nanoseconds that the callbacks of an iteration take at most: asyncio calls longer ones slow.
+# Upper limit in nanoseconds for the callbacks of an iteration: asyncio logs slower callbacks.
 LONGEST = 100_000_000
-# Pauses behind a timer, in nanoseconds.  Each has one chance among 32 in some runs, among 8 in
-# others, and none in the rest: a pause parts timers that are due together.
+# Pauses after a timer is set, in nanoseconds.  Each has the probability 1/32 in some runs, 1/8 in
+# others, and 0 in the rest: a pause separates timers that are due together.
 _PAUSES = (1000, 10_000, 100_000, 1_000_000)
 _AMONG = (0, 32, 8)
-# An iteration lasts until the next timer by 4 of 8 chances, or by 6 where that is near
-# (nanoseconds).
+# The probability that an iteration lasts until the next timer is 4/8, and 6/8 if the timer is due
+# within _NEAR nanoseconds.
 _CHANCES, _LAST, _LAST_NEAR = 8, 4, 6
 _NEAR = 100_000
 
 
-class Moments(Protocol):
-    """Decides when time passes."""
+class CallbackTimes(Protocol):
+    """Decides when virtual time advances during callbacks."""
 
-    def pause(self) -> int:
-        """Nanoseconds that pass behind a timer that is set."""
+    def pause_after_timer(self) -> int:
+        """Return the nanoseconds that pass after a timer was set."""
 
-    def lasts(self, ns: int) -> bool:
-        """Whether an iteration goes on until the next timer is due, in so many nanoseconds."""
+    def reaches_next_timer(self, ns: int) -> bool:
+        """Return true if the iteration lasts until the next timer, which is due in `ns`."""
 
 
-class Drawn:
-    """By chance; with the least numbers no time passes."""
+class RandomCallbackTimes:
+    """Random times; if the generator gives its lowest numbers, no time passes."""
 
     def __init__(self, generator: random.Random) -> None:
         self._random = generator
         self._among = _AMONG[generator.randrange(len(_AMONG))]
 
-    def pause(self) -> int:
+    def pause_after_timer(self) -> int:
         if not self._among:
             return 0
         least = self._among - len(_PAUSES)
         number = self._random.randrange(self._among)
         return 0 if number < least else _PAUSES[number - least]
 
-    def lasts(self, ns: int) -> bool:
+    def reaches_next_timer(self, ns: int) -> bool:
         chances = _LAST_NEAR if ns <= _NEAR else _LAST
         return self._random.randrange(_CHANCES) >= _CHANCES - chances
 
 
-class Busy(Simulated):
-    """A loop whose callbacks take time.
+class TimedLoopMixin(SimulatedLoopMixin):
+    """A loop whose callbacks take virtual time.
 
-    It has its timers in a heap of its own, too: so both loops find the same next one.
+    It has its own heap of timers, so that goloop's and asyncio's loop find the same next timer.
     """
 
     def __init__(self, simulation: Any, *args: Any) -> None:
@@ -86,17 +86,19 @@ class Busy(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """As asyncio's; call_later() comes here, too."""
+        """Schedule a callback, as asyncio's call_at(); call_later() calls this method."""
         timer = super().call_at(when, callback, *args, context=context)
-        if math.isfinite(timer.when()):  # else it never comes due: anyio sleeps so for ever
+        if math.isfinite(
+            timer.when()
+        ):  # infinite deadlines never come due; anyio.sleep_forever() uses one
             heapq.heappush(self._due, (timer.when(), next(self._orders), timer))
         self._simulation.timer_was_set()
         return timer
 
     def next_timer(self) -> int | None:
-        """The nanosecond at which the next timer comes due that is not due yet.
+        """Return the nanosecond at which the next timer that is not due yet comes due.
 
-        None where no timer does so soon: an iteration does not last until a later one.
+        None if no timer is due soon, because an iteration does not last that long.
         """
         due, now = self._due, self._now()
         while due and (due[0][0] <= now or due[0][2].cancelled()):
@@ -107,6 +109,6 @@ class Busy(Simulated):
 
 
 @functools.cache
-def busy(loop: type) -> type:
-    """The class of loops whose callbacks take time, instead of another one."""
-    return type("BusyLoop", (Busy, loop), {"__module__": "goloop.testing"})
+def with_callback_times(loop: type) -> type:
+    """Return a subclass of a loop class, with callbacks that take virtual time."""
+    return type("BusyLoop", (TimedLoopMixin, loop), {"__module__": "goloop.testing"})

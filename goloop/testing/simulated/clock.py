@@ -1,7 +1,7 @@
-"""A clock that tests move, and how a loop is known to have nothing left to do.
+"""MockClock, a clock that tests advance, and the detection of idle loops.
 
-A ClockLoop keeps its timers itself, by the clock's time; all else is goloop's, on the host's
-kernel.
+A ClockLoop has its own timers, which follow the clock; its input and output are goloop's, on the
+real kernel.
 """
 
 from __future__ import annotations
@@ -28,85 +28,90 @@ if TYPE_CHECKING:
 
     _Ts = TypeVarTuple("_Ts")
 
-_fields = [figure.field for figure in metric_registry._COUNTED]
-_layout = metric_registry._COUNTED_LAYOUT.format
+_COUNTED_FIELDS = [figure.field for figure in metric_registry._COUNTED]
+_COUNTED_LAYOUT = metric_registry._COUNTED_LAYOUT.format
 
 
 def _reader(field: str) -> Callable[[bytes], int]:
+    """Return a function that reads one counter from the result of `loop._counted()`."""
     sizes = [
         HISTOGRAM.size if figure.kind == "histogram" else 8 for figure in metric_registry._COUNTED
     ]
-    place = sum(sizes[: _fields.index(field)])
+    offset = sum(sizes[: _COUNTED_FIELDS.index(field)])
     number = struct.Struct("=Q")
-    return lambda counted: number.unpack_from(counted, place)[0]
+    return lambda counted: number.unpack_from(counted, offset)[0]
 
 
 ready, _iterations = _reader("ready"), _reader("iterations")
-# Two polls: the loop asks the kernel after 64 iterations at the latest.
+# Iterations that contain at least two polls: a busy loop polls every 64 iterations.
 _PASSES = 130
 
 
-def _after(loop: Any, seconds: float, callback: Callable[..., object], *args: Any) -> Any:
-    """A timer of the host's clock, whatever call_at the loop has."""
+def _call_later_real(loop: Any, seconds: float, callback: Callable[..., object], *args: Any) -> Any:
+    """Schedule a callback after seconds of the real clock, also on a ClockLoop."""
     return _core.Loop.call_at(loop, _core.Loop.time(loop) + seconds, callback, *args)
 
 
 class IdleWatch:
-    """Calls back when a loop has nothing ready, and the kernel no event for it.
+    """Calls functions when a loop is idle: nothing is ready, and the kernel has no event for it.
 
-    What waits for longest a cushion is called last; each call begins the watch anew, for what
-    was called may have made something ready.
+    Functions with a shorter cushion are called first.  After each call the idleness is measured
+    again, because the function may have scheduled callbacks.
     """
 
     def __init__(self, loop: Any) -> None:
         self._loop = weakref.ref(loop)
+        # Heap of (cushion, last, number, callback).
         self._waiting: list[tuple[float, bool, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
-        self._looking = False
+        self._is_polling = False
 
-    def ask(self, cushion: float, callback: Callable[[], object], last: bool = False) -> int:
-        """Wants a call after so many seconds, of the host's, of idleness; its number cancels it."""
+    def add(self, cushion: float, callback: Callable[[], object], last: bool = False) -> int:
+        """Register a call after `cushion` real seconds of idleness; return its number."""
         number = next(self._numbers)
         heapq.heappush(self._waiting, (cushion, last, number, callback))
         self._begin()
         return number
 
     def cancel(self, number: int) -> None:
-        """No call any more."""
+        """Cancel a registered call."""
         self._waiting = [each for each in self._waiting if each[2] != number]
         heapq.heapify(self._waiting)
 
     def _begin(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self._look(0)
+        """Start polling for idleness."""
+        if not self._is_polling:
+            self._is_polling = True
+            self._poll_again(0)
 
-    def _look(self, passes: int) -> None:
+    def _poll_again(self, passes: int) -> None:
+        """Count iterations in which nothing was ready; then wait for the first cushion."""
         loop: Any = self._loop()
         if not self._waiting or loop is None or loop.is_closed():
-            self._looking = False
+            self._is_polling = False
             return
         counted = loop._counted()
         passes = 0 if ready(counted) else passes + 1
         if passes < _PASSES:
-            _core.Loop.call_soon(loop, self._look, passes)
+            _core.Loop.call_soon(loop, self._poll_again, passes)
         elif (cushion := self._waiting[0][0]) > 0:
-            _after(loop, cushion, self._look_again, _iterations(counted))
+            _call_later_real(loop, cushion, self._recheck_after_cushion, _iterations(counted))
         else:
             self._call()
 
-    def _look_again(self, before: int) -> None:
-        """The cushion is over; only the poll that waited for it may have been."""
+    def _recheck_after_cushion(self, before: int) -> None:
+        """Call the first function if the loop only waited during the cushion."""
         loop: Any = self._loop()
         counted = loop._counted()
         if ready(counted) or _iterations(counted) > before + 2 or not self._waiting:
-            self._look(0)
+            self._poll_again(0)
         else:
             self._call()
 
     def _call(self) -> None:
+        """Call the function with the shortest cushion."""
         _, _, _, callback = heapq.heappop(self._waiting)
-        self._looking = False
+        self._is_polling = False
         callback()
         if self._waiting:
             self._begin()
@@ -116,7 +121,7 @@ _watches: weakref.WeakKeyDictionary[Any, IdleWatch] = weakref.WeakKeyDictionary(
 
 
 def watch_of(loop: Any) -> IdleWatch:
-    """The watch of a loop."""
+    """Return the IdleWatch of a loop."""
     watch = _watches.get(loop)
     if watch is None:
         watch = _watches[loop] = IdleWatch(loop)
@@ -124,21 +129,21 @@ def watch_of(loop: Any) -> IdleWatch:
 
 
 async def wait_all_tasks_blocked(cushion: float = 0.0) -> None:
-    """Wait until no other task of this loop can go on without time or input.
+    """Wait until all other tasks of this loop wait for a timer or for input.
 
     Nothing is ready to run then, and the kernel has no event for the loop.  A timer that is not
-    due yet, and bytes on their way in a simulated network, do not count.  Of two tasks that wait
-    so, the one with the smaller cushion comes first.  Since 0.3.0.
+    due yet, and bytes in transit in a simulated network, do not count.  If two tasks call this
+    function, the one with the smaller cushion continues first.  Since 0.3.0.
 
     Args:
-        cushion: Seconds, of the real clock, that it must have been so for.
+        cushion: Real seconds for which the loop must have been idle.
 
     Raises:
         RuntimeError: The running loop is not goloop's.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, _core.Loop):
-        raise RuntimeError(f"wait_all_tasks_blocked() needs a loop of goloop, not {loop!r}")
+        raise RuntimeError(f"wait_all_tasks_blocked() needs a goloop loop, got {loop!r}")
     done: asyncio.Future[None] = loop.create_future()
     watch = watch_of(loop)
 
@@ -146,7 +151,7 @@ async def wait_all_tasks_blocked(cushion: float = 0.0) -> None:
         if not done.done():
             done.set_result(None)
 
-    number = watch.ask(_seconds(cushion, "cushion"), blocked)
+    number = watch.add(_seconds(cushion, "cushion"), blocked)
     try:
         await done
     finally:
@@ -154,23 +159,24 @@ async def wait_all_tasks_blocked(cushion: float = 0.0) -> None:
 
 
 def _seconds(value: float, name: str) -> float:
+    """Return a number of seconds as a float; ValueError if it is negative or NaN."""
     if not value >= 0:
-        raise ValueError(f"{name} is a number of seconds from 0 on, not {value!r}")
+        raise ValueError(f"{name} must be >= 0 seconds, got {value!r}")
     return float(value)
 
 
 class MockClock:
-    """A clock that stands still until it is moved, for loops of `new_event_loop(clock=...)`.
+    """A clock that a test advances, for loops of `new_event_loop(clock=...)`.
 
-    With the defaults a loop waits for no timer: as soon as nothing else can run, the clock jumps to
-    the next one.  Input and output are the real ones, so give tests that wait for a peer a
-    threshold, or use `goloop.testing.run()`, where the network is in virtual time, too.  It says 0
-    first.  May be shared by loops.  Since 0.3.0.
+    The clock starts at 0.  With the defaults a loop never waits for a timer: as soon as nothing
+    else can run, the clock jumps to the next timer.  Input and output are real, so a test that
+    waits for a peer needs a threshold, or `goloop.testing.run()`, which simulates the network in
+    virtual time.  Several loops may share a clock.  Since 0.3.0.
 
     Args:
-        rate: How many of its seconds pass in a real one.
-        autojump_threshold: Real seconds for which a loop must have had nothing to do before the
-            clock jumps to the loop's next timer; `math.inf`: never.
+        rate: Seconds of this clock that pass in one real second; 0: the clock does not run.
+        autojump_threshold: Real seconds for which a loop must have been idle before the clock jumps
+            to the loop's next timer; `math.inf`: the clock never jumps by itself.
 
     Raises:
         ValueError: A number is negative or NaN.
@@ -189,7 +195,7 @@ class MockClock:
 
     @property
     def rate(self) -> float:
-        """How many of its seconds pass in a real one."""
+        """Return the seconds of this clock that pass in one real second."""
         return self._rate
 
     @rate.setter
@@ -198,38 +204,38 @@ class MockClock:
         with self._lock:
             self._virtual, self._real = self._now(), time.perf_counter()
             self._rate = new
-        self._moved()
+        self._notify_loops()
 
     @property
     def autojump_threshold(self) -> float:
-        """Real seconds of idleness before the clock jumps."""
+        """Return the real seconds of idleness before the clock jumps."""
         return self._threshold
 
     @autojump_threshold.setter
     def autojump_threshold(self, seconds: float) -> None:
         self._threshold = _seconds(seconds, "autojump_threshold")
-        self._moved()
+        self._notify_loops()
 
     def current_time(self) -> float:
-        """What it says, in seconds; `time()` of its loops says the same."""
+        """Return the clock's time in seconds, which is also `time()` of its loops."""
         with self._lock:
             return self._now()
 
     def jump(self, seconds: float) -> None:
-        """Move it forward; timers that are due then run in the next iterations of their loops.
+        """Advance the clock; timers that come due run in the next iterations of their loops.
 
         May be called from any thread.
 
         Args:
-            seconds: From 0 on.
+            seconds: Seconds to add, >= 0.
 
         Raises:
-            ValueError: It is negative or NaN.
+            ValueError: `seconds` is negative or NaN.
         """
         by = _seconds(seconds, "seconds")
         with self._lock:
             self._virtual += by
-        self._moved()
+        self._notify_loops()
 
     def _now(self) -> float:
         if self._rate:
@@ -237,19 +243,21 @@ class MockClock:
         return self._virtual
 
     def _jump_to(self, when: float) -> None:
+        """Advance the clock to a time, unless another loop has advanced it further."""
         with self._lock:
             self._virtual += max(0.0, when - self._now())
             while self._now() < when:  # a sum is rounded
                 self._virtual = math.nextafter(self._virtual, math.inf)
-        self._moved()
+        self._notify_loops()
 
-    def _moved(self) -> None:
+    def _notify_loops(self) -> None:
+        """Let all loops of the clock arm their next timers again."""
         for loop in list(self._loops):
             loop._clock_moved()
 
 
 class ClockLoop(Loop):
-    """A loop whose timers go by a MockClock."""
+    """A loop whose timers follow a MockClock."""
 
     __module__ = "goloop.testing"
 
@@ -258,12 +266,12 @@ class ClockLoop(Loop):
         self._virtual_timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_numbers = itertools.count()
         self._real_timer: asyncio.TimerHandle | None = None
-        self._jump_asked: int | None = None
+        self._jump_number: int | None = None
         super().__init__()
         clock._loops.add(self)
 
     def time(self) -> float:
-        """What the clock says, in seconds."""
+        """Return the clock's time in seconds."""
         return self._clock.current_time()
 
     def call_at(
@@ -273,7 +281,7 @@ class ClockLoop(Loop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call callback(*args) when the clock says `when`; return a TimerHandle."""
+        """Schedule callback(*args) at the clock's time `when`; return a TimerHandle."""
         if when is None:
             raise TypeError("when cannot be None")
         self._check_closed()
@@ -289,15 +297,16 @@ class ClockLoop(Loop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call callback(*args) after delay seconds of the clock; return a TimerHandle."""
+        """Schedule callback(*args) after `delay` seconds of the clock; return a TimerHandle."""
         if delay is None:
             raise TypeError("delay must not be None")
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: cancelled timers are dropped when they come to the front."""
+        """Do nothing: cancelled timers are removed when they reach the front of the heap."""
 
     def _clock_moved(self) -> None:
+        """Arm the next timer again after the clock has changed, from any thread."""
         if self.is_closed():
             return
         if self._thread_id not in (None, threading.get_ident()):
@@ -306,7 +315,7 @@ class ClockLoop(Loop):
             self._arm()
 
     def _arm(self) -> None:
-        """Sees to it that the next timer is run, by whatever moves the clock."""
+        """Arm the next timer: by a jump of the clock when idle, and by a real timer if it runs."""
         timers = self._virtual_timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -314,23 +323,24 @@ class ClockLoop(Loop):
             self._real_timer.cancel()
             self._real_timer = None
         watch = watch_of(self)
-        if self._jump_asked is not None:
-            watch.cancel(self._jump_asked)
-            self._jump_asked = None
+        if self._jump_number is not None:
+            watch.cancel(self._jump_number)
+            self._jump_number = None
         if not timers:
             return
-        left = timers[0][0] - self.time()
+        remaining = timers[0][0] - self.time()
         clock = self._clock
-        if left <= 0:
-            self._real_timer = _after(self, 0, self._run_due)
+        if remaining <= 0:
+            self._real_timer = _call_later_real(self, 0, self._run_due)
             return
         if clock.rate:
-            self._real_timer = _after(self, left / clock.rate, self._run_due)
+            self._real_timer = _call_later_real(self, remaining / clock.rate, self._run_due)
         if clock.autojump_threshold != math.inf:
-            self._jump_asked = watch.ask(clock.autojump_threshold, self._autojump, last=True)
+            self._jump_number = watch.add(clock.autojump_threshold, self._autojump, last=True)
 
     def _autojump(self) -> None:
-        self._jump_asked = None
+        """Advance the clock of an idle loop to its next timer."""
+        self._jump_number = None
         timers = self._virtual_timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -338,27 +348,29 @@ class ClockLoop(Loop):
             self._clock._jump_to(timers[0][0])
 
     def _run_due(self) -> None:
+        """Schedule the callbacks of all due timers."""
         timers, now = self._virtual_timers, self.time()
         while timers and timers[0][0] <= now:
             timer = heapq.heappop(timers)[2]
-            # Each in an iteration's order of its own, as asyncio appends what is due.
+            # call_soon() keeps asyncio's order: due timers are appended to the ready queue.
             self.call_soon(_run_unless_cancelled, timer)
         self._arm()
 
 
 def _run_unless_cancelled(timer: Any) -> None:
+    """Run a timer that was not cancelled after it came due."""
     if not timer.cancelled():
         timer._run()
 
 
 def new_event_loop(clock: MockClock | None = None) -> Loop:
-    """Make an event loop whose timers go by a clock that the test moves.
+    """Return a new event loop whose timers follow a clock that the test advances.
 
     `asyncio.Runner(loop_factory=lambda: testing.new_event_loop(clock=clock))` runs a test on it.
-    What it reads and writes is real.  Since 0.3.0.
+    Its input and output are real.  Since 0.3.0.
 
     Args:
-        clock: Without one, a `MockClock()` of its own.
+        clock: The clock; None: a new `MockClock()`.
 
     Returns:
         A loop that is neither running nor set as the thread's.

@@ -1,18 +1,18 @@
-"""What a simulation raises."""
+"""Exceptions of simulations."""
 
 from __future__ import annotations
 
 
 class SimulationError(Exception):
-    """A simulation has found something, or could not go on.  Since 0.3.0."""
+    """Base class: a simulation has found an error, or can't continue.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
 
 class SimulationDeadlock(SimulationError):
-    """Nothing can run, no timer is set, and nothing is on its way: the program waits for ever.
+    """The program waits for ever: nothing is ready, no timer is set, no packet is in transit.
 
-    The message lists the tasks, what each one awaits, and what awaits it, as `goloop pstree` does.
+    The message lists the tasks with their awaits and awaiters, as `goloop pstree` does.
     Since 0.3.0.
     """
 
@@ -20,37 +20,38 @@ class SimulationDeadlock(SimulationError):
 
 
 class SimulationTimeout(SimulationError):
-    """The program was not done at `max_time`; the message lists who awaits what.  Since 0.3.0."""
+    """The program was not done at `max_time`; the message lists the tasks.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
 
 class EscapedSimulation(SimulationError):
-    """The program has asked for something that can't be simulated, and the message says what to do.
+    """The program has used something that can't be simulated; the message names an alternative.
 
-    A thread that calls in, a child process, a descriptor of the host's.  Since 0.3.0.
+    Examples: a call from another thread, a child process, a descriptor of the real system.
+    Since 0.3.0.
     """
 
     __module__ = "goloop.testing"
 
 
 class InvariantBroken(SimulationError):
-    """What `Simulation.always()` was given has been false.  Since 0.3.0."""
+    """A predicate of `Simulation.always()` was false.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
 
 class NeverHappened(SimulationError):
-    """What `Simulation.eventually()` was given was not true in time.  Since 0.3.0."""
+    """A predicate of `Simulation.eventually()` was not true in time.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
 
 class LeftBehind(SimulationError):
-    """The program has returned, and has left something that it should have ended or looked at.
+    """The program has returned without ending its tasks, transports or servers.
 
-    `findings` has a sentence for each: tasks that run, transports and servers that are open, and
-    exceptions that no code has handled, the first of which is the cause.  Since 0.3.0.
+    `findings` has a sentence for each leak: running tasks, open transports and servers, unhandled
+    exceptions.  The first unhandled exception is the `__cause__`.  Since 0.3.0.
     """
 
     __module__ = "goloop.testing"
@@ -61,7 +62,7 @@ class LeftBehind(SimulationError):
 
 
 class NonDeterminism(SimulationError):
-    """A seed has not given the same run twice; the message has the first event that differs.
+    """Two runs of one seed differ; the message has the first event that differs.
 
     Since 0.3.0.
     """

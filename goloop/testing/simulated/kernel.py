@@ -1,8 +1,8 @@
-"""A simulated kernel (netloop/simulated), and the door to it.
+"""The simulated kernel (netloop/simulated), and the requests that Python sends to it.
 
-``with Kernel(seed=7):`` puts the thread on the kernel: loops that it makes meanwhile and their
-clock are the kernel's. Its sockets are those of sockets.py; a descriptor's number tells which
-kernel has it. pybridge/golib/simulation_requests_linux.go answers the requests, and has the same
+``with Kernel(seed=7):`` switches the thread to the kernel: loops that the thread makes in the block
+use the kernel and its clock. The sockets are those of sockets.py; a descriptor's number identifies
+its kernel. pybridge/golib/simulation_requests_linux.go serves the requests, and has the same
 numbers for them.
 """
 
@@ -21,8 +21,8 @@ from ... import _core
 from ..._internal.loop import signals
 
 
-class Ask(enum.IntEnum):
-    """What can be asked of a kernel."""
+class Request(enum.IntEnum):
+    """The requests to a kernel; the numbers are those of simulation_requests_linux.go."""
 
     MAKE = 0
     END = 1
@@ -70,40 +70,51 @@ class Ask(enum.IntEnum):
     RESEED = 43
 
 
-_HEAD = struct.Struct("=8q")
-_NONE = (0,) * 6
+_HEADER = struct.Struct("=8q")
+_NO_ARGUMENTS = (0,) * 6
 _NAME_MOST = 128
-# Seconds; more than a simulation has (session.py), and still 63 bits of ns behind its end.
+# Seconds; longer than any simulation (session.py), and still less than 2**63 nanoseconds.
 _LONGEST = 4e9
-FIRST = 1 << 24  # the least descriptor of a simulated kernel
-# The least number of a process; more than Linux gives to any (PID_MAX_LIMIT), so that no signal
-# goes to a real one.
+FIRST = 1 << 24  # the lowest descriptor of a simulated kernel
+# The lowest process id of a simulated program; above Linux's PID_MAX_LIMIT, so that no signal
+# reaches a real process.
 FIRST_PID = 1 << 23
 
 
-def ask(
-    what: Ask, target: int = 0, *args: int, data: bytes = b"", room: int = 0
+def request(
+    kind: Request, target: int = 0, *args: int, data: bytes = b"", room: int = 0
 ) -> tuple[int, int, memoryview]:
-    """A result, the answer's second number, and the bytes that came; OSError where it fails."""
-    words = (what, target, *args, *_NONE[len(args) :])
+    """Send a request to the simulated kernel; OSError if it fails.
+
+    Args:
+        kind: The request.
+        target: The kernel's number or a descriptor.
+        *args: Up to six numbers.
+        data: Bytes to pass.
+        room: Size of the buffer for bytes of the answer.
+
+    Returns:
+        The result, the second number of the answer, and the bytes of the answer.
+    """
+    words = (kind, target, *args, *_NO_ARGUMENTS[len(args) :])
     result = -errno.EINTR
     while result == -errno.EINTR:
-        buffer = bytearray(_HEAD.size + max(room, len(data)))
-        _HEAD.pack_into(buffer, 0, *words)
+        buffer = bytearray(_HEADER.size + max(room, len(data)))
+        _HEADER.pack_into(buffer, 0, *words)
         if data:
-            buffer[_HEAD.size : _HEAD.size + len(data)] = data
+            buffer[_HEADER.size : _HEADER.size + len(data)] = data
         result = _core._simulate(buffer)
     if result < 0:
         raise OSError(-result, os.strerror(-result))
-    return result, _HEAD.unpack_from(buffer)[5], memoryview(buffer)[_HEAD.size :]
+    return result, _HEADER.unpack_from(buffer)[5], memoryview(buffer)[_HEADER.size :]
 
 
 class Kernel:
     """A kernel in memory.
 
-    Its clock says ``start`` seconds first, and each call takes ``call_time`` seconds. A packet
-    takes between ``latency[0]`` and ``latency[1]`` seconds. With ``trace`` it keeps a line for each
-    call.
+    Its clock starts at ``start`` seconds, and each call takes ``call_time`` seconds. A packet
+    takes between ``latency[0]`` and ``latency[1]`` seconds. With ``trace`` it records a line for
+    each call.
     """
 
     def __init__(
@@ -116,16 +127,16 @@ class Kernel:
         trace: bool = False,
     ) -> None:
         if not 0 <= seed < 1 << 63:
-            raise ValueError("a seed is a number from 0 to 2**63 - 1")
+            raise ValueError(f"a seed must be a number from 0 to 2**63 - 1, got {seed}")
         times = map(_ns, (start, call_time, *latency))
-        self._number = ask(Ask.MAKE, 0, seed, *times, trace)[0]
+        self._number = request(Request.MAKE, 0, seed, *times, trace)[0]
         _kernels.add(self._number)
         self.closed = False
 
     def __enter__(self) -> Kernel:
-        ask(Ask.ENTER, self._number)
+        request(Request.ENTER, self._number)
         signals.simulated.add(threading.get_ident())
-        here[threading.get_ident()] = self
+        kernel_of_thread[threading.get_ident()] = self
         return self
 
     def __exit__(
@@ -135,80 +146,85 @@ class Kernel:
         traceback: TracebackType | None,
     ) -> None:
         signals.simulated.discard(threading.get_ident())
-        here.pop(threading.get_ident(), None)
-        ask(Ask.LEAVE)
+        kernel_of_thread.pop(threading.get_ident(), None)
+        request(Request.LEAVE)
 
     def close(self) -> None:
-        """Forgets the kernel, and its descriptors with it. Its loops are closed before."""
+        """Free the kernel and its descriptors. Its loops must have been closed before."""
         _kernels.discard(self._number)
         self.closed = True
-        ask(Ask.END, self._number)
+        request(Request.END, self._number)
 
     def set_faults(self, probability: float, *, resources: bool = False) -> None:
-        """How probable each of the faults is that a program has to live with.
+        """Set the probability of each fault that a program must handle.
 
-        With ``resources`` memory and descriptors run out as well.
+        With ``resources`` calls also fail because memory or descriptors are exhausted.
         """
-        ask(Ask.FAULTS, self._number, _ns(probability), resources)
+        request(Request.FAULTS, self._number, _ns(probability), resources)
 
     def decide(self, digits: bytes = b"") -> tuple[int, int]:
-        """Digits from 0 to 127 make its decisions from now on, behind those of calls before.
+        """Append digits from 0 to 127, from which the kernel makes its next decisions.
 
-        Of those it tells how many are left, and how many it has missed since the last call. Where
-        it misses one it takes 0, which is the least: no fault, and the shortest time.
+        Without digits the kernel takes 0: no fault, and the shortest time.
+
+        Returns:
+            The number of unused digits, and the number of decisions since the last call for which
+            there was no digit.
         """
-        left, missed, _ = ask(Ask.DECIDE, self._number, len(digits), data=digits)
+        left, missed, _ = request(Request.DECIDE, self._number, len(digits), data=digits)
         return left, missed
 
     def reseed(self, seed: int) -> None:
-        """A seed makes its decisions from now on."""
-        ask(Ask.RESEED, self._number, seed)
+        """Derive all further decisions from a seed."""
+        request(Request.RESEED, self._number, seed)
 
     def now(self) -> float:
-        """What the kernel's clock says, in seconds."""
+        """Return the kernel's clock in seconds."""
         return self.now_ns() / 1e9
 
     def now_ns(self) -> int:
-        """What the kernel's clock says, in nanoseconds."""
-        return ask(Ask.NOW, self._number)[1]
+        """Return the kernel's clock in nanoseconds."""
+        return request(Request.NOW, self._number)[1]
 
     def end_time_at(self, ns: int) -> None:
-        """Waits for what comes later than that fail with ETIME; 0: none does."""
-        ask(Ask.END_OF_TIME, self._number, ns)
+        """Set the end of time in nanoseconds: longer waits fail with ETIME; 0 means no end."""
+        request(Request.END_OF_TIME, self._number, ns)
 
     def sleep(self, seconds: float) -> None:
-        """Lets time pass, and what happens in it."""
-        ask(Ask.SLEEP, self._number, _ns(seconds))
+        """Advance the clock and process the events that are due in this time."""
+        request(Request.SLEEP, self._number, _ns(seconds))
 
     def open_descriptors(self) -> int:
-        """How many descriptors are open."""
-        return ask(Ask.OPEN, self._number)[0]
+        """Return the number of open descriptors."""
+        return request(Request.OPEN, self._number)[0]
 
     def trace(self) -> str:
-        """The lines since the last call."""
+        """Return the lines of the trace since the last call."""
         parts = []
-        while (n := (answer := ask(Ask.TRACE, self._number, room=1 << 16))[0]) > 0:
+        while (n := (answer := request(Request.TRACE, self._number, room=1 << 16))[0]) > 0:
             parts.append(answer[2][:n])
         return b"".join(parts).decode()
 
     @property
     def number(self) -> int:
-        """What names this kernel in requests."""
+        """Return the number that identifies this kernel in requests."""
         return self._number
 
 
-# By thread, what it is on.
-here: dict[int, Kernel] = {}
-# By thread, its simulation: a World of patches.py.
-worlds: dict[int, Any] = {}
-# The host that runs, a HostRun of hosts.py; None: what is on no host.
-host_here: contextvars.ContextVar[Any] = contextvars.ContextVar("host_here", default=None)
+# The simulated kernel of each thread, by thread id.
+kernel_of_thread: dict[int, Kernel] = {}
+# The simulation of each thread, by thread id: a Session of patches.py.
+session_of_thread: dict[int, Any] = {}
+# The HostRun (lifecycle.py) to which the running code belongs; None: code on no host.
+current_host_run: contextvars.ContextVar[Any] = contextvars.ContextVar(
+    "current_host_run", default=None
+)
 
 
-def host_number() -> int:
-    """What the kernel calls the host that runs, or the program on it (owners.go)."""
-    boot = host_here.get()
-    number: int = 0 if boot is None else boot.number
+def owner_number() -> int:
+    """Return the kernel's number for the current host or child program (owners.go)."""
+    host_run = current_host_run.get()
+    number: int = 0 if host_run is None else host_run.number
     return number
 
 
@@ -220,12 +236,12 @@ _kernels: set[int] = set()
 
 
 def _after_fork() -> None:
-    """A child has none of its parent's kernels: its calls and its clock are the host's again."""
+    """Use the real kernel and clock in a forked child: it has none of its parent's kernels."""
     if _kernels:
         _kernels.clear()
-        here.clear()
+        kernel_of_thread.clear()
         signals.simulated.clear()
-        _core._simulate(bytearray(_HEAD.size))
+        _core._simulate(bytearray(_HEADER.size))
 
 
 os.register_at_fork(after_in_child=_after_fork)

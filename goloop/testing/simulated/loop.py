@@ -1,6 +1,6 @@
-"""The loop of a simulation: goloop's own, on a simulated kernel, fenced from the host.
+"""The loop of a simulation: goloop's loop on a simulated kernel, which refuses real descriptors.
 
-Simulated has what a simulation needs of any loop; oracle.py puts it before asyncio's.
+SimulatedLoopMixin has the overrides for goloop's and for asyncio's loop (oracle.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import zlib
 from ... import _core
 from ..._internal.loop.loop import Loop
 from ..._internal.tasks.tasks import Future, Task
-from . import patches as worlds
-from . import threads
+from . import patches, threads
 from .clock import ready
 from .descriptors import number_of
 from .errors import EscapedSimulation
-from .kernel import FIRST, host_here
+from .kernel import FIRST, current_host_run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,15 +36,18 @@ else:
 
 
 def nanosecond(when: float) -> int:
-    """The first one that is not before it, as goloop rounds deadlines (call_soon.c)."""
+    """Return the first nanosecond not before `when`, as goloop rounds deadlines (call_soon.c)."""
     at = math.floor(when * 1e9)
     while at / 1e9 < when:
         at += 1
     return at
 
 
-def numbered(base: Any) -> Any:
-    """The class, but hashed by a number in the order in which they are made, not by address."""
+def hashed_by_number(base: Any) -> Any:
+    """Return a subclass of a future or task class with serial numbers as hashes.
+
+    Hashes by address would change the order of sets from run to run.
+    """
 
     class Numbered(base):  # type: ignore[misc]
         __slots__ = ("_number",)
@@ -69,27 +71,29 @@ def numbered(base: Any) -> Any:
     return Numbered
 
 
-class Simulated(_Base):
-    """What loops do otherwise in a simulation; before the class of a loop."""
+class SimulatedLoopMixin(_Base):
+    """Overrides of a loop's methods in a simulation; a mixin in front of the loop's class."""
 
     def __init__(self, simulation: Any, *args: Any) -> None:
         self._simulation = simulation
-        self._home = threading.get_ident()
+        self._own_thread = threading.get_ident()
         self._numbers = itertools.count(1)
-        # By host; of what is on none, by the loop.
-        self._crews: weakref.WeakKeyDictionary[Any, threads.Crew] = weakref.WeakKeyDictionary()
+        # By host run; the loop itself is the key for code on no host.
+        self._executors_by_host: weakref.WeakKeyDictionary[Any, threads.HostExecutors] = (
+            weakref.WeakKeyDictionary()
+        )
         super().__init__(*args)
 
-    def watch(self) -> None:
-        """There are invariants from now on."""
+    def enable_checks(self) -> None:
+        """Check the simulation after each iteration from now on."""
 
     # ---- tasks and futures
 
-    _task: type[asyncio.Task[Any]] = numbered(Task)
-    _future: type[asyncio.Future[Any]] = numbered(Future)
+    _task: type[asyncio.Task[Any]] = hashed_by_number(Task)
+    _future: type[asyncio.Future[Any]] = hashed_by_number(Future)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        """As asyncio's; asyncio keeps tasks in sets, whose order is that of the hashes."""
+        """Create a task with a serial number as its hash, which is the order in asyncio's sets."""
         self._check_closed()
         if self.get_task_factory() is not None:
             return super().create_task(coro, **options)
@@ -99,11 +103,11 @@ class Simulated(_Base):
         return task
 
     def create_own_task(self, coro: Any, **options: Any) -> Any:
-        """Create a task of the simulation's: the task factory is for the program's own tasks."""
+        """Create a task of the simulation itself, without the program's task factory."""
         return self._task(coro, loop=self, **options)
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Of the same kind."""
+        """Create a future with a serial number as its hash."""
         return self._future(loop=self)
 
     # ---- threads
@@ -114,51 +118,53 @@ class Simulated(_Base):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """As asyncio's, from the simulation's own thread."""
-        if threading.get_ident() != self._home:
-            self._simulation.escaped(
-                f"thread {threading.current_thread().name!r} has called in; what a thread does "
-                "has to go to asyncio.to_thread() or loop.run_in_executor(), which are simulated"
+        """Schedule a callback; EscapedSimulation in another thread than the simulation's."""
+        if threading.get_ident() != self._own_thread:
+            self._simulation.raise_escape(
+                f"thread {threading.current_thread().name!r} has called call_soon_threadsafe(); "
+                "use asyncio.to_thread() or loop.run_in_executor(), whose threads are simulated"
             )
         if slept := self._simulation.job_slept():
             return self.call_later(slept, callback, *args, context=context)
         return super().call_soon_threadsafe(callback, *args, context=context)
 
-    def _crew(self) -> threads.Crew:
-        """The executors of the host that runs."""
-        return self._crews.setdefault(host_here.get() or self, threads.Crew())
+    def _executors(self) -> threads.HostExecutors:
+        """Return the executors of the current host."""
+        return self._executors_by_host.setdefault(
+            current_host_run.get() or self, threads.HostExecutors()
+        )
 
     def has_jobs(self) -> bool:
-        """Whether the default executor of the main function has jobs that are not done."""
-        crew = self._crews.get(self)
-        return crew is not None and crew.has_jobs()
+        """Return true if the main function's default executor has unfinished jobs."""
+        executors = self._executors_by_host.get(self)
+        return executors is not None and executors.has_jobs()
 
     def set_default_executor(self, executor: Any) -> None:
-        """Set that of the host that runs."""
+        """Set the default executor of the current host."""
         super().set_default_executor(executor)
-        self._crew().default = executor
+        self._executors().default = executor
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """As asyncio's; its threads are simulated (threads.py)."""
+        """Run a function in a simulated thread of an executor (threads.py)."""
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
         if executor is None:
-            executor = self._crew().take_default()
+            executor = self._executors().get_default()
         submit = threads.submit_of(executor)
         return asyncio.wrap_future(submit(func, *args), loop=self)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """As asyncio's, for the host that runs; its jobs are waited for in virtual time."""
-        crew = self._crew()
-        crew.is_shut = True
-        if crew.default is None:
+        """Shut the current host's default executor down and wait for its jobs in virtual time."""
+        executors = self._executors()
+        executors.is_shut = True
+        if executors.default is None:
             return
-        crew.default.shutdown(wait=False)
+        executors.default.shutdown(wait=False)
         done = self.create_future()
-        crew.pool(crew.default).when_done(done)
+        executors.pool_of(executors.default).when_done(done)
         try:
             async with asyncio.timeout(timeout):
                 await done
@@ -181,65 +187,66 @@ class Simulated(_Base):
         proto: int = 0,
         flags: int = 0,
     ) -> Any:
-        """Names of hosts are known; an answer takes a moment."""
+        """Resolve the names of hosts; an answer for a name takes virtual time."""
         self._check_closed()
         try:
             numeric = flags | socket.AI_NUMERICHOST
-            return worlds.getaddrinfo(host, port, family, type, proto, numeric)
+            return patches.getaddrinfo(host, port, family, type, proto, numeric)
         except socket.gaierror as exc:
             if exc.errno != socket.EAI_NONAME or flags & socket.AI_NUMERICHOST:
                 raise
         await asyncio.sleep(self._simulation.executor_delay())
-        return worlds.getaddrinfo(host, port, family, type, proto, flags)
+        return patches.getaddrinfo(host, port, family, type, proto, flags)
 
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
-        """Addresses have no names."""
-        return worlds.getnameinfo(sockaddr, flags)
+        """Return the numeric address; simulated addresses have no names."""
+        return patches.getnameinfo(sockaddr, flags)
 
     async def _create_server_getaddrinfo(self, *args: Any, **options: Any) -> Any:
-        """What asyncio makes a set of, in whose order it binds."""
+        """Return addresses with stable hashes, because asyncio binds in the order of a set."""
         found: Any = await super()._create_server_getaddrinfo(*args, **options)  # type: ignore[misc]
         return [_Address(each) for each in found]
 
-    # ---- what is the host's
+    # ---- descriptors, child processes and signals
 
     def _check_simulated(self, file: Any) -> None:
+        """Raise EscapedSimulation if a file or descriptor is real."""
         number = number_of(file)
         if 0 <= number < FIRST:
             raise EscapedSimulation(
-                f"descriptor {number} is the host's; make sockets and pipes within the simulation, "
+                f"descriptor {number} is not simulated; make sockets and pipes in the simulation, "
                 "by socket.socket(), socketpair(), os.pipe() or asyncio's functions"
             )
 
     async def _make_subprocess_transport(self, *args: Any, **options: Any) -> Any:
-        """A program of the simulation instead of a child process."""
+        """Start a registered program (Simulation.program()) instead of a child process."""
         return await self._simulation.programs.start(*args, **options)
 
     async def connect_read_pipe(self, protocol_factory: Any, pipe: Any) -> Any:
-        """For pipes of the simulation."""
+        """Connect a simulated pipe for reading."""
         self._check_simulated(pipe)
         return await super().connect_read_pipe(protocol_factory, pipe)
 
     async def connect_write_pipe(self, protocol_factory: Any, pipe: Any) -> Any:
-        """For pipes of the simulation."""
+        """Connect a simulated pipe for writing."""
         self._check_simulated(pipe)
         return await super().connect_write_pipe(protocol_factory, pipe)
 
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
-        """For signals of the simulation."""
+        """Register a handler for a simulated signal (Host.signal(), os.kill() of a child)."""
         self._check_signal(sig)
         self._check_closed()
         handlers = self._simulation.signal_handlers()
         handlers[sig] = asyncio.Handle(callback, args, self)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Remove a handler for a signal; True if there was one."""
+        """Remove the handler of a signal; return true if there was one."""
         self._check_signal(sig)
         return self._simulation.signal_handlers().pop(sig, None) is not None
 
 
 class _Address(tuple):  # type: ignore[type-arg]
-    """Something of getaddrinfo, with a hash that is the same in each process."""
+    """An entry of getaddrinfo's result with a hash that is the same in each process."""
 
     __slots__ = ()
 
@@ -247,90 +254,90 @@ class _Address(tuple):  # type: ignore[type-arg]
         return zlib.crc32(repr(self).encode())
 
 
-# asyncio's tasks in C, and goloop's; and asyncio's in Python.
-_STEPS_ARE = frozenset({"TaskStepMethWrapper", "task_wakeup", "__step", "__wakeup"})
+# Names of the steps of asyncio's C tasks, of goloop's tasks and of asyncio's Python tasks.
+_STEP_NAMES = frozenset({"TaskStepMethWrapper", "task_wakeup", "__step", "__wakeup"})
 
 
-def stepped(callback: Any) -> Any:
-    """The task of which a callback is a step, or None."""
+def task_of_step(callback: Any) -> Any:
+    """Return the task if a callback is a step of one, else None."""
     task = getattr(callback, "__self__", None)
     if not asyncio.isfuture(task):
         return None
     name = getattr(callback, "__name__", type(callback).__name__)
-    return task if name in _STEPS_ARE else None
+    return task if name in _STEP_NAMES else None
 
 
-def _fence(name: str, is_coroutine: bool) -> None:
-    """A method of the loop whose first argument must be simulated."""
+def _add_simulated_check(name: str, is_coroutine: bool) -> None:
+    """Override a loop method with one that refuses a real descriptor as first argument."""
 
     def method(self: Any, file: Any, *args: Any, **options: Any) -> Any:
         self._check_simulated(file)
-        return getattr(super(Simulated, self), name)(file, *args, **options)
+        return getattr(super(SimulatedLoopMixin, self), name)(file, *args, **options)
 
     async def coroutine(self: Any, file: Any, *args: Any, **options: Any) -> Any:
         self._check_simulated(file)
-        return await getattr(super(Simulated, self), name)(file, *args, **options)
+        return await getattr(super(SimulatedLoopMixin, self), name)(file, *args, **options)
 
     inherited: Any = getattr(Loop, name)
     made = coroutine if is_coroutine else method
     made.__name__, made.__qualname__ = name, f"SimulatedLoop.{name}"
     made.__doc__ = inherited.__doc__
-    setattr(Simulated, name, made)
+    setattr(SimulatedLoopMixin, name, made)
 
 
 for _name in ("add_reader", "add_writer"):
-    _fence(_name, False)
+    _add_simulated_check(_name, False)
 for _name in ("socket", "ssl", "datagram"):
-    _fence(f"_make_{_name}_transport", False)
+    _add_simulated_check(f"_make_{_name}_transport", False)
 for _name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "sendall", "sendto", "accept"):
-    _fence(f"sock_{_name}", True)
+    _add_simulated_check(f"sock_{_name}", True)
 for _name in ("connect", "sendfile"):
-    _fence(f"sock_{_name}", True)
+    _add_simulated_check(f"sock_{_name}", True)
 
 
-class SimulatedLoop(Simulated, Loop):
-    """A loop in virtual time."""
+class SimulatedLoop(SimulatedLoopMixin, Loop):
+    """goloop's loop in virtual time."""
 
     __module__ = "goloop.testing"
 
     _now = _core.Loop.time
 
-    # Whether _run() of now has been told to end, and by whom.
-    _stops = _watch_begins = False
+    # The reasons for which the current _run() ends: stop(), or enable_checks().
+    _stop_requested = _checks_requested = False
 
     def has_ready(self) -> bool:
-        """Whether something runs in the next iteration, whatever comes."""
+        """Return true if the ready queue is not empty."""
         return ready(self._counted()) > 0
 
     def stop(self) -> None:
-        """As asyncio's."""
-        self._stops = True
+        """Stop the loop after the current iteration."""
+        self._stop_requested = True
         super().stop()
 
-    def watch(self) -> None:
-        """There are invariants from now on, and iterations end with a look at them."""
+    def enable_checks(self) -> None:
+        """Check the simulation after each iteration from now on."""
         if not self._hosted:
-            self._watch_begins = True
+            self._checks_requested = True
             super().stop()
 
     def _run(self) -> None:
-        """Iterations until stop(); as long as that is wanted, with a look after each."""
-        self._stops = False
-        # Hosted, _run() returns after each iteration.
-        while not self._simulation.looks:
-            self._hosted = self._watch_begins = False
+        """Run iterations until stop(); while checks are needed, with a check after each."""
+        self._stop_requested = False
+        # In guest mode _run() returns after each iteration.
+        while not self._simulation.needs_checks:
+            self._hosted = self._checks_requested = False
             super()._run()
-            self._simulation.look()
-            if self._stops or not self._watch_begins:
+            self._simulation.check()
+            if self._stop_requested or not self._checks_requested:
                 return
         self._hosted = True
         while (busy := super()._run()) is not None:
             try:
-                self._simulation.look()
+                self._simulation.check()
                 if not busy:
                     self._poll()
             except BaseException:
                 self.stop()
                 super()._run()
                 raise
-        self._simulation.look()
+        self._simulation.check()

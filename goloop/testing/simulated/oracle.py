@@ -1,7 +1,7 @@
-"""CPython's own loop on a simulated kernel: what asyncio does is what goloop has to do.
+"""CPython's own loop on a simulated kernel, as the reference for goloop's behaviour.
 
-The loop, its transports and its TLS are the running version's, as they are; only the selector asks
-another kernel, and what loop.py has for any loop of a simulation comes before.
+The loop, its transports and its TLS are those of the running Python, unchanged.  Only the selector
+is replaced by one of the simulated kernel, and loop.py's SimulatedLoopMixin is in front.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import threading
 
 from ..._internal.loop.running import on_exception
 from .descriptors import ADD, epoll_wait
-from .kernel import Ask, ask, here
-from .loop import Simulated, nanosecond, numbered
+from .kernel import Request, kernel_of_thread, request
+from .loop import SimulatedLoopMixin, hashed_by_number, nanosecond
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
     from typing import Any
 
 _DELETE, _MODIFY = 2, 3  # EPOLL_CTL_...
-_MOST = 24 * 3600  # seconds of a wait, as in asyncio.base_events
+_MOST = 24 * 3600  # longest wait in seconds, as in asyncio.base_events
 
 
 class _Epoll:
-    """A select.epoll of a simulated kernel."""
+    """The interface of select.epoll, on a simulated kernel."""
 
-    nanoseconds = -1  # of the next poll
+    nanoseconds = -1  # timeout of the next poll; -1: no limit
 
     def __init__(self) -> None:
-        self._number = ask(Ask.EPOLL, here[threading.get_ident()].number)[0]
+        self._number = request(Request.EPOLL, kernel_of_thread[threading.get_ident()].number)[0]
 
     def fileno(self) -> int:
         return self._number
 
     def close(self) -> None:
-        ask(Ask.CLOSE, self._number)
+        request(Request.CLOSE, self._number)
 
     def register(self, number: int, events: int) -> None:
-        ask(Ask.EPOLL_CONTROL, self._number, ADD, number, events)
+        request(Request.EPOLL_CONTROL, self._number, ADD, number, events)
 
     def modify(self, number: int, events: int) -> None:
         try:
-            ask(Ask.EPOLL_CONTROL, self._number, _MODIFY, number, events)
-        except FileNotFoundError:  # its socket has ended with its host
+            request(Request.EPOLL_CONTROL, self._number, _MODIFY, number, events)
+        except FileNotFoundError:  # the kernel closed the socket with its host
             self.register(number, events)
 
     def unregister(self, number: int) -> None:
-        ask(Ask.EPOLL_CONTROL, self._number, _DELETE, number)
+        request(Request.EPOLL_CONTROL, self._number, _DELETE, number)
 
     def poll(self, _timeout: float, most: int) -> list[tuple[int, int]]:
         return epoll_wait(self._number, self.nanoseconds, most)
 
 
 class _Selector(selectors.EpollSelector):
-    """A selector of a simulated kernel, whose timeouts need not be whole milliseconds."""
+    """A selector on a simulated kernel, with timeouts in nanoseconds."""
 
     _selector_cls = _Epoll
     _selector: _Epoll
@@ -70,24 +70,24 @@ class _Selector(selectors.EpollSelector):
         return super().select(timeout)
 
     def _until(self, timeout: float | None) -> int:
-        """To the first timer, rounded as goloop's are; `timeout` is a difference."""
+        """Return the nanoseconds until the first timer, with goloop's rounding of deadlines."""
         if not timeout:
             return -1 if timeout is None else 0
-        now = here[threading.get_ident()].now_ns()
+        now = kernel_of_thread[threading.get_ident()].now_ns()
         when: float = now / 1e9 + timeout
         if self._loop._scheduled and timeout < _MOST:
             when = self._loop._scheduled[0]._when
         return max(nanosecond(when) - now, 1)
 
 
-class OracleLoop(Simulated, asyncio.SelectorEventLoop):
+class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
     """asyncio's loop in virtual time."""
 
     __module__ = "goloop.testing"
 
     _serving: Any
     _scheduled: Any
-    _task, _future = numbered(asyncio.Task), numbered(asyncio.Future)
+    _task, _future = hashed_by_number(asyncio.Task), hashed_by_number(asyncio.Future)
 
     def __init__(self, simulation: Any) -> None:
         self._serving = set()
@@ -98,22 +98,22 @@ class OracleLoop(Simulated, asyncio.SelectorEventLoop):
         return now
 
     def has_ready(self) -> bool:
-        """Whether something runs in the next iteration, whatever comes."""
+        """Return true if the ready queue is not empty."""
         return bool(self._ready)  # type: ignore[attr-defined]
 
     def _run_once(self) -> None:
-        # A timer that is due is one of before time() + this, which has to be another number.
+        # Timers before time() + _clock_resolution are due; the sum must differ from time().
         self._clock_resolution = math.ulp(self._now())
         super()._run_once()  # type: ignore[misc]
-        self._simulation.look()
+        self._simulation.check()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """As asyncio's."""
+        """Notify the simulation of an unhandled exception; then call the handler."""
         for observe in tuple(on_exception):
             observe(self, context)
         super().call_exception_handler(context)
 
-    # ---- what is open, as goloop's loop tells it
+    # ---- open transports and listeners, with the names of goloop's loop
 
     def _all_transports(self) -> list[Any]:
         return [each for each in self._transports.values() if each._sock is not None]

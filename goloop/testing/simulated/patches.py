@@ -1,8 +1,8 @@
-"""What a simulated thread sees of the world: clocks, randomness, sockets and names.
+"""Replacements of standard-library functions: clocks, randomness, sockets, names, processes.
 
-The functions that programs call for these ask which thread calls: of a simulated one they answer
-for its simulation, and any other one gets what it always got.  They are replaced while there are
-simulations.
+A replacement looks up the simulation of the calling thread.  In the thread of a simulation it works
+on the simulation; in all other threads it calls the original.  The replacements are installed while
+at least one simulation runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..._internal.loop import loop
 from . import clock, descriptors, sockets, threads
 from .builtins import Replaced, ReplacedAttribute, ReplacedMethod
 from .errors import EscapedSimulation
-from .kernel import FIRST_PID, worlds
+from .kernel import FIRST_PID, session_of_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from .kernel import Kernel
 
-    class World(Protocol):
-        """What a simulation answers."""
+    class Session(Protocol):
+        """The part of a simulation that the replacements use (SimulationRun of session.py)."""
 
         kernel: Kernel
         program_random: random.Random
@@ -55,37 +55,41 @@ if TYPE_CHECKING:
         def has_ipv6(self) -> bool: ...
 
 
-def world_here() -> Any:
-    """The simulation of this thread, or None."""
-    return worlds.get(threading.get_ident())
+def current_session() -> Any:
+    """Return the simulation of this thread, or None."""
+    return session_of_thread.get(threading.get_ident())
 
 
 # ---- clocks --------------------------------------------------------------------------------------
 
 
-def _wall(world: World) -> float:
-    return world.wall_ns() / 1e9
+def _wall(session: Session) -> float:
+    """Return the simulation's wall clock in seconds."""
+    return session.wall_ns() / 1e9
 
 
-def _monotonic(world: World) -> float:
-    return world.monotonic_ns() / 1e9
+def _monotonic(session: Session) -> float:
+    """Return the simulation's monotonic clock in seconds."""
+    return session.monotonic_ns() / 1e9
 
 
 _CLOCKS: tuple[tuple[Any, Callable[[Any], object]], ...] = (
     (time.time, _wall),
-    (time.time_ns, lambda world: world.wall_ns()),
+    (time.time_ns, lambda session: session.wall_ns()),
     (time.monotonic, _monotonic),
-    (time.monotonic_ns, lambda world: world.monotonic_ns()),
+    (time.monotonic_ns, lambda session: session.monotonic_ns()),
     (time.perf_counter, _monotonic),
-    (time.perf_counter_ns, lambda world: world.monotonic_ns()),
-    (random.random, lambda world: world.program_random.random()),
+    (time.perf_counter_ns, lambda session: session.monotonic_ns()),
+    (random.random, lambda session: session.program_random.random()),
 )
 
 
-def _answering(answer: Callable[[Any], object]) -> Callable[[Callable[[], Any]], Any]:
+def _with_session(answer: Callable[[Any], object]) -> Callable[[Callable[[], Any]], Any]:
+    """Return a replacement that calls `answer(session)` in the thread of a simulation."""
+
     def replacement(original: Callable[[], Any]) -> Any:
-        world = worlds.get(threading.get_ident())
-        return original() if world is None else answer(world)
+        session = session_of_thread.get(threading.get_ident())
+        return original() if session is None else answer(session)
 
     return replacement
 
@@ -95,17 +99,19 @@ _utcnow: Any = vars(datetime.datetime)["utcnow"]
 
 
 def _datetime_now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
-    world = world_here()
-    if world is None:
+    """Replacement of datetime.datetime.now."""
+    session = current_session()
+    if session is None:
         return _now.__get__(None, cls)(tz)
-    return cls.fromtimestamp(_wall(world), tz)
+    return cls.fromtimestamp(_wall(session), tz)
 
 
 def _datetime_utcnow(cls: Any) -> Any:
-    world = world_here()
-    if world is None:
+    """Replacement of datetime.datetime.utcnow."""
+    session = current_session()
+    if session is None:
         return _utcnow.__get__(None, cls)()
-    return cls.fromtimestamp(_wall(world), datetime.UTC).replace(tzinfo=None)
+    return cls.fromtimestamp(_wall(session), datetime.UTC).replace(tzinfo=None)
 
 
 # ---- functions with arguments --------------------------------------------------------------------
@@ -123,71 +129,77 @@ _new_popen: Any = subprocess.Popen.__init__
 _begin_runner: Any = vars(asyncio.Runner)["_lazy_init"]
 _fork, _kill = os.fork, os.kill
 _signal, _getsignal, _raise_signal = signal.signal, signal.getsignal, signal.raise_signal
-_LONGEST = 2**63 / 1e9  # seconds that time.sleep() takes
-_GREGORIAN = 0x01B2_1DD2_1381_4000  # from 1582 to 1970, in 100 ns
+_LONGEST = 2**63 / 1e9  # upper limit of time.sleep() in seconds
+_GREGORIAN = 0x01B2_1DD2_1381_4000  # units of 100 ns from 1582 (UUIDs) to 1970 (Unix)
 _CHILD = (
-    "a child process is outside of the simulation; start it by asyncio.create_subprocess_exec(), "
-    "and let a coroutine function stand for it by sim.program()"
+    "a simulation can't start a child process; register a coroutine function for it with "
+    "sim.program() and start it with asyncio.create_subprocess_exec()"
 )
-# What else starts one; multiprocessing does by the last.
+# Other functions that start a child process; multiprocessing calls the last one.
 _STARTS: list[Any] = [
     getattr(os, name)
     for name in ("system", "posix_spawn", "posix_spawnp", "forkpty")
     if hasattr(os, name)
 ]
-with contextlib.suppress(ImportError):  # where there is no fork()
+with contextlib.suppress(ImportError):  # systems without fork()
     _STARTS.append(importlib.import_module("_posixsubprocess").fork_exec)
 _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
 
 
 def sleep(seconds: float) -> None:
-    """time.sleep."""
-    world = world_here()
-    if world is None:
+    """Replacement of time.sleep."""
+    session = current_session()
+    if session is None:
         _sleep(seconds)
         return
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
     if seconds >= _LONGEST:
         raise OverflowError("timestamp too large to convert to C PyTime_t")
-    world.sleep(seconds)
+    session.sleep(seconds)
 
 
-def _broken_down(convert: Any) -> Any:
+def _at_virtual_time(convert: Any) -> Any:
+    """Return the replacement of time.localtime or time.gmtime."""
+
     def converted(seconds: float | None = None) -> Any:
-        world = world_here()
-        if seconds is None and world is not None:
-            seconds = _wall(world)
+        session = current_session()
+        if seconds is None and session is not None:
+            seconds = _wall(session)
         return convert(seconds)
 
     return converted
 
 
 def urandom(size: int) -> bytes:
-    """os.urandom."""
-    world = world_here()
-    if world is None or not isinstance(size, int) or size < 0:
+    """Replacement of os.urandom."""
+    session = current_session()
+    if session is None or not isinstance(size, int) or size < 0:
         return _urandom(size)
-    bytes_: bytes = world.program_random.randbytes(size)
+    bytes_: bytes = session.program_random.randbytes(size)
     return bytes_
 
 
 def seed(self: Any, a: Any = None, version: int = 2) -> None:
-    """random.Random.seed."""
-    if a is None and type(self).seed is random.Random.seed and (world := world_here()) is not None:
-        a = world.program_random.getrandbits(256)
+    """Replacement of random.Random.seed."""
+    if (
+        a is None
+        and type(self).seed is random.Random.seed
+        and (session := current_session()) is not None
+    ):
+        a = session.program_random.getrandbits(256)
     _seed(self, a, version)
 
 
 def uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """uuid.uuid1, whose C half has a clock and a state of its own."""
-    world = world_here()
-    if world is None:
+    """Replacement of uuid.uuid1, because its C implementation reads the real clock."""
+    session = current_session()
+    if session is None:
         made: uuid.UUID = _uuid1(node, clock_seq)
         return made
     node = 0x02_00_5E_00_00_01 if node is None else node
-    clock_seq = world.program_random.getrandbits(14) if clock_seq is None else clock_seq
-    ticks = world.wall_ns() // 100 + _GREGORIAN
+    clock_seq = session.program_random.getrandbits(14) if clock_seq is None else clock_seq
+    ticks = session.wall_ns() // 100 + _GREGORIAN
     low, middle, high = ticks & 0xFFFF_FFFF, ticks >> 32 & 0xFFFF, ticks >> 48 & 0x0FFF
     return uuid.UUID(
         fields=(low, middle, high, clock_seq >> 8 & 0x3F, clock_seq & 0xFF, node), version=1
@@ -195,80 +207,84 @@ def uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
 
 
 def new_socket(cls: Any, *args: Any, **options: Any) -> Any:
-    """socket.socket.__new__."""
-    if world_here() is None:
+    """Replacement of socket.socket.__new__."""
+    if current_session() is None:
         return _new_socket(cls, *args, **options)
     if cls is not socket.socket:
         raise EscapedSimulation(
-            f"{cls.__qualname__}: in a simulation sockets are of socket.socket itself, not of a "
-            "class that derives from it; for TLS use the loop's ssl= or asyncio's start_tls()"
+            f"a simulation supports only socket.socket itself, got its subclass "
+            f"{cls.__qualname__}; for TLS use the loop's ssl= or asyncio's start_tls()"
         )
     return sockets.Socket.__new__(sockets.Socket)
 
 
 def new_popen(self: Any, *args: Any, **options: Any) -> None:
-    """subprocess.Popen.__init__."""
-    if world_here() is not None:
+    """Replacement of subprocess.Popen.__init__."""
+    if current_session() is not None:
         raise EscapedSimulation(_CHILD)
     _new_popen(self, *args, **options)
 
 
 def kill(pid: int, sig: int, /) -> None:
-    """os.kill."""
-    world = world_here()
-    if world is None or pid < FIRST_PID:
+    """Replacement of os.kill."""
+    session = current_session()
+    if session is None or pid < FIRST_PID:
         _kill(pid, sig)
     else:
-        world.programs.kill(pid, sig)
+        session.programs.kill(pid, sig)
 
 
 def set_signal(signalnum: int, handler: Any, /) -> Any:
-    """signal.signal."""
-    world = world_here()
-    return _signal(signalnum, handler) if world is None else world.set_signal(signalnum, handler)
+    """Replacement of signal.signal."""
+    session = current_session()
+    return (
+        _signal(signalnum, handler) if session is None else session.set_signal(signalnum, handler)
+    )
 
 
 def get_signal(signalnum: int, /) -> Any:
-    """signal.getsignal."""
-    world = world_here()
-    return _getsignal(signalnum) if world is None else world.get_signal(signalnum)
+    """Replacement of signal.getsignal."""
+    session = current_session()
+    return _getsignal(signalnum) if session is None else session.get_signal(signalnum)
 
 
 def raise_signal(signalnum: int, /) -> None:
-    """signal.raise_signal."""
-    world = world_here()
-    if world is None:
+    """Replacement of signal.raise_signal."""
+    session = current_session()
+    if session is None:
         _raise_signal(signalnum)
     else:
-        world.raise_signal(signalnum)
+        session.raise_signal(signalnum)
 
 
 def fork() -> int:
-    """os.fork."""
-    if world_here() is not None:
-        raise EscapedSimulation("a simulation can't fork")
+    """Replacement of os.fork."""
+    if current_session() is not None:
+        raise EscapedSimulation(
+            "a simulation can't fork; use Simulation.host() or sim.program() for other processes"
+        )
     return _fork()
 
 
-def _making_loop(function: Any) -> Any:
-    """A function that makes an event loop."""
+def _refuse_new_loop(function: Any) -> Any:
+    """Return the replacement of a function that makes an event loop."""
 
     def new_event_loop(*args: Any, **options: Any) -> Any:
-        if world_here() is not None:
+        if current_session() is not None:
             raise EscapedSimulation(
-                "a simulation has one loop, and a job can't run another one, as asyncio.run() "
-                "does; let the main function or a task await what the job wants to run"
+                "a simulation has one loop, and a job can't run another one with asyncio.run(); "
+                "await the coroutine in the main function or in a task"
             )
         return function(*args, **options)
 
     return new_event_loop
 
 
-def _starting(function: Any) -> Any:
-    """A function that starts a child process."""
+def _refuse_child_process(function: Any) -> Any:
+    """Return the replacement of a function that starts a child process."""
 
     def started(*args: Any, **options: Any) -> Any:
-        if world_here() is not None:
+        if current_session() is not None:
             raise EscapedSimulation(f"{function.__name__}(): {_CHILD}")
         return function(*args, **options)
 
@@ -277,23 +293,23 @@ def _starting(function: Any) -> Any:
 
 
 def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto: int = 0) -> Any:
-    """socket.socketpair."""
-    world = world_here()
-    if world is None:
+    """Replacement of socket.socketpair."""
+    session = current_session()
+    if session is None:
         return _socketpair(family, type, proto)
-    return sockets.pair(world.kernel, type)
+    return sockets.pair(session.kernel, type)
 
 
 def getaddrinfo(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> Any:
-    """socket.getaddrinfo."""
-    world = world_here()
-    if world is None:
+    """Replacement of socket.getaddrinfo."""
+    session = current_session()
+    if session is None:
         return _getaddrinfo(host, port, family, type, proto, flags)
     numeric = flags | socket.AI_NUMERICHOST
-    if host is None:  # the loopback or any address, of what families this host has
-        family = family or (0 if world.has_ipv6() else socket.AF_INET)
+    if host is None:  # the loopback or any address, in the families of this host
+        family = family or (0 if session.has_ipv6() else socket.AF_INET)
         return _getaddrinfo(host, port, family, type, proto, flags & ~socket.AI_ADDRCONFIG)
     try:
         return _getaddrinfo(host, port, family, type, proto, numeric)
@@ -302,7 +318,7 @@ def getaddrinfo(
             raise
     name = host.decode() if isinstance(host, bytes) else host
     found = []
-    for address in world.resolve(name, family):
+    for address in session.resolve(name, family):
         found += _getaddrinfo(address, port, family, type, proto, numeric)
     if not found:
         raise socket.gaierror(*_NO_NAME)
@@ -310,100 +326,108 @@ def getaddrinfo(
 
 
 def gethostbyname(name: str) -> str:
-    """socket.gethostbyname."""
-    if world_here() is None:
+    """Replacement of socket.gethostbyname."""
+    if current_session() is None:
         return _gethostbyname(name)
     address: str = getaddrinfo(name, None, socket.AF_INET)[0][4][0]
     return address
 
 
 def getnameinfo(address: Any, flags: int) -> tuple[str, str]:
-    """socket.getnameinfo."""
-    world = world_here()
-    if world is not None:
+    """Replacement of socket.getnameinfo."""
+    session = current_session()
+    if session is not None:
         flags |= socket.NI_NUMERICHOST
     return _getnameinfo(address, flags)
 
 
 def gethostname() -> str:
-    """socket.gethostname."""
-    world = world_here()
-    return _gethostname() if world is None else world.hostname()
+    """Replacement of socket.gethostname."""
+    session = current_session()
+    return _gethostname() if session is None else session.hostname()
 
 
 def getfqdn(name: str = "") -> str:
-    """socket.getfqdn."""
-    world = world_here()
-    return _getfqdn(name) if world is None else (name or world.hostname())
+    """Replacement of socket.getfqdn."""
+    session = current_session()
+    return _getfqdn(name) if session is None else (name or session.hostname())
 
 
 # ---- the random module's generator ---------------------------------------------------------------
 
 
-class _Shared(random.Random):
-    """The class of `random`'s own generator meanwhile: its methods ask it for random numbers."""
+class _SharedGenerator(random.Random):
+    """Temporary class of the generator that the functions of `random` use.
+
+    In the thread of a simulation the numbers come from the simulation's generator.
+    """
 
     def random(self) -> float:
-        world = world_here()
-        return super().random() if world is None else world.program_random.random()
+        session = current_session()
+        return super().random() if session is None else session.program_random.random()
 
     def getrandbits(self, k: int, /) -> int:
-        world = world_here()
-        return super().getrandbits(k) if world is None else world.program_random.getrandbits(k)
+        session = current_session()
+        return super().getrandbits(k) if session is None else session.program_random.getrandbits(k)
 
     def _randbelow(self, n: int) -> int:
-        world = world_here()
-        of: Any = super() if world is None else world.program_random
+        session = current_session()
+        of: Any = super() if session is None else session.program_random
         number: int = of._randbelow(n)
         return number
 
     @property
     def gauss_next(self) -> float | None:
-        world = world_here()
-        other: Any = vars(self) if world is None else vars(world.program_random)
+        session = current_session()
+        other: Any = vars(self) if session is None else vars(session.program_random)
         value: float | None = other["gauss_next"]
         return value
 
     @gauss_next.setter
     def gauss_next(self, value: float | None) -> None:
-        world = world_here()
-        other: Any = vars(self) if world is None else vars(world.program_random)
+        session = current_session()
+        other: Any = vars(self) if session is None else vars(session.program_random)
         other["gauss_next"] = value
 
 
-def _of_generator(name: str) -> Any:
+def _program_method(name: str) -> Any:
+    """Return the replacement of a function of `random`, such as random.getrandbits."""
     ours = getattr(random._inst, name)
 
     def call(*args: Any, **options: Any) -> Any:
-        world = world_here()
-        return (ours if world is None else getattr(world.program_random, name))(*args, **options)
+        session = current_session()
+        return (ours if session is None else getattr(session.program_random, name))(
+            *args, **options
+        )
 
     call.__name__ = call.__qualname__ = name
     return call
 
 
-class _Generator:
+class _SharedGeneratorPatch:
+    """The patch that sets the class of the generator of the module `random`."""
+
     def __init__(self) -> None:
-        self._of = random._inst
-        self._of.__class__ = _Shared
+        self._generator = random._inst
+        self._generator.__class__ = _SharedGenerator
 
     def restore(self) -> None:
-        self._of.__class__ = random.Random
+        self._generator.__class__ = random.Random
 
 
-# ---- all of it -----------------------------------------------------------------------------------
+# ---- installation --------------------------------------------------------------------------------
 
-# What modules may have imported by name, or as _name.
+# Functions that modules may have imported by name, or as _name, and their replacements.
 _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (time.sleep, sleep),
-    (time.localtime, _broken_down(time.localtime)),
-    (time.gmtime, _broken_down(time.gmtime)),
+    (time.localtime, _at_virtual_time(time.localtime)),
+    (time.gmtime, _at_virtual_time(time.gmtime)),
     (os.urandom, urandom),
     (os.fork, fork),
-    *((function, _starting(function)) for function in _STARTS),
+    *((function, _refuse_child_process(function)) for function in _STARTS),
     (os.kill, kill),
     *(
-        (function, _making_loop(function))
+        (function, _refuse_new_loop(function))
         for function in (asyncio.new_event_loop, loop.new_event_loop, clock.new_event_loop)
     ),
     (signal.signal, set_signal),
@@ -418,7 +442,7 @@ _FUNCTIONS: tuple[tuple[Any, Any], ...] = (
     (socket.getfqdn, getfqdn),
     *descriptors.FUNCTIONS,
     *(
-        (getattr(random, name), _of_generator(name))
+        (getattr(random, name), _program_method(name))
         for name in ("getrandbits", "seed", "getstate", "setstate")
     ),
 )
@@ -427,20 +451,21 @@ for _function, _replacement in _FUNCTIONS:
     for _name in (_function.__name__, f"_{_function.__name__}"):
         _BY_NAME.setdefault(_name, []).append((_function, _replacement))
 _lock = threading.Lock()
-_users = 0
+_active_count = 0
 _replaced: list[Any] = []
 
 
-def _replace() -> Iterator[Any]:
+def _install_patches() -> Iterator[Any]:
+    """Install all patches; yield each, for its restore()."""
     for function, answer in _CLOCKS:
-        yield Replaced(function, _answering(answer))
+        yield Replaced(function, _with_session(answer))
     yield ReplacedMethod(datetime.datetime, "now", classmethod(_datetime_now))
     yield ReplacedMethod(datetime.datetime, "utcnow", classmethod(_datetime_utcnow))
-    yield _Generator()
+    yield _SharedGeneratorPatch()
     yield ReplacedAttribute(random.Random, "seed", seed)
     yield ReplacedAttribute(socket.socket, "__new__", new_socket)
     yield ReplacedAttribute(subprocess.Popen, "__init__", new_popen)
-    yield ReplacedAttribute(asyncio.Runner, "_lazy_init", _making_loop(_begin_runner))
+    yield ReplacedAttribute(asyncio.Runner, "_lazy_init", _refuse_new_loop(_begin_runner))
     yield ReplacedAttribute(threading.Thread, "start", threads.start)
     yield ReplacedAttribute(futures.Future, "result", threads.result)
     yield ReplacedMethod(threads.LOCK, "acquire", threads.acquire)
@@ -462,7 +487,7 @@ def _replace() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def fresh_counters() -> Iterator[None]:
-    """What the uuid module remembers of the last ones is not of another time."""
+    """Reset the last timestamps of the uuid module, which are not from the virtual time."""
     names = [name for name in vars(uuid) if name.startswith("_last_timestamp")]
     before = {name: getattr(uuid, name) for name in names}
     for name in names:
@@ -475,17 +500,17 @@ def fresh_counters() -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacements() -> Iterator[None]:
-    """The functions of this module are in the places of those that they stand for."""
-    global _users
+    """Install the replacements of this module for the time of the block."""
+    global _active_count
     with _lock:
-        _users += 1
-        if _users == 1:
-            lazy_imports.load()  # an import needs what is replaced
-            _replaced.extend(_replace())
+        _active_count += 1
+        if _active_count == 1:
+            lazy_imports.load()  # an import in a simulation would use replaced functions
+            _replaced.extend(_install_patches())
     try:
         yield
     finally:
         with _lock:
-            _users -= 1
-            while _users == 0 and _replaced:
+            _active_count -= 1
+            while _active_count == 0 and _replaced:
                 _replaced.pop().restore()

@@ -1,4 +1,4 @@
-"""Sockets of a simulated kernel, with what asyncio and goloop ask of a ``socket.socket``."""
+"""Sockets of a simulated kernel, with the methods of ``socket.socket`` that loops use."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
 from .errors import EscapedSimulation
-from .kernel import _NAME_MOST, FIRST, Ask, Kernel, ask, here, host_number
+from .kernel import _NAME_MOST, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SO_DOMAIN = 39
-_AT_ONCE = 1 << 18  # bytes that a call receives at most: there is room for them before they come
+_AT_ONCE = 1 << 18  # most bytes that a call receives: the buffer is allocated before the call
 _KIND_FLAGS = socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
 _new: Any = socket.socket.__base__.__new__  # _socket.socket has it
 _F_GETFL, _F_SETFL, _NONBLOCK = 3, 4, os.O_NONBLOCK
 
 
-def _own(method: _F) -> _F:
-    """A method that goloop takes for socket.socket's own, and so need not call.
+def _as_native(method: _F) -> _F:
+    """Make a method that goloop treats as socket.socket's own, so that C needs no Python call.
 
-    What decides is the module and the name (pybridge/core/state/native.c). It is true of it: the
-    native code reaches the same kernel by the number.
+    The native rule compares the module and the name of the function. The treatment is correct: the
+    native code calls the same simulated kernel with the descriptor.
     """
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
@@ -41,13 +41,13 @@ def _own(method: _F) -> _F:
 
 
 class _Fields(ctypes.Structure):
-    """What CPython keeps of a socket behind the object's head; lease.c looks there, too."""
+    """CPython's fields of a socket after the object header; lease.c reads them, too."""
 
     _fields_ = [(name, ctypes.c_int) for name in ("number", "family", "kind", "protocol")]
 
 
 class Socket(socket.socket):
-    """A socket of a simulated kernel, native to goloop as a ``socket.socket`` is."""
+    """A socket of a simulated kernel, which goloop treats as a ``socket.socket``."""
 
     __slots__ = ("_kernel", "_timeout")
 
@@ -58,26 +58,26 @@ class Socket(socket.socket):
     def __init__(
         self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
     ) -> None:
-        # No super().__init__(): it asks the host's kernel.
+        # super().__init__() is not called: it would call the real kernel.
         fields = _Fields.from_address(id(self) + object.__basicsize__)
         fields.number = -1
         self._io_refs = 0
         self._closed = False
         self._timeout: float | None = None
-        self._kernel = here.get(threading.get_ident())
+        self._kernel = kernel_of_thread.get(threading.get_ident())
         if fileno is None:
             family = socket.AF_INET if family == -1 else family
             type = socket.SOCK_STREAM if type == -1 else type
-            kernel = here[threading.get_ident()]
+            kernel = kernel_of_thread[threading.get_ident()]
             kind = type | os.O_CLOEXEC
-            fileno = ask(Ask.SOCKET, kernel.number, family, kind, host_number())[0]
+            fileno = request(Request.SOCKET, kernel.number, family, kind, owner_number())[0]
         elif fileno < FIRST:
             raise EscapedSimulation(
-                f"descriptor {fileno} is the host's; make the socket within the simulation"
+                f"descriptor {fileno} is not simulated; make the socket in the simulation"
             )
         else:
-            family = ask(Ask.GET_OPTION, fileno, socket.SOL_SOCKET, _SO_DOMAIN)[0]
-            type = ask(Ask.GET_OPTION, fileno, socket.SOL_SOCKET, socket.SO_TYPE)[0]
+            family = request(Request.GET_OPTION, fileno, socket.SOL_SOCKET, _SO_DOMAIN)[0]
+            type = request(Request.GET_OPTION, fileno, socket.SOL_SOCKET, socket.SO_TYPE)[0]
         fields.number, fields.family, fields.kind = fileno, family, type & ~_KIND_FLAGS
         fields.protocol = max(proto, 0)
 
@@ -85,22 +85,27 @@ class Socket(socket.socket):
         return f"<simulated socket fd={self.fileno()} family={self.family} type={self.type}>"
 
     def __del__(self) -> None:
-        # As a socket.socket does: asyncio relies on that where it fails to make a transport.
+        # As socket.socket does: asyncio relies on it if it fails to make a transport.
         with contextlib.suppress(OSError):
             self._real_close()
 
     def _real_close(self) -> None:
         number = super(socket.socket, self).detach()
-        # A later kernel has the numbers of one that is closed.
+        # A later kernel reuses the numbers of a closed kernel.
         if number >= 0 and not (self._kernel is not None and self._kernel.closed):
-            ask(Ask.CLOSE, number)
+            request(Request.CLOSE, number)
 
     def setblocking(self, flag: bool, /) -> None:
-        flags = ask(Ask.CONTROL, self.fileno(), _F_GETFL)[0]
-        ask(Ask.CONTROL, self.fileno(), _F_SETFL, flags & ~_NONBLOCK if flag else flags | _NONBLOCK)
+        flags = request(Request.CONTROL, self.fileno(), _F_GETFL)[0]
+        request(
+            Request.CONTROL,
+            self.fileno(),
+            _F_SETFL,
+            flags & ~_NONBLOCK if flag else flags | _NONBLOCK,
+        )
 
     def getblocking(self) -> bool:
-        return not ask(Ask.CONTROL, self.fileno(), _F_GETFL)[0] & _NONBLOCK
+        return not request(Request.CONTROL, self.fileno(), _F_GETFL)[0] & _NONBLOCK
 
     def settimeout(self, value: float | None) -> None:
         self.setblocking(value != 0)
@@ -114,18 +119,18 @@ class Socket(socket.socket):
 
     def set_inheritable(self, inheritable: bool) -> None:
         if inheritable:
-            raise EscapedSimulation("a child process can't have a simulated socket")
+            raise EscapedSimulation("a child process can't inherit a simulated socket")
 
     def bind(self, address: Any) -> None:
         raw = pack(self.family, address)
-        ask(Ask.BIND, self.fileno(), len(raw), data=raw)
+        request(Request.BIND, self.fileno(), len(raw), data=raw)
 
     def listen(self, backlog: int = 128) -> None:
-        ask(Ask.LISTEN, self.fileno(), backlog)
+        request(Request.LISTEN, self.fileno(), backlog)
 
     def connect(self, address: Any) -> None:
         raw = pack(self.family, address)
-        ask(Ask.CONNECT, self.fileno(), len(raw), data=raw)
+        request(Request.CONNECT, self.fileno(), len(raw), data=raw)
 
     def connect_ex(self, address: Any) -> int:
         try:
@@ -134,28 +139,28 @@ class Socket(socket.socket):
             return e.errno or errno.EIO
         return 0
 
-    @_own
+    @_as_native
     def accept(self) -> tuple[Socket, Any]:
-        number, size, data = ask(Ask.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
+        number, size, data = request(Request.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
         return Socket(fileno=number), unpack(data[:size])
 
-    @_own
+    @_as_native
     def recv(self, size: int, flags: int = 0) -> bytes:
         size = min(size, _AT_ONCE)
-        n, _, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
+        n, _, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return bytes(data[:n])
 
-    @_own
+    @_as_native
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
         view = memoryview(buffer).cast("B")
         data = self.recv(nbytes or len(view), flags)
         view[: len(data)] = data
         return len(data)
 
-    @_own
+    @_as_native
     def recvfrom(self, size: int, flags: int = 0) -> tuple[bytes, Any]:
         size = min(size, _AT_ONCE)
-        n, name, data = ask(Ask.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
+        n, name, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return bytes(data[:n]), unpack(data[n : n + name])
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
@@ -181,75 +186,79 @@ class Socket(socket.socket):
             view[: len(piece)] = piece
         return len(data), [], 0, address
 
-    @_own
+    @_as_native
     def send(self, data: Any, flags: int = 0, /) -> int:
         raw = bytes(data)
-        return ask(Ask.SEND, self.fileno(), len(raw), flags, data=raw)[0]
+        return request(Request.SEND, self.fileno(), len(raw), flags, data=raw)[0]
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
         view = memoryview(data).cast("B")
         while view:
             view = view[self.send(view, flags) :]
 
-    @_own
+    @_as_native
     def sendmsg(
         self, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None, /
     ) -> int:
         if ancdata:
-            raise EscapedSimulation("the simulated kernel carries no descriptors in messages")
+            raise EscapedSimulation(
+                "the simulated kernel does not support ancillary data (sendmsg(ancdata=...))"
+            )
         data = b"".join(buffers)
         return self.send(data, flags) if address is None else self.sendto(data, flags, address)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
-        # The host's would wait by a selector.
+        # socket.sendfile() would wait with a selector of the real kernel.
         send: Any = socket.socket._sendfile_use_send  # type: ignore[attr-defined]
         sent: int = send(self, file, offset, count)
         return sent
 
-    @_own
+    @_as_native
     def sendto(self, data: Any, *args: Any) -> int:
         raw, name = bytes(data), pack(self.family, args[-1])
-        return ask(Ask.SEND, self.fileno(), len(raw), 0, len(name), data=raw + name)[0]
+        return request(Request.SEND, self.fileno(), len(raw), 0, len(name), data=raw + name)[0]
 
-    @_own
+    @_as_native
     def shutdown(self, how: int) -> None:
-        ask(Ask.SHUTDOWN, self.fileno(), how)
+        request(Request.SHUTDOWN, self.fileno(), how)
 
     def getsockname(self) -> Any:
-        _, size, data = ask(Ask.SOCKNAME, self.fileno(), room=_NAME_MOST)
+        _, size, data = request(Request.SOCKNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
     def getpeername(self) -> Any:
-        _, size, data = ask(Ask.PEERNAME, self.fileno(), room=_NAME_MOST)
+        _, size, data = request(Request.PEERNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
     def setsockopt(self, level: int, option: int, value: Any, *_: Any) -> None:
         if option == socket.SO_LINGER and level == socket.SOL_SOCKET and isinstance(value, bytes):
-            ask(Ask.LINGER, self.fileno(), *struct.unpack("ii", value))
+            request(Request.LINGER, self.fileno(), *struct.unpack("ii", value))
         else:
-            ask(Ask.SET_OPTION, self.fileno(), level, option, int(value))
+            request(Request.SET_OPTION, self.fileno(), level, option, int(value))
 
     def getsockopt(self, level: int, option: int, *_: Any) -> Any:
-        return ask(Ask.GET_OPTION, self.fileno(), level, option)[0]
+        return request(Request.GET_OPTION, self.fileno(), level, option)[0]
 
     def dup(self) -> Any:
-        return Socket(fileno=ask(Ask.DUP, self.fileno())[0])
+        return Socket(fileno=request(Request.DUP, self.fileno())[0])
 
 
 def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_STREAM) -> Socket:
-    """A socket of a kernel."""
-    return Socket(fileno=ask(Ask.SOCKET, kernel.number, family, kind | os.O_CLOEXEC)[0])
+    """Make a socket of a kernel."""
+    return Socket(fileno=request(Request.SOCKET, kernel.number, family, kind | os.O_CLOEXEC)[0])
 
 
 def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket]:
-    """Two Unix sockets that are connected."""
+    """Make two connected Unix sockets."""
     kind |= os.O_CLOEXEC
-    first, second, _ = ask(Ask.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, host_number())
+    first, second, _ = request(
+        Request.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, owner_number()
+    )
     return Socket(fileno=first), Socket(fileno=second)
 
 
 def pack(family: int, address: Any) -> bytes:
-    """An address as the kernel has it; a name is looked up."""
+    """Return an address in the kernel's binary form; a host name is resolved."""
     head = struct.pack("=H", family)
     if family == socket.AF_INET:
         return head + struct.pack("!H", address[1]) + _numeric(family, address[0]) + bytes(8)
@@ -261,6 +270,7 @@ def pack(family: int, address: Any) -> bytes:
 
 
 def _numeric(family: int, host: str) -> bytes:
+    """Return the binary form of a numeric address or a host name."""
     if not host:
         return bytes(4 if family == socket.AF_INET else 16)
     try:
@@ -271,7 +281,7 @@ def _numeric(family: int, host: str) -> bytes:
 
 
 def unpack(answer: memoryview) -> Any:
-    """An address as ``socket`` has it; None where there is none."""
+    """Return an address in the form of ``socket``; None if the answer has no address."""
     raw = bytes(answer)
     if len(raw) < 2:
         return None

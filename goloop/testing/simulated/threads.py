@@ -1,13 +1,14 @@
-"""Threads that a simulation has in its own thread: those of executors, and anyio's workers.
+"""Simulated threads of executors and of anyio's workers, which run in the simulation's thread.
 
-So nothing of the simulation can end a wait for a lock there, nor one that is made of locks.
+Because there is only one thread, a job that blocks on a lock, or on an object made of locks, can't
+be woken by the rest of the simulation.
 
-A job runs alone, at a moment of the seed's choice; what it sleeps is its own time.  Of an executor
-jobs are taken in their order, at most as many at once as it has threads.
+A job runs alone, at a time that the seed chooses; its sleeps do not delay the loop.  An executor
+starts jobs in the order of submission, and runs as many at once as it has threads.
 
-A worker of anyio's takes jobs from its queue and calls in with each result.  Here `start()` begins
-no thread: what is put into the queue is a job of a thread, which runs the worker's loop for one
-job.  Starlette and FastAPI run functions that are no coroutines so.
+A worker of anyio takes jobs from its queue and passes each result to the loop's thread.  Here
+`start()` starts no thread: an item of the queue becomes a job of a simulated thread, which runs the
+worker's loop for one job.  Starlette and FastAPI run plain functions in these workers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from concurrent import futures
 from concurrent.futures.thread import BrokenThreadPool
 
 from .errors import EscapedSimulation
-from .kernel import here, host_here, worlds
+from .kernel import current_host_run, kernel_of_thread, session_of_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ _acquire: Any = LOCK.acquire
 _enter: Any = LOCK.__enter__
 _get: Any = queue.SimpleQueue.get
 _LOGGER: Any = futures._base.LOGGER
-# Threads of an executor that is not told a number: the most that asyncio's has on any machine.
+# Default number of threads of an executor: the largest default of ThreadPoolExecutor.
 _MOST = 32
 _BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
 
@@ -51,7 +52,7 @@ _BROKEN = "A thread initializer failed, the thread pool is not usable anymore"
 
 
 class _Job:
-    """What an executor has been given.  Who has taken it can't be told to cancel it any more."""
+    """A function submitted to an executor.  A job that a thread has taken can't be cancelled."""
 
     __slots__ = ("call", "context", "delay", "future", "is_taken")
 
@@ -59,11 +60,11 @@ class _Job:
         self.call, self.delay = call, delay
         self.context = _context()
         self.future: futures.Future[Any] = futures.Future()
-        self.is_taken: bool | None = None  # None: not yet; False: it was cancelled before
+        self.is_taken: bool | None = None  # None: not yet; False: the job was cancelled before
 
 
 class _Step:
-    """What a thread of a pool does next; a pool has it until then."""
+    """The scheduled next action of a thread; the pool lists it until it runs."""
 
     __slots__ = ("args", "context", "handle", "pool", "step")
     handle: asyncio.TimerHandle
@@ -78,150 +79,160 @@ class _Step:
 
 
 class Pool:
-    """The threads of an executor, or one that has none: jobs are taken in their order."""
+    """The simulated threads of an executor or of an anyio worker."""
 
-    def __init__(self, life: Any, most: int, initialize: Callable[[], object] | None) -> None:
-        self._life, self._most, self._initialize = life, most, initialize
-        self._begun = self._idle = 0  # threads
-        self._queue: deque[_Job] = deque()  # for which there is no thread
-        self._next: deque[_Job] = deque()  # for which there is one, which has not taken them
+    def __init__(
+        self, session: Any, max_threads: int, initialize: Callable[[], object] | None
+    ) -> None:
+        self._session, self._max_threads, self._initialize = session, max_threads, initialize
+        self._threads_started = self._threads_idle = 0
+        self._queue: deque[_Job] = deque()  # jobs that wait for a thread
+        self._assigned: deque[_Job] = deque()  # jobs with a thread that has not taken them yet
         self._waiting: list[asyncio.Future[None]] = []
         self.steps: list[_Step] = []
-        self.jobs = 0  # that are not done
+        self.jobs = 0  # unfinished jobs
         self.is_broken = False
 
     def submit(self, call: Callable[[], Any]) -> futures.Future[Any]:
-        """A new job."""
+        """Submit a job; return its future."""
         if self.is_broken:
             raise BrokenThreadPool(_BROKEN)
-        job = _Job(call, self._life.executor_delay())
+        job = _Job(call, self._session.executor_delay())
         job.future._simulated = self  # type: ignore[attr-defined]
         self.jobs += 1
         self._queue.append(job)
-        if self._idle:
-            self._idle -= 1
-            self._go_on()
-        elif self._begun < self._most:
-            self._begun += 1
+        if self._threads_idle:
+            self._threads_idle -= 1
+            self._take_next_job()
+        elif self._threads_started < self._max_threads:
+            self._threads_started += 1
             if self._initialize is None:
-                self._go_on()
+                self._take_next_job()
             else:
-                self._after(self._life.executor_delay(), _context(), self._begin)
+                self._schedule_step(self._session.executor_delay(), _context(), self._start_thread)
         return job.future
 
     def cancel(self) -> None:
-        """No job that is not taken runs."""
-        for job in (*self._queue, *self._next):
+        """Cancel all jobs that no thread has taken."""
+        for job in (*self._queue, *self._assigned):
             job.future.cancel()
 
     def when_done(self, future: asyncio.Future[None]) -> None:
-        """The future's result comes when no job is left."""
+        """Set the future's result when all jobs are done."""
         self._waiting.append(future)
-        self._tell()
+        self._notify_waiters()
 
-    def wait(self, over: Callable[[], bool], timeout: float | None = None) -> None:
-        """Lets time pass, and in it what these threads do, until that is so."""
-        life = self._life
-        end = None if timeout is None else life.monotonic_ns() + round(timeout * 1e9)
-        while not over():
+    def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
+        """Advance virtual time and run this pool's threads until `is_over()` or the timeout."""
+        session = self._session
+        end = None if timeout is None else session.monotonic_ns() + round(timeout * 1e9)
+        while not is_over():
             if not self.steps:
-                life.escaped(
-                    "a job waits for a job of the executor that it runs in, or for that "
-                    "executor's end, and would for ever"
+                session.raise_escape(
+                    "a job waits for another job or the shutdown of its own executor, which "
+                    "can never happen; await it in a coroutine, or use another executor"
                 )
             step = min(self.steps, key=lambda each: each.handle.when())
-            at = max(round(step.handle.when() * 1e9), now := life.monotonic_ns())
+            at = max(round(step.handle.when() * 1e9), now := session.monotonic_ns())
             if end is not None and at > end:
-                life.sleep(max(0, end - now) / 1e9)
+                session.sleep(max(0, end - now) / 1e9)
                 return
-            life.sleep((at - now) / 1e9)
+            session.sleep((at - now) / 1e9)
             step.handle.cancel()
             step.context.run(step)
 
-    def _after(self, delay: float, context: contextvars.Context, step: Any, *args: Any) -> None:
+    def _schedule_step(
+        self, delay: float, context: contextvars.Context, step: Any, *args: Any
+    ) -> None:
+        """Schedule the next action of a thread, after the time that the current job slept."""
         made = _Step(self, context, step, args)
         self.steps.append(made)
-        delay += self._life.job_slept()
-        made.handle = self._life.loop.call_later(delay, made, context=context)
+        delay += self._session.job_slept()
+        made.handle = self._session.loop.call_later(delay, made, context=context)
 
-    def _begin(self) -> None:
-        """A new thread, which may take jobs when it is initialized."""
+    def _start_thread(self) -> None:
+        """Run the initializer of a new thread."""
         assert self._initialize is not None
         _, failed, slept = self._run(self._initialize)
-        self._after(slept, _context(), self._begun_with, failed)
+        self._schedule_step(slept, _context(), self._thread_started, failed)
 
-    def _begun_with(self, failed: BaseException | None) -> None:
+    def _thread_started(self, failed: BaseException | None) -> None:
+        """Take the first job, or break the pool if the initializer has failed."""
         if failed is None:
-            self._go_on()
+            self._take_next_job()
             return
         _LOGGER.critical("Exception in initializer:", exc_info=failed)
         self.is_broken = True
-        for job in [*self._next, *self._queue]:
-            self._take(job)
+        for job in [*self._assigned, *self._queue]:
+            self._mark_taken(job)
             if job.is_taken:
                 job.is_taken = False
                 job.future.set_exception(BrokenThreadPool(_BROKEN))
-        self._next.clear()
-        self.jobs -= len(self._queue)  # those for which there is a thread are its own to end
+        self._assigned.clear()
+        self.jobs -= len(self._queue)  # jobs with a thread are finished in _run_job()
         self._queue.clear()
-        self._tell()
+        self._notify_waiters()
 
-    def _go_on(self) -> None:
-        """A thread has nothing to do."""
+    def _take_next_job(self) -> None:
+        """Assign the next job to a free thread, or count the thread as idle."""
         if self._queue:
             job = self._queue.popleft()
-            self._next.append(job)
-            self._after(job.delay, job.context, self._run_job, job)
+            self._assigned.append(job)
+            self._schedule_step(job.delay, job.context, self._run_job, job)
         else:
-            self._idle += 1
+            self._threads_idle += 1
 
-    def _take(self, job: _Job) -> None:
+    def _mark_taken(self, job: _Job) -> None:
+        """Mark a job as taken, unless it was cancelled before."""
         if job.is_taken is None:
             job.is_taken = job.future.set_running_or_notify_cancel()
 
     def _run_job(self, job: _Job) -> None:
-        while job.is_taken is None:  # those before it have been taken before
-            self._take(self._next.popleft())
+        """Run a job, or skip it if it was cancelled."""
+        while job.is_taken is None:  # earlier jobs are taken first
+            self._mark_taken(self._assigned.popleft())
         if job.is_taken:
             result, failed, slept = self._run(job.call)
-            self._after(slept, job.context, self._end, job, result, failed)
+            self._schedule_step(slept, job.context, self._finish_job, job, result, failed)
         else:
-            self._ended()
+            self._job_done()
 
     def _run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None, float]:
-        """As in a thread: what it returns or raises, and how long it slept."""
-        life, result = self._life, None
+        """Call a function as in a thread; return its result, its exception, and its sleep time."""
+        session, result = self._session, None
         failed: BaseException | None = None
         running = events._get_running_loop()
         events._set_running_loop(None)
-        before = life.job_begins()
+        before = session.job_begins()
         try:
             result = call()
         except KeyboardInterrupt:
-            raise  # it is whose who runs the simulation
+            raise  # belongs to the caller of the simulation
         except EscapedSimulation as exc:
             failed = exc
-            life.has_escaped(exc)
+            session.record_escape(exc)
         except BaseException as exc:
             failed = exc
         finally:
-            slept = life.job_ends(before)
+            slept = session.job_ends(before)
             events._set_running_loop(running)
         return result, failed, slept
 
-    def _end(self, job: _Job, result: Any, failed: BaseException | None) -> None:
+    def _finish_job(self, job: _Job, result: Any, failed: BaseException | None) -> None:
+        """Set the result of a job's future, after the time that the job slept."""
         if failed is None:
             job.future.set_result(result)
         else:
             job.future.set_exception(failed)
-        self._ended()
+        self._job_done()
 
-    def _ended(self) -> None:
+    def _job_done(self) -> None:
         self.jobs -= 1
-        self._go_on()
-        self._tell()
+        self._take_next_job()
+        self._notify_waiters()
 
-    def _tell(self) -> None:
+    def _notify_waiters(self) -> None:
+        """Set the futures of when_done() if all jobs are done."""
         while self._waiting and not self.jobs:
             future = self._waiting.pop()
             if not future.done():
@@ -229,22 +240,22 @@ class Pool:
 
 
 def _context() -> contextvars.Context:
-    """A thread's, of the host that runs."""
+    """Return a new context of the current host, as a new thread has it."""
     context = contextvars.Context()
-    context.run(host_here.set, host_here.get())
+    context.run(current_host_run.set, current_host_run.get())
     return context
 
 
-class Crew:
-    """The executors of one host: what they run ends with it."""
+class HostExecutors:
+    """The executors of one host run; their jobs end with the host."""
 
     def __init__(self) -> None:
         self.default: Any = None
         self.is_shut = False
         self._pools: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
 
-    def take_default(self) -> Any:
-        """The default executor, which asyncio makes when it is first needed."""
+    def get_default(self) -> Any:
+        """Return the default executor; make it on first use, as asyncio does."""
         if self.is_shut:
             raise RuntimeError("Executor shutdown has been called")
         if self.default is None:
@@ -252,20 +263,22 @@ class Crew:
         return self.default
 
     def has_jobs(self) -> bool:
-        """Whether the default executor has jobs that are not done."""
-        return self.default is not None and self.pool(self.default).jobs > 0
+        """Return true if the default executor has unfinished jobs."""
+        return self.default is not None and self.pool_of(self.default).jobs > 0
 
-    def pool(self, executor: Any) -> Pool:
-        """The threads of an executor."""
+    def pool_of(self, executor: Any) -> Pool:
+        """Return the simulated threads of an executor."""
         pool = self._pools.get(executor)
         if pool is None:
-            life = worlds[threading.get_ident()]
-            pool = self._pools[executor] = Pool(life, executor._max_workers, _initializer(executor))
+            session = session_of_thread[threading.get_ident()]
+            pool = self._pools[executor] = Pool(
+                session, executor._max_workers, _initializer(executor)
+            )
         return pool
 
 
 def _initializer(executor: Any) -> Callable[[], object] | None:
-    # From 3.14 on a closure has it.
+    """Return the initializer of an executor's threads; from 3.14 on a closure contains it."""
     make = getattr(executor, "_create_worker_context", None)
     of = executor if make is None else make()
     names = ("_initializer", "_initargs") if make is None else ("initializer", "initargs")
@@ -273,36 +286,36 @@ def _initializer(executor: Any) -> Callable[[], object] | None:
     return None if call is None else functools.partial(call, *(args or ()))
 
 
-def _pool_here(executor: Any) -> Pool | None:
-    """The simulated threads of an executor; None: this thread is in no simulation."""
-    life = worlds.get(threading.get_ident())
-    if life is None or life.loop is None:
+def _simulated_pool(executor: Any) -> Pool | None:
+    """Return the simulated threads of an executor; None outside of a simulation."""
+    session = session_of_thread.get(threading.get_ident())
+    if session is None or session.loop is None:
         return None
-    pool: Pool = life.loop._crew().pool(executor)
+    pool: Pool = session.loop._executors().pool_of(executor)
     return pool
 
 
 def new_executor(self: Any, max_workers: int | None = None, *args: Any, **options: Any) -> None:
-    """concurrent.futures.ThreadPoolExecutor.__init__."""
-    if max_workers is None and threading.get_ident() in here:
-        max_workers = _MOST  # not what this machine has processors for
+    """Replacement of concurrent.futures.ThreadPoolExecutor.__init__."""
+    if max_workers is None and threading.get_ident() in kernel_of_thread:
+        max_workers = _MOST  # independent of the number of processors
     _new_executor(self, max_workers, *args, **options)
 
 
 def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> futures.Future[Any]:
-    """concurrent.futures.ThreadPoolExecutor.submit."""
-    pool = _pool_here(self)
+    """Replacement of concurrent.futures.ThreadPoolExecutor.submit."""
+    pool = _simulated_pool(self)
     if pool is None:
         future: futures.Future[Any] = _submit(self, fn, *args, **options)
         return future
-    # Of a pool of processes it is _shutdown_thread.
+    # The attribute of ProcessPoolExecutor is _shutdown_thread.
     if getattr(self, "_shutdown", False) or getattr(self, "_shutdown_thread", False):
         raise RuntimeError("cannot schedule new futures after shutdown")
     return pool.submit(functools.partial(fn, *args, **options))
 
 
 def submit_of(executor: Any) -> Callable[..., futures.Future[Any]]:
-    """How an executor is given a job; that of processes, too, has its jobs in this thread."""
+    """Return the submit method of an executor; jobs of processes run in this thread, too."""
     if type(executor).__module__ == "concurrent.futures.process":
         return functools.partial(submit, executor)
     made: Callable[..., futures.Future[Any]] = executor.submit
@@ -310,9 +323,9 @@ def submit_of(executor: Any) -> Callable[..., futures.Future[Any]]:
 
 
 def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
-    """concurrent.futures.ThreadPoolExecutor.shutdown."""
+    """Replacement of concurrent.futures.ThreadPoolExecutor.shutdown."""
     _shutdown(self, wait, **options)
-    pool = _pool_here(self)
+    pool = _simulated_pool(self)
     if pool is not None:
         if options.get("cancel_futures"):
             pool.cancel()
@@ -321,76 +334,77 @@ def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
 
 
 def result(self: Any, timeout: float | None = None) -> Any:
-    """concurrent.futures.Future.result."""
-    if threading.get_ident() in here and not self.done():
+    """Replacement of concurrent.futures.Future.result."""
+    if threading.get_ident() in kernel_of_thread and not self.done():
         pool: Pool | None = vars(self).get("_simulated")
         if pool is None:
             raise EscapedSimulation(
                 "a job of an executor waits for the loop, which runs in the same thread in a "
-                "simulation; let the coroutine that began the job do what it waits for"
+                "simulation; do the waiting in the coroutine that submitted the job"
             )
         pool.wait(self.done, timeout)
         timeout = 0
     return _result(self, timeout)
 
 
-# ---- locks, and what waits by them ---------------------------------------------------------------
+# ---- locks and queues of threads ---------------------------------------------------------------
 
-# Seconds of the host's within which a thread outside of the simulation may end a wait.
+# Real seconds for which a wait may last until a thread outside of the simulation ends it.
 PATIENCE = 5.0
 
 
-def _waits_for_ever() -> None:
-    worlds[threading.get_ident()].escaped(
+def _raise_endless_wait() -> None:
+    """Raise EscapedSimulation: a wait of the simulation's thread can never end."""
+    session_of_thread[threading.get_ident()].raise_escape(
         "the simulation's thread waits for a lock, an event, a condition or a queue of threads, "
         "and jobs and callbacks, which run in the same thread, can't end the wait; let a "
-        "coroutine wait, by asyncio.Lock, Event, Condition or Queue, before or instead of the job"
+        "coroutine wait, with asyncio.Lock, Event, Condition or Queue, before or instead of the job"
     )
 
 
 def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
-    """threading.Lock.acquire, by which conditions, events and queues wait, too."""
+    """Replacement of threading.Lock.acquire, which conditions, events and queues call, too."""
     waits = blocking and (timeout > 0 or timeout == -1)
-    if not waits or threading.get_ident() not in worlds:
+    if not waits or threading.get_ident() not in session_of_thread:
         got: bool = _acquire(self, blocking, timeout)
         return got
     if not _acquire(self, True, PATIENCE):
-        _waits_for_ever()
+        _raise_endless_wait()
     return True
 
 
 def enter(self: Any) -> bool:
-    """threading.Lock.__enter__."""
-    if threading.get_ident() in worlds:
+    """Replacement of threading.Lock.__enter__."""
+    if threading.get_ident() in session_of_thread:
         return acquire(self)
     got: bool = _enter(self)
     return got
 
 
 def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
-    """queue.SimpleQueue.get."""
+    """Replacement of queue.SimpleQueue.get."""
     waits = block and (timeout is None or timeout > 0)
-    if not waits or threading.get_ident() not in worlds:
+    if not waits or threading.get_ident() not in session_of_thread:
         return _get(self, block, timeout)
     try:
         return _get(self, True, PATIENCE)
     except queue.Empty:
-        _waits_for_ever()
+        _raise_endless_wait()
 
 
 # ---- anyio ---------------------------------------------------------------------------------------
 
 
-class _Jobs:
-    """A worker's queue."""
+class _WorkerQueue:
+    """The queue of an anyio worker; an item becomes a job of a simulated thread."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._items: deque[Any] = deque()
-        self._thread = Pool(worlds[threading.get_ident()], 1, None)
+        self._thread = Pool(session_of_thread[threading.get_ident()], 1, None)
 
     def put_nowait(self, item: Any) -> None:
-        if item is not None:  # else the worker is to end
+        if item is not None:  # None ends the worker
             self._thread.submit(functools.partial(self._run, item))
 
     def _run(self, item: Any) -> None:
@@ -401,13 +415,13 @@ class _Jobs:
         return self._items.popleft()
 
     def task_done(self) -> None:
-        """Nobody waits for that."""
+        """Do nothing: no code waits for it."""
 
 
 def start(self: Any) -> None:
-    """threading.Thread.start."""
+    """Replacement of threading.Thread.start."""
     is_worker = type(self).__module__ == "anyio._backends._asyncio" and hasattr(self, "queue")
-    if is_worker and threading.get_ident() in worlds:
-        self.queue = _Jobs(self)
+    if is_worker and threading.get_ident() in session_of_thread:
+        self.queue = _WorkerQueue(self)
     else:
         _start(self)

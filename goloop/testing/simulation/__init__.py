@@ -1,1 +1,1 @@
-"""Simulations: their hosts and network, what they look for, and how they are run again."""
+"""Simulations: sessions, policies, faults, links, leak checks, seeds and replays."""

@@ -1,29 +1,29 @@
-"""What the simulated kernel does wrong.
+"""Faults that the simulated kernel injects.
 
-pybridge/golib/simulation_requests_linux.go has the calls that each fault meets, and
-netloop/simulated/faults.go decides.
+pybridge/golib/simulation_requests_linux.go has the calls to which each fault applies, and
+netloop/simulated/faults.go decides which calls fail.
 """
 
 from __future__ import annotations
 
 import struct
 
-from ..simulated.kernel import Ask, ask
+from ..simulated.kernel import Request, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..simulated.kernel import Kernel
 
 _EVERYWHERE = -1
-# With a chance of 1 these never end: a call is made again at once.
-_AGAIN = frozenset({"interrupted", "would_block", "spurious_readiness"})
+# With the probability 1 these faults would never end: the caller repeats the call at once.
+_REPEATED = frozenset({"interrupted", "would_block", "spurious_readiness"})
 
 
 class Faults:
-    """What the kernel does wrong: `Simulation.faults`, and `Host.faults` for one host.
+    """Injected faults: `Simulation.faults` for all hosts, and `Host.faults` for one host.
 
-    Chances are of one call on a socket, and the seed decides.  A program on Linux can see each of
-    these errors.  Since 0.3.0.
+    A probability applies to each call on a socket, and the seed decides.  All faults can occur on
+    Linux.  Since 0.3.0.
     """
 
     __module__ = "goloop.testing"
@@ -46,30 +46,31 @@ class Faults:
         spurious_readiness: float = 0.0,
         descriptors: int | None = None,
     ) -> None:
-        """Set the faults from now on; it replaces what was set, and a host's own replace all.
+        """Set all faults from now on; faults of a host replace those of the simulation.
 
         Args:
-            connection_reset: The chance that a connection breaks at a read or a write: ECONNRESET
-                here, and a reset for the peer, of a Unix socket the end of the stream.
-            connection_timeout: The same with ETIMEDOUT, of TCP.
-            short_reads: The chance that a read of a stream gives a part of what is there.
-            short_writes: The chance that a write to a stream takes a part of what there is room
-                for.
-            one_byte: The chance that either moves one byte.
-            interrupted: The chance of EINTR, also of a wait for readiness; below 1.
-            would_block: The chance of EAGAIN of a socket that does not block; below 1.
-            no_buffers: The chance of ENOBUFS of accept(2) and of sendto(2), which sends datagrams.
-            late_readiness: The chance that the program hears up to 50 ms late that a socket is
-                ready.
-            spurious_readiness: The chance that a wait reports a socket that may not be ready;
+            connection_reset: Probability that a read or a write breaks the connection: it fails
+                with ECONNRESET, and the peer gets a reset, or EOF on a Unix socket.
+            connection_timeout: Probability that a read or a write on TCP breaks the connection with
+                ETIMEDOUT.
+            short_reads: Probability that a read of a stream returns only a part of the available
+                bytes.
+            short_writes: Probability that a write to a stream accepts only a part of the bytes that
+                fit into the buffer.
+            one_byte: Probability that a read or a write moves only one byte.
+            interrupted: Probability of EINTR, also of a wait for readiness; below 1.
+            would_block: Probability of EAGAIN on a non-blocking socket; below 1.
+            no_buffers: Probability of ENOBUFS in accept(2) and in sendto(2) of a datagram.
+            late_readiness: Probability that the readiness of a socket is reported up to 50 ms late.
+            spurious_readiness: Probability that a wait reports a socket that may not be ready;
                 below 1.
-            descriptors: How many sockets and ends of pipes each host may have open; then what makes
-                one fails with EMFILE.  None: any number.
+            descriptors: Number of sockets and pipe ends that each host may have open; further calls
+                fail with EMFILE.  None: no limit.
 
         Raises:
-            TypeError: A chance is no number, or `descriptors` no int.
-            ValueError: A chance is not from 0 to 1, or is 1 where it has to be below, or
-                `descriptors` is negative or 0.
+            TypeError: A probability is not a number, or `descriptors` is not an int.
+            ValueError: A probability is not from 0 to 1, or is 1 if it must be below, or
+                `descriptors` is not positive.
         """
         chances = {
             "connection_reset": connection_reset,
@@ -87,24 +88,28 @@ class Faults:
             _check(name, chance)
         if descriptors is not None:
             if not isinstance(descriptors, int) or isinstance(descriptors, bool):
-                raise TypeError(f"descriptors is an int, not {descriptors!r}")
+                raise TypeError(f"descriptors must be an int, got {descriptors!r}")
             if not 0 < descriptors < 1 << 31:
-                raise ValueError(f"descriptors is a number from 1 on, not {descriptors}")
+                raise ValueError(f"descriptors must be from 1 to 2**31 - 1, got {descriptors}")
         self._send(True, descriptors or 0, *chances.values())
 
     def clear(self) -> None:
-        """No faults from now on; of a host: those of `Simulation.faults` again."""
+        """Remove the faults; a host then has those of `Simulation.faults` again."""
         self._send(False, 0)
 
-    def _send(self, has: bool, descriptors: int, *chances: float) -> None:
+    def _send(self, has_faults: bool, descriptors: int, *chances: float) -> None:
+        """Send the faults to the kernel; without `has_faults` the settings are removed."""
         data = struct.pack(f"={len(chances)}d", *chances)
-        ask(Ask.SET_FAULTS, self._kernel.number, self._host, has, descriptors, data=data)
+        request(
+            Request.SET_FAULTS, self._kernel.number, self._host, has_faults, descriptors, data=data
+        )
 
 
 def _check(name: str, chance: float) -> None:
+    """Raise TypeError or ValueError if a probability is invalid."""
     if not isinstance(chance, (int, float)) or isinstance(chance, bool):
-        raise TypeError(f"{name} is a number, not {chance!r}")
+        raise TypeError(f"{name} must be a number, got {chance!r}")
     if not 0 <= chance <= 1:
-        raise ValueError(f"{name} is a chance from 0 to 1, not {chance!r}")
-    if chance == 1 and name in _AGAIN:
-        raise ValueError(f"{name} has to be below 1, or the call is made again for ever")
+        raise ValueError(f"{name} must be a probability from 0 to 1, got {chance!r}")
+    if chance == 1 and name in _REPEATED:
+        raise ValueError(f"{name} must be below 1: with 1 the call would be repeated for ever")

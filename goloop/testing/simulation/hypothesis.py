@@ -1,4 +1,4 @@
-"""Simulations whose decisions Hypothesis makes, so that what fails shrinks, and is kept."""
+"""Simulations whose decisions Hypothesis draws, so that it shrinks and stores failures."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from ..._internal.coroutine_check import refuse_coroutine
-from ..simulated.randomness import Drawn
+from ..simulated.randomness import DrawnRandomness
 from . import leaks, policies
 from .run import Result
-from .simulate import Plan, told
+from .simulate import Plan, failure_note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+# Names of the kinds of decisions in the note of a failure.
 _KINDS = {
     "buggify": "buggify()",
     "bytes": "long numbers",
@@ -30,7 +31,7 @@ _KINDS = {
 
 
 class DrawnSimulation:
-    """What `simulations()` gives a test: a simulation that can begin.  Since 0.3.0."""
+    """A simulation that a test of `simulations()` can run.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
@@ -41,65 +42,66 @@ class DrawnSimulation:
         return f"<a simulation, policy {self._plan.policy}>"
 
     def run(self, main: Callable[..., Coroutine[Any, Any, _T]]) -> Result[_T]:
-        """Run a program as `testing.run()` does, with decisions that Hypothesis makes.
+        """Run a program as `testing.run()` does, with decisions that Hypothesis draws.
 
-        May be called again: the next run goes on with other decisions.
+        May be called several times; each run draws its own decisions.
 
         Args:
             main: A coroutine function that takes the `Simulation`, or nothing.
 
         Returns:
-            What it has returned, how long it took, and the trace.
+            The program's result, the virtual time that it took, and the trace.
 
         Raises:
-            LeftBehind: The program returns and has left something behind.
-            SimulationDeadlock: Nothing can run any more; and the others of `run()`.
+            LeftBehind: The program has returned without ending its tasks, transports or servers.
+            SimulationDeadlock: The program waits for ever; and the other errors of `run()`.
         """
         __tracebackhide__ = True
         refuse_coroutine(main, "simulation.run")
-        chance = Drawn(self._draw)
-        ran = self._plan.run(main, 0, record=True, drawn=chance)
-        if chance.failed is not None:
-            raise chance.failed
-        if ran.exc is not None:
-            ran.exc.add_note(
+        randomness = DrawnRandomness(self._draw)
+        result = self._plan.run(main, 0, record=True, drawn=randomness)
+        if randomness.failed is not None:
+            raise randomness.failed
+        if result.exc is not None:
+            result.exc.add_note(
                 f"Simulation: decided by Hypothesis, policy {self._plan.policy}, ended at "
-                f"{ran.stopped:.6f} s of virtual time.\n"
-                f"Decisions: {_decisions(chance)}.\n{told(main, 'hypothesis', ran.events)}"
+                f"{result.stopped:.6f} s of virtual time.\n"
+                f"Decisions: {_decisions(randomness)}.\n"
+                + failure_note(main, "hypothesis", result.events)
             )
-            raise ran.exc
-        return Result(ran.value, ran.time, 0, ran.trace)
+            raise result.exc
+        return Result(result.value, result.time, 0, result.trace)
 
 
-def _decisions(chance: Drawn) -> str:
-    """Of each kind, how many there were, and how many were not the least."""
-    kinds = sorted(chance.taken)
+def _decisions(randomness: DrawnRandomness) -> str:
+    """Return a text with the decisions of each kind: those that were not 0, and all."""
+    kinds = sorted(randomness.taken)
     return ", ".join(
-        f"{chance.chosen[kind]} of {chance.taken[kind]} of {_KINDS[kind]}" for kind in kinds
+        f"{randomness.chosen[kind]} of {randomness.taken[kind]} of {_KINDS[kind]}" for kind in kinds
     )
 
 
 def simulations(
     *, policy: str = "io", max_time: float | None = 3600.0, allow: Collection[str] = ()
 ) -> SearchStrategy[DrawnSimulation]:
-    """A strategy of Hypothesis's, which makes the decisions of a test's simulations.
+    """Return a Hypothesis strategy that draws the decisions of a test's simulations.
 
-    What is left to chance, in which order tasks go, what packets meet, faults, random numbers, is
-    drawn when it is needed.  So a failure shrinks to a run with few events, in which packets take
-    the shortest time and nothing fails that need not, and Hypothesis's database keeps it.  The
-    first 1500 decisions of a run are drawn; the rest follows from a seed that is.  Since 0.3.0.
+    Hypothesis draws each decision when it is needed: the order of tasks, the delays of packets,
+    faults, random numbers.  A failure shrinks to a run with few events, in which packets take the
+    shortest time and only the necessary faults occur, and Hypothesis's database stores it.  The
+    first 1500 digits of a run are drawn; further decisions follow from a drawn seed.  Since 0.3.0.
 
     Args:
-        policy: Which of the tasks that are ready goes next, as in `simulate()`; not "dfs".
-        max_time: Seconds of virtual time that a run may take; None: any number.
-        allow: What may be left behind, as in `simulate()`.
+        policy: The order of ready tasks, as in `simulate()`; not "dfs".
+        max_time: Limit of a run in seconds of virtual time; None: no limit.
+        allow: Kinds of leaks that are not errors, as in `simulate()`.
 
     Returns:
         A strategy of `DrawnSimulation`.
 
     Raises:
         ImportError: Hypothesis is not installed.
-        ValueError: There is no such policy, or kind in `allow`.
+        ValueError: `policy` or a kind in `allow` does not exist.
     """
     try:
         from hypothesis import strategies
@@ -110,7 +112,7 @@ def simulations(
     policies.check(policy)
     if policy.startswith("dfs"):
         raise ValueError(
-            f"Hypothesis decides itself what it tries; 'shuffle' is for it, not {policy!r}"
+            f"simulations() can't use {policy!r}, because Hypothesis chooses runs; use 'shuffle'"
         )
     plan = Plan(max_time, policy, leaks.check(allow))
 

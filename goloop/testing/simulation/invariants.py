@@ -1,4 +1,4 @@
-"""What has to be true in a simulation: always, or in time."""
+"""Predicates that a simulation checks: `always()` and `eventually()`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from ..simulated.errors import InvariantBroken, NeverHappened
 
 @dataclasses.dataclass
 class _Promise:
+    """A predicate of `eventually()`."""
+
     name: str
     predicate: Callable[[], object]
     within: float
     begun: float
-    deadline: float  # of the loop's clock
+    deadline: float  # on the loop's clock
     timer: asyncio.TimerHandle
-    line: str  # of the program, that has asked for it
+    line: str  # of the program that called eventually()
 
 
 class Invariants:
-    """The predicates of one simulation, in the order in which they were given."""
+    """The predicates of one simulation, in the order of their registration."""
 
     def __init__(self) -> None:
         self._always: list[tuple[str, Callable[[], object], str]] = []
         self._promised: list[_Promise] = []
 
     def always(self, name: str, predicate: Callable[[], object], line: str) -> None:
-        """The predicate is true from now on."""
+        """Register a predicate that must always be true."""
         self._always.append((name, predicate, line))
 
     def eventually(
@@ -41,35 +43,37 @@ class Invariants:
         within: float,
         line: str,
     ) -> None:
-        """The predicate is true once, at the latest so many seconds from now."""
+        """Register a predicate that must be true once within `within` seconds."""
         deadline = loop.time() + within
-        timer = loop.call_at(deadline, _nothing)  # there is a look then
+        timer = loop.call_at(deadline, _nothing)  # the iteration of the timer checks the predicate
         self._promised.append(_Promise(name, predicate, within, begun, deadline, timer, line))
 
-    def left(self) -> float | None:
-        """When the next promise is due, by the loop's clock."""
+    def next_deadline(self) -> float | None:
+        """Return the next deadline of an `eventually()` predicate, on the loop's clock, or None."""
         return min((each.deadline for each in self._promised), default=None)
 
-    def look(self, life: Any) -> None:
-        """Raises what is broken."""
+    def check(self, session: Any) -> None:
+        """Call all predicates; raise InvariantBroken or NeverHappened."""
         for name, predicate, line in self._always:
             if not predicate():
-                self.forget()
-                raise _asked_for(InvariantBroken(f"{name!r} is broken at {life.when()}"), line)
+                self.clear()
+                raise _with_source_line(
+                    InvariantBroken(f"{name!r} is broken at {session.when()}"), line
+                )
         for promise in tuple(self._promised):
             if promise.predicate():
                 promise.timer.cancel()
                 self._promised.remove(promise)
-            elif life.loop.time() >= promise.deadline:
-                self.forget()
+            elif session.loop.time() >= promise.deadline:
+                self.clear()
                 missed = NeverHappened(
                     f"{promise.name!r} was not true within {promise.within:g} s from "
-                    f"{promise.begun:.6f} s on, at {life.when()}"
+                    f"{promise.begun:.6f} s on, at {session.when()}"
                 )
-                raise _asked_for(missed, promise.line)
+                raise _with_source_line(missed, promise.line)
 
-    def forget(self) -> None:
-        """Nothing has to be true any more."""
+    def clear(self) -> None:
+        """Remove all predicates."""
         for promise in self._promised:
             promise.timer.cancel()
         self._always.clear()
@@ -79,11 +83,12 @@ class Invariants:
         return bool(self._always or self._promised)
 
 
-def _asked_for(exc: BaseException, line: str) -> BaseException:
+def _with_source_line(exc: BaseException, line: str) -> BaseException:
+    """Add a note with the line that registered the predicate."""
     if line:
-        exc.add_note(f"Asked for in {line}")
+        exc.add_note(f"Registered in {line}")
     return exc
 
 
 def _nothing() -> None:
-    pass
+    """Do nothing; a timer's callback."""

@@ -1,4 +1,4 @@
-"""What a program has left behind at the end of its simulation."""
+"""Leaks at the end of a simulation: running tasks, open transports, unhandled exceptions."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from typing import Any
 
 from ..simulated.errors import LeftBehind
 
-# What may be allowed.
+# Kinds of leaks that `allow=` accepts.
 KINDS = ("tasks", "transports", "exceptions")
-# Seconds of virtual time that what was told to end has, when the program has returned.
+# Seconds of virtual time after the program's return in which cancelled tasks and closing transports
+# may end.
 SETTLE = 10.0
-# What transports, and streams that have one, warn of when they are collected.
+# The ResourceWarning of transports and streams that are deallocated open.
 _DROPPED = re.compile("unclosed (transport|<StreamWriter) ")
 
 
 def check(allow: Collection[str]) -> frozenset[str]:
-    """ValueError where a kind is none."""
+    """Return the kinds of `allow=` as a set; ValueError if one does not exist."""
     kinds = frozenset((allow,) if isinstance(allow, str) else allow)
     if not kinds <= set(KINDS):
-        raise ValueError(f"allow= takes {', '.join(map(repr, KINDS))}, not {allow!r}")
+        raise ValueError(
+            f"allow= must be a collection of {', '.join(map(repr, KINDS))}, got {allow!r}"
+        )
     return kinds
 
 
 def open_transports(loop: Any, own: Container[Any] = ()) -> list[str]:
-    """A sentence for each transport that is not closing, nor the simulation's own, and for each
-    server that listens."""
+    """Return a sentence for each open transport of the program and each listening server."""
     found = [
         f"a transport is open: {each!r}"
         for each in loop._all_transports()
@@ -41,7 +43,7 @@ def open_transports(loop: Any, own: Container[Any] = ()) -> list[str]:
 
 @contextlib.contextmanager
 def dropped_transports(found: list[str]) -> Iterator[None]:
-    """A sentence for each transport or stream that the program drops and has not closed."""
+    """Append a sentence to `found` for each transport or stream that is deallocated open."""
     thread = threading.get_ident()
     with warnings.catch_warnings():
         warnings.filterwarnings("always", _DROPPED.pattern, ResourceWarning)
@@ -50,7 +52,7 @@ def dropped_transports(found: list[str]) -> Iterator[None]:
         def showwarning(message: Any, category: Any, *args: Any, **options: Any) -> None:
             text = str(message)
             if threading.get_ident() == thread and _DROPPED.match(text):
-                found.append(f"it was dropped, and not closed: {text.removeprefix('unclosed ')}")
+                found.append(f"deallocated without close(): {text.removeprefix('unclosed ')}")
             shown(message, category, *args, **options)
 
         warnings.showwarning = showwarning
@@ -60,28 +62,30 @@ def dropped_transports(found: list[str]) -> Iterator[None]:
             warnings.showwarning = shown
 
 
-def raise_what_is_left(
-    left: list[str], unhandled: list[dict[str, Any]], allow: Collection[str], when: str
+def raise_leaks(
+    findings: list[str], unhandled: list[dict[str, Any]], allow: Collection[str], when: str
 ) -> None:
-    """LeftBehind, if there is something."""
+    """Raise LeftBehind if there are findings or unhandled exceptions."""
     cause = None
     for context in () if "exceptions" in allow else unhandled:
         exc = context.get("exception")
         cause = cause or exc
-        left.append(f"{context.get('message')}: {exc!r}" if exc else f"{context.get('message')}")
-    if left:
-        what = "\n".join(f"- {each}" for each in left)
+        findings.append(
+            f"{context.get('message')}: {exc!r}" if exc else f"{context.get('message')}"
+        )
+    if findings:
+        lines = "\n".join(f"- {each}" for each in findings)
         raise LeftBehind(
-            f"the program has returned, and left behind, at {when}:\n{what}", tuple(left)
+            f"the program has returned with leaks, at {when}:\n{lines}", tuple(findings)
         ) from cause
 
 
 @contextlib.contextmanager
 def only_new_objects() -> Iterator[None]:
-    """The collector sees just what is made meanwhile.
+    """Restrict garbage collection to objects that are made in the block.
 
-    So a collection takes little time, and finalizes nothing of another test's: what that would
-    report is not of this simulation.  Where the program has frozen objects itself, they stay so.
+    A collection is fast then, and does not finalize objects of other tests, because their warnings
+    would be reported here.  If the program has frozen objects itself, they stay frozen.
     """
     if gc.get_freeze_count():
         gc.collect()

@@ -7,15 +7,15 @@ import itertools
 import struct
 from collections.abc import Iterable
 
-from ..simulated.kernel import Ask, Kernel, ask
+from ..simulated.kernel import Kernel, Request, request
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..hosts.hosts import Host, Hosts
 
 
-class _Way(enum.IntEnum):
-    """Whether packets pass, see links.go."""
+class _LinkState(enum.IntEnum):
+    """The state of a direction between two hosts; the numbers are those of links.go."""
 
     OPEN = 0
     PARTITIONED = 1
@@ -23,11 +23,11 @@ class _Way(enum.IntEnum):
 
 
 class Network:
-    """How packets travel between hosts; `Simulation.net`.  Since 0.3.0.
+    """The links between hosts; `Simulation.net`.  Since 0.3.0.
 
-    Hosts are given as `Host` or by name, and groups of them as collections of these.  What is set
-    holds for packets that are sent from then on.  Programs of the main function, which are on no
-    host, reach all hosts whatever is set.
+    A host is passed as `Host` or by name, and a group of hosts as a collection of these.  Settings
+    apply to packets that are sent afterwards.  The main function, which is on no host, reaches all
+    hosts independently of the settings.
     """
 
     __module__ = "goloop.testing"
@@ -49,96 +49,112 @@ class Network:
         duplicate: float = 0.0,
         fragment: float = 0.0,
     ) -> None:
-        """Set how packets travel between two hosts, in both directions; it replaces what was set.
+        """Set the link between two hosts, in both directions; replaces all earlier settings.
 
         Args:
-            a: A host.
-            b: Another one.
-            latency: Seconds that a packet takes, or the least and the most of them; None: as
-                between hosts of which nothing was set.
-            bandwidth: Bytes per second in each direction, shared by all that is sent; 0: no limit.
-            loss: The chance that a packet is lost.  Streams send it again: there it is a delay.
-            reorder: The chance that a datagram does not wait for those before it.
-            duplicate: The chance that a datagram arrives twice.
-            fragment: The chance that a piece of a stream arrives in two.
+            a: The first host.
+            b: The second host.
+            latency: Seconds that a packet takes, or a tuple (min, max) of seconds; None: the
+                default of links.
+            bandwidth: Bytes per second in each direction, shared by all packets; 0: no limit.
+            loss: Probability that a packet is lost.  A stream sends the packet again, so its bytes
+                are delayed.
+            reorder: Probability that a datagram overtakes earlier datagrams.
+            duplicate: Probability that a datagram arrives twice.
+            fragment: Probability that a piece of a stream arrives in two parts.
 
         Raises:
-            ValueError: There is no such host, a chance is not from 0 to 1, or another number is
-                negative.
+            ValueError: A host does not exist, a probability is not from 0 to 1, or another number
+                is negative.
         """
         if latency is None:
             latency = self._latency
         least, most = latency if isinstance(latency, tuple) else (latency, latency)
         if not 0 <= least <= most or not bandwidth >= 0:
-            raise ValueError("latency and bandwidth are numbers from 0 on, the least latency first")
+            raise ValueError(
+                "latency and bandwidth must be >= 0, and latency=(min, max) with min <= max, "
+                f"got latency={latency!r}, bandwidth={bandwidth!r}"
+            )
         chances = loss, reorder, duplicate, fragment
         if not all(0 <= each <= 1 for each in chances):
-            raise ValueError("chances are numbers from 0 to 1")
+            raise ValueError(
+                "loss, reorder, duplicate and fragment must be probabilities from 0 to 1, "
+                f"got {chances!r}"
+            )
         data = struct.pack("=7d", least, most, bandwidth, *chances)
         one, other = self._number(a), self._number(b)
         for pair in ((one, other), (other, one)):
-            ask(Ask.LINK, self._kernel.number, *pair, data=data)
+            request(Request.LINK, self._kernel.number, *pair, data=data)
 
     def partition(self, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
-        """Lose all packets between two groups of hosts, until `heal()`.
+        """Drop all packets between two groups of hosts, until `heal()`.
 
-        Streams send theirs again, for 15 minutes, as Linux does, before they fail with ETIMEDOUT.
-        New connections fail so after two minutes.
+        As on Linux, streams retransmit for 15 minutes before they fail with ETIMEDOUT, and new
+        connections fail with ETIMEDOUT after two minutes.
 
         Raises:
-            ValueError: There is no such host.
+            ValueError: A host does not exist.
         """
-        self._set_both(_Way.PARTITIONED, a, b)
+        self._set_both_ways(_LinkState.PARTITIONED, a, b)
 
     def partition_oneway(
         self, sources: Iterable[Host | str], targets: Iterable[Host | str]
     ) -> None:
-        """Lose the packets from one group of hosts to another, as `partition()` does for both.
+        """Drop the packets from one group of hosts to another; `partition()` in one direction.
 
         Raises:
-            ValueError: There is no such host.
+            ValueError: A host does not exist.
         """
-        self._set(_Way.PARTITIONED, self._group(sources), self._group(targets))
+        self._set(_LinkState.PARTITIONED, self._group(sources), self._group(targets))
 
     def hold(self, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
-        """Keep all packets between two groups of hosts back, until `heal()`; none is lost.
+        """Delay all packets between two groups of hosts until `heal()`, without losing any.
 
         Raises:
-            ValueError: There is no such host.
+            ValueError: A host does not exist.
         """
-        self._set_both(_Way.HELD, a, b)
+        self._set_both_ways(_LinkState.HELD, a, b)
 
     def heal(
         self,
         a: Iterable[Host | str] | None = None,
         b: Iterable[Host | str] | None = None,
     ) -> None:
-        """Open the network again, between two groups of hosts or, without them, everywhere.
+        """Open the network again, between two groups of hosts or, without groups, everywhere.
 
-        What was held goes on its way; what a partition has lost comes with a retransmission.
+        Packets delayed by `hold()` are delivered; packets of a stream that a partition has dropped
+        are retransmitted.
 
         Raises:
-            ValueError: There is no such host.
+            ValueError: A host does not exist.
         """
         every = list(self._hosts.by_name())
-        self._set_both(_Way.OPEN, every if a is None else a, every if b is None else b)
+        self._set_both_ways(_LinkState.OPEN, every if a is None else a, every if b is None else b)
 
-    def _set_both(self, way: _Way, a: Iterable[Host | str], b: Iterable[Host | str]) -> None:
+    def _set_both_ways(
+        self, state: _LinkState, a: Iterable[Host | str], b: Iterable[Host | str]
+    ) -> None:
+        """Set the state of all directions between two groups of hosts."""
         one, other = self._group(a), self._group(b)
-        self._set(way, one, other)
-        self._set(way, other, one)
+        self._set(state, one, other)
+        self._set(state, other, one)
 
-    def _set(self, way: _Way, sources: list[int], targets: list[int]) -> None:
+    def _set(self, state: _LinkState, sources: list[int], targets: list[int]) -> None:
+        """Set the state of all directions from sources to targets."""
         for source, target in itertools.product(sources, targets):
             if source != target:
-                ask(Ask.WAY, self._kernel.number, source, target, way)
+                request(Request.WAY, self._kernel.number, source, target, state)
 
     def _group(self, group: Iterable[Host | str]) -> list[int]:
+        """Return the kernel's numbers for a group of hosts."""
         if isinstance(group, str):
-            raise ValueError(f"{group!r} is one host; a group is a collection of hosts")
+            raise ValueError(
+                f"a group must be a collection of hosts, got the string {group!r}; pass [{group!r}]"
+            )
         return sorted(map(self._number, group))
 
     def _number(self, host: Host | str) -> int:
+        """Return the kernel's number for a host; ValueError if the host does not exist."""
         name = host if isinstance(host, str) else host.name
         found = self._hosts.by_name().get(name)
         if found is None or (not isinstance(host, str) and found is not host):

@@ -1,8 +1,8 @@
-"""Which of the tasks that are ready goes next: the policies of a simulation.
+"""Policies of a simulation: the order in which ready tasks run.
 
-asyncio runs tasks in the order in which they became ready, and the policy "io" leaves that as it
-is.  The others choose.  Only steps of tasks are chosen among: a protocol's callbacks, and all else
-that goes to call_soon(), keep the order that asyncio promises for them.
+asyncio runs tasks in the order in which they became ready, and the policy "io" does not change it.
+The other policies choose the next task.  They order only steps of tasks: a protocol's callbacks and
+other callbacks of call_soon() keep the order that asyncio guarantees.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..simulated import callback_times
-from ..simulated.loop import Simulated, stepped
+from ..simulated.loop import SimulatedLoopMixin, task_of_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import contextvars
     from typing import TypeVarTuple
 
-    from ..simulated.randomness import Drawn, Seeded
+    from ..simulated.randomness import DrawnRandomness, SeededRandomness
 
     _Ts = TypeVarTuple("_Ts")
 
-# Of a task that goes on without a pause, the steps until it counts as one that waits for another.
+# Consecutive steps after which a task is assumed to wait, in a loop, for another task.
 _SPINS = 100
-# Change points are among so many first steps: the nearer to the begin the more probable.
+# Change points of priorities are among the first _STEPS steps; earlier steps are more probable.
 _STEPS = 4096
 
 Task = Any
 
 
 class Scheduler(Protocol):
-    """Chooses steps of tasks for one run."""
+    """Chooses the order of tasks' steps in one run."""
 
     def choose(self, ready: Sequence[Task]) -> int:
-        """The index of the task that goes next; they are in asyncio's order."""
+        """Return the index of the task to run next; `ready` is in asyncio's order."""
 
 
 class InOrder:
-    """As asyncio."""
+    """asyncio's order."""
 
     def choose(self, ready: Sequence[Task]) -> int:
         return 0
 
 
 class Shuffle:
-    """Any order."""
+    """A random order."""
 
     def __init__(self, generator: random.Random) -> None:
         self._random = generator
@@ -63,15 +63,15 @@ class Shuffle:
 class Priorities:
     """Probabilistic concurrency testing (Burckhardt et al., 2010).
 
-    Each task has a random priority, and the highest one goes; at `changes` random steps, or fewer,
-    the one that would go gets the lowest.  So does a task that takes `_SPINS` steps in a row while
-    others are ready: it waits for one of them.
+    Each task has a random priority, and the ready task with the highest priority runs.  At up to
+    `changes` random steps the task that would run gets the lowest priority.  A task that runs
+    `_SPINS` steps in a row while others are ready gets it, too: it may wait for one of them.
     """
 
     def __init__(self, generator: random.Random, changes: int) -> None:
         self._random = generator
         most = math.log2(_STEPS)
-        # The least number is a step that never comes, and the highest priority: asyncio's order.
+        # The lowest random numbers mean no change point and the highest priority: asyncio's order.
         self._changes = {int(2 ** self._random.uniform(0, most)) - 1 for _ in range(changes)}
         self._priority: weakref.WeakKeyDictionary[Task, float] = weakref.WeakKeyDictionary()
         self._lowest = 0
@@ -98,72 +98,74 @@ class Priorities:
 
 
 class Delays:
-    """asyncio's order, but for the steps of a set, each of which is put off.
+    """Delay-bounded scheduling (Emmi et al., 2011): asyncio's order with a set of delayed steps.
 
-    A step is numbered where another one is ready, too, and an iteration where a timer may come due
-    in it: so the numbers are those of the decisions (delay-bounded scheduling, Emmi et al., 2011).
-    A task that is put off goes behind those that are ready.
+    The decisions of a run are numbered: each step at which another task is ready, too, and each
+    iteration in which a timer may come due.  The set has the numbers of the decisions that differ
+    from asyncio's.  A delayed task is queued after all ready tasks.
     """
 
     def __init__(self, index: int, bound: int) -> None:
         self._index, self._bound = index, bound
         self._delayed = delays(index, bound)
         self._decisions = 0
-        self._came: weakref.WeakKeyDictionary[Task, int] = weakref.WeakKeyDictionary()
+        self._queued_at: weakref.WeakKeyDictionary[Task, int] = weakref.WeakKeyDictionary()
         self._count = 0
 
     def choose(self, ready: Sequence[Task]) -> int:
         for task in ready:
-            if task not in self._came:
-                self._comes(task)
-        order = sorted(range(len(ready)), key=lambda index: self._came[ready[index]])
+            if task not in self._queued_at:
+                self._queue(task)
+        order = sorted(range(len(ready)), key=lambda index: self._queued_at[ready[index]])
         chosen, *others = order
-        while others and self._decides():
-            self._comes(ready[chosen])
+        while others and self._is_delayed():
+            self._queue(ready[chosen])
             chosen, *others = others
-        del self._came[ready[chosen]]
+        del self._queued_at[ready[chosen]]
         return chosen
 
-    def pause(self) -> int:
-        """No time passes but by a decision."""
+    def pause_after_timer(self) -> int:
+        """Return 0: virtual time passes only by numbered decisions."""
         return 0
 
-    def lasts(self, ns: int) -> bool:
-        """Whether an iteration goes on until the next timer is due: a decision, too."""
-        return self._decides()
+    def reaches_next_timer(self, ns: int) -> bool:
+        """Return true if an iteration lasts until the next timer: a numbered decision."""
+        return self._is_delayed()
 
-    def _decides(self) -> bool:
+    def _is_delayed(self) -> bool:
+        """Number a decision; return true if the set contains it."""
         self._decisions += 1
         return self._decisions - 1 in self._delayed
 
-    def _comes(self, task: Task) -> None:
+    def _queue(self, task: Task) -> None:
+        """Queue a task after all other tasks."""
         self._count += 1
-        self._came[task] = self._count
+        self._queued_at[task] = self._count
 
     @property
-    def row(self) -> tuple[int, bool]:
-        """The greatest number of the set, and whether the run has come to that decision."""
+    def position(self) -> tuple[int, bool]:
+        """Return the largest number of the set, and whether the run has reached that decision."""
         if not self._bound:  # each set is empty
             return self._index - 1, not self._index
         greatest = max(self._delayed, default=-1)
         return greatest, greatest < self._decisions
 
 
-class Explored:
-    """Whether there is a set that gives another run.
+class Exploration:
+    """The progress of the policy "dfs": whether more sets of delayed steps give new runs.
 
-    In the row of sets those with the same greatest number come together.  Where no run has come to
-    that decision, none with a greater number does.
+    Sets with the same largest number follow each other.  If no run of such a group has reached that
+    decision, sets with a larger number can't give a new run.
     """
 
     def __init__(self) -> None:
         self._greatest, self._reached = -1, True
 
-    def all(self, row: tuple[int, bool] | None) -> bool:
-        """After a run with this row: the runs so far were all that there are."""
-        if row is None:
+    def is_complete(self, position: tuple[int, bool] | None) -> bool:
+        """Record the position of a run; return true if there are no more different runs."""
+        if position is None:
             return False
-        greatest, reached = row
+        greatest, reached = position
         if greatest != self._greatest:
             if not self._reached:
                 return True
@@ -173,9 +175,9 @@ class Explored:
 
 
 def delays(index: int, bound: int) -> frozenset[int]:
-    """The set of that index among those of at most `bound` numbers, by their greatest number.
+    """Return the set with an index in the list of all sets of at most `bound` numbers.
 
-    0: the empty one; all sets of numbers below n come before one that has n.
+    The sets are sorted by their largest number; index 0 is the empty set.
     """
     chosen = []
     while index and bound:
@@ -189,7 +191,7 @@ def delays(index: int, bound: int) -> frozenset[int]:
 
 
 def _sets(numbers: int, bound: int) -> int:
-    """How many sets of at most `bound` numbers there are below a number."""
+    """Return the count of sets of at most `bound` numbers that are all below `numbers`."""
     return sum(math.comb(numbers, size) for size in range(bound + 1))
 
 
@@ -197,55 +199,60 @@ _FORM = re.compile(r"(io|shuffle)|(pct|dfs):([0-9]{1,3})")
 
 
 def check(policy: str) -> None:
-    """ValueError where there is no such policy."""
+    """Raise ValueError if a policy does not exist."""
     if not isinstance(policy, str) or not _FORM.fullmatch(policy):
-        raise ValueError(f"a policy is 'io', 'shuffle', 'pct:D' or 'dfs:D', not {policy!r}")
+        raise ValueError(f"policy must be 'io', 'shuffle', 'pct:D' or 'dfs:D', got {policy!r}")
 
 
-def scheduler(policy: str, seed: int, chance: Seeded | Drawn) -> Scheduler | None:
-    """Who chooses in the run of a seed; None: the loop itself."""
+def scheduler(
+    policy: str, seed: int, randomness: SeededRandomness | DrawnRandomness
+) -> Scheduler | None:
+    """Return the scheduler for the run of a seed; None for the policy "io"."""
     check(policy)
     if policy == "io":
         return None
     if policy == "shuffle":
-        return Shuffle(chance.generator("order"))
+        return Shuffle(randomness.generator("order"))
     kind, _, number = policy.partition(":")
     if kind == "pct":
-        return Priorities(chance.generator("order"), int(number))
+        return Priorities(randomness.generator("order"), int(number))
     return Delays(seed, int(number))
 
 
-def moments(
-    scheduler: Scheduler | None, seed: int, chance: Seeded | Drawn, drawn: bool
-) -> callback_times.Moments | None:
-    """What decides when time passes in callbacks; None: it never does."""
+def callback_times_for(
+    scheduler: Scheduler | None,
+    seed: int,
+    randomness: SeededRandomness | DrawnRandomness,
+    drawn: bool,
+) -> callback_times.CallbackTimes | None:
+    """Return the source of callbacks' times for a run; None: callbacks take no time."""
     if isinstance(scheduler, Delays):
         return scheduler
-    generator = chance.generator("moments")
+    generator = randomness.generator("moments")
     takes_time = generator.randrange(2) if drawn else seed % 2
-    return callback_times.Drawn(generator) if takes_time else None
+    return callback_times.RandomCallbackTimes(generator) if takes_time else None
 
 
 def outer_seed(policy: str, seed: int) -> int:
-    """The seed of all that is not order: "dfs" goes through orders of one and the same run."""
+    """Return the seed of all other decisions; "dfs" varies only the order, so it is 0 there."""
     return 0 if policy.startswith("dfs") else seed
 
 
 class Names:
-    """Names of tasks that are the same in each run: asyncio's have numbers of the process."""
+    """Names of tasks that are equal in each run; asyncio numbers tasks by process."""
 
     def __init__(self) -> None:
         self._names: weakref.WeakKeyDictionary[Task, str] = weakref.WeakKeyDictionary()
         self._count = 0
 
     def of(self, task: Task, host_of: Callable[[Task], str | None]) -> str:
-        """By the order of first steps, with what the program has called it, and its host."""
+        """Return the task's name: its number by first step, coroutine, own name, and host."""
         name = self._names.get(task)
         if name is None:
             self._count += 1
             given = task.get_name()
-            what = getattr(task.get_coro(), "__qualname__", "?")
-            name = f"{self._count} {what}"
+            coroutine_name = getattr(task.get_coro(), "__qualname__", "?")
+            name = f"{self._count} {coroutine_name}"
             if not re.fullmatch(r"Task-[0-9]+", given):
                 name += f" {given!r}"
             if (host := host_of(task)) is not None:
@@ -254,16 +261,15 @@ class Names:
         return name
 
 
-# ---- the loop that asks them -----------------------------------------------------------------
+# ---- the loop of a scheduler -----------------------------------------------------------------
 
 
-class Scheduled(Simulated):
-    """A loop whose tasks' steps a scheduler chooses.
+class ScheduledLoopMixin(SimulatedLoopMixin):
+    """A loop in which a scheduler chooses the order of tasks' steps.
 
-    It has a call_soon() of its own, so C hands it each step of a task instead of queueing the task
-    (pybridge/core/state/native.c), and asyncio's tasks always do.  A step waits here, and a
-    callback in the loop's own queue has the place that it would have had; what is chosen then runs
-    there.
+    Because the class overrides call_soon(), goloop's tasks pass each step to it (the native rule),
+    as asyncio's tasks always do.  The steps wait in a list here.  For each step the loop's queue
+    gets a callback, which runs the step that the scheduler chooses at that time.
     """
 
     def __init__(
@@ -280,8 +286,8 @@ class Scheduled(Simulated):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run callback(*args) in the next iteration; a task's step when the scheduler says."""
-        task = stepped(callback)
+        """Schedule callback(*args); a step of a task runs when the scheduler chooses it."""
+        task = task_of_step(callback)
         if task is None:
             return super().call_soon(callback, *args, context=context)
         super().call_soon(self._step)
@@ -291,6 +297,7 @@ class Scheduled(Simulated):
         return step
 
     def _step(self) -> None:
+        """Run the step that the scheduler chooses."""
         chosen = self._scheduler.choose(self._tasks)
         task, step = self._tasks.pop(chosen), self._steps.pop(chosen)
         try:
@@ -299,11 +306,11 @@ class Scheduled(Simulated):
             if not step.cancelled():
                 step._run()
         finally:
-            del task, step  # the task's exception may have this frame
-        self._simulation.look_between()
+            del task, step  # a traceback of the task may refer to this frame
+        self._simulation.check_after_step()
 
 
 @functools.cache
-def scheduled(loop: type) -> type:
-    """The class of loops that ask a scheduler, instead of another one."""
-    return type("ScheduledLoop", (Scheduled, loop), {"__module__": "goloop.testing"})
+def with_scheduler(loop: type) -> type:
+    """Return a subclass of a loop class, with a scheduler of tasks' steps."""
+    return type("ScheduledLoop", (ScheduledLoopMixin, loop), {"__module__": "goloop.testing"})

@@ -1,4 +1,4 @@
-"""A program in a simulation."""
+"""testing.run(): one run of a program in a simulation, with Simulation and Result."""
 
 from __future__ import annotations
 
@@ -15,173 +15,171 @@ from typing import Any, Generic, TypeVar
 from ..._internal.coroutine_check import refuse_coroutine
 from ..hosts.hosts import Host
 from ..hosts.programs import Process
-from ..simulated.kernel import worlds
+from ..simulated.kernel import session_of_thread
 from . import pictures
 from .faults import Faults
 from .network import Network
 from .session import SimulationRun
-from .tracebacks import line_of, of_the_program
+from .tracebacks import line_of, without_own_frames
 
 _T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True)
 class Result(Generic[_T]):
-    """What a simulation was.  Since 0.3.0."""
+    """The result of one simulation.  Since 0.3.0."""
 
     value: _T
-    """What the main coroutine has returned."""
+    """Return value of the main coroutine."""
     time: float
-    """Seconds of virtual time that it took."""
+    """Seconds of virtual time that the main coroutine took."""
     seed: int
-    """The seed."""
+    """Seed of the run."""
     trace: str
-    """What the kernel was asked and what happened by itself, a line each: the time in nanoseconds,
-    then a call with its result, or behind a star an event.  Equal seeds give equal traces."""
+    """Calls of the simulated kernel and its events, one per line: the time in nanoseconds, then a
+    call with its result, or a star and an event.  Equal seeds give equal traces."""
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the trace for Perfetto or `chrome://tracing`, in virtual time.
 
-        Hosts are processes, tasks are their threads (with `steps` of `run()`), and packets go from
-        one to another.
+        Hosts are shown as processes, tasks as their threads (with `steps=True` of `run()`), and
+        packets as arrows.
 
         Args:
-            path: A file for JSON, compressed where the name ends with `.gz`.
+            path: Name of the JSON file, compressed if the name ends with `.gz`.
 
         Raises:
-            OSError: It can't be written.
+            OSError: The file can't be written.
         """
         pictures.write(path, self.trace)
 
 
-Result.__module__ = "goloop.testing"  # dataclass() wants the module that there is
+Result.__module__ = "goloop.testing"  # set after dataclass(), which looks the module up
 
 
 class Simulation:
-    """What a test has of the simulation that it runs in.  Since 0.3.0.
-
-    The argument of a main function that takes one.
-    """
+    """The interface of a test to its simulation: the argument of a main function.  Since 0.3.0."""
 
     __module__ = "goloop.testing"
 
-    def __init__(self, life: SimulationRun) -> None:
-        self._life = life
+    def __init__(self, session: SimulationRun) -> None:
+        self._session = session
 
     @property
     def seed(self) -> int:
-        """The seed."""
-        return self._life.seed
+        """Return the seed."""
+        return self._session.seed
 
     @property
     def random(self) -> random.Random:
-        """For decisions of the test: a generator of the seed, apart from the program's."""
-        return self._life.random
+        """Return a random generator for the test, separate from the program's `random`."""
+        return self._session.random
 
     def host(self, name: str, *, ipv6: bool = False) -> Host:
-        """Make a host, on which programs run apart from those of other hosts.
+        """Make a host, a machine with its own programs.
 
         Args:
-            name: Its name; `getaddrinfo` knows it everywhere in the simulation.
-            ipv6: Whether the name is its addresses of IPv4 and IPv6 where no family is asked for,
-                and `localhost` and servers without a host are of both there.  Its address of IPv6
-                it has in any case.
+            name: Its name; `getaddrinfo` resolves it on all hosts.
+            ipv6: If true, the name without a family resolves to the IPv4 and the IPv6 address, and
+                so do `localhost` and servers without a host there.  The host has an IPv6 address in
+                both cases.
 
         Raises:
-            ValueError: There is one of that name.
+            ValueError: A host with this name exists, or the name is empty or `localhost`.
         """
-        return self._life.hosts.make(name, ipv6)
+        return self._session.hosts.make(name, ipv6)
 
     def program(
         self, name: str, function: Callable[[Process], Coroutine[Any, Any, int | None]]
     ) -> None:
-        """Let a coroutine function stand for a program that is started as a child process.
+        """Register a coroutine function that runs instead of a child process.
 
         `asyncio.create_subprocess_exec(name, ...)` and `loop.subprocess_exec()` run it on the host
-        where they are called, with pipes for what they ask for.  It is found by the whole name, or
-        by the last part of its path.  Since 0.3.0.
+        where they are called, with the requested pipes.  The program is looked up by the whole
+        name, then by the last part of its path.  Since 0.3.0.
 
         Args:
-            name: Of the program.
-            function: Takes the `Process`.  What it returns is the exit code, None is 0; after an
-                exception, which goes to its stderr, it is 1.
+            name: Name of the program.
+            function: Coroutine function that takes the `Process`.  Its result is the exit code, and
+                None means 0.  If it raises, the traceback is written to its stderr, and the exit
+                code is 1.
         """
         refuse_coroutine(function, "sim.program")
-        self._life.programs.register(name, function)
+        self._session.programs.register(name, function)
 
     @property
     def net(self) -> Network:
-        """The network between the hosts."""
-        return self._life.net
+        """Return the network between the hosts."""
+        return self._session.net
 
     @property
     def faults(self) -> Faults:
-        """What the kernel does wrong, on all hosts but those that have faults of their own."""
-        return self._life.faults
+        """Return the faults of all hosts that have no faults of their own."""
+        return self._session.faults
 
     def time(self) -> float:
-        """Seconds of virtual time since the simulation began."""
-        return self._life.time()
+        """Return the seconds of virtual time since the start of the simulation."""
+        return self._session.time()
 
     def always(self, name: str, predicate: Callable[[], object]) -> None:
-        """The predicate has to be true from now on: it is called behind each iteration of the loop.
+        """Register a predicate that must be true after each iteration of the loop from now on.
 
-        With a policy that orders tasks, behind each step of a task.  What it raises ends the
-        simulation, too.  Since 0.3.0.
+        With a policy that orders tasks it is called after each step of a task.  An exception of the
+        predicate ends the simulation, too.  Since 0.3.0.
 
         Args:
-            name: For the message.
-            predicate: Takes nothing, and does not wait.
+            name: Name of the predicate in the error message.
+            predicate: A plain function without arguments.
 
         Raises:
-            InvariantBroken: By the simulation, where the predicate is false.
+            InvariantBroken: Raised by the simulation when the predicate is false.
         """
         line = line_of(sys._getframe(1))
-        self._life.invariants.always(name, predicate, line)
-        self._life.loop.watch()
+        self._session.invariants.always(name, predicate, line)
+        self._session.loop.enable_checks()
 
     def eventually(self, name: str, predicate: Callable[[], object], *, within: float) -> None:
-        """The predicate has to be true once, in time; it is called as `always()` calls it.
+        """Register a predicate that must be true once within a time; called as by `always()`.
 
-        Where the program returns before, time goes on until then.  Since 0.3.0.
+        If the program returns earlier, the simulation continues until the end of the time.
+        Since 0.3.0.
 
         Args:
-            name: For the message.
-            predicate: Takes nothing, and does not wait.
+            name: Name of the predicate in the error message.
+            predicate: A plain function without arguments.
             within: Seconds of virtual time from now on.
 
         Raises:
-            NeverHappened: By the simulation, where it was false until then.
+            NeverHappened: Raised by the simulation if the predicate was false all the time.
         """
-        life = self._life
+        session = self._session
         line = line_of(sys._getframe(1))
-        life.invariants.eventually(life.loop, self.time(), name, predicate, within, line)
-        life.loop.watch()
+        session.invariants.eventually(session.loop, self.time(), name, predicate, within, line)
+        session.loop.enable_checks()
 
     def buggify(self, probability: float = 0.1) -> bool:
-        """Whether a rare thing is to happen now, by the seed.  Since 0.3.0.
+        """Return true with a given probability; the seed decides.  Since 0.3.0.
 
         Args:
-            probability: From 0 to 1.
+            probability: Probability of true, from 0 to 1.
         """
-        return self._life.buggify(probability)
+        return self._session.buggify(probability)
 
 
 def buggify(probability: float = 0.1) -> bool:
-    """`Simulation.buggify()` for programs: outside of a simulation it is False.
+    """Return true with a given probability in a simulation; always false outside of simulations.
 
-    It goes where a program may take a rare way: to give a short read, to be late, to try again.
-    Since 0.3.0.
+    Programs call it to take a rare path deliberately: a short read, a delay, a retry.  Since 0.3.0.
 
     Args:
-        probability: From 0 to 1.
+        probability: Probability of true, from 0 to 1.
     """
-    life = worlds.get(threading.get_ident())
-    return life is not None and life.buggify(probability)
+    session = session_of_thread.get(threading.get_ident())
+    return session is not None and session.buggify(probability)
 
 
-def _called(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:
-    """The coroutine of a main function that takes the simulation, or nothing."""
+def _call_main(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:
+    """Call a main function, with the simulation if it takes an argument; return the coroutine."""
     takes = [
         each
         for each in inspect.signature(main).parameters.values()
@@ -189,7 +187,7 @@ def _called(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation
     ]
     coroutine = main(simulation) if takes else main()
     if not inspect.iscoroutine(coroutine):
-        raise TypeError(f"{main!r} is no coroutine function")
+        raise TypeError(f"expected a coroutine function (async def), got {main!r}")
     return coroutine
 
 
@@ -202,52 +200,55 @@ def run(
     loop: str = "goloop",
     steps: bool = False,
 ) -> Result[_T]:
-    """Run a program in virtual time, on a simulated kernel; a seed decides what is left to chance.
+    """Run a program in virtual time on a simulated kernel; the seed makes all random decisions.
 
-    Meanwhile, in this thread, sockets are simulated, clocks tell the virtual time, which jumps to
-    the next deadline when nothing can run, and what `random`, `os.urandom`, `secrets` and `uuid`
-    give comes from the seed.  Other threads notice nothing.  Since 0.3.0.
+    During the run sockets of this thread are simulated, and its clocks return the virtual time,
+    which jumps to the next deadline when nothing can run.  Results of `random`, `os.urandom`,
+    `secrets` and `uuid` are derived from the seed.  Other threads are not affected.  Since 0.3.0.
 
     Args:
         main: A coroutine function that takes the `Simulation`, or nothing.
-        seed: From 0 to 2**63 - 1.
-        max_time: Seconds of virtual time that it may take; None: any number.
-        policy: Which of the tasks that are ready goes next, as in `simulate()`.
-        loop: Whose loop runs: "goloop", or "asyncio": CPython's own, on the same kernel.
-        steps: Whether the trace has the steps of tasks, too.
+        seed: A number from 0 to 2**63 - 1.
+        max_time: Limit in seconds of virtual time; None: no limit.
+        policy: The order of ready tasks, as in `simulate()`.
+        loop: "goloop", or "asyncio" for CPython's own loop on the same simulated kernel.
+        steps: If true, the trace includes the steps of tasks.
 
     Returns:
-        What it has returned, how long it took, and the trace.
+        The program's result, the virtual time that it took, and the trace.
 
     Raises:
-        SimulationDeadlock: Nothing can run any more.
-        SimulationTimeout: `max_time` is over.
-        InvariantBroken: Of `Simulation.always()`; and NeverHappened: of `eventually()`.
-        EscapedSimulation: The program has asked for what can't be simulated.
+        SimulationDeadlock: The program waits for ever.
+        SimulationTimeout: The program was not done at `max_time`.
+        InvariantBroken: A predicate of `Simulation.always()` was false.
+        NeverHappened: A predicate of `Simulation.eventually()` was not true in time.
+        EscapedSimulation: The program has used something that can't be simulated.
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
-        TypeError: `main` is a coroutine, or no coroutine function.
-        ValueError: There is no such policy or loop.
+        TypeError: `main` is a coroutine, or not a coroutine function.
+        ValueError: `policy` or `loop` does not exist.
     """
     __tracebackhide__ = True
     refuse_coroutine(main, "testing.run")
-    life = new_life(seed, policy, loop=loop, record=steps)
+    session = new_session(seed, policy, loop=loop, record=steps)
     try:
-        value = live(life, main, max_time)
+        value = run_to_end(session, main, max_time)
     except BaseException as exc:
-        raise of_the_program(exc)  # noqa: B904
-    return Result(value, life.ended, seed, life.trace)
+        raise without_own_frames(exc)  # noqa: B904
+    return Result(value, session.ended, seed, session.trace)
 
 
-def new_life(seed: int, policy: str, **options: Any) -> SimulationRun:
-    """A simulation that can begin here; RuntimeError where none can."""
+def new_session(seed: int, policy: str, **options: Any) -> SimulationRun:
+    """Make a simulation for this thread; RuntimeError if it runs a loop or a simulation."""
     if sys.platform != "linux":
-        raise RuntimeError("simulations need Linux")
-    if threading.get_ident() in worlds or asyncio._get_running_loop() is not None:
-        raise RuntimeError("a simulation can't begin while this thread runs a loop")
+        raise RuntimeError(f"simulations run only on Linux, not on {sys.platform}")
+    if threading.get_ident() in session_of_thread or asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "a simulation can't start while this thread runs a loop; call it from synchronous code"
+        )
     return SimulationRun(seed, policy, **options)
 
 
-def live(life: SimulationRun, main: Callable[..., Any], max_time: float | None) -> Any:
-    """What the main function returns; the simulation has its trace then, or when it has failed."""
-    with life.entered():
-        return life.run(_called(main, Simulation(life)), max_time)
+def run_to_end(session: SimulationRun, main: Callable[..., Any], max_time: float | None) -> Any:
+    """Run a main function to its end; return its result.  The session then has the trace."""
+    with session.entered():
+        return session.run(_call_main(main, Simulation(session)), max_time)

@@ -1,4 +1,4 @@
-"""The life of one simulation: its kernel, its loop, and what its thread sees."""
+"""SimulationRun: one simulation with its kernel, loop, hosts, signals, and error handling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..hosts.lifecycle import abort, run_handler
 from ..hosts.programs import Programs
 from ..simulated import callback_times, randomness
 from ..simulated.errors import EscapedSimulation, SimulationDeadlock, SimulationTimeout
-from ..simulated.kernel import Kernel, host_here, worlds
+from ..simulated.kernel import Kernel, current_host_run, session_of_thread
 from ..simulated.loop import SimulatedLoop
 from ..simulated.patches import fresh_counters, replacements
 from . import leaks, policies
@@ -29,35 +29,35 @@ from .faults import Faults
 from .invariants import Invariants
 from .network import Network
 
-# What clocks say first: the monotonic one in seconds, and at the same moment the calendar.
+# The first values of the clocks: the monotonic clock in seconds and in ns, the wall clock in ns.
 _START = 1.0
 _START_NS = 1_000_000_000
 _WALL = 1_767_225_600 * 1_000_000_000  # 2026-01-01 00:00:00 UTC
 _LATENCY = (0.000_05, 0.005)
 _EXECUTOR = (0.000_01, 0.02)
-# The last moment that there is, 123 years later; a timer behind it never comes.
+# The end of time, 123 years after the start; later timers never come due.
 _END_NS = 3_900_000_000 * 1_000_000_000
-# Seconds of virtual time that are left for tasks to end after an error.
+# Seconds of virtual time in which cancelled tasks may end after an error.
 _CLEAN_UP = 60.0
 
 
 def loop_class(name: str) -> Any:
-    """The class of a simulation's loop; ValueError where there is none of that name."""
+    """Return the class of a simulation's loop by name; ValueError if it does not exist."""
     if name == "goloop":
         return SimulatedLoop
     if name == "asyncio":
-        from ..simulated.oracle import OracleLoop  # Linux's alone, as its selector
+        from ..simulated.oracle import OracleLoop  # imported only on Linux, because it needs epoll
 
         return OracleLoop
-    raise ValueError(f"loop is 'goloop' or 'asyncio', not {name!r}")
+    raise ValueError(f"loop must be 'goloop' or 'asyncio', got {name!r}")
 
 
 class SimulationRun:
-    """A simulation from its beginning to its end.
+    """A simulation from its start to its end.
 
-    `drawn` makes its decisions, and without it the seed.
-    With `record` the trace has the steps of tasks, too.  With `allow` what the program leaves
-    behind is an error, but for these kinds of it.
+    Decisions are made by `drawn` if it is passed, else by the seed.  With `record` the trace
+    includes the steps of tasks.  If `allow` is not None, leaks are errors, except the kinds in
+    `allow`.
     """
 
     def __init__(
@@ -68,31 +68,33 @@ class SimulationRun:
         loop: str = "goloop",
         record: bool = False,
         allow: Collection[str] | None = None,
-        drawn: randomness.Drawn | None = None,
+        drawn: randomness.DrawnRandomness | None = None,
     ) -> None:
         self._loop_class = loop_class(loop)
-        self._chance = drawn or randomness.Seeded(policies.outer_seed(policy, seed))
-        self._scheduler = policies.scheduler(policy, seed, self._chance)
-        self._moments = policies.moments(self._scheduler, seed, self._chance, drawn is not None)
+        self._randomness = drawn or randomness.SeededRandomness(policies.outer_seed(policy, seed))
+        self._scheduler = policies.scheduler(policy, seed, self._randomness)
+        self._callback_times = policies.callback_times_for(
+            self._scheduler, seed, self._randomness, drawn is not None
+        )
         self._record, self._allow = record, allow
         self.seed = seed
         self._drawn = drawn is not None
-        self._whence = "" if drawn else f"; seed {seed}"
-        self.kernel = Kernel(self._chance.seed, start=_START, latency=_LATENCY, trace=True)
+        self._seed_note = "" if drawn else f"; seed {seed}"
+        self.kernel = Kernel(self._randomness.seed, start=_START, latency=_LATENCY, trace=True)
         self.hosts = Hosts(self)
         self.net = Network(self.kernel, self.hosts, _LATENCY)
         self.programs = Programs(self)
         self.faults = Faults(self.kernel)
-        self.random = self._chance.generator("decisions")
-        self.program_random = self._chance.generator("program")
-        self._buggy_random = self._chance.generator("buggify")
+        self.random = self._randomness.generator("decisions")
+        self.program_random = self._randomness.generator("program")
+        self._buggy_random = self._randomness.generator("buggify")
         self.invariants = Invariants()
         self._broken: BaseException | None = None
         self._names = policies.Names()
         self._trace: list[str] = []
-        self.trace = self.events = ""  # all of it; and until the program ended
+        self.trace = self.events = ""  # the whole trace; the trace until the program ended
         self._ended: float | None = None
-        self.stopped = 0.0  # when its last event was
+        self.stopped = 0.0  # time of the last event
         self._handlers: dict[int, asyncio.Handle] = {}
         self._slept = 0
         self._in_job = False
@@ -103,56 +105,61 @@ class SimulationRun:
         self.loop: Any = None
 
     def time(self) -> float:
-        """Seconds of virtual time since the beginning."""
+        """Return the seconds of virtual time since the start."""
         return (self.monotonic_ns() - _START_NS) / 1e9
 
     @property
     def ended(self) -> float:
-        """When the program returned, or failed."""
+        """Return the time at which the program returned or failed; until then the current time."""
         return self.time() if self._ended is None else self._ended
 
     def when(self) -> str:
-        """For messages."""
-        return f"{self.time():.6f} s of virtual time{self._whence}"
+        """Return the current time and the seed, for messages."""
+        return f"{self.time():.6f} s of virtual time{self._seed_note}"
 
     @property
-    def row(self) -> tuple[int, bool] | None:
-        """Where the run is among all, with a policy that goes through them."""
-        return getattr(self._scheduler, "row", None)
+    def position(self) -> tuple[int, bool] | None:
+        """Return the run's position in the policy "dfs" (policies.Delays); else None."""
+        return getattr(self._scheduler, "position", None)
 
-    # ---- for the replaced functions, and the loop
+    # ---- the interface for the replaced functions and the loop
 
     def monotonic_ns(self) -> int:
-        """What the monotonic clock says."""
+        """Return the monotonic clock in nanoseconds, with the time that the current job slept."""
         return round(self._monotonic() * 1e9) + self._slept
 
     def wall_ns(self) -> int:
-        """What the calendar's clock says."""
-        boot = host_here.get()
-        skew: int = 0 if boot is None or boot.host is None else boot.host._skew
+        """Return the current host's wall clock in nanoseconds since 1970."""
+        host_run = current_host_run.get()
+        skew: int = 0 if host_run is None or host_run.host is None else host_run.host._skew
         return _WALL - _START_NS + self.monotonic_ns() + skew
 
     def timer_was_set(self) -> None:
-        """Where callbacks take time, some may pass."""
-        if self._moments is not None and not self._in_job:
-            self._callbacks_take(self._moments.pause())
+        """Advance the clock after a timer was set, if callbacks take time."""
+        if self._callback_times is not None and not self._in_job:
+            self._advance_clock(self._callback_times.pause_after_timer())
 
-    def _iteration_ends(self) -> None:
-        """Where something is ready, the next timer may come due before it has run."""
-        if self._moments is None or (due := self.loop.next_timer()) is None:
+    def _advance_after_iteration(self) -> None:
+        """Advance the clock after an iteration, if callbacks take time, to the next timer."""
+        if self._callback_times is None or (due := self.loop.next_timer()) is None:
             return
-        left = due - self.kernel.now_ns()
-        if left <= callback_times.LONGEST and self.loop.has_ready() and self._moments.lasts(left):
-            self._callbacks_take(left)
+        remaining = due - self.kernel.now_ns()
+        if (
+            remaining <= callback_times.LONGEST
+            and self.loop.has_ready()
+            and self._callback_times.reaches_next_timer(remaining)
+        ):
+            self._advance_clock(remaining)
 
-    def _callbacks_take(self, ns: int) -> None:
+    def _advance_clock(self, ns: int) -> None:
+        """Let virtual time pass during callbacks, and add a line to the trace."""
         if ns > 0:
-            with contextlib.suppress(OSError):  # time is over, which the next wait tells
+            with contextlib.suppress(OSError):  # ETIME: the next wait of the loop raises it, too
                 self.kernel.sleep(ns / 1e9)
             self.note(f"callbacks take {ns} ns")
 
     def sleep(self, seconds: float) -> None:
-        """time.sleep."""
+        """Sleep in virtual time; a job's sleep does not delay the loop."""
         if self._in_job:
             self._slept += round(seconds * 1e9)
             return
@@ -163,7 +170,7 @@ class SimulationRun:
             raise
 
     def resolve(self, name: str, family: int) -> list[str]:
-        """The addresses of a name."""
+        """Return the addresses of a host name in a family (0: all), as getaddrinfo orders them."""
         host = self.hosts.by_name().get(name)
         if name.rstrip(".").lower() == "localhost":
             found = {socket.AF_INET6: "::1", socket.AF_INET: "127.0.0.1"}
@@ -175,59 +182,61 @@ class SimulationRun:
             both = host.ipv6
         if family == 0 and not both:
             family = socket.AF_INET
-        # In the order of RFC 6724, as glibc has it: private addresses of IPv6 come last.
+        # The order of RFC 6724, as in glibc: private IPv6 addresses are last.
         return [address for each, address in found.items() if family in (0, each)]
 
     def has_ipv6(self) -> bool:
-        """Whether names have addresses of IPv6 on this host, where no family is asked for."""
-        boot = host_here.get()
-        return boot is not None and boot.host is not None and boot.host.ipv6
+        """Return true if lookups without a family find IPv6 addresses on the current host."""
+        host_run = current_host_run.get()
+        return host_run is not None and host_run.host is not None and host_run.host.ipv6
 
     def hostname(self) -> str:
-        """The name of this host."""
-        boot = host_here.get()
-        name: str = "localhost" if boot is None or boot.host is None else boot.host.name
+        """Return the name of the current host."""
+        host_run = current_host_run.get()
+        name: str = "localhost" if host_run is None or host_run.host is None else host_run.host.name
         return name
 
     def executor_delay(self) -> float:
-        """Seconds until an executor's job runs."""
+        """Return random seconds until a job of an executor runs."""
         return self.random.uniform(*_EXECUTOR)
 
     def buggify(self, probability: float) -> bool:
-        """Whether a rare thing happens."""
+        """Return true with a given probability."""
         return randomness.happens(self._buggy_random, probability)
 
     def job_begins(self) -> tuple[bool, int]:
-        """Until it ends, time that it sleeps is its own; what job_ends() is to be given."""
+        """Start a job; its sleeps do not delay the loop.  Return the state for job_ends()."""
         before = self._in_job, self._slept
         self._in_job = True
         return before
 
     def job_slept(self) -> float:
-        """How long the job that runs has slept until now."""
+        """Return the seconds that the current job has slept."""
         return self._slept / 1e9 if self._in_job else 0.0
 
     def job_ends(self, before: tuple[bool, int]) -> float:
-        """How long the job has slept; one that waited for it goes on where it was."""
+        """End a job and restore the state before it; return the seconds that it slept."""
         slept = self._slept - before[1]
         self._in_job, self._slept = before
         return slept / 1e9
 
     def signal_handlers(self) -> dict[int, asyncio.Handle]:
-        """By signal."""
-        boot = host_here.get()
-        handlers: dict[int, asyncio.Handle] = self._handlers if boot is None else boot.handlers
+        """Return the current host's signal handlers by signal number."""
+        host_run = current_host_run.get()
+        handlers: dict[int, asyncio.Handle] = (
+            self._handlers if host_run is None else host_run.handlers
+        )
         return handlers
 
     def get_signal(self, sig: int) -> Any:
-        """signal.getsignal: what set_signal() has set."""
+        """Return the handler that set_signal() has set, as signal.getsignal() does."""
         handle: Any = self.signal_handlers().get(sig)
         if handle is None or handle._args != (sig, None):
             return signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL
         return handle._callback
 
     def set_signal(self, sig: int, handler: Any) -> Any:
-        """signal.signal, for signals of the simulation."""
+        """Set a handler of a simulated signal, as signal.signal() does; return the old one."""
         before = self.get_signal(sig)
         if handler == signal.SIG_IGN:
             self.signal_handlers()[sig] = asyncio.Handle(_ignore, (sig, None), self.loop)
@@ -236,87 +245,96 @@ class SimulationRun:
         elif callable(handler):
             self.signal_handlers()[sig] = asyncio.Handle(handler, (sig, None), self.loop)
         else:
-            raise TypeError("a handler is a function, SIG_IGN or SIG_DFL")
+            raise TypeError(f"a handler must be a function, SIG_IGN or SIG_DFL, got {handler!r}")
         return signal.SIG_IGN if before is _ignore else before
 
     def raise_signal(self, sig: int) -> None:
-        """signal.raise_signal, to the host that runs."""
-        boot = host_here.get()
+        """Send a signal to the current host, as signal.raise_signal() does."""
+        host_run = current_host_run.get()
         if run_handler(self.signal_handlers(), sig, self.loop):
             return
-        if boot is None or boot.host is None:
-            self.escaped(f"signal {sig} would end the main function, which has no handler of it")
-        boot.host.signal(sig)
+        if host_run is None or host_run.host is None:
+            self.raise_escape(
+                f"signal {sig} would kill the main function; set a handler, or send it on a host"
+            )
+        host_run.host.signal(sig)
 
-    def escaped(self, message: str) -> NoReturn:
-        """Raises, and the simulation ends with it, in whatever thread that is."""
+    def raise_escape(self, message: str) -> NoReturn:
+        """Raise EscapedSimulation, in any thread, and end the simulation with it."""
         escape = EscapedSimulation(message)
-        self.has_escaped(escape)
+        self.record_escape(escape)
         raise escape
 
-    def has_escaped(self, exc: EscapedSimulation) -> None:
-        """The simulation ends with it, whatever the program makes of it."""
+    def record_escape(self, exc: EscapedSimulation) -> None:
+        """Record an exception with which the simulation ends, even if the program catches it."""
         self._escape = exc
 
     @property
-    def looks(self) -> bool:
-        """Whether there is something to do behind each iteration."""
-        return self._drawn or self._moments is not None or bool(self.invariants)
+    def needs_checks(self) -> bool:
+        """Return true if check() must be called after each iteration."""
+        return self._drawn or self._callback_times is not None or bool(self.invariants)
 
-    def look(self) -> None:
-        """Behind each iteration: raises what invariant is broken, and lets time pass."""
-        self._chance.supply(self.kernel)
+    def check(self) -> None:
+        """Check the invariants after an iteration, supply digits, and advance the clock."""
+        self._randomness.supply(self.kernel)
         if self._broken is not None:
             broken, self._broken = self._broken, None
             raise broken
         if self.invariants:
-            self.invariants.look(self)
-        self._iteration_ends()
+            self.invariants.check(self)
+        self._advance_after_iteration()
 
-    def look_between(self) -> None:
-        """Behind a step of a task, within an iteration, whose end raises what is broken."""
+    def check_after_step(self) -> None:
+        """Check the invariants after a step of a task; check() raises the exception later."""
         if self.invariants:
             try:
-                self.invariants.look(self)
+                self.invariants.check(self)
             except BaseException as exc:
                 self._broken = self._broken or exc
-                self.invariants.forget()
+                self.invariants.clear()
 
     def _note_step(self, task: Any) -> None:
+        """Add a step of a task to the trace."""
         self.note(f"step {self._names.of(task, self.hosts.name_of)}")
 
     def task_cancelled(self, task: Any) -> None:
-        """Where steps are noted, what ends a task is, too."""
+        """Add the cancellation of a task to the trace, if steps are recorded."""
         if self._record and self._ended is None:
             self.note(f"cancel {self._names.of(task, self.hosts.name_of)}")
 
-    def note(self, what: str) -> None:
-        """A line of the trace."""
+    def note(self, text: str) -> None:
+        """Append a line with the current time to the trace."""
         self._trace.append(self.kernel.trace())
-        self._trace.append(f"{self.kernel.now_ns()} {what}\n")
+        self._trace.append(f"{self.kernel.now_ns()} {text}\n")
 
     def _new_loop(self) -> Any:
+        """Make the loop, with the mixins for callbacks' times and for a scheduler if needed."""
         scheduler = self._scheduler
-        base = self._loop_class if self._moments is None else callback_times.busy(self._loop_class)
+        base = (
+            self._loop_class
+            if self._callback_times is None
+            else callback_times.with_callback_times(self._loop_class)
+        )
         if scheduler is None and not self._record:
             return base(self)
         note = self._note_step if self._record else None
-        scheduled = policies.scheduled(base)
+        scheduled = policies.with_scheduler(base)
         return scheduled(self, scheduler or policies.InOrder(), note)
 
-    # ---- its life
+    # ---- start, run and end
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
+        """Switch this thread to the simulation for the time of the block."""
         thread = threading.get_ident()
         collecting = gc.isenabled()
-        gc.disable()  # what finalizers do must not depend on when it runs
+        gc.disable()  # a collection at a random time would make runs differ
         own = leaks.only_new_objects if self._allow is not None else contextlib.nullcontext
         try:
             with own(), replacements(), fresh_counters(), self.kernel:
-                worlds[thread] = self
+                session_of_thread[thread] = self
                 try:
-                    self._chance.supply(self.kernel)
+                    self._randomness.supply(self.kernel)
                     self.loop = self._new_loop()
                     self._monotonic = self.loop._now
                     running.on_exception.append(self._note_unhandled)
@@ -329,18 +347,19 @@ class SimulationRun:
                         self._close_loop()
                         self.loop = None
                 finally:
-                    del worlds[thread]
+                    del session_of_thread[thread]
         finally:
             self.kernel.close()
             if collecting:
                 gc.enable()
 
     def _note_unhandled(self, loop: Any, context: dict[str, Any]) -> None:
+        """Record the context of an exception that no code has handled."""
         if loop is self.loop:
             self._unhandled.append(context)
 
     def run(self, main: Coroutine[Any, Any, Any], max_time: float | None) -> Any:
-        """What the coroutine returns; meanwhile, and with what it leaves, time passes."""
+        """Run the program's coroutine, clean up, and check for leaks; return its result."""
         loop = self.loop
         asyncio.set_event_loop(loop)
         try:
@@ -350,29 +369,29 @@ class SimulationRun:
             self.kernel.end_time_at(end)
             self._max_time = max_time
             task = loop.create_task(main)
-            left: list[str] = []
+            findings: list[str] = []
             try:
-                with self._watched(left):
+                with self._record_dropped_transports(findings):
                     value = loop.run_until_complete(task)
                     self._ended = self.time()
-                    self._moments = None
-                    self._let_settle(left)
+                    self._callback_times = None
+                    self._let_settle(findings)
             except OSError as exc:
                 if not task.done():
                     self._explain(exc)
                 raise
             finally:
-                self._ended, self._moments = self.ended, None
+                self._ended, self._callback_times = self.ended, None
                 self.stopped = self.time()
                 self._trace.append(self.kernel.trace())
                 self.events = "".join(self._trace)
-                self.invariants.forget()
-                self._chance.end(self.kernel)
+                self.invariants.clear()
+                self._randomness.end(self.kernel)
                 if self._drawn and sys.exc_info()[1] is not None:
-                    # It fails again and again, and how it is cleaned up is not what is wrong.
-                    loop.set_exception_handler(_not_told)
+                    # Hypothesis repeats a failing run; errors of its clean-up would only be noise.
+                    loop.set_exception_handler(_ignore_context)
                 if sys.exc_info()[1] is not None:
-                    # The callback by which run_until_complete() would have ended may be queued.
+                    # The callback that ends run_until_complete() may still be queued.
                     loop.stop()
                     loop.run_forever()
                 self._clean_up()
@@ -382,72 +401,77 @@ class SimulationRun:
                     raise self._escape
             if self._allow is not None:
                 del task
-                gc.collect()  # what was never retrieved is reported by finalizers
-                when = f"{self.ended:.6f} s of virtual time{self._whence}"
-                leaks.raise_what_is_left(left, self._unhandled, self._allow, when)
+                gc.collect()  # finalizers report exceptions that were never retrieved
+                when = f"{self.ended:.6f} s of virtual time{self._seed_note}"
+                leaks.raise_leaks(findings, self._unhandled, self._allow, when)
             return value
         finally:
             asyncio.set_event_loop(None)
 
     def _run_own(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine of the simulation's, which no task factory of the program's sees."""
+        """Run a coroutine of the simulation itself, without the program's task factory."""
         task = self.loop.create_own_task(coroutine)
         task._log_destroy_pending = False  # as run_until_complete() does for a coroutine
         self.loop.run_until_complete(task)
 
-    def _watched(self, left: list[str]) -> contextlib.AbstractContextManager[None]:
+    def _record_dropped_transports(
+        self, findings: list[str]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context that records transports deallocated open, unless they are allowed."""
         if self._allow is None or "transports" in self._allow:
             return contextlib.nullcontext()
-        return leaks.dropped_transports(left)
+        return leaks.dropped_transports(findings)
 
-    def _let_settle(self, left: list[str]) -> None:
-        """When `main` is done: promises are waited for; then what goes on is `left`."""
+    def _let_settle(self, findings: list[str]) -> None:
+        """Wait for `eventually()` predicates after the program's return, then record the leaks."""
         loop = self.loop
         self.kernel.end_time_at(_END_NS)
-        while (due := self.invariants.left()) is not None:
+        while (due := self.invariants.next_deadline()) is not None:
             self._run_own(asyncio.sleep(max(0.0, due - loop.time())))
         self.hosts.end()
         if self._allow is None:
             return
         self._run_own(asyncio.sleep(leaks.SETTLE))
         if "tasks" not in self._allow and asyncio.all_tasks(loop):
-            left.append(f"tasks run:\n{describe(loop)}")
+            findings.append(f"tasks run:\n{describe(loop)}")
         if "transports" not in self._allow:
-            left += leaks.open_transports(loop, self.programs.own) + self.programs.left()
+            findings += (
+                leaks.open_transports(loop, self.programs.own_transports) + self.programs.leaks()
+            )
 
     def _explain(self, exc: OSError) -> None:
-        """Raises what an error of the kernel's means."""
+        """Raise the simulation's error for EDEADLK or ETIME of the kernel."""
         if exc.errno == errno.EDEADLK:
             raise SimulationDeadlock(
-                f"nothing can run, no timer is set, and nothing is on its way, at "
-                f"{self.time():.6f} s{self._whence}\n{describe(self.loop)}"
+                f"the program waits for ever (nothing is ready, no timer, no packet), at "
+                f"{self.time():.6f} s{self._seed_note}\n{describe(self.loop)}"
             ) from None
         if exc.errno == errno.ETIME and self.kernel.now_ns() >= _END_NS:
             raise SimulationDeadlock(
-                f"nothing can run, no timer is set that ever comes (within 123 years), and nothing "
-                f"is on its way{self._whence}\n{describe(self.loop)}"
+                f"the program waits for ever (nothing is ready, no timer within 123 years, no "
+                f"packet){self._seed_note}\n{describe(self.loop)}"
             ) from None
         if exc.errno == errno.ETIME:
             raise SimulationTimeout(
-                f"not done after {self._max_time} s of virtual time{self._whence}\n"
+                f"not done after {self._max_time} s of virtual time{self._seed_note}\n"
                 f"{describe(self.loop)}"
             ) from None
 
     def _clean_up(self) -> None:
-        """As asyncio.run: what is left is cancelled."""
+        """Cancel the remaining tasks and shut the loop down, as asyncio.run() does."""
         loop = self.loop
         self.hosts.end()
         self.kernel.end_time_at(self.kernel.now_ns() + round(_CLEAN_UP * 1e9))
-        left = sorted(asyncio.all_tasks(loop), key=_by_number)
-        for task in left:
+        remaining = sorted(asyncio.all_tasks(loop), key=_by_number)
+        for task in remaining:
             task.cancel()
-        with contextlib.suppress(OSError):  # of the kernel: they do not end
-            if left:
-                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        with contextlib.suppress(OSError):  # of the kernel, if tasks do not end
+            if remaining:
+                loop.run_until_complete(asyncio.gather(*remaining, return_exceptions=True))
             self._run_own(loop.shutdown_asyncgens())
             if loop.has_jobs():
                 self._run_own(loop.shutdown_default_executor())
-        for task in left:
+        for task in remaining:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 loop.call_exception_handler(
                     {
@@ -458,30 +482,31 @@ class SimulationRun:
                 )
 
     def _close_loop(self) -> None:
-        """Transports end with it: their descriptors would be those of the next simulation."""
+        """Abort all transports and close the loop: the next simulation reuses descriptors."""
         for transport in self.loop._all_transports():
             abort(transport)
         with contextlib.suppress(OSError):
             self._run_own(asyncio.sleep(0))
-        self.programs.end()
+        self.programs.mark_transports_closed()
         self.loop.close()
 
 
 def _ignore(sig: int, frame: None) -> None:
-    """SIG_IGN."""
+    """Ignore a signal; the handler for SIG_IGN."""
 
 
-def _not_told(_loop: Any, _context: dict[str, Any]) -> None:
-    """An exception handler."""
+def _ignore_context(_loop: Any, _context: dict[str, Any]) -> None:
+    """Ignore an unhandled exception; an exception handler of a loop."""
 
 
 def _by_number(task: asyncio.Task[Any]) -> tuple[int, str]:
+    """Return a sort key that orders `Task-9` before `Task-10`."""
     name = task.get_name()
     return len(name), name
 
 
 def describe(loop: Any) -> str:
-    """The tasks of a loop as `goloop pstree` shows them."""
+    """Return the tree of a loop's tasks as `goloop pstree` prints it."""
     tasks = sorted(asyncio.all_tasks(loop), key=_by_number)
     waiting = waiting_tasks(tasks)
     rows = [
@@ -492,4 +517,5 @@ def describe(loop: Any) -> str:
 
 
 def _row(task: Any) -> dict[str, Any]:
+    """Return the description of a task that tree() takes."""
     return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}

@@ -1,4 +1,4 @@
-"""A test that runs once for each of many seeds, and what is told of a seed that fails."""
+"""testing.simulate(): a test that runs once for each of many seeds, and its failure notes."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from ..._internal.coroutine_check import refuse_coroutine
 from ..simulated.errors import NonDeterminism
 from ..simulated.patches import replacements
 from . import leaks, pictures, policies, replay
-from .run import live, new_life
+from .run import new_session, run_to_end
 from .session import loop_class
-from .tracebacks import of_the_program
+from .tracebacks import without_own_frames
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..simulated.randomness import Drawn
+    from ..simulated.randomness import DrawnRandomness
 
 _LAST = 20  # events that a note shows
-PROGRESS = 5.0  # seconds from one word of progress to the next
+PROGRESS = 5.0  # seconds between two progress lines
 _TOKEN = re.compile(r"(?P<policy>[a-z]+(:[0-9]+)?)/(?P<seed>[0-9]{1,19})")
-# What a loop asks its kernel all the time.
+# Frequent calls of a loop, which notes leave out.
 _SILENT = re.compile(r"[0-9]+ (epoll|eventfd|fdinfo|fcntl|[gs]etsockopt|getsockname|getpeername)")
 _SUSPECTS = """\
-The usual suspects: the order of a set of strings (each process hashes them its own way) or of
-objects (by address; tasks and futures are numbered, but as_completed() makes a set of
-coroutines), id() in an order or a name, files, environment variables, a module's state
-that an earlier run has changed, and TLS with ECDSA."""
+Usual causes: the order of a set of strings (hashes differ by process) or of objects (ordered by
+address; tasks and futures are numbered, but as_completed() makes a set of coroutines), id() in an
+order or a name, files, environment variables, a module's state that an earlier run has changed,
+and TLS with ECDSA."""
 
 
 @dataclasses.dataclass
 class Options:
-    """What a command line asks for, instead of what tests say."""
+    """Options of the command line, which replace the arguments of tests."""
 
     seeds: int | None = None
     seed: int | None = None
     replay: str | None = None
     jobs: int = 1
-    # Told of a test, how many of its seeds have run here, and how many there are.
+    # Called with the name of a test, its finished seeds, and all its seeds.
     progress: Callable[[str, int, int], None] | None = None
 
 
@@ -52,7 +52,7 @@ options = Options()
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How a test is run."""
+    """The arguments of `simulate()` for one test."""
 
     max_time: float | None
     policy: str
@@ -64,36 +64,45 @@ class Plan:
         function: Callable[..., Any],
         seed: int,
         record: bool = False,
-        drawn: Drawn | None = None,
-    ) -> Ran:
-        """One seed of it, or what is drawn."""
-        life = new_life(
+        drawn: DrawnRandomness | None = None,
+    ) -> SeedResult:
+        """Run one seed of a test, or one run with drawn decisions."""
+        session = new_session(
             seed, self.policy, loop=self.loop, record=record, allow=self.allow, drawn=drawn
         )
         exc = value = None
         try:
-            value = live(life, function, self.max_time)
+            value = run_to_end(session, function, self.max_time)
         except (KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as failed:  # pytest.fail() raises one
             if type(failed).__name__ == "Skipped":
                 raise
-            exc = of_the_program(failed)
-        return Ran(seed, exc, life.trace, life.events, life.ended, life.row, value, life.stopped)
+            exc = without_own_frames(failed)
+        return SeedResult(
+            seed,
+            exc,
+            session.trace,
+            session.events,
+            session.ended,
+            session.position,
+            value,
+            session.stopped,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class Ran:
-    """How one seed went."""
+class SeedResult:
+    """The result of one run of a seed."""
 
     seed: int
     exc: BaseException | None
     trace: str
-    events: str  # the trace before what was left was cancelled
+    events: str  # the trace until the program ended
     time: float
-    row: tuple[int, bool] | None = None
+    position: tuple[int, bool] | None = None
     value: Any = None
-    stopped: float = 0.0  # when the last event was
+    stopped: float = 0.0  # time of the last event
 
 
 def simulate(
@@ -104,38 +113,39 @@ def simulate(
     loop: str = "goloop",
     allow: Collection[str] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., None]]:
-    """Make a test of a coroutine function: it runs in a simulation for each of many seeds.
+    """Return a decorator that runs a coroutine function in a simulation for each of many seeds.
 
-    The test is a plain function, for pytest or to be called.  The coroutine function's parameter
-    `sim`, if it has one, is the `Simulation`; its other parameters stay.  The first seed that fails
-    ends the test with what it has raised, and a note: the seed, a token that replays it, the last
-    events.  That seed is run again in two new processes, which hash strings differently, and gives
-    the same run there, or the test is at fault.  Since 0.3.0.
+    The decorated test is a plain function.  A parameter `sim` of the coroutine function gets the
+    `Simulation`; its other parameters do not change.  The first seed that fails ends the test with
+    its exception and a note: the seed, a token that replays it, the last events.  That seed is run
+    again in two new processes with other hashes of strings; if the runs differ, the test fails
+    with NonDeterminism.  Since 0.3.0.
 
     Args:
-        seeds: How many: 0, 1, 2 and so on.
-        max_time: Seconds of virtual time that a run may take; None: any number.
-        policy: Which of the tasks that are ready goes next.  "io": as in asyncio, and seeds decide
-            what the outside does.  "shuffle": any.  "pct:D": the one with the highest of random
-            priorities, which change at D random steps.  "dfs:D": as in asyncio, but D times another
-            one; seeds number all such runs, and the test ends when there are no more.
-        loop: Whose loop runs: "goloop", or "asyncio": CPython's own, on the same kernel.
-        allow: What may be left behind: "tasks" that run, "transports" and servers that are open,
-            "exceptions" that no code has handled.
+        seeds: Number of runs; their seeds are 0, 1, 2 and so on.
+        max_time: Limit of a run in seconds of virtual time; None: no limit.
+        policy: The order of ready tasks.  "io": asyncio's order; seeds decide only the input.
+            "shuffle": a random order.  "pct:D": the task with the highest of random priorities,
+            which change at D random steps.  "dfs:D": asyncio's order with up to D exceptions; the
+            seeds number all such runs, and the test ends after the last one.
+        loop: "goloop", or "asyncio" for CPython's own loop on the same simulated kernel.
+        allow: Kinds of leaks that are not errors: running "tasks", open "transports" and servers,
+            unhandled "exceptions".
 
     Returns:
         A decorator.
 
     Raises:
-        LeftBehind: By the test, where the program returns and has left something behind.
-        NonDeterminism: By the test, where a seed that fails gives different runs.
-        ValueError: There is no such policy or loop, or kind in `allow`.
-        TypeError: What is decorated is no coroutine function.
+        LeftBehind: Raised by the test: the program has returned without ending its tasks,
+            transports or servers.
+        NonDeterminism: Raised by the test: a failing seed gives different runs.
+        ValueError: `policy`, `loop` or a kind in `allow` does not exist.
+        TypeError: The decorated object is not a coroutine function.
     """
     if callable(seeds):
         raise TypeError("write @testing.simulate(), with parentheses")
     if seeds < 1:
-        raise ValueError(f"seeds is a number from 1 on, not {seeds!r}")
+        raise ValueError(f"seeds must be >= 1, got {seeds!r}")
     policies.check(policy)
     loop_class(loop)
     plan = Plan(max_time, policy, leaks.check(allow), loop)
@@ -143,7 +153,7 @@ def simulate(
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         refuse_coroutine(function, "testing.simulate()")
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function!r} is no coroutine function")
+            raise TypeError(f"expected a coroutine function (async def), got {function!r}")
         signature = inspect.signature(function)
         takes_sim = "sim" in signature.parameters
 
@@ -157,9 +167,9 @@ def simulate(
         def test(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True
             try:
-                explore(Explored(test, program(args, kwargs), args, kwargs), plan, seeds)
+                explore(SimulatedCall(test, program(args, kwargs), args, kwargs), plan, seeds)
             except BaseException as exc:
-                raise of_the_program(exc)  # noqa: B904
+                raise without_own_frames(exc)  # noqa: B904
 
         kept = [each for name, each in signature.parameters.items() if name != "sim"]
         test.__signature__ = signature.replace(  # type: ignore[attr-defined]
@@ -172,8 +182,8 @@ def simulate(
 
 
 @dataclasses.dataclass(frozen=True)
-class Explored:
-    """A call of a test."""
+class SimulatedCall:
+    """A call of a simulated test with its arguments."""
 
     test: Callable[..., None]
     main: Callable[[Any], Any]
@@ -181,37 +191,40 @@ class Explored:
     kwargs: dict[str, Any]
 
 
-def explore(call: Explored, plan: Plan, seeds: int) -> None:
-    """Runs a test's seeds, or those that the command line names."""
+def explore(call: SimulatedCall, plan: Plan, seeds: int) -> None:
+    """Run the seeds of a test, or the seeds of the command line; raise the first failure."""
     __tracebackhide__ = True
     token = options.replay or os.environ.get("GOLOOP_SIM_REPLAY")
     if token:
         policy, seed = read_token(token)
         plan = dataclasses.replace(plan, policy=policy)
-        ran = plan.run(call.main, seed, record=True)
-        if ran.exc is not None:
-            _fail(call, ran, plan, "", ran.events)
+        result = plan.run(call.main, seed, record=True)
+        if result.exc is not None:
+            _fail(call, result, plan, "", result.events)
         return
     if options.seed is not None:
         numbers: Iterable[int] = (options.seed,)
     else:
         numbers = range(options.seeds or seeds)
-    explored = policies.Explored()
-    with replacements():  # once for all of them
-        told = time.monotonic()
-        for done, seed in enumerate(_suspected(call, plan, numbers), 1):
-            ran = plan.run(call.main, seed)
-            if ran.exc is not None:
-                _look_again(call, plan, ran)
-            if explored.all(ran.row):
+    explored = policies.Exploration()
+    with replacements():  # once for all seeds
+        reported = time.monotonic()
+        for done, seed in enumerate(_seeds_to_run(call, plan, numbers), 1):
+            result = plan.run(call.main, seed)
+            if result.exc is not None:
+                _rerun_and_fail(call, plan, result)
+            if explored.is_complete(result.position):
                 return
-            if options.progress is not None and time.monotonic() - told >= PROGRESS:
-                told = time.monotonic()
+            if options.progress is not None and time.monotonic() - reported >= PROGRESS:
+                reported = time.monotonic()
                 options.progress(call.test.__qualname__, done, options.seeds or seeds)
 
 
-def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:
-    """The seeds to run here: with more processes the first that fails in one of them."""
+def _seeds_to_run(call: SimulatedCall, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:
+    """Return the seeds to run in this process.
+
+    With several processes these run all seeds, and only the first failing seed remains.
+    """
     if options.jobs < 2 or options.seed is not None:
         return numbers
     request, _ = replay.request(call.test, call.args, call.kwargs)
@@ -219,7 +232,7 @@ def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[i
         return numbers
     seeds = list(numbers)
     shares = [seeds[start :: options.jobs] for start in range(options.jobs)]
-    answers = replay.in_processes(
+    answers = replay.run_in_processes(
         [{**request, "policy": plan.policy, "seeds": share} for share in shares if share]
     )
     failed = [answer["seed"] for answer in answers if answer.get("seed") is not None]
@@ -228,76 +241,84 @@ def _suspected(call: Explored, plan: Plan, numbers: Iterable[int]) -> Iterable[i
     return [min(failed)] if failed else []
 
 
-def _look_again(call: Explored, plan: Plan, ran: Ran) -> None:
-    """Fails, with what two new processes say of it."""
+def _rerun_and_fail(call: SimulatedCall, plan: Plan, result: SeedResult) -> None:
+    """Run a failing seed again in two new processes; raise its exception or NonDeterminism."""
     __tracebackhide__ = True
-    request, why = replay.request(call.test, call.args, call.kwargs)
+    request, reason = replay.request(call.test, call.args, call.kwargs)
     if request is not None:
-        each = {**request, "policy": plan.policy, "seeds": [ran.seed], "record": True}
-        answers = replay.in_processes([each, each])
-        why = next((answer["error"] for answer in answers if "error" in answer), "")
-        if not why:
-            differ(ran, answers)
-            _fail(call, ran, plan, "Two new processes gave the same run.", answers[0]["events"])
-    _fail(call, ran, plan, f"Not run again in a new process: {why}.", ran.events)
+        each = {**request, "policy": plan.policy, "seeds": [result.seed], "record": True}
+        answers = replay.run_in_processes([each, each])
+        reason = next((answer["error"] for answer in answers if "error" in answer), "")
+        if not reason:
+            check_same_runs(result, answers)
+            _fail(call, result, plan, "Two new processes gave the same run.", answers[0]["events"])
+    _fail(call, result, plan, f"Not run again in a new process: {reason}.", result.events)
 
 
-def differ(ran: Ran, answers: list[dict[str, Any]]) -> None:
-    """NonDeterminism where runs of a seed are not the same."""
-    kinds = [type(ran.exc).__name__, *(answer["kind"] or "no error" for answer in answers)]
-    what = ""
+def check_same_runs(result: SeedResult, answers: list[dict[str, Any]]) -> None:
+    """Raise NonDeterminism if the runs of a seed differ."""
+    kinds = [type(result.exc).__name__, *(answer["kind"] or "no error" for answer in answers)]
+    difference = ""
     if len(set(kinds)) > 1:
-        what = f"It ended with {', then '.join(kinds)}.\n"
+        difference = f"It ended with {', then '.join(kinds)}.\n"
     one, other = (answer["trace"].splitlines() for answer in answers)
     calls = [line for line in one if not _is_step(line)]
-    what += _first_difference(one, other) or _first_difference(ran.trace.splitlines(), calls)
-    if what:
+    difference += _first_difference(one, other) or _first_difference(
+        result.trace.splitlines(), calls
+    )
+    if difference:
         raise NonDeterminism(
-            f"seed {ran.seed} has failed, but does not give the same run again.\n{what}{_SUSPECTS}"
-        ) from ran.exc
+            f"seed {result.seed} has failed, but two runs of it differ.\n{difference}{_SUSPECTS}"
+        ) from result.exc
 
 
 def _is_step(line: str) -> bool:
+    """Return true if a line of a trace is a step or a cancellation of a task."""
     return line.split(" ", 2)[1:2] in (["step"], ["cancel"])
 
 
 def _first_difference(one: list[str], other: list[str]) -> str:
+    """Return a text with the first lines in which two traces differ, or ""."""
     for number, (a, b) in enumerate(zip([*one, ""], [*other, ""], strict=False), 1):
         if a != b:
             return (
                 f"The first event that differs is number {number}:\n"
-                f"    {_shown(a) if a else 'the end'}\n    {_shown(b) if b else 'the end'}\n"
+                f"    {_format_event(a)}\n    {_format_event(b)}\n"
             )
     return ""
 
 
-def _shown(line: str) -> str:
-    when, _, what = line.partition(" ")
-    return f"{(int(when) - 1_000_000_000) / 1e9:14.6f} s  {what}"
+def _format_event(line: str) -> str:
+    """Return a line of a trace with its time in seconds; "the end" for an empty line."""
+    if not line:
+        return "the end"
+    when, _, event = line.partition(" ")
+    return f"{(int(when) - 1_000_000_000) / 1e9:14.6f} s  {event}"
 
 
-def _fail(call: Explored, ran: Ran, plan: Plan, again: str, events: str) -> None:
+def _fail(call: SimulatedCall, result: SeedResult, plan: Plan, again: str, events: str) -> None:
+    """Raise the exception of a failed seed with a note."""
     __tracebackhide__ = True
-    assert ran.exc is not None
-    token = f"{plan.policy}/{ran.seed}"
-    ran.exc.add_note(
-        f"Simulation: seed {ran.seed}, policy {plan.policy}, ended at {ran.stopped:.6f} s of "
+    assert result.exc is not None
+    token = f"{plan.policy}/{result.seed}"
+    result.exc.add_note(
+        f"Simulation: seed {result.seed}, policy {plan.policy}, ended at {result.stopped:.6f} s of "
         f"virtual time.\nReplay: pytest --goloop-replay={token}, or GOLOOP_SIM_REPLAY={token}\n"
         + (f"{again}\n" if again else "")
-        + told(call.test, token, events)
+        + failure_note(call.test, token, events)
     )
-    raise ran.exc
+    raise result.exc
 
 
-def told(test: Callable[..., Any], token: str, events: str) -> str:
-    """What a note has of the events, which are written to a file, too, if that is wanted."""
+def failure_note(test: Callable[..., Any], token: str, events: str) -> str:
+    """Return the last events for a note; write the trace if GOLOOP_SIM_TRACES is set."""
     shown = [line for line in events.splitlines() if not _SILENT.match(line)]
-    last = "\n".join(map(_shown, shown[-_LAST:])) or "    none"
-    return f"{_written(test, token, events)}The last events:\n{last}"
+    last = "\n".join(map(_format_event, shown[-_LAST:])) or "    none"
+    return f"{_write_trace(test, token, events)}The last events:\n{last}"
 
 
-def _written(test: Callable[..., Any], token: str, events: str) -> str:
-    """Writes the trace where a folder for that is named, and what a note has of it."""
+def _write_trace(test: Callable[..., Any], token: str, events: str) -> str:
+    """Write the trace to the folder GOLOOP_SIM_TRACES; return a line for the note."""
     folder = os.environ.get("GOLOOP_SIM_TRACES")
     if not folder:
         return ""
@@ -307,14 +328,14 @@ def _written(test: Callable[..., Any], token: str, events: str) -> str:
         os.makedirs(folder, exist_ok=True)
         pictures.write(path, events)
     except OSError as exc:
-        return f"Its trace could not be written: {exc}\n"
-    return f"Its trace, for ui.perfetto.dev: {path}\n"
+        return f"The trace could not be written: {exc}\n"
+    return f"Trace, for ui.perfetto.dev: {path}\n"
 
 
 def read_token(token: str) -> tuple[str, int]:
-    """The policy and the seed; ValueError where it is none."""
+    """Return the policy and the seed of a token; ValueError if it is invalid."""
     match = _TOKEN.fullmatch(token)
     if match is None:
-        raise ValueError(f"{token!r} is no token of a simulation, such as 'io/7'")
+        raise ValueError(f"a token of a simulation is like 'io/7', got {token!r}")
     policies.check(match["policy"])
     return match["policy"], int(match["seed"])

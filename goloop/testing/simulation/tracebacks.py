@@ -1,4 +1,4 @@
-"""Tracebacks of simulations: the program's frames, without those that run the program."""
+"""Tracebacks without the frames of goloop and asyncio that run a simulated program."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import traceback
 from pathlib import Path
 from types import FrameType, TracebackType
 
-_OURS = tuple(
+_OWN_FOLDERS = tuple(
     os.fspath(folder) + os.sep
     for folder in (Path(__file__).parents[2], Path(asyncio.__file__).parent)
 )
 
 
-def of_the_program(exc: BaseException) -> BaseException:
-    """The exception, whose traceback begins with the program's first frame, if it has one."""
+def without_own_frames(exc: BaseException) -> BaseException:
+    """Return the exception with a traceback that begins with the program's first frame."""
     first: TracebackType | None = exc.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OURS):
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_OWN_FOLDERS):
         first = first.tb_next
     return exc.with_traceback(first)
 
 
 def line_of(frame: FrameType | None) -> str:
-    """The program's line that calls, for a note; "" where there is none."""
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    """Return the program's calling line, as text for a note; "" if there is none."""
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FOLDERS):
         frame = frame.f_back
     if frame is None:
         return ""

@@ -79,7 +79,7 @@ class Run(lives.Run):
         loop: Any = asyncio.get_running_loop()
         self.loop = loop
         loop.set_exception_handler(self.on_context)
-        life: Any = sim._life
+        life: Any = sim._session
         before = life.kernel.open_descriptors()
         chance = random.Random(f"faults {self.options.seed}")
         names = ("short_reads", "short_writes", "one_byte", "interrupted", "would_block")

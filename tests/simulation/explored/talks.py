@@ -595,7 +595,7 @@ class Program:
     async def main(self, sim: testing.Simulation) -> None:
         loop: Any = asyncio.get_running_loop()
         loop.set_exception_handler(self.report)
-        life: Any = sim._life
+        life: Any = sim._session
         kernel = life.kernel
         life.executor_delay = lambda: 0.001  # or what one end does differently moves the others
         server = sim.host("server")
@@ -632,7 +632,7 @@ class Program:
 
     def lives(self, sim: testing.Simulation, end: End) -> bool:
         name = f"client{end.plan.number}" if end.side == 0 else "server"
-        return sim._life.hosts.by_name()[name].is_up
+        return sim._session.hosts.by_name()[name].is_up
 
     def nothing_is_left(self, sim: Any, loop: Any, kernel: Any, before: int) -> None:
         loop_tasks = asyncio.all_tasks(loop) - {asyncio.current_task()}
@@ -671,10 +671,10 @@ class Program:
     # ---- what happens to hosts
 
     def kill(self, sim: testing.Simulation, name: str, seconds: float) -> None:
-        sim._life.hosts.by_name()[name].kill()
+        sim._session.hosts.by_name()[name].kill()
 
     def crash(self, sim: testing.Simulation, name: str, seconds: float) -> None:
-        sim._life.hosts.by_name()[name].crash()
+        sim._session.hosts.by_name()[name].crash()
 
     def part(self, sim: testing.Simulation, name: str, seconds: float) -> None:
         sim.net.partition({name}, {"server"})
@@ -736,7 +736,7 @@ class Program:
                 elif plan.kind == "streams":
                     streams = await asyncio.open_connection("server", port)
                 elif plan.kind == "datagrams":
-                    address = sim._life.hosts.by_name()["server"].address
+                    address = sim._session.hosts.by_name()["server"].address
                     await loop.create_datagram_endpoint(lambda: end, remote_addr=(address, port))
                 elif plan.kind == "socks":
                     sock = socket.socket()
