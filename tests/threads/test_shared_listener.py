@@ -61,7 +61,7 @@ class World:
 
     def connections(self, loop: Loop) -> int:
         [member] = [each for each in self.listener._addresses[0]._members if each.loop is loop.loop]
-        return member.open()
+        return member.connection_count()
 
     def end(self) -> None:
         for client in self.clients:
