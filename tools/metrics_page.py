@@ -27,11 +27,11 @@ UNITS = {"s": "s", "By": "B"}
 def tables() -> str:
     """Return both tables: the metrics, and their names in Prometheus and OpenTelemetry."""
     sys.path.insert(0, str(ROOT))
-    from goloop._internal.metrics.metric_registry import FIGURES
+    from goloop._internal.metrics.metric_registry import METRICS
 
     metrics = ["| metric | kind | unit | meaning |", "|---|---|---|---|"]
     names = ["| metric | Prometheus | OpenTelemetry |", "|---|---|---|"]
-    for each in FIGURES:
+    for each in METRICS:
         metrics.append(
             f"| `{each.field}` | {KINDS[each.kind]} | {UNITS.get(each.unit, '–')} | {each.text} |"
         )

@@ -1,8 +1,9 @@
-"""Notes which loops run in the processes of a program that `goloop doctor` runs, and why.
+"""Records which loops run in the processes of a program that `goloop doctor` runs, and why.
 
-doctor.py makes a file and names it in GOLOOP_DOCTOR; patch_process.py shows each loop that begins
-to run to `note`.  A loop of one kind that is run by one function is one line of JSON in the file,
-in each process, written when it begins to run: a process that is killed has written its lines.
+doctor.py creates a file and passes its name in GOLOOP_DOCTOR.  patch_process.py calls `record_loop`
+for each loop that starts to run.  In each process, each pair of a loop type and a calling function
+becomes one line of JSON in the file.  The line is written when the loop starts, so that a killed
+process has written its lines.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
 _noted: set[tuple[int, str, str]] = set()
 
 
-def note(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
-    """Writes a line about a loop that begins to run; `hint` says how the program gets goloop's."""
+def record_loop(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
+    """Record a loop that starts to run; `hint` says how the program can use goloop instead."""
     place, why = _place_and_reason(sys._getframe(1), ours)
     kind = name_of(type(loop))
-    # A runner runs its loop once more at its end, from the next line.
+    # Without the line number: a runner runs its loop once more at its end, from the next line.
     key = os.getpid(), kind, f"{place.rpartition(':')[0]} {place.rpartition(' ')[2]}"
     if key in _noted:
         return
@@ -41,7 +42,7 @@ def note(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
     try:
         file = os.open(os.environ["GOLOOP_DOCTOR"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     except (KeyError, OSError):
-        return  # doctor has ended
+        return  # goloop doctor has exited
     try:
         os.write(file, json.dumps(record).encode() + b"\n")
     finally:
@@ -49,7 +50,7 @@ def note(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
 
 
 def name_of(thing: object) -> str:
-    """A class or function as one would write it."""
+    """Return the qualified name of a class or function, with the public module's name."""
     name = getattr(thing, "__qualname__", None)
     module = getattr(thing, "__module__", None)
     if name is None or module is None:
@@ -60,8 +61,8 @@ def name_of(thing: object) -> str:
 
 
 def _place_and_reason(frame: FrameType | None, ours: bool) -> tuple[str, str]:
-    """The innermost frame that is neither asyncio's nor goloop's, and how it came by the loop."""
-    why = "the program made the loop and runs it"
+    """Return the innermost frame outside asyncio and goloop, and why it runs this loop."""
+    why = "the program created the loop"
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in ("asyncio", "goloop"):
@@ -70,7 +71,7 @@ def _place_and_reason(frame: FrameType | None, ours: bool) -> tuple[str, str]:
         if isinstance(runner, asyncio.Runner):
             factory = getattr(runner, "_loop_factory", None)
             if factory is None:
-                why = "asyncio chose the loop, by its policy"
+                why = "asyncio created the loop through its event loop policy"
                 why += ", which is goloop's" if ours else ", which is not goloop's"
             else:
                 why = f"loop_factory={name_of(factory)}"

@@ -1,36 +1,36 @@
-"""What a program tells of itself to `python -m goloop ps`, `pstree` and `top`.
+"""The introspection server in a program, for `python -m goloop ps`, `pstree`, `top` and others.
 
-With GOLOOP_INTROSPECT=1 in its environment, or after goloop.introspect(), a thread answers at a
-Unix socket, to the program's own user and to root.  Nothing is opened unless asked for.  A forked
-child answers too, by a thread and a socket of its own.
+With GOLOOP_INTROSPECT=1 in the environment, or after goloop.introspect(), a thread answers requests
+at a Unix socket, from the program's own user and from root only.  Without them no socket is opened.
+A forked child has a thread and a socket of its own.
 
-On Linux the socket has an abstract name (unix(7)): no file is left behind, no setting of either
-side moves it, and the client looks whether it is really the process that answers.  A process of
-another PID namespace (another container) is neither asked nor answered.  Elsewhere it
-lies in a folder of the user's own.
+On Linux the socket has an abstract name (unix(7)).  It leaves no file, its name does not depend on
+settings of either side, and the client checks the process id of the server.  Processes of another
+PID namespace (another container) neither send nor get requests.  On other systems the socket is a
+file in a private folder of the user.
 
-The protocol, version 1.  A client sends one line of JSON, and reads one JSON document to the end:
+The protocol, version 1.  A client sends one line of JSON, and reads one JSON document until EOF:
 
     {"ask": "tasks"}    all unfinished tasks: "tasks" is a list of rows
-    {"ask": "top"}      the process, its loops, their figures, tasks and connections; "tasks" and
-                        "connections" in the question say of how many at most each loop tells
-    {"ask": "profile"}  who has had the loops' time: "profile" is what profiling.from_raw() reads
-    {"ask": "trace"}    what the loops do from now on: a line of JSON with "trace", and then the
-                        frames of pybridge/golib/trace.go, until the client ends its side
+    {"ask": "top"}      the process, its loops, and their metrics, tasks and connections; "tasks"
+                        and "connections" in the request limit the number of rows of each loop
+    {"ask": "profile"}  the sampling profile: "profile" is the input of profiling.from_raw()
+    {"ask": "trace"}    the events of the loops from now on: a line of JSON with "trace", then the
+                        frames of pybridge/golib/trace.go, until the client shuts down its side
 
 A row has the task's id, name and stack (innermost first; each frame is [function, file, line]),
-and the tasks that await it.  Each answer has "protocol" and "pid", and where the question was not
-understood, "error".
+and the tasks that await it.  Each answer has "protocol" and "pid".  The answer to an invalid
+request has "error".
 
-Somebody may close the socket (os.closerange in a program that makes itself a daemon), and its
-number is another file's then: that is left alone, and nobody answers until introspect() is called
-again.
+The program may close the socket (for example by os.closerange() when it becomes a daemon), after
+which its number may belong to another file.  That file is not touched, and requests remain
+unanswered until introspect() is called again.
 
-While something holds the GIL, no Python thread can answer.  Then the monitor does
-(pybridge/golib/introspection_answer.go), at the same socket and whatever it is asked: it says
-{"partial": true}, and of each loop what is known without the GIL: its "number" in reports, its
-"metrics", "blocked_for" (seconds) and the "stack" of its thread, innermost last.  It has the
-"profile" too.
+While other code owns the GIL, no Python thread can answer.  Then the monitor answers
+(pybridge/golib/introspection_answer.go), at the same socket and in the same way for all requests:
+{"partial": true}, and for each loop the facts that are known without the GIL: its "number" in
+reports, its "metrics", "blocked_for" (seconds) and the "stack" of its thread, innermost last.  The
+answer includes the "profile".
 """
 
 from __future__ import annotations
@@ -62,42 +62,43 @@ if TYPE_CHECKING:
 PROTOCOL = 1
 ABSTRACT = sys.platform == "linux"
 
-# Abstract names belong to the network, which containers may share; processes' ids do not, and the
-# first of each container is 1.  So the name of such a set of ids stands before the id.
+# Abstract names belong to the network namespace, which containers may share.  Process ids belong to
+# the PID namespace, and each container has a process 1.  So the name includes the PID namespace.
 NAME = "goloop-introspect-"
 
-_QUESTION_BYTES = 4096
-_QUESTION_SECONDS = 1
+_REQUEST_BYTES = 4096
+_REQUEST_SECONDS = 1
 _ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
-# Which file it is, as fstat(2) says: whoever closes all descriptors closes it too.
+# Device and inode of the socket (fstat(2)).  They differ if the program closed the descriptor.
 _serving_file: File = (0, 0)
-_forks_watched = False
+_fork_hook_registered = False
 
 
 def address(pid: int) -> str:
-    """Where the program with that id answers."""
+    """Return the address of the introspection socket of a process."""
     return f"\0{prefix()}{pid}" if ABSTRACT else os.path.join(folder(), f"{pid}.sock")
 
 
 def prefix() -> str:
-    """What stands before the ids of the processes that this one can see, in an abstract name."""
+    """Return the prefix of abstract names for the processes of this PID namespace."""
     try:
         return f"{NAME}{os.stat('/proc/self/ns/pid').st_ino}-"
     except OSError:
-        return f"{NAME}0-"  # there is no /proc
+        return f"{NAME}0-"  # /proc is not mounted
 
 
 def folder() -> str:
-    """Where the sockets lie that are files."""
+    """Return the folder of the socket files, for systems without abstract names."""
     return os.path.join(tempfile.gettempdir(), f"goloop-{os.getuid()}")
 
 
 def peer(sock: socket.socket) -> tuple[int | None, int]:
-    """The process and the user at the other end.
+    """Return the process id and the user id of the peer.
 
-    The process is 0 where it is in another PID namespace, and None where the system tells none.
+    The process id is 0 if the peer is in another PID namespace, and None if the system has no
+    SO_PEERCRED.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return None, os.geteuid()  # the folder's mode keeps others out
@@ -111,12 +112,12 @@ def peer(sock: socket.socket) -> tuple[int | None, int]:
 
 
 def introspect() -> None:
-    """Let `python -m goloop ps` and its kin look at this process and its forked children.
+    """Start the introspection server in this process and in its forked children.
 
-    Idempotent, but that it makes a socket anew where somebody has closed it.  Raises OSError where
-    the socket can't be had.
+    Further calls do nothing, unless the program has closed the socket: then a new one is opened.
+    Raises OSError if the socket cannot be opened.
     """
-    global _serving, _serving_file, _forks_watched
+    global _serving, _serving_file, _fork_hook_registered
     if _serving is not None:
         if file_of(_serving.fileno()) == _serving_file:
             return
@@ -124,29 +125,30 @@ def introspect() -> None:
     server = socket.socket(socket.AF_UNIX)
     try:
         _bind(server)
-        # A client that gives up while the GIL is held stays in the queue until it is let go.
+        # While another thread owns the GIL, clients that time out stay in this queue.
         server.listen(64)
-        # What accepts must not wait for it: the monitor does so too, while the GIL is held.
+        # Non-blocking, because the monitor accepts clients too while another thread owns the GIL.
         server.setblocking(False)
     except OSError:
         server.close()
         raise
     _serving, _serving_file = server, file_of(server.fileno())
-    _tell_core(server.fileno())
-    if not _forks_watched:
+    _set_core_listener(server.fileno())
+    if not _fork_hook_registered:
         os.register_at_fork(after_in_child=_in_child)
-        _forks_watched = True
+        _fork_hook_registered = True
     threading.Thread(
         target=_serve, args=(server, _serving_file), name="goloop-introspect", daemon=True
     ).start()
 
 
 def introspect_if_asked() -> None:
-    """introspect() for GOLOOP_INTROSPECT=1, which must not keep a program from starting."""
+    """Call introspect() for GOLOOP_INTROSPECT=1; a failure is only a warning."""
     try:
         introspect()
     except OSError as error:
-        warnings.warn(f"`goloop ps` won't be answered: {error}", RuntimeWarning, stacklevel=2)
+        message = f"goloop cannot open its introspection socket: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 def _in_child() -> None:
@@ -156,16 +158,16 @@ def _in_child() -> None:
 
 
 def _stop() -> None:
-    """Forget the socket, and close it unless its number is somebody else's by now."""
+    """Stop serving; close the socket unless its descriptor belongs to another file now."""
     global _serving
-    _tell_core(-1)
+    _set_core_listener(-1)
     if _serving is not None:
         close_own_socket(_serving, _serving_file)
     _serving = None
 
 
-def _tell_core(fd: int) -> None:
-    """Where others ask, for the monitor; -1: nowhere."""
+def _set_core_listener(fd: int) -> None:
+    """Pass the listening socket to the monitor; -1: none."""
     if backend.native:
         from .. import _core
 
@@ -181,7 +183,7 @@ def _bind(server: socket.socket) -> None:
         os.mkdir(folder(), 0o700)
     facts = os.lstat(folder())
     if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or not os.path.isdir(folder()):
-        raise PermissionError(f"{folder()} is not a folder of this user alone")
+        raise PermissionError(f"{folder()} must be a folder that only this user can access")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     for pid in sockets():
@@ -193,7 +195,7 @@ def _bind(server: socket.socket) -> None:
 
 
 def sockets() -> list[int]:
-    """The processes whose socket files there are, dead ones too; [] where there are no files."""
+    """Return the ids of all processes with a socket file, ended ones too; [] for abstract names."""
     if ABSTRACT:
         return []
     try:
@@ -205,15 +207,15 @@ def sockets() -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether such a process runs, of whichever user."""
+    """Return true if a process with that id is running, of any user."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        pass  # another user's
+        pass  # another user's process
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        # One that has ended, and that its parent has not yet asked about, takes signals too.
+        # kill() succeeds for a zombie, too.
         return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
     return True
 
@@ -228,15 +230,16 @@ def _remove_own(path: str, pid: int) -> None:
         _remove(path)
 
 
-# ---- question and answer -------------------------------------------------------------------
+# ---- request and answer --------------------------------------------------------------------
 
 
-# After so many that may not ask, or another failure, the next is kept waiting so long, in seconds.
-_REFUSED_MOST = 16
+# After this number of refused clients, or after a failure, the server sleeps this time in seconds.
+_MAX_REFUSED = 16
 _PAUSE = 0.02
 
-# Whose numbers are somebody else's by now.  An epoll closes its number when it goes.
-_lost: list[select.epoll] = []
+# Epoll objects that must stay alive, because their destructor would close a descriptor that belongs
+# to another file now.
+_leaked_epolls: list[select.epoll] = []
 
 
 def _serve(server: socket.socket, file: File) -> None:
@@ -247,18 +250,18 @@ def _serve(server: socket.socket, file: File) -> None:
         except BlockingIOError:
             continue  # the monitor was first
         except OSError:
-            time.sleep(_PAUSE)  # the client has gone, or no descriptors are left
+            time.sleep(_PAUSE)  # the client disconnected, or no descriptors are left
             continue
         refused += not handle(client)
-        if refused == _REFUSED_MOST:
+        if refused == _MAX_REFUSED:
             refused = 0
             time.sleep(_PAUSE)
 
 
 def _wait(server: socket.socket, file: File) -> bool:
-    """Wait for a client; False once the socket is no more, or somebody else's.
+    """Wait for a client; False if the socket is closed, or its descriptor is another file's.
 
-    poll(2) would keep a socket that is closed, and its name, and go on with the number's next one.
+    On Linux poll(2) would keep a closed socket and its name alive, so this uses an epoll.
     """
     if not ABSTRACT:
         waiting = select.poll()
@@ -274,39 +277,39 @@ def _wait(server: socket.socket, file: File) -> bool:
         epoll.register(server, select.EPOLLIN)
         epoll.poll()
         if file_of(server.fileno()) == file:
-            epoll.modify(server, 0)  # an epoll that knows our listener is ours
+            epoll.modify(server, 0)  # fails if the epoll's descriptor is another file's
             epoll.close()
             return True
-    _lost.append(epoll)
+    _leaked_epolls.append(epoll)
     return False
 
 
 def handle(client: socket.socket) -> bool:
-    """Answer the question that comes in by an accepted connection, and close it.
+    """Answer the request of an accepted connection, and close the connection.
 
-    Other users than the process's own and root get no answer, nor do other containers: False.
-    Raises nothing.
+    Returns False, without an answer, if the client is neither this process's user nor root, or is
+    in another container.  Raises no exception.
     """
     with client, contextlib.suppress(Exception):
         pid, uid = peer(client)
         if pid == 0 or uid not in (os.geteuid(), 0):
             return False
-        client.settimeout(_QUESTION_SECONDS)
-        question = _read(client)
-        response = respond(question)
+        client.settimeout(_REQUEST_SECONDS)
+        request = _read_line(client)
+        response = respond(request)
         if response.pop("trace", False):
             _trace(client)
             return True
         answer = json.dumps(response).encode()
         client.settimeout(_ANSWER_SECONDS)
         client.sendall(answer)
-        # A child that was forked meanwhile holds this connection too: close() is not its end.
+        # shutdown(), because a child forked meanwhile has a copy of this descriptor.
         client.shutdown(socket.SHUT_WR)
     return True
 
 
 def _trace(client: socket.socket) -> None:
-    """Go tells of the loops by the connection from here on, on a thread of its own."""
+    """Hand the connection over to a Go thread, which sends the trace."""
     from .. import _core
 
     number = os.dup(client.fileno())
@@ -317,40 +320,40 @@ def _trace(client: socket.socket) -> None:
         raise
 
 
-def _read(client: socket.socket) -> bytes:
+def _read_line(client: socket.socket) -> bytes:
     line = b""
-    while b"\n" not in line and len(line) < _QUESTION_BYTES:
-        part = client.recv(_QUESTION_BYTES)
+    while b"\n" not in line and len(line) < _REQUEST_BYTES:
+        part = client.recv(_REQUEST_BYTES)
         if not part:
             break
         line += part
     return line
 
 
-def respond(question: bytes) -> Row:
-    """The answer to a question as it came in, a dict for json.dumps()."""
+def respond(request: bytes) -> Row:
+    """Return the answer to a request line, as a dict for json.dumps()."""
     answer: Row = {"protocol": PROTOCOL, "pid": os.getpid()}
     try:
-        asked = json.loads(question)
-        what = asked.get("ask")
-        if what == "tasks":
+        fields = json.loads(request)
+        kind = fields.get("ask")
+        if kind == "tasks":
             answer["tasks"] = describe_tasks()
-        elif what == "top":
-            limits = asked.get("tasks", TASKS), asked.get("connections", CONNECTIONS)
+        elif kind == "top":
+            limits = fields.get("tasks", TASKS), fields.get("connections", CONNECTIONS)
             answer.update(describe_process(*(max(0, int(limit)) for limit in limits)))
-        elif what == "profile":
+        elif kind == "profile":
             from .._internal.metrics import profiling
 
             answer["profile"] = profiling.snapshot()
-        elif what == "trace":
+        elif kind == "trace":
             from .._internal.metrics import profiling
 
             answer["trace"] = profiling.counts_here()
             if not answer["trace"]:
-                answer["error"] = "no loop of goloop has run here"
+                answer["error"] = "no goloop loop has run in this process"
         else:
-            answer["error"] = f"goloop {__version__} does not know the question {what!r}"
+            answer["error"] = f"goloop {__version__} does not know the request {kind!r}"
     except Exception as error:
-        # One that fails must not end the thread.
+        # A failing request must not end the thread.
         answer["error"] = f"{type(error).__name__}: {error}"
     return answer

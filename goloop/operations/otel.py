@@ -4,14 +4,14 @@
 
     goloop.otel.instrument()
 
-The metrics are observable instruments: they cost something only when a reader collects.
-OpenTelemetry has no observable histogram, and recording each value would cost more than most
+The metrics are observable instruments, which cost time only when a reader collects.
+OpenTelemetry has no observable histogram, and recording each value would cost more time than most
 iterations take.  So a histogram becomes gauges with the percentiles since the last collection,
 and counters with its count and sum.  The conventions for nodejs.eventloop.delay.* do the same.
 
-Incidents are spans: iterations that blocked the loop, as the watchdog reports them, and
-exceptions that reached the loop's exception handler.  From Python 3.12 on, which tells a task's
-context, they belong to the trace of their task.
+Incidents are spans: iterations that blocked the loop, as reported by the watchdog, and
+exceptions that reached the loop's exception handler.  From Python 3.12 on, where a task's context
+is accessible, the spans belong to the trace of their task.
 """
 
 from __future__ import annotations
@@ -40,38 +40,41 @@ except ImportError as error:
 from .. import watchdog
 from .._internal.metrics import metrics as metrics_module
 from .._internal.metrics.histogram import Histogram
-from .._internal.metrics.metric_registry import FIGURES, Figure
+from .._internal.metrics.metric_registry import METRICS, MetricSpec
 from .._internal.metrics.metrics import Metrics
 from .._internal.version import __version__
 
 __all__ = ("Instrumentation", "instrument")
 
 _NAME = "goloop"
-# The greatest value is told as exactly as the percentiles are.
+# The maximum has the same precision as the percentiles.
 _PERCENTILES = (
     ("p50", 50, "the median"),
     ("p90", 90, "the 90th percentile"),
     ("p99", 99, "the 99th percentile"),
-    ("max", 100, "the greatest"),
+    ("max", 100, "the maximum"),
 )
 
 
 class Instrumentation:
-    """What `instrument()` has begun; a program makes none itself.  Since 0.3.0."""
+    """A running instrumentation.  `instrument()` returns it; programs do not create it directly.
+
+    Since 0.3.0.
+    """
 
     __module__ = "goloop.otel"
 
-    def __init__(self, endings: list[Callable[[], object]]) -> None:
-        self._endings = endings
+    def __init__(self, cleanups: list[Callable[[], object]]) -> None:
+        self._cleanups = cleanups
 
     def uninstrument(self) -> None:
-        """Observe nothing more; further calls change nothing.
+        """Stop the instrumentation; further calls change nothing.
 
-        OpenTelemetry cannot remove an instrument: they stay, and report nothing.
+        OpenTelemetry cannot remove instruments: they stay, but report no values.
         """
         global _current
-        while self._endings:
-            self._endings.pop()()
+        while self._cleanups:
+            self._cleanups.pop()()
         if _current is self:
             _current = None
 
@@ -87,39 +90,40 @@ def instrument(
     blocked: bool = True,
     exceptions: bool = True,
 ) -> Instrumentation:
-    """Give goloop's metrics and incidents to OpenTelemetry.
+    """Export goloop's metrics and incidents through OpenTelemetry.
 
-    As long as an instrumentation lasts further calls just return it, whatever their arguments.
+    While an instrumentation is active, further calls return it and ignore their arguments.
     Since 0.3.0.
 
     Args:
-        meter_provider: What makes the instruments; the global one by default, which may be set
+        meter_provider: The provider of the meter; by default the global provider, which may be set
             later.
-        tracer_provider: What makes the spans; the global one by default, which may be set later.
-        metrics: Whether `goloop.metrics()` is observed.
-        blocked: Whether each iteration that lasts longer than its loop's limit becomes a span.
-        exceptions: Whether what comes to the loops' exception handlers becomes a span.
+        tracer_provider: The provider of the tracer; by default the global provider, which may be
+            set later.
+        metrics: Whether to export `goloop.metrics()`.
+        blocked: Whether to record a span for each iteration longer than its loop's limit.
+        exceptions: Whether to record a span for each call of a loop's exception handler.
 
     Returns:
-        What ends it.
+        The instrumentation; its `uninstrument()` stops the export.
     """
     global _current
     if _current is not None:
         return _current
-    endings: list[Callable[[], object]] = []
+    cleanups: list[Callable[[], object]] = []
     if metrics:
         observer = _observer(meter_provider)
         observer.active = True
-        endings.append(observer.stop)
+        cleanups.append(observer.stop)
     traces = tracer_provider if tracer_provider is not None else get_tracer_provider()
     tracer = traces.get_tracer(_NAME, __version__)
     if blocked:
-        endings.append(watchdog.subscribe(_BlockedSpells(tracer)))
+        cleanups.append(watchdog.subscribe(_BlockedSpans(tracer)))
     if exceptions:
-        observe = _Exceptions(tracer)
+        observe = _ExceptionSpans(tracer)
         metrics_module.on_exception.append(observe)
-        endings.append(lambda: metrics_module.on_exception.remove(observe))
-    _current = Instrumentation(endings)
+        cleanups.append(lambda: metrics_module.on_exception.remove(observe))
+    _current = Instrumentation(cleanups)
     return _current
 
 
@@ -129,36 +133,36 @@ _Observe = Callable[[Metrics, Metrics], Iterable[Observation]]
 
 
 class _Observer:
-    """The instruments of a meter: they can't be made twice, and can't be removed."""
+    """The instruments of a meter, which cannot be created twice and cannot be removed."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.active = False
-        # The process, its figures at the latest collection, what of them has come since the one
-        # before, and the instruments that have told of them.
+        # The process id, the metrics at the latest collection, their difference to the collection
+        # before, and the instruments that have reported them.
         self._latest: tuple[int, Metrics, Metrics, set[str]] = 0, Metrics(), Metrics(), set()
-        groups: dict[str, list[Figure]] = {}
-        for figure in FIGURES:
-            groups.setdefault(figure.otel, []).append(figure)
+        groups: dict[str, list[MetricSpec]] = {}
+        for spec in METRICS:
+            groups.setdefault(spec.otel, []).append(spec)
         for group in groups.values():
             self._make(group)
-        self._gauge("goloop.utilization", "1", "The busy part of the time", _utilization)
+        self._gauge("goloop.utilization", "1", "Busy fraction of the loops' time", _utilization)
 
     def stop(self) -> None:
-        """Until `active` is set again the instruments tell nothing."""
+        """Make the instruments report no values until `active` is set again."""
         self.active = False
 
-    def _make(self, group: list[Figure]) -> None:
+    def _make(self, group: list[MetricSpec]) -> None:
         first = group[0]
         if first.kind == "histogram":
             self._make_histogram(first)
             return
 
         def observe(now: Metrics, since: Metrics) -> Iterator[Observation]:
-            for figure in group:
-                yield Observation(getattr(now, figure.field), dict(figure.attributes))
+            for spec in group:
+                yield Observation(getattr(now, spec.field), dict(spec.attributes))
 
-        # That of figures which differ in their attributes holds for all of them.
+        # Metrics that differ only in their attributes have one common description.
         text = first.text if len(group) == 1 else _SHARED[first.otel]
         if first.kind == "gauge_max":
             self._gauge(first.otel, first.unit, text, observe)
@@ -169,28 +173,28 @@ class _Observer:
         else:
             self._meter.create_observable_counter(first.otel, callbacks, first.unit, text)
 
-    def _make_histogram(self, figure: Figure) -> None:
-        def of(figures: Metrics) -> Histogram:
-            value: Histogram = getattr(figures, figure.field)
+    def _make_histogram(self, spec: MetricSpec) -> None:
+        def histogram_of(snapshot: Metrics) -> Histogram:
+            value: Histogram = getattr(snapshot, spec.field)
             return value
 
-        for name, percent, what in _PERCENTILES:
+        for name, percent, label in _PERCENTILES:
 
             def percentile(
                 now: Metrics, since: Metrics, percent: int = percent
             ) -> Iterator[Observation]:
-                if of(since).count:
-                    yield Observation(of(since).percentile(percent))
+                if histogram_of(since).count:
+                    yield Observation(histogram_of(since).percentile(percent))
 
-            text = f"{figure.text}: {what} since the last collection"
-            self._gauge(f"{figure.otel}.{name}", figure.unit, text, percentile)
-        for name, unit, what in (("count", "{value}", "how many"), ("sum", figure.unit, "the sum")):
+            text = f"{spec.text}: {label} since the last collection"
+            self._gauge(f"{spec.otel}.{name}", spec.unit, text, percentile)
+        for name, unit, label in (("count", "{value}", "the count"), ("sum", spec.unit, "the sum")):
 
             def counter(now: Metrics, since: Metrics, name: str = name) -> Iterator[Observation]:
-                yield Observation(getattr(of(now), name))
+                yield Observation(getattr(histogram_of(now), name))
 
-            text = f"{figure.text}: {what}"
-            name = f"{figure.otel}.{name}"
+            text = f"{spec.text}: {label}"
+            name = f"{spec.otel}.{name}"
             self._meter.create_observable_counter(name, [self._callback(name, counter)], unit, text)
 
     def _gauge(self, name: str, unit: str, text: str, observe: _Observe) -> None:
@@ -200,20 +204,20 @@ class _Observer:
         self, name: str, observe: _Observe
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def callback(options: CallbackOptions) -> Iterable[Observation]:
-            return observe(*self._of_a_collection(name)) if self.active else ()
+            return observe(*self._collected(name)) if self.active else ()
 
         return callback
 
-    def _of_a_collection(self, name: str) -> tuple[Metrics, Metrics]:
-        """The figures of this collection, and what has come since the one before.
+    def _collected(self, name: str) -> tuple[Metrics, Metrics]:
+        """Return the metrics of the current collection, and their difference to the previous one.
 
-        Nothing tells that a collection begins: it has when an instrument asks for the second
-        time.  No lock, which a child would have to get rid of after a fork: two readers that
-        collect at once at worst see each other's figures.
+        OpenTelemetry does not announce a collection.  A new one has started when an instrument asks
+        for the second time.  There is no lock, because a forked child would have to discard it.
+        Two readers that collect at the same time may see each other's values.
         """
         pid, now, since, observed = self._latest
         if name in observed or pid != os.getpid():
-            # A forked child has begun at nothing.
+            # A forked child starts with zeros.
             before = now if pid == os.getpid() else Metrics()
             now, observed = metrics_module.metrics(), set()
             since = now - before
@@ -224,8 +228,8 @@ class _Observer:
 
 _SHARED = {
     "goloop.time": "Time in the poll (idle) and outside of it (active)",
-    "goloop.network.io": "Bytes received and sent, as the kernel gave and took them",
-    "goloop.network.operations": "Receiving and sending calls that have moved something",
+    "goloop.network.io": "Bytes received from the kernel and accepted by it for sending",
+    "goloop.network.operations": "Receive and send calls that transferred data",
 }
 
 
@@ -237,12 +241,12 @@ def _utilization(now: Metrics, since: Metrics) -> Iterator[Observation]:
 _observers: weakref.WeakKeyDictionary[object, _Observer] = weakref.WeakKeyDictionary()
 
 
-class _Global:
-    """Stands for the global provider: before that is set another object answers for it."""
+class _GlobalProvider:
+    """The key of the global provider, whose object is a proxy until the program sets it."""
 
 
 def _observer(provider: MeterProvider | None) -> _Observer:
-    key = _Global if provider is None else provider
+    key = _GlobalProvider if provider is None else provider
     if key not in _observers:
         provider = get_meter_provider() if provider is None else provider
         _observers[key] = _Observer(provider.get_meter(_NAME, __version__))
@@ -252,12 +256,12 @@ def _observer(provider: MeterProvider | None) -> _Observer:
 # ---- incidents ------------------------------------------------------------------------
 
 
-class _BlockedSpells:
-    """A span for each spell of a blocked loop, made when it has ended."""
+class _BlockedSpans:
+    """Records a span for each blocking iteration, when the iteration has ended."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        # Of spells that go on, what the task that blocks the loop is part of.
+        # The context of the task that blocks the loop, for iterations that have not ended.
         self._contexts: dict[tuple[int, int], Context] = {}
 
     def __call__(self, blocked: watchdog.Blocked) -> None:
@@ -266,7 +270,7 @@ class _BlockedSpells:
             task = asyncio.current_task(blocked.loop)
             if task is not None and task.get_name() == blocked.task:
                 self._contexts[spell] = _context_of(task)
-            return  # meanwhile the metric goloop.blocked.current tells of it
+            return  # until the end, the metric goloop.blocked.current shows it
         attributes: dict[str, Any] = {
             "thread.id": blocked.thread_id,
             "goloop.blocked.gc_time": blocked.gc,
@@ -287,19 +291,19 @@ class _BlockedSpells:
             attributes["goloop.task.name"] = blocked.task
         if blocked.awaiters:
             attributes["goloop.task.awaiters"] = list(blocked.awaiters)
-        begun = int(blocked.started * 1e9)
+        started = int(blocked.started * 1e9)
         span = self._tracer.start_span(
             "goloop.blocked",
-            # Not what this thread happens to do now.
+            # The current context of this thread is unrelated to the incident.
             context=self._contexts.pop(spell, Context()),
             attributes=attributes,
-            start_time=begun,
+            start_time=started,
         )
-        span.end(begun + int(blocked.duration * 1e9))
+        span.end(started + int(blocked.duration * 1e9))
 
 
-class _Exceptions:
-    """A span without duration for each call of a loop's exception handler."""
+class _ExceptionSpans:
+    """Records a span without duration for each call of a loop's exception handler."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -329,8 +333,8 @@ def _name_of(kind: type[BaseException]) -> str:
 
 
 def _context_of(task: asyncio.Task[Any]) -> Context:
-    """OpenTelemetry's context in a task; empty before Python 3.12."""
+    """Return OpenTelemetry's context in a task; an empty context before Python 3.12."""
     if sys.version_info < (3, 12):
         return Context()
-    # Another thread may be in the task's own.
+    # A copy, because another thread may have entered the task's own context.
     return task.get_context().copy().run(get_current)

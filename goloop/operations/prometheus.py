@@ -4,19 +4,20 @@
 
     goloop.prometheus.register()
 
-From then on every exporter of prometheus_client's registry serves goloop's figures, too.
+After this call every exporter of prometheus_client's registry serves goloop's metrics, too.
 
-Prefork servers have a process for each worker, and a scrape reaches one of them.  If the workers
-share a directory (PROMETHEUS_MULTIPROC_DIR, as for prometheus_client itself), each writes its
-figures into a file there, once a second and whenever it is asked.  Each can then answer for all.
-These rules keep a counter from going back:
+Prefork servers have a process for each worker, and a scrape reaches only one of them.  If the
+workers share a directory (PROMETHEUS_MULTIPROC_DIR, as for prometheus_client itself), each worker
+writes its metrics into a file there, once a second and at each scrape.  Each worker can then answer
+for all workers.  The following rules guarantee that no counter decreases:
 
-* Only its own process writes a file, and replaces it as a whole.
-* A process writes its own figures before it answers: the next one to answer reports no less.
-* The files of ended processes are added up in one file, which names them.  Only then are they
-  removed.  If a crash leaves a file that is named there, it no longer counts.
-* A lock of the directory makes answers exclude each other, so none reads in the middle of this.
-* Times are written and added as whole nanoseconds: a sum of floats depends on their order.
+* A file is written by its own process only, and replaced as a whole.
+* A process writes its own metrics before it answers.  The next process that answers therefore
+  reports values that are at least as great.
+* The files of ended processes are added up in one file, which lists their names.  The files are
+  removed after that.  If a crash leaves a listed file, it is ignored.
+* A lock in the directory serialises answers, so that no process reads files during these steps.
+* Times are written and added as whole nanoseconds, because a sum of floats depends on their order.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ except ImportError as error:
     ) from error
 
 from .._internal.buckets import BUCKETS
-from .._internal.metrics.metric_registry import FIGURES, Figure, bounded
+from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
 from .._internal.version import __version__, native
 
 if native:
@@ -70,23 +71,23 @@ _logger = logging.getLogger("goloop.prometheus")
 
 
 class Collector:
-    """A collector for prometheus_client's registries: all figures of `goloop.metrics()`.
+    """A collector for prometheus_client's registries, with all fields of `goloop.metrics()`.
 
-    Where `goloop.native` is False there are none, and `goloop_info` alone says so.
+    If `goloop.native` is False, the collector has only `goloop_info`, which says so.
 
-    With a directory a thread writes this process's figures there, also in children that are forked
-    later, and whichever process is asked answers for all.  All collectors of a process with the
-    same directory share that thread, and the first one's interval.  Since 0.3.0.
+    If a directory is given, a thread writes this process's metrics there, also in children that are
+    forked later, and each process answers for all processes.  All collectors of a process with the
+    same directory share one thread, with the interval of the first collector.  Since 0.3.0.
 
     Args:
-        directory: In which the processes of a prefork server leave their figures for each other.
-            The default is that of `PROMETHEUS_MULTIPROC_DIR`; without either the figures are this
-            process's own.
+        directory: The directory in which the processes of a prefork server share their metrics.
+            The default is `PROMETHEUS_MULTIPROC_DIR`.  Without a directory the collector has the
+            metrics of this process only.
         interval: Seconds between two writes.
 
     Raises:
-        OSError: The directory can't be written to.
-        ValueError: The interval is not more than 0, or not finite.
+        OSError: The directory is not writable.
+        ValueError: The interval is not greater than 0, or too great.
     """
 
     __module__ = "goloop.prometheus"
@@ -96,28 +97,26 @@ class Collector:
     ) -> None:
         if not 0 < interval <= threading.TIMEOUT_MAX:
             most = f"{threading.TIMEOUT_MAX:.0f}"
-            raise ValueError(
-                f"an interval is more than 0 and at most {most} seconds, not {interval!r}"
-            )
+            raise ValueError(f"interval must be > 0 and <= {most} seconds, got {interval!r}")
         if directory is None:
             directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR") or None
-        self._figures: Callable[[], Metrics] | None = metrics if native else None
+        self._read: Callable[[], Metrics] | None = metrics if native else None
         if directory is not None and native:
-            self._figures = _share_of(Path(directory).absolute(), interval).of_all_processes
+            self._read = _share_of(Path(directory).absolute(), interval).of_all_processes
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families, with their samples; prometheus_client calls this.
+        """Yield the metric families with their samples.  prometheus_client calls this method.
 
         Yields:
-            `goloop_info`, and a family for each figure.
+            `goloop_info`, and a family for each metric.
         """
         yield _info()
-        if self._figures is None:
+        if self._read is None:
             return
-        figures = self._figures()
-        for figure in FIGURES:
-            family = _family(figure)
-            value = getattr(figures, figure.field)
+        snapshot = self._read()
+        for spec in METRICS:
+            family = _family(spec)
+            value = getattr(snapshot, spec.field)
             if isinstance(family, HistogramMetricFamily):
                 family.add_metric([], bounded(value), value.sum)
             else:
@@ -125,37 +124,37 @@ class Collector:
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """The metric families without samples: registering a collector asks for no figures.
+        """Yield the metric families without samples, so that registering reads no metrics.
 
         Yields:
-            What collect() has.
+            The same families as collect().
         """
         yield InfoMetricFamily(*_INFO)
         if native:
-            yield from map(_family, FIGURES)
+            yield from map(_family, METRICS)
 
 
 def register(registry: CollectorRegistry = REGISTRY) -> Collector:
-    """Add a `Collector` to a registry of prometheus_client.
+    """Register a `Collector` in a registry of prometheus_client.
 
     Since 0.3.0.
 
     Args:
-        registry: The registry; by default the one that prometheus_client's servers serve.
+        registry: The registry; by default the registry of prometheus_client's own servers.
 
     Returns:
-        The collector; `registry.unregister()` takes it out again.
+        The collector, for `registry.unregister()`.
 
     Raises:
-        ValueError: The registry has goloop's figures already.
-        OSError: The directory that `PROMETHEUS_MULTIPROC_DIR` names can't be written to.
+        ValueError: The registry already has goloop's metrics.
+        OSError: The directory `PROMETHEUS_MULTIPROC_DIR` is not writable.
     """
     collector = Collector()
     registry.register(collector)
     return collector
 
 
-_INFO = ("goloop", "The releases of goloop and of Python, and whether the loop is goloop's.")
+_INFO = ("goloop", "Versions of goloop and of Python, and whether the loop is goloop's own")
 
 
 def _info() -> InfoMetricFamily:
@@ -167,78 +166,80 @@ def _info() -> InfoMetricFamily:
     return InfoMetricFamily(*_INFO, value=labels)
 
 
-def _family(figure: Figure) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    if figure.kind == "histogram":
-        return HistogramMetricFamily(figure.prometheus, figure.text)
-    if figure.kind == "counter":
-        return CounterMetricFamily(figure.prometheus, figure.text)
-    return GaugeMetricFamily(figure.prometheus, figure.text)
+def _family(spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    if spec.kind == "histogram":
+        return HistogramMetricFamily(spec.prometheus, spec.text)
+    if spec.kind == "counter":
+        return CounterMetricFamily(spec.prometheus, spec.text)
+    return GaugeMetricFamily(spec.prometheus, spec.text)
 
 
 # ---- several processes ----------------------------------------------------------------
 
 _LOCK = "goloop.lock"
 _ENDED = "goloop_ended.json"
-# A process, and when it began: a number is given to another process some day.
+# Process id and start time: process ids are reused.
 _NAME = re.compile(r"goloop_(\d+)_(\d+)\.json(\.new)?")
 
-# Held while this process writes and reads its files, and over a fork: then the thread that writes
-# is in the middle of nothing, neither here nor in metrics.py.  Re-entrant, for a signal handler
-# may fork while its thread writes.
-_busy = threading.RLock()
+# Locked while this process writes and reads its files, and during a fork, so that no fork happens
+# while the writing thread runs code of this module or of metrics.py.  Re-entrant, because a signal
+# handler may fork while its thread writes.
+_files_lock = threading.RLock()
 
 
-class _Share:
-    """This process's file in a directory, and what it reads of the others' there."""
+class _SharedDirectory:
+    """The shared directory: writes this process's file and reads the files of other processes."""
 
     def __init__(self, directory: Path, interval: float) -> None:
         self._directory = directory
         self._interval = interval
-        # What fails just now, and was warned of.
+        # Operations that fail at present, for which a warning was logged: "own", "others".
         self._failing: set[str] = set()
-        # The files that can't be used just now, which were warned of, too.
-        self._left_out: set[str] = set()
-        os.close(self._open_lock())  # an unusable directory is told at once
+        # Unreadable files for which a warning was logged.
+        self._unreadable: set[str] = set()
+        os.close(self._open_lock())  # raises at once if the directory is unusable
         self.begin()
 
     def begin(self) -> None:
-        """Anew in this process, which may be a forked child."""
+        """Start the writing thread in this process, which may be a forked child."""
         self._name = _name_of_this_process()
-        threading.Thread(target=self._write_often, name="goloop-prometheus", daemon=True).start()
+        threading.Thread(
+            target=self._write_periodically, name="goloop-prometheus", daemon=True
+        ).start()
 
-    def _write_often(self) -> None:
+    def _write_periodically(self) -> None:
         while True:
             self.write()
             time.sleep(self._interval)
 
     def write(self) -> Metrics:
-        """Writes this process's figures and returns them."""
-        with _busy:  # an older snapshot must not replace a newer one
-            figures = metrics()
-            # A master that runs no loop leaves no file.
-            if figures != Metrics():
-                self._store(self._name, _to_json(_in_nanoseconds(figures)))
-            return figures
+        """Write this process's metrics to its file, and return them."""
+        with _files_lock:  # an older snapshot must not replace a newer one
+            snapshot = metrics()
+            # A master process that runs no loop writes no file.
+            if snapshot != Metrics():
+                self._store(self._name, _to_json(_in_nanoseconds(snapshot)))
+            return snapshot
 
     def of_all_processes(self) -> Metrics:
-        """The figures of all processes that have written here, the ended ones too.
+        """Return the summed metrics of all processes of the directory, ended ones included.
 
-        Where the directory can't be used any more, or not by this process's user, its own.
+        If the directory has become unusable for this process, return this process's own metrics.
         """
         try:
-            figures = self._of_all_processes()
+            sums = self._sum_files()
         except OSError as error:
             self._warn("others", error)
             return metrics()
         self._failing.discard("others")
-        return figures
+        return sums
 
-    def _of_all_processes(self) -> Metrics:
-        with self._alone():
+    def _sum_files(self) -> Metrics:
+        with self._locked():
             own = _in_nanoseconds(self.write())
             past, files = self._load(_ENDED)
             names = set(os.listdir(self._directory))
-            # Those that were added up, and that a crash or a failure has kept from being removed.
+            # Files that were added up already, but not removed because of a crash or a failure.
             added = files & names
             living, ended = [], []
             for name in sorted(names - added - {self._name}):
@@ -246,35 +247,35 @@ class _Share:
                 if match is None:
                     continue
                 if not 0 < int(match[1]) < 1 << 31:
-                    self._leave_out(name, "its name has no number of a process")
+                    self._ignore_file(name, "its name has no process id")
                     continue
-                # Asked before the file is read, so that what an ended one has left is its last.
-                if not _runs(int(match[1]), int(match[2])):
+                # Checked before the file is read: the file of an ended process is then final.
+                if not _is_running(int(match[1]), int(match[2])):
                     ended.append(name)
                 elif not match[3]:
                     living.append(self._load(name)[0])
             if ended:
                 last = [self._load(name)[0] for name in ended if name.endswith(".json")]
-                past = _all([past, *map(_without_states, last)])
+                past = _sum([past, *map(_without_states, last)])
                 added.update(ended)
                 if self._store(_ENDED, {**_to_json(past), "files": sorted(added)}):
                     for name in added:
                         with contextlib.suppress(OSError):
                             os.unlink(self._directory / name)
-            return _in_seconds(_all([own, past, *living]))
+            return _in_seconds(_sum([own, past, *living]))
 
     def _open_lock(self) -> int:
         return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other process is in here meanwhile, and no other thread of this one.
+    def _locked(self) -> Iterator[None]:
+        """Lock the directory against other processes and other threads of this process.
 
-        Another process may have stopped with the lock.  A waiter here has nothing that a
-        fork, the end of the process or the thread that writes would wait for.
+        The owner of the lock may be a stopped process.  So this method polls, and has no lock while
+        it sleeps: a fork, the exit of the process and the writing thread need not wait for it.
         """
         while True:
-            with _busy:
+            with _files_lock:
                 descriptor = self._open_lock()
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -299,16 +300,16 @@ class _Share:
         self._failing.discard("own")
         return True
 
-    def _warn(self, what: str, error: OSError) -> None:
-        # Once: figures must not keep a program from running.
-        if what not in self._failing:
-            _logger.warning("goloop's figures can't be shared with other processes: %s", error)
-        self._failing.add(what)
+    def _warn(self, operation: str, error: OSError) -> None:
+        # Logged once and not raised: a failure of metrics must not stop the program.
+        if operation not in self._failing:
+            _logger.warning("goloop's metrics can't be shared with other processes: %s", error)
+        self._failing.add(operation)
 
     def _load(self, name: str) -> tuple[Metrics, set[str]]:
-        """A file's figures, in nanoseconds, and the names of the files that were added up in them.
+        """Return a file's metrics in nanoseconds, and the names of the files that it includes.
 
-        One that has no figures counts as nothing, so that the others are told all the same.
+        An unreadable file counts as zero, so that the other files are still reported.
         """
         try:
             content = json.loads((self._directory / name).read_text())
@@ -316,85 +317,85 @@ class _Share:
         except FileNotFoundError:
             return Metrics(), set()
         except (OSError, ValueError, RecursionError) as error:
-            self._leave_out(name, error)
+            self._ignore_file(name, error)
             return Metrics(), set()
-        self._left_out.discard(name)
+        self._unreadable.discard(name)
         return found
 
-    def _leave_out(self, name: str, why: object) -> None:
-        if name not in self._left_out:
-            _logger.warning("goloop's figures in %s can't be read: %s", name, why)
-        self._left_out.add(name)
+    def _ignore_file(self, name: str, why: object) -> None:
+        if name not in self._unreadable:
+            _logger.warning("goloop's metrics in %s can't be read: %s", name, why)
+        self._unreadable.add(name)
 
 
-def _all(several: list[Metrics]) -> Metrics:
-    """The figures of several processes as one."""
+def _sum(several: list[Metrics]) -> Metrics:
+    """Return the sum of the metrics of several processes."""
     sums = {name: sum(getattr(each, name) for each in several) for name in _PROCESS_METRICS}
     return dataclasses.replace(total(several), **sums)
 
 
-def _without_states(figures: Metrics) -> Metrics:
-    """What is left of a process that has ended."""
-    none: dict[str, Any] = dict.fromkeys(_GAUGES, 0)
-    return dataclasses.replace(figures, **none)
+def _without_states(snapshot: Metrics) -> Metrics:
+    """Return the counters of an ended process, with all gauges 0."""
+    zeros: dict[str, Any] = dict.fromkeys(_GAUGES, 0)
+    return dataclasses.replace(snapshot, **zeros)
 
 
-def _with_times(figures: Metrics, convert: Callable[[float], float]) -> Metrics:
-    """The figures with other times, which are what Metrics has as floats."""
+def _with_times(snapshot: Metrics, convert: Callable[[float], float]) -> Metrics:
+    """Return the metrics with all times converted.  The times are the float fields of Metrics."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(figures):
-        value = getattr(figures, field.name)
+    for field in dataclasses.fields(snapshot):
+        value = getattr(snapshot, field.name)
         if isinstance(value, Histogram):
             most = convert(value.max)
             values[field.name] = dataclasses.replace(value, sum=convert(value.sum), max=most)
         elif field.type == "float":
             values[field.name] = convert(value)
-    return dataclasses.replace(figures, **values)
+    return dataclasses.replace(snapshot, **values)
 
 
-def _in_nanoseconds(figures: Metrics) -> Metrics:
-    return _with_times(figures, lambda seconds: round(seconds * 1e9))
+def _in_nanoseconds(snapshot: Metrics) -> Metrics:
+    return _with_times(snapshot, lambda seconds: round(seconds * 1e9))
 
 
-def _in_seconds(figures: Metrics) -> Metrics:
-    return _with_times(figures, lambda nanoseconds: nanoseconds / 1e9)
+def _in_seconds(snapshot: Metrics) -> Metrics:
+    return _with_times(snapshot, lambda nanoseconds: nanoseconds / 1e9)
 
 
-def _to_json(figures: Metrics) -> dict[str, Any]:
-    """Figures in nanoseconds, for a file."""
-    return {**dataclasses.asdict(figures), "times": "ns"}
+def _to_json(snapshot: Metrics) -> dict[str, Any]:
+    """Convert metrics in nanoseconds for a file."""
+    return dataclasses.asdict(snapshot)
 
 
 def _from_json(content: Any) -> Metrics:
-    """The same, in nanoseconds, perhaps of another version's Metrics, and in its seconds.
+    """Return the metrics of a file, in nanoseconds.
 
-    Raises ValueError for what are no figures: each that it returns can be added up and shown.
+    Unknown fields are ignored; missing fields are 0.
+    Raises ValueError if the content is invalid.  All returned values can be added up and formatted.
     """
     if not isinstance(content, dict):
-        raise ValueError("it has no figures")
+        raise ValueError("the file is not a JSON object")
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Metrics):
         value = content.get(field.name)
         if value is None:
             continue
-        if not isinstance(getattr(_NONE, field.name), Histogram):
+        if not isinstance(getattr(_ZEROS, field.name), Histogram):
             values[field.name] = _number(field.name, value)
         elif isinstance(value, dict):
             known = {part.name for part in dataclasses.fields(Histogram)} & value.keys()
             parts = {name: _number(name, value[name]) for name in known - {"buckets"}}
-            parts["buckets"] = _buckets_of_now(value.get("buckets", []))
+            parts["buckets"] = _buckets(value.get("buckets", []))
             values[field.name] = Histogram(**parts)
         else:
-            raise ValueError(f"{field.name} is no histogram")
-    figures = Metrics(**values)
-    return _with_times(figures, round) if content.get("times") else _in_nanoseconds(figures)
+            raise ValueError(f"{field.name} is not a histogram")
+    return _with_times(Metrics(**values), round)
 
 
-_NONE = Metrics() if native else None
+_ZEROS = Metrics() if native else None
 
 
 def _number(name: str, value: Any) -> Any:
-    # JSON has NaN, infinity and whole numbers of any size, with which no sum can be shown.
+    # JSON allows NaN, infinity and integers of any size, whose sums cannot be formatted.
     if type(value) not in (int, float) or not abs(value) < 1e30:
         raise ValueError(f"{name} is {value!r:.40}")
     return value
@@ -403,85 +404,83 @@ def _number(name: str, value: Any) -> Any:
 def _files_of(content: dict[str, Any]) -> set[str]:
     files = content.get("files", [])
     if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
-        raise ValueError("its files are no names")
+        raise ValueError("files is not a list of names")
     return set(files)
 
 
-def _buckets_of_now(buckets: Any) -> tuple[int, ...]:
-    """Those of 0.2.0, four for each power of two, in those that end where they do."""
+def _buckets(buckets: Any) -> tuple[int, ...]:
+    """Return the buckets of a histogram in a file; raises ValueError if they are invalid."""
     if not isinstance(buckets, list):
-        raise ValueError("its buckets are no list")
+        raise ValueError("buckets is not a list")
     counts = [_number("a bucket", each) for each in buckets]
-    if len(counts) == 164:
-        return (*counts[:8], *(n for each in counts[8:] for n in (0, each)))
     if len(counts) not in (0, BUCKETS):
-        raise ValueError(f"it has {len(counts)} buckets")
+        raise ValueError(f"a histogram must have {BUCKETS} buckets, got {len(counts)}")
     return tuple(counts)
 
 
 def _name_of_this_process() -> str:
     pid = os.getpid()
-    facts = _facts_of(pid)
+    facts = _state_and_start(pid)
     return f"goloop_{pid}_{time.time_ns() if facts is None else facts[1]}.json"
 
 
-def _runs(pid: int, begun: int) -> bool:
-    """Whether that process has not ended."""
+def _is_running(pid: int, started: int) -> bool:
+    """Return true if the process with that id and start time is running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's
-    facts = _facts_of(pid)
-    # Without these facts the number alone has to do.
-    return facts is None or (facts[1] == begun and facts[0] not in "ZX")
+        pass  # another user's process
+    facts = _state_and_start(pid)
+    # Without /proc the id alone has to be sufficient.
+    return facts is None or (facts[1] == started and facts[0] not in "ZX")
 
 
-def _facts_of(pid: int) -> tuple[str, int] | None:
-    """The state of a process, and when it began, in ticks since the machine did (proc(5)).
+def _state_and_start(pid: int) -> tuple[str, int] | None:
+    """Return the state of a process, and its start time in ticks since boot (proc(5)).
 
-    None where the system doesn't tell.
+    None if the system does not provide them.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # The program's name, in parentheses, may have any characters.
+    # The program's name is in parentheses and may contain any characters.
     fields = text.rpartition(")")[2].split()
     try:
         return fields[0], int(fields[19])
     except (IndexError, ValueError):
-        return None  # a kernel that tells less than Linux
+        return None  # a kernel whose file has fewer fields than Linux's
 
 
-_shares: dict[Path, _Share] = {}
+_shares: dict[Path, _SharedDirectory] = {}
 
 
-def _share_of(directory: Path, interval: float) -> _Share:
-    with _busy:
+def _share_of(directory: Path, interval: float) -> _SharedDirectory:
+    with _files_lock:
         if directory not in _shares:
-            _shares[directory] = _Share(directory, interval)
+            _shares[directory] = _SharedDirectory(directory, interval)
         return _shares[directory]
 
 
 def _before_fork() -> None:
-    _busy.acquire()
+    _files_lock.acquire()
 
 
 def _after_fork() -> None:
-    _busy.release()
+    _files_lock.release()
 
 
 def _in_child() -> None:
-    global _busy
-    _busy = threading.RLock()
+    global _files_lock
+    _files_lock = threading.RLock()
     for share in list(_shares.values()):
         share.begin()
 
 
 def _at_exit() -> None:
-    # In a child too, which has its parent's handlers.
+    # Also in a forked child, which inherits its parent's handlers.
     for share in list(_shares.values()):
         share.write()
 

@@ -1,7 +1,7 @@
-"""What a process tells of itself: its tasks, its loops with their figures, its connections.
+"""Descriptions of this process for introspection.py: tasks, loops with metrics, connections.
 
-For introspection.py, whose thread looks while others run.  So containers are copied before they are
-walked, and what can't be told of a task or a connection that is just ending is left out.
+The introspection thread reads while other threads run.  So containers are copied before iteration,
+and a task or connection that ends at this moment, and so cannot be described, is omitted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import weakref
 
 from .._internal.metrics import profiling
-from .._internal.metrics.metric_registry import FIGURES, unpacked
+from .._internal.metrics.metric_registry import METRICS, unpacked
 from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-# At most, of each loop if nobody says how many.
+# Default limits of rows for each loop.
 TASKS = 200
 CONNECTIONS = 50
 
@@ -48,53 +48,53 @@ _imported = time.monotonic()
 
 
 def describe_tasks() -> list[Row]:
-    """All unfinished tasks of all loops of this process."""
-    found = [task for _, tasks in _unfinished() for task in tasks]
+    """Return rows of all unfinished tasks of all loops of this process."""
+    found = [task for _, tasks in _tasks_by_loop() for task in tasks]
     waiting = waiting_tasks(found)
     threads = _threads()
     rows: list[Row] = []
     for task in found:
         with contextlib.suppress(Exception):
-            row = _row(task)
+            row = _task_row(task)
             row["tid"] = threads.get(_thread_of(task.get_loop()), ("", 0))[1]
             code = getattr(task.get_coro(), "cr_code", None)
             row["code"] = code and (code.co_qualname, code.co_filename, code.co_firstlineno)
-            row["awaiters"] = [_row(each) for each in awaiters(task, waiting)]
+            row["awaiters"] = [_task_row(each) for each in awaiters(task, waiting)]
             rows.append(row)
     return rows
 
 
-def _row(task: Any) -> Row:
+def _task_row(task: Any) -> Row:
     return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}
 
 
-def _unfinished() -> list[tuple[Any, list[Any]]]:
-    """Each loop with its tasks, in the order of their creation where Python keeps that."""
+def _tasks_by_loop() -> list[tuple[Any, list[Any]]]:
+    """Return each loop with its unfinished tasks, in creation order if Python has that order."""
     by_loop: dict[int, tuple[Any, list[Any]]] = {id(loop): (loop, []) for loop in _open_loops()}
     ours = set(by_loop)
-    for task in _listed([loop for loop, _ in by_loop.values()]):
+    for task in _all_tasks([loop for loop, _ in by_loop.values()]):
         if not task.done():
             loop = task.get_loop()
             kept = by_loop.get(id(loop))
             if kept is None:
                 kept = by_loop[id(loop)] = loop, []
             kept[1].append(task)
-    return [kept for key, kept in by_loop.items() if key in ours or not _is_foreign(kept[0])]
+    return [kept for key, kept in by_loop.items() if key in ours or not _is_inherited(kept[0])]
 
 
-def _listed(loops: list[Any]) -> Iterator[Any]:
+def _all_tasks(loops: list[Any]) -> Iterator[Any]:
     tasks: Any = asyncio.tasks
     if sys.version_info >= (3, 14):
         for loop in loops:
             yield from asyncio.all_tasks(loop)
     else:
         scheduled = getattr(tasks, "_scheduled_tasks", None)
-        yield from _copied(tasks._all_tasks if scheduled is None else scheduled)
-        yield from _copied(getattr(tasks, "_eager_tasks", ()))
+        yield from _copy_items(tasks._all_tasks if scheduled is None else scheduled)
+        yield from _copy_items(getattr(tasks, "_eager_tasks", ()))
 
 
-def _is_foreign(loop: Any) -> bool:
-    """Whether one that is not among this process's is of the process that has forked it."""
+def _is_inherited(loop: Any) -> bool:
+    """Return true if an open loop that this process does not list was inherited by fork()."""
     if not native:
         return False
     from .. import _core
@@ -103,18 +103,18 @@ def _is_foreign(loop: Any) -> bool:
 
 
 def _open_loops() -> list[Any]:
-    """Those that can be known without their tasks."""
+    """Return the open loops that can be found without their tasks."""
     if native:
         from .. import _core
 
         return list(_core._open_loops())
-    # asyncio keeps no list of its loops.
+    # asyncio has no list of its loops.
     loops = [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop)]
     return [loop for loop in loops if not loop.is_closed()]
 
 
-def _copied(things: Iterable[Any]) -> list[Any]:
-    """What is in a container that may change meanwhile."""
+def _copy_items(things: Iterable[Any]) -> list[Any]:
+    """Return a list of a container's items; retry if another thread changes the container."""
     for _ in range(1000):
         try:
             return list(things)
@@ -127,17 +127,17 @@ def _copied(things: Iterable[Any]) -> list[Any]:
 
 
 def describe_process(tasks: int = TASKS, connections: int = CONNECTIONS) -> Row:
-    """The process and each of its loops, with at most so many tasks and connections each."""
-    by_loop = _unfinished()
+    """Describe the process and its loops, with at most `tasks` and `connections` rows a loop."""
+    by_loop = _tasks_by_loop()
     threads = _threads()
     described: list[Row] = []
     for loop, found in by_loop:
         with contextlib.suppress(Exception):
             if not loop.is_closed():
-                described.append(_loop(loop, found, threads, tasks, connections))
+                described.append(_describe_loop(loop, found, threads, tasks, connections))
     _marks.sweep()
     return {
-        "program": _program(),
+        "program": _program_name(),
         "python": sys.version.split()[0],
         "goloop": __version__,
         "uptime": _uptime(),
@@ -145,7 +145,7 @@ def describe_process(tasks: int = TASKS, connections: int = CONNECTIONS) -> Row:
     }
 
 
-def _loop(
+def _describe_loop(
     loop: Any,
     found: list[Any],
     threads: dict[int, tuple[str, int]],
@@ -162,7 +162,7 @@ def _loop(
         "native_id": native_id,
         "running": bool(ident),
         "metrics": _raw_metrics(loop, len(found)),
-        # Of the figures.  Seconds; only differences mean something.
+        # The time of the metrics, in seconds; only differences are meaningful.
         "clock": time.monotonic(),
         "stack": thread_stack(ident)[0],
         "current": id(current) if current is not None else None,
@@ -172,23 +172,23 @@ def _loop(
     }
 
 
-# Of what Python counts a loop has nothing before there is something to count.
-_NOT_COUNTED: Row = {
-    figure.field: b"" if figure.kind == "histogram" else 0
-    for figure in FIGURES
-    if figure.source == "python" and figure.field != "loops"
+# Metrics that Python counts are missing until they are counted for the first time.
+_PYTHON_METRICS_AT_0: Row = {
+    spec.field: b"" if spec.kind == "histogram" else 0
+    for spec in METRICS
+    if spec.source == "python" and spec.field != "loops"
 }
 
 
 def _raw_metrics(loop: Any, tasks: int) -> Row | None:
-    """Loop._metrics() for JSON; None for a loop that counts nothing."""
+    """Return Loop._metrics() for JSON; None for a loop without metrics."""
     ask = getattr(loop, "_metrics", None)
     if ask is None:
         return None
     from .. import _core
 
     raw: Row = {
-        **_NOT_COUNTED,
+        **_PYTHON_METRICS_AT_0,
         **unpacked(ask()),
         "tasks": tasks,
         "gc_time": int(_core._collected() * 1e9),
@@ -200,7 +200,7 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
 
 
 def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[Row]:
-    """The rows of the oldest tasks, with marks by which they are known again."""
+    """Return rows of the oldest tasks, with marks that identify a task in later answers."""
     oldest = _oldest(found, limit)
     wanted = {id(future) for task in oldest for future in completion_dependents(task)[1]}
     waiting = waiting_tasks(found, wanted)
@@ -208,7 +208,7 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
     rows: list[Row] = []
     for task in oldest:
         with contextlib.suppress(Exception):
-            row = _row(task)
+            row = _task_row(task)
             row["busy"] = busy.get(id(task.get_coro()), (0, 0))
             row["awaiters"] = [
                 {"id": id(each), "name": each.get_name()}
@@ -218,7 +218,7 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
                 frames, met = thread_stack(ident, task.get_coro())
                 row["stack"] = frames if met else row["stack"]
             row["mark"] = _marks.of(task)
-            # Another future is another wait, though it be at the same line.
+            # The mark of the awaited future shows whether the task still waits for the same one.
             row["wait"] = _marks.of(attribute(task, "_fut_waiter"))
             rows.append(row)
     return rows
@@ -226,25 +226,25 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
 
 def _oldest(found: list[Any], limit: int) -> list[Any]:
     if sys.version_info < (3, 14):
-        return found[:limit]  # they came in order
-    # Those told of before are older than others, and asyncio numbers the names that it gives.
+        return found[:limit]  # already in creation order
+    # Tasks with a mark are older than others.  asyncio's default names have numbers.
     known = [task for task in found if _marks.known(task) is not None]
     known.sort(key=_marks.of)
     if len(known) < limit:
         others = [task for task in found if _marks.known(task) is None]
-        known += heapq.nsmallest(limit - len(known), others, key=_number)
+        known += heapq.nsmallest(limit - len(known), others, key=_creation_order)
     return known[:limit]
 
 
-def _number(task: Any) -> float:
-    """A guess at its place in the order of creation."""
+def _creation_order(task: Any) -> float:
+    """Return a guess at a task's position in the order of creation, from its name."""
     with contextlib.suppress(Exception):
         return int(task.get_name().removeprefix("Task-"))
-    return 1.5  # those with names of their own are mostly made at the start, by Task-1
+    return 1.5  # tasks with other names are mostly created at the start, by Task-1
 
 
 class _Marks:
-    """Numbers for objects, by which they are known again when others have taken their place."""
+    """Numbers that identify objects, although an id() may be reused."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -255,7 +255,7 @@ class _Marks:
         return found[1] if found is not None and found[0]() is thing else None
 
     def of(self, thing: Any) -> int:
-        """Its number; 0 for None, and for what can't be known again."""
+        """Return the object's number; 0 for None, and for objects without weak references."""
         if thing is None:
             return 0
         number = self.known(thing)
@@ -269,8 +269,8 @@ class _Marks:
         return number
 
     def sweep(self) -> None:
-        """Forgets what is gone."""
-        for key, kept in list(self._known.items()):  # what goes here may run Python
+        """Remove the numbers of freed objects."""
+        for key, kept in list(self._known.items()):  # a destructor here may run Python code
             if kept[0]() is None:
                 self._known.pop(key, None)
 
@@ -282,12 +282,12 @@ _marks = _Marks()
 
 
 def _thread_of(loop: Any) -> int:
-    """Python's id of the thread that runs it, or 0."""
+    """Return Python's id of the thread that runs the loop, or 0."""
     return getattr(loop, "_thread_id", None) or 0
 
 
 def _threads() -> dict[int, tuple[str, int]]:
-    """The threads' names and native ids, by Python's id."""
+    """Return the threads' names and native ids, by Python's id."""
     found = {
         thread.ident: (thread.name, thread.native_id or 0)
         for thread in threading.enumerate()
@@ -295,7 +295,7 @@ def _threads() -> dict[int, tuple[str, int]]:
     }
     main = threading.main_thread()
     if sys.platform == "linux" and main.ident is not None:
-        # In a forked child Python still tells its parent's.
+        # In a forked child Python still reports the native id of the parent.
         found[main.ident] = main.name, os.getpid()
     return found
 
@@ -304,12 +304,12 @@ def _threads() -> dict[int, tuple[str, int]]:
 
 
 def _connections(loop: Any, limit: int) -> list[Row]:
-    """Open streams and pipes, those with most to send first."""
+    """Return rows of open streams and pipes, those with the most unsent bytes first."""
     found: list[tuple[int, Any]] = []
     for transport in _transports(loop):
         with contextlib.suppress(Exception):
             if not transport.is_closing():
-                found.append((_unsent(transport), transport))
+                found.append((_unsent_bytes(transport), transport))
     found.sort(key=lambda pair: -pair[0])
     rows: list[Row] = []
     for unsent, transport in found[:limit]:
@@ -328,10 +328,10 @@ def _connections(loop: Any, limit: int) -> list[Row]:
 
 
 def _transports(loop: Any) -> list[Any]:
-    """The loop's transports, but for those of datagrams."""
+    """Return the loop's transports, without datagram transports."""
     found: list[Any] = []
     with contextlib.suppress(Exception):
-        found = _copied(loop._transports.values())  # asyncio's own
+        found = _copy_items(loop._transports.values())  # asyncio's own
     if not native:
         return [each for each in found if isinstance(each, asyncio.Transport)]
     from .. import _core
@@ -347,17 +347,16 @@ def _transports(loop: Any) -> list[Any]:
     ]
 
 
-def _unsent(transport: Any) -> int:
+def _unsent_bytes(transport: Any) -> int:
     protocol = transport.get_protocol()
-    # What TLS holds counts too.
+    # With TLS, the unsent bytes of the TLS layer are included.
     over: Any = getattr(protocol, "_app_transport", None) or transport
     size = getattr(over, "get_write_buffer_size", None)
     return int(size()) if size is not None else 0
 
 
 def _peer_name(transport: Any) -> str:
-    # One that was accepted makes its names when they are asked for; that is for the loop's
-    # thread to do.
+    # An accepted transport formats its names on first use, which only the loop's thread may do.
     lazy = getattr(transport, "_lazy", False)
     name = transport._raw_name(True) if lazy else transport.get_extra_info("peername")
     if isinstance(name, tuple) and len(name) >= 2:
@@ -374,8 +373,8 @@ def _peer_name(transport: Any) -> str:
 # ---- the program -----------------------------------------------------------------------------
 
 
-def _program() -> str:
-    """Its command line, or the title that it has given itself."""
+def _program_name() -> str:
+    """Return the program's command line, or its process title if it has set one."""
     words = [str(word) for word in sys.orig_argv or sys.argv]
     with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
         title = file.read().decode(errors="replace").rstrip("\0")
@@ -385,7 +384,7 @@ def _program() -> str:
 
 
 def _uptime() -> float:
-    """Seconds since the process began."""
+    """Return the seconds since the start of the process."""
     try:
         with open("/proc/self/stat", "rb") as file:
             began = int(file.read().rpartition(b")")[2].split()[19])

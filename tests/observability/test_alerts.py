@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import goloop.prometheus
-from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metric_registry import METRICS
 from goloop.operations.commands import export
 
 pytestmark = pytest.mark.goloop_only("asyncio counts nothing")
@@ -234,8 +234,8 @@ def test_each_alert_has_a_runbook_and_a_line_on_the_page() -> None:
 def exported() -> dict[str, str]:
     """Each name that a sample may have, and its type."""
     found = {name: kind for name, kind, _ in (export._UP, export._GIL_HELD, export._INFO)}
-    for figure in FIGURES:
-        name, kind, _ = export._family(figure)
+    for spec in METRICS:
+        name, kind, _ = export._family(spec)
         parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
         found |= dict.fromkeys((name + part for part in parts), kind)
     return found

@@ -225,7 +225,7 @@ def test_who_is_in_another_pid_namespace_is_neither_answered_nor_believed() -> N
         asks = ASKS.replace("PREFIX", f"{os.getpid()}-")
         with running(asks, before=ISOLATED) as process:
             assert process.stdout is not None
-            assert "another process answers in its name" in process.stdout.readline()
+            assert "another process has bound its introspection socket" in process.stdout.readline()
 
 
 COMMA = """

@@ -20,7 +20,7 @@ import pytest
 from asked_programs import goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metric_registry import METRICS
 from goloop.operations import introspection
 from goloop.operations.commands import client, export
 
@@ -149,7 +149,7 @@ def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
     # Go's heap is not asked for: that would take Go's time.
     left_out = {"goloop_go_heap_bytes", "goloop_goroutines"}
     families = {family.name: family for family in parse(page)}
-    for name in {"goloop_info"} | {figure.prometheus for figure in FIGURES} - left_out:
+    for name in {"goloop_info"} | {spec.prometheus for spec in METRICS} - left_out:
         name = name.removesuffix("_total")
         ours, theirs = families[name], own[name]
         assert (ours.type, ours.documentation) == (theirs.type, theirs.documentation)
@@ -493,11 +493,11 @@ def test_it_listens_at_ipv6_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ("--listen 9764", "'9764' is none of HOST:PORT, [HOST]:PORT and unix:PATH"),
+        ("--listen 9764", "must be HOST:PORT, [HOST]:PORT or unix:PATH, got '9764'"),
         ("--listen 127.0.0.1:65536", "'127.0.0.1:65536' is none of"),
         ("--listen ::1:80", "'::1:80' is none of"),
         ("--listen unix:", "'unix:' is none of"),
-        ("--timeout 0", "'0' is not a number of seconds from 0.1"),
+        ("--timeout 0", "must be a number of seconds from 0.1 to 86400, got '0'"),
         ("--lisen x:1", "unrecognized arguments: --lisen x:1; did you mean --listen?"),
         ("4711", "unrecognized arguments: 4711\n"),
     ],

@@ -740,9 +740,9 @@ def members(header: str, struct: str) -> list[tuple[str, bool]]:
 def test_the_blocks_of_c_are_the_rows_of_the_table() -> None:
     for header, struct in (("abi_observers.h", "gl_metrics"), ("core/state/state.h", "gl_counts")):
         assert members(header, struct) == [
-            (figure.field, figure.kind == "histogram")
-            for figure in metric_registry.FIGURES
-            if figure.source == struct
+            (spec.field, spec.kind == "histogram")
+            for spec in metric_registry.METRICS
+            if spec.source == struct
         ]
 
 
@@ -750,16 +750,16 @@ def test_every_figure_has_a_meaning_and_a_type() -> None:
     source = Path(metrics.__file__).read_text()
     body = source.split("class Metrics:")[1].split("@property")[0]
     lines = [line.strip() for line in body.splitlines()]
-    for field, figure in zip(dataclasses.fields(Metrics), metric_registry.FIGURES, strict=True):
-        assert field.name == figure.field
-        kind = "float" if figure.unit == "s" else "int"
-        assert field.type == ("Histogram" if figure.kind == "histogram" else kind)
+    for field, spec in zip(dataclasses.fields(Metrics), metric_registry.METRICS, strict=True):
+        assert field.name == spec.field
+        kind = "float" if spec.unit == "s" else "int"
+        assert field.type == ("Histogram" if spec.kind == "histogram" else kind)
         at = next(i for i, line in enumerate(lines) if line.startswith(f"{field.name}:"))
         assert lines[at + 1].startswith('"""'), field.name
 
 
 async def test_every_figure_has_a_value(loop: Any) -> None:
-    sources = {figure.field: figure.source for figure in metric_registry.FIGURES}
+    sources = {spec.field: spec.source for spec in metric_registry.METRICS}
     raw = loop._metrics()
     told = metric_registry.unpacked(raw)
     # What Python counts is not there before the first time.

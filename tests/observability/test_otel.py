@@ -29,7 +29,7 @@ from goloop import watchdog
 from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics import metrics
 from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metric_registry import METRICS
 from goloop._internal.metrics.metrics import Metrics
 
 
@@ -109,36 +109,36 @@ def test_every_field_is_exported_with_its_value_unit_and_kind(
     pipeline.instrument()
     found = pipeline.collect()
     names = {"goloop.utilization"}
-    for figure in FIGURES:
-        value = values[figure.field]
-        if figure.kind == "histogram":
-            parts = {f"{figure.otel}.{each}" for each in ("p50", "p90", "p99", "max")}
+    for spec in METRICS:
+        value = values[spec.field]
+        if spec.kind == "histogram":
+            parts = {f"{spec.otel}.{each}" for each in ("p50", "p90", "p99", "max")}
             for name in parts:
                 (point,) = found[name].data.data_points
                 assert isinstance(found[name].data, Gauge)
-                assert (point.value, found[name].unit) == (value.max, figure.unit)
+                assert (point.value, found[name].unit) == (value.max, spec.unit)
             for part, whole, unit in (
                 ("count", value.count, "{value}"),
-                ("sum", value.sum, figure.unit),
+                ("sum", value.sum, spec.unit),
             ):
-                metric = found[f"{figure.otel}.{part}"]
+                metric = found[f"{spec.otel}.{part}"]
                 (point,) = metric.data.data_points
                 assert metric.data.is_monotonic
                 assert (point.value, metric.unit) == (whole, unit)
-            names |= parts | {f"{figure.otel}.count", f"{figure.otel}.sum"}
+            names |= parts | {f"{spec.otel}.count", f"{spec.otel}.sum"}
             continue
-        metric = found[figure.otel]
-        names.add(figure.otel)
+        metric = found[spec.otel]
+        names.add(spec.otel)
         (point,) = [
             each
             for each in metric.data.data_points
-            if dict(each.attributes) == dict(figure.attributes)
+            if dict(each.attributes) == dict(spec.attributes)
         ]
-        assert (point.value, metric.unit) == (value, figure.unit)
+        assert (point.value, metric.unit) == (value, spec.unit)
         assert metric.description
-        assert isinstance(metric.data, Gauge if figure.kind == "gauge_max" else Sum)
-        if figure.kind != "gauge_max":
-            assert metric.data.is_monotonic == (figure.kind == "counter")
+        assert isinstance(metric.data, Gauge if spec.kind == "gauge_max" else Sum)
+        if spec.kind != "gauge_max":
+            assert metric.data.is_monotonic == (spec.kind == "counter")
     assert found.keys() == names
 
 
@@ -185,11 +185,11 @@ def test_in_a_forked_child_a_collection_begins_at_nothing(
     pipeline.collect()
     observer = goloop.operations.otel._observers[pipeline.meters]
     # The fork comes amid a collection of the parent.
-    observer._of_a_collection("the first instrument")
-    observer._of_a_collection("the first instrument")
+    observer._collected("the first instrument")
+    observer._collected("the first instrument")
     monkeypatch.setattr(os, "getpid", lambda: -1)
     figures = Metrics(iteration_time=histogram(0, 0, 5))
-    assert observer._of_a_collection("the second instrument") == (figures, figures)
+    assert observer._collected("the second instrument") == (figures, figures)
 
 
 def test_the_figures_are_those_of_goloop(pipeline: Pipeline) -> None:

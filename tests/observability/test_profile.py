@@ -446,9 +446,9 @@ def test_a_process_whose_gil_is_held_is_told_of_too() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["profile", "0"], 2, "is no process id"),
-        (["profile", "1", "-o", "x.png"], 2, "ends with none of"),
-        (["profile", "1", "--seconds", "-1"], 2, "is not a number of seconds"),
+        (["profile", "0"], 2, "is not a process id"),
+        (["profile", "1", "-o", "x.png"], 2, "the extension must be one of"),
+        (["profile", "1", "--seconds", "-1"], 2, "must be a number of seconds from 0 "),
         (["profile", str(2**22 - 1)], 1, "there is no process"),
     ],
 )

@@ -36,7 +36,7 @@ import goloop
 import goloop.prometheus
 from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metric_registry import FIGURES
+from goloop._internal.metrics.metric_registry import METRICS
 from goloop._internal.metrics.metrics import Metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -101,37 +101,35 @@ def scrape(port: int) -> dict[str, float]:
 
 
 def test_every_field_has_a_name_of_its_own_in_each_system() -> None:
-    assert [figure.field for figure in FIGURES] == [
-        field.name for field in dataclasses.fields(Metrics)
-    ]
-    assert len({figure.prometheus for figure in FIGURES}) == len(FIGURES)
-    assert len({(figure.otel, figure.attributes) for figure in FIGURES}) == len(FIGURES)
+    assert [spec.field for spec in METRICS] == [field.name for field in dataclasses.fields(Metrics)]
+    assert len({spec.prometheus for spec in METRICS}) == len(METRICS)
+    assert len({(spec.otel, spec.attributes) for spec in METRICS}) == len(METRICS)
 
 
 def test_names_tell_kinds_and_base_units() -> None:
-    for figure in FIGURES:
-        assert re.fullmatch(r"goloop_[a-z_]+", figure.prometheus)
-        assert figure.prometheus.endswith("_total") == (figure.kind == "counter"), figure
-        unit = {"s": "_seconds", "By": "_bytes"}.get(figure.unit, "")
-        assert figure.prometheus.removesuffix("_total").endswith(unit), figure
-        assert unit or not re.search("_seconds|_bytes", figure.prometheus), figure
+    for spec in METRICS:
+        assert re.fullmatch(r"goloop_[a-z_]+", spec.prometheus)
+        assert spec.prometheus.endswith("_total") == (spec.kind == "counter"), spec
+        unit = {"s": "_seconds", "By": "_bytes"}.get(spec.unit, "")
+        assert spec.prometheus.removesuffix("_total").endswith(unit), spec
+        assert unit or not re.search("_seconds|_bytes", spec.prometheus), spec
 
 
 def test_every_field_is_exported_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = some_metrics()
     families = exported(metrics, monkeypatch)
-    for figure in FIGURES:
-        value = getattr(metrics, figure.field)
-        if figure.kind == "histogram":
-            family = families[f"{figure.prometheus}_sum"]
+    for spec in METRICS:
+        value = getattr(metrics, spec.field)
+        if spec.kind == "histogram":
+            family = families[f"{spec.prometheus}_sum"]
             assert family.type == "histogram"
-            assert value_of(family, f"{figure.prometheus}_sum") == pytest.approx(value.sum)
-            assert value_of(family, f"{figure.prometheus}_count") == value.count
+            assert value_of(family, f"{spec.prometheus}_sum") == pytest.approx(value.sum)
+            assert value_of(family, f"{spec.prometheus}_count") == value.count
         else:
-            family = families[figure.prometheus]
-            assert family.type == ("counter" if figure.kind == "counter" else "gauge")
-            assert value_of(family, figure.prometheus) == value
-        assert family.documentation == figure.text
+            family = families[spec.prometheus]
+            assert family.type == ("counter" if spec.kind == "counter" else "gauge")
+            assert value_of(family, spec.prometheus) == value
+        assert family.documentation == spec.text
 
 
 def test_a_value_is_in_the_buckets_of_all_bounds_above_it(
@@ -173,7 +171,7 @@ def test_openmetrics_parser_which_is_strict_takes_it() -> None:
     goloop.prometheus.register(registry)
     asyncio.new_event_loop().close()
     families = parse_openmetrics(openmetrics.generate_latest(registry).decode())
-    assert len(list(families)) == 1 + len(FIGURES)
+    assert len(list(families)) == 1 + len(METRICS)
 
 
 def test_a_registry_takes_one_collector_and_lets_it_go() -> None:
@@ -231,7 +229,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 collector = goloop.prometheus.Collector(interval=float(sys.argv[1]))
 registry = CollectorRegistry()
 registry.register(collector)
-assert goloop.prometheus.Collector(interval=1)._figures == collector._figures  # one thread for all
+assert goloop.prometheus.Collector(interval=1)._read == collector._read  # one thread for all
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -497,10 +495,10 @@ def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) 
 
 @pytest.mark.forks
 def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: Path) -> None:
-    figures = {"unhandled_exceptions": 5, "gc_time": 1000.0, "of_the_future": {"count": 1}}
+    figures = {"unhandled_exceptions": 5, "gc_time": 1000e9, "of_the_future": {"count": 1}}
     (tmp_path / "goloop_1_1.json").write_text(json.dumps(figures))
     future = {"count": 7, "of_the_future": 1}
-    (tmp_path / "goloop_1_2.json").write_text(json.dumps({"dns_time": future, "gc_time": 500.0}))
+    (tmp_path / "goloop_1_2.json").write_text(json.dumps({"dns_time": future, "gc_time": 500e9}))
     with prefork(tmp_path, NEVER) as server:
         worker = server.fork()
         worker.count(2)
@@ -517,16 +515,17 @@ def test_no_order_in_which_processes_end_takes_a_bit_from_a_sum(tmp_path: Path) 
     source = """
 import subprocess, sys, warnings
 import goloop.prometheus
-from goloop.operations.prometheus import Metrics, _facts_of, _in_nanoseconds, _Share, _to_json
+from goloop.operations import prometheus
+from goloop.operations.prometheus import Metrics, _state_and_start, _in_nanoseconds, _to_json
 warnings.simplefilter("ignore")
-share, sleepers = _Share(goloop.operations.prometheus.Path(sys.argv[1]), 3600), []
+share, sleepers = prometheus._SharedDirectory(prometheus.Path(sys.argv[1]), 3600), []
 def idle():
     return share.of_all_processes().time_idle
 for seconds in (100000.1, 100000.2, 100000.3):
     sleepers.append(subprocess.Popen(["sleep", "1000"]))
     pid = sleepers[-1].pid
     figures = _in_nanoseconds(Metrics(time_idle=seconds, iterations=5))
-    share._store(f"goloop_{pid}_{_facts_of(pid)[1]}.json", _to_json(figures))
+    share._store(f"goloop_{pid}_{_state_and_start(pid)[1]}.json", _to_json(figures))
 found = [idle()]
 for sleeper in sleepers[::-1]:
     sleeper.kill()
@@ -535,20 +534,6 @@ for sleeper in sleepers[::-1]:
 print(set(found))
 """
     assert ended.python("-c", source, tmp_path).stdout == "{300000.6}\n"
-
-
-def test_buckets_of_a_file_that_an_older_goloop_has_left_stay_below_the_same_bounds() -> None:
-    def upper(index: int) -> int:  # that of 0.2.0, with four buckets for each power of two
-        return index + 1 if index < 4 else (index % 4 + 5) << (index // 4 - 1)
-
-    old = tuple(range(1, 165))
-    figures = goloop.operations.prometheus._from_json(
-        {"dns_time": {"count": sum(old), "buckets": list(old)}}
-    )
-    for bound in range(0, 164, 7):
-        [(_, told)] = figures.dns_time.cumulative([upper(bound) * 1e-9])
-        assert told == sum(old[: bound + 1])
-    assert len((figures.dns_time + histogram(1)).buckets) == len(histograms.BOUNDS)
 
 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
@@ -576,7 +561,7 @@ for _ in range(2):
     done = ended.python("-c", source, tmp_path / "shared", how, apart=True)
     assert done.stdout == "True\nTrue\n"
     # Once for each thing that fails: where the folder is gone, writing the own ones, too.
-    warned = done.stderr.count("figures can't be shared with other processes")
+    warned = done.stderr.count("metrics can't be shared with other processes")
     assert warned == {"removed": 2, "another user's": 1}[how]
 
 
@@ -609,7 +594,7 @@ WRONG = {
     "truth": {"unhandled_exceptions": True},
     "NaN": {"unhandled_exceptions": float("nan")},
     "infinite": {"time_idle": float("inf")},
-    "huge": {"time_idle": 10**400, "times": "ns"},
+    "huge": {"time_idle": 10**400},
     "a histogram for a number": {"unhandled_exceptions": {"count": 1}},
     "a number for a histogram": {"dns_time": 1},
     "no list of buckets": {"dns_time": {"count": 1, "buckets": 5}},
@@ -622,8 +607,10 @@ WRONG = {
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """This process's, whose thread ends at once."""
-    monkeypatch.setattr(goloop.operations.prometheus._Share, "_write_often", lambda self: None)
-    return goloop.operations.prometheus._Share(tmp_path, NEVER)
+    monkeypatch.setattr(
+        goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda self: None
+    )
+    return goloop.operations.prometheus._SharedDirectory(tmp_path, NEVER)
 
 
 @pytest.mark.parametrize("of", ["living", "ended", "sum"])
@@ -635,7 +622,7 @@ def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
     share._store(
         "goloop_1_1.json", goloop.operations.prometheus._to_json(figures)
     )  # of one that has ended
-    facts = goloop.operations.prometheus._facts_of(os.getppid())
+    facts = goloop.operations.prometheus._state_and_start(os.getppid())
     assert facts is not None
     living = f"goloop_{os.getppid()}_{facts[1]}.json"
     name = {"living": living, "ended": "goloop_1_2.json", "sum": "goloop_ended.json"}[of]
@@ -647,7 +634,7 @@ def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
         assert found.unhandled_exceptions == own + 7
         assert found.time_idle < 1e18
     [record] = caplog.records
-    assert record.getMessage().startswith(f"goloop's figures in {name} can't be read: ")
+    assert record.getMessage().startswith(f"goloop's metrics in {name} can't be read: ")
     # What it gets later counts.
     share._store(living, goloop.operations.prometheus._to_json(figures))
     assert share.of_all_processes().unhandled_exceptions == own + 14
@@ -662,7 +649,7 @@ def test_a_file_with_a_wrong_name_is_left_out_with_one_warning(
     for _ in range(2):
         assert share.of_all_processes().unhandled_exceptions == own
     [record] = caplog.records
-    assert "its name has no number of a process" in record.getMessage()
+    assert "its name has no process id" in record.getMessage()
 
 
 @pytest.mark.forks
@@ -743,7 +730,7 @@ def test_a_directory_that_is_none_and_an_interval_that_is_none_are_refused(
     with pytest.raises(FileNotFoundError):
         goloop.prometheus.Collector(tmp_path / "missing")
     for interval in (0, -1.0, float("nan"), float("inf"), 1e300):
-        with pytest.raises(ValueError, match="an interval is more than 0 and at most"):
+        with pytest.raises(ValueError, match="interval must be > 0 and <= "):
             goloop.prometheus.Collector(tmp_path, interval)
     assert not list(tmp_path.iterdir())
 
@@ -828,7 +815,7 @@ def test_the_page_of_metrics_is_current() -> None:
     # And its advice names metrics of the catalogue only.
     advice = text.split("## Values that need attention")[1]
     named = {name for row in re.findall(r"^\| (`.*?) \|", advice, re.M) for name in row.split(", ")}
-    assert {name.strip("`") for name in named} <= {figure.field for figure in FIGURES}
+    assert {name.strip("`") for name in named} <= {spec.field for spec in METRICS}
 
 
 def panels() -> list[dict[str, Any]]:

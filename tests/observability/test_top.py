@@ -136,11 +136,11 @@ def test_a_task_that_stands_is_told_from_one_that_moves(program: subprocess.Pope
 
 def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
     row = {"id": 5, "mark": 1, "wait": 0, "name": "t", "stack": [["f", "a.py", 1]], "awaiters": []}
-    each = target.Watched(1)
+    each = target.WatchedProcess(1)
 
     def seen(iterations: int, current: int | None, now: float) -> float:
         loop = {"id": 9, "metrics": {"iterations": iterations}, "current": current, "tasks": [row]}
-        report = each._taken({"program": "p", "loops": [loop]}, now)
+        report = each._make_report({"program": "p", "loops": [loop]}, now)
         return float(report["loops"][0]["tasks"][0]["seen"])
 
     assert seen(100, 5, now=1.0) == 0
@@ -159,10 +159,10 @@ def test_the_greatest_value_is_that_of_the_interval() -> None:
 
     earlier = metrics.Metrics(iteration_time=histogram(1.0, 0, 0, 1))
     later = metrics.Metrics(iteration_time=histogram(1.0, 0, 3, 1))
-    told = target._spread((later - earlier).iteration_time)
+    told = target._percentiles((later - earlier).iteration_time)
     assert told["count"] == 3
     assert told["p50"] == told["p99"] == told["max"] == histograms.MIDDLES[8] * 1e-9
-    told = target._spread((later - later).iteration_time)
+    told = target._percentiles((later - later).iteration_time)
     assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 
 
@@ -399,7 +399,7 @@ def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
         assert set(loop["interval"]) == set(loop["metrics"]) == known
         assert not {"tasks", "task_count", "thread", "connections"} & set(loop)
         text = goloop("top", str(process.pid), "--once").stdout
-    assert "the GIL is held; what follows is what the monitor knows" in text
+    assert "the GIL is held; only facts from goloop's monitor thread are shown" in text
     assert (
         "blocked for 50.0 s in\n    match\\x1b[2J lib/re.py:7\n    slow app/views.py:12\n" in text
     )
@@ -410,11 +410,11 @@ def test_several_loops_are_known_by_their_numbers_while_the_gil_is_held() -> Non
     def loop(number: int, **facts: Any) -> dict[str, Any]:
         return {"number": number, "metrics": {"turns": number * 10, "time_busy": 0}, **facts}
 
-    process = target.Watched(os.getpid())
+    process = target.WatchedProcess(os.getpid())
     whole = [loop(number, id=100 + number, tasks=[]) for number in (1, 2)]
-    process._taken({"loops": whole}, 1.0)
+    process._make_report({"loops": whole}, 1.0)
     # The monitor's list has the last one first.
-    told = process._taken({"partial": True, "loops": [loop(2), loop(1)]}, 2.0)
+    told = process._make_report({"partial": True, "loops": [loop(2), loop(1)]}, 2.0)
     assert [each["id"] for each in told["loops"]] == [102, 101]
     assert [each["interval"]["turns"] for each in told["loops"]] == [0, 0]
 
@@ -469,7 +469,7 @@ def test_text_that_goes_to_no_terminal_is_plain(program: subprocess.Popen[str]) 
     for block in blocks:
         assert f"pid {program.pid}" in block[0]
         text = "\n".join(block)
-        for word in ("iterations/s", "ready wait", "timers late", "write buffers", "in ", "out "):
+        for word in ("iterations/s", "ready wait", "timer delay", "write buffers", "in ", "out "):
             assert word in text
         assert re.search(r"^\S.*  Task-9b +waits <string>:7 +gathers$", text, re.MULTILINE)
         assert re.search(r"^127\.0\.0\.1:\d+ +StreamReaderProtocol +0 B$", text, re.MULTILINE)
@@ -511,12 +511,12 @@ def test_a_program_that_ends_ends_it(program: subprocess.Popen[str]) -> None:
 def test_arguments_that_make_no_sense_are_refused() -> None:
     pid = str(os.getpid())
     for arguments, reason in (
-        ([], "name processes, or --all"),
-        (["--all", pid], "name processes, or --all"),
-        ([pid, "--interval", "0"], "'0' is not a number of seconds"),
-        ([pid, "--interval", "nan"], "'nan' is not a number of seconds"),
-        ([pid, "-n", "0"], "'0' is not a number of refreshes"),
-        (["x"], "'x' is no process id"),
+        ([], "give process ids or --all"),
+        (["--all", pid], "give process ids or --all"),
+        ([pid, "--interval", "0"], "must be a number of seconds from 0.1 to 86400, got '0'"),
+        ([pid, "--interval", "nan"], "must be a number of seconds from 0.1 to 86400, got 'nan'"),
+        ([pid, "-n", "0"], "must be a number of refreshes >= 1, got '0'"),
+        (["x"], "'x' is not a process id"),
         ([pid, "--fast"], "unrecognized arguments: --fast"),
     ):
         done = goloop("top", *arguments)
@@ -862,10 +862,10 @@ def test_the_screen_shows_the_program_and_gives_the_terminal_back(
     assert len(text.splitlines()) == 30
     assert re.match(rf"python\S* -c .*  pid {program.pid}  Python {sys.version.split()[0]}  ", text)
     assert re.search(r"^  loop MainThread \d+  [█░]{12} +\d+%   \S+ iterations/s ", text, re.M)
-    assert re.search(r"^    ready wait .*s / .*s / .*s   timers late ", text, re.M)
+    assert re.search(r"^    ready wait .*s / .*s / .*s   timer delay ", text, re.M)
     assert re.search(r"^    ready \d+   timers \d+   tasks 6   connections 2$", text, re.M)
     assert re.search(r"in \S+ k?B/s   out \S+ k?B/s", text)
-    assert re.search(r"^SEEN FOR  %LOOP  %CPU   TASK \(6\) +STANDS AT +AWAITED BY$", text, re.M)
+    assert re.search(r"^SEEN FOR  %LOOP  %CPU   TASK \(6\) +AT +AWAITED BY$", text, re.M)
     assert re.search(
         r"^\S+ m?s +(?:[\d.]+% +){0,2}gathers +gathers <string>:\d+ +Task-1$", text, re.M
     )
@@ -1059,7 +1059,7 @@ def test_silence_is_shown_and_ends_when_the_program_goes_on(
     screen.top(str(program.pid), "--interval", "0.2")
     screen.until_drawn()
     program.send_signal(signal.SIGSTOP)
-    screen.until_shown(r"^  no answer for \d.* s: the GIL is held, or it is stopped$")
+    screen.until_shown(r"^  no answer for \d.* s: its GIL is held, or it is stopped$")
     screen.keys("s")  # it goes on to listen
     screen.until_shown("s order: age$")
     program.send_signal(signal.SIGCONT)

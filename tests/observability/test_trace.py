@@ -440,7 +440,7 @@ def test_a_process_that_hangs_gives_what_it_has(begins: str) -> None:
             with traced(process.pid) as document:
                 pass
             lasting = sorted((each for each in slices(document) if each["dur"]), key=_begin)
-            assert [each["name"] for each in lasting] == ["iteration", "(since before the trace)"]
+            assert [each["name"] for each in lasting] == ["iteration", "(started before the trace)"]
 
 
 def test_a_trace_that_begins_within_a_poll_has_slices_that_nest() -> None:
@@ -461,7 +461,7 @@ def test_a_trace_that_begins_within_a_poll_has_slices_that_nest() -> None:
     events: Events = []
     trace.convert(1, data, None, events.append)
     found = [(each["name"], each["ts"], each["dur"]) for each in events if each["ph"] == "X"]
-    unknown = "(since before the trace)"
+    unknown = "(started before the trace)"
     assert [each for each in found if each[0] == unknown] == [
         (unknown, 20.001, 39.999), (unknown, 70.0, 10.0),
     ]  # fmt: skip
@@ -575,4 +575,4 @@ def test_without_a_loop_there_is_no_trace() -> None:
     with running("import goloop, sys; print('ready', flush=True); sys.stdin.read()") as process:
         done = goloop("trace", str(process.pid))
         assert done.returncode == 1
-        assert "no loop of goloop has run here" in done.stderr
+        assert "no goloop loop has run in this process" in done.stderr

@@ -70,12 +70,12 @@ sys.exit(doctor.main([]))
 """
     done = ended.python("-c", program, limit=60)
     assert done.returncode == 1
-    assert "no loop can be made or run: ImportError: The Go library can't be" in done.stdout
+    assert "a loop cannot be created or run: ImportError: The Go library can't be" in done.stdout
 
 
 def test_a_misspelt_variable_is_a_problem(tmp_path: Path) -> None:
     told = report(cwd=tmp_path, status=1, GOLOOP_WATCHDOGS="3", GOLOOP_TEST_LOOP="goloop")
-    assert told["problems"] == ["nothing reads GOLOOP_WATCHDOGS; did you mean GOLOOP_WATCHDOG?"]
+    assert told["problems"] == ["unknown variable GOLOOP_WATCHDOGS; did you mean GOLOOP_WATCHDOG?"]
 
 
 def test_doctor_knows_the_variables_of_the_page() -> None:
@@ -110,15 +110,17 @@ def test_the_loops_of_a_program_are_told_with_their_reasons(tmp_path: Path) -> N
     ours, theirs, by_hand = program["loops"]
     assert ours["loop"] == by_hand["loop"] == "goloop.Loop"
     assert ours["place"] == f"{tmp_path / 'program.py'}:5 in ours"
-    assert ours["why"] == "asyncio chose the loop, by its policy, which is goloop's"
+    assert (
+        ours["why"] == "asyncio created the loop through its event loop policy, which is goloop's"
+    )
     assert theirs["place"] == f"{tmp_path / 'program.py'}:8 in theirs"
     assert theirs["why"] == "loop_factory=asyncio.unix_events._UnixSelectorEventLoop"
     assert not theirs["is_goloop"]
     assert by_hand["place"] == f"{tmp_path / 'program.py'}:11 in by_hand"
-    assert by_hand["why"] == "the program made the loop and runs it"
+    assert by_hand["why"] == "the program created the loop"
     wrong, status = told["problems"]
     assert "ran at" in wrong
-    assert "not goloop's: give it goloop.new_event_loop" in wrong
+    assert "instead of goloop's loop: pass loop_factory=goloop.new_event_loop" in wrong
     assert status == "the program ended with status 3"
 
 
@@ -188,5 +190,5 @@ def test_asyncios_loop_under_goloops_names_is_a_problem(tmp_path: Path) -> None:
     told = report(cwd=tmp_path, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert told["loop"]["kind"].startswith("asyncio.")
     assert told["problems"] == [
-        f"this is asyncio's own loop under goloop's names: {told['reason']}"
+        f"goloop is not native here, so asyncio's own loop runs: {told['reason']}"
     ]

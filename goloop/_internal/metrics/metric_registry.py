@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Figure:
+class MetricSpec:
     """A metric: a field of Metrics, the source of its value, and its names in exporters."""
 
     field: str
@@ -50,215 +50,215 @@ class Figure:
 _RECEIVE = (("network.io.direction", "receive"),)
 _TRANSMIT = (("network.io.direction", "transmit"),)
 
-FIGURES: tuple[Figure, ...] = (
-    Figure(
+METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec(
         "loops", "state", "python", "{loop}", "goloop_loops", "goloop.loop.count",
         "Open loops",
     ),
-    Figure(
+    MetricSpec(
         "iterations", "counter", "gl_counts", "{iteration}",
         "goloop_iterations_total", "goloop.iterations",
         "Iterations of the loops",
     ),
-    Figure(
+    MetricSpec(
         "turns", "counter", "gl_metrics", "{turn}", "goloop_turns_total", "goloop.turns",
         "Iterations that polled the kernel for events",
     ),
-    Figure(
+    MetricSpec(
         "time_busy", "counter", "gl_counts", "s",
         "goloop_busy_seconds_total", "goloop.time",
         "Time outside the poll: callbacks, sending and receiving", (("goloop.state", "active"),),
     ),
-    Figure(
+    MetricSpec(
         "time_idle", "counter", "gl_counts", "s", "goloop_idle_seconds_total", "goloop.time",
         "Time in the poll", (("goloop.state", "idle"),),
     ),
-    Figure(
+    MetricSpec(
         "time_cpu", "counter", "python", "s", "goloop_cpu_seconds_total", "goloop.cpu.time",
         "CPU time of the loop's thread while it runs the loop",
     ),
-    Figure(
+    MetricSpec(
         "iteration_time", "histogram", "gl_metrics", "s",
         "goloop_iteration_seconds", "goloop.iteration.duration",
         "Time from the end of a poll to the beginning of the next",
     ),
-    Figure(
+    MetricSpec(
         "poll_time", "histogram", "gl_metrics", "s", "goloop_poll_seconds", "goloop.poll.duration",
         "Duration of a poll",
     ),
-    Figure(
+    MetricSpec(
         "ready_wait", "histogram", "gl_metrics", "s",
         "goloop_ready_wait_seconds", "goloop.ready.delay",
         "Time that ready callbacks, tasks and events waited until they ran, from a sample",
     ),
-    Figure(
+    MetricSpec(
         "timer_lateness", "histogram", "gl_metrics", "s",
         "goloop_timer_lateness_seconds", "goloop.timer.delay",
         "Delay of a timer's callback after its due time",
     ),
-    Figure(
+    MetricSpec(
         "gil_wait", "histogram", "gl_metrics", "s",
         "goloop_gil_wait_seconds", "goloop.gil.delay",
         "Time that the loop's thread waited for the GIL after a poll",
     ),
-    Figure(
+    MetricSpec(
         "events_per_turn", "histogram", "gl_metrics", "{event}",
         "goloop_events_per_turn", "goloop.turn.events",
         "Events, received messages and due timers per turn",
     ),
-    Figure(
+    MetricSpec(
         "ready", "state", "gl_counts", "{callback}", "goloop_ready_callbacks", "goloop.ready.count",
         "Callbacks and tasks that are ready",
     ),
-    Figure(
+    MetricSpec(
         "ready_max", "gauge_max", "gl_metrics", "{callback}",
         "goloop_ready_callbacks_max", "goloop.ready.max",
         "Maximum of ready callbacks and tasks in the last one to two minutes",
     ),
-    Figure(
+    MetricSpec(
         "timers", "state", "gl_counts", "{timer}", "goloop_timers", "goloop.timer.count",
         "Armed timers",
     ),
-    Figure(
+    MetricSpec(
         "timers_max", "gauge_max", "gl_metrics", "{timer}", "goloop_timers_max", "goloop.timer.max",
         "Maximum of armed timers in the last one to two minutes",
     ),
-    Figure(
+    MetricSpec(
         "tasks", "state", "python", "{task}", "goloop_tasks", "goloop.task.count",
         "Tasks that are not done",
     ),
-    Figure(
+    MetricSpec(
         "threadsafe_calls", "counter", "gl_counts", "{call}",
         "goloop_threadsafe_calls_total", "goloop.threadsafe_calls",
         "Calls of call_soon_threadsafe()",
     ),
-    Figure(
+    MetricSpec(
         "unhandled_exceptions", "counter", "python", "{exception}",
         "goloop_unhandled_exceptions_total", "goloop.unhandled_exceptions",
         "Calls of the loop's exception handler",
     ),
-    Figure(
+    MetricSpec(
         "bytes_received", "counter", "gl_metrics", "By",
         "goloop_received_bytes_total", "goloop.network.io",
         "Bytes received from the kernel", _RECEIVE,
     ),
-    Figure(
+    MetricSpec(
         "bytes_sent", "counter", "gl_metrics", "By", "goloop_sent_bytes_total", "goloop.network.io",
         "Bytes sent to the kernel", _TRANSMIT,
     ),
-    Figure(
+    MetricSpec(
         "reads", "counter", "gl_metrics", "{operation}",
         "goloop_reads_total", "goloop.network.operations",
         "Receive calls that returned data", _RECEIVE,
     ),
-    Figure(
+    MetricSpec(
         "writes", "counter", "gl_metrics", "{operation}",
         "goloop_writes_total", "goloop.network.operations",
         "Send calls of which the kernel accepted data", _TRANSMIT,
     ),
-    Figure(
+    MetricSpec(
         "late_writes", "counter", "gl_metrics", "{operation}",
         "goloop_late_writes_total", "goloop.network.late_writes",
         "Number of times that the monitor sent writes that a long callback delayed",
     ),
-    Figure(
+    MetricSpec(
         "write_buffer_bytes", "state", "gl_counts", "By",
         "goloop_write_buffer_bytes", "goloop.network.write_buffer.size",
         "Bytes written to transports and not yet accepted by the kernel",
     ),
-    Figure(
+    MetricSpec(
         "connections_open", "state", "gl_counts", "{connection}",
         "goloop_connections_open", "goloop.connection.count",
         "Open stream transports: sockets and pipes",
     ),
-    Figure(
+    MetricSpec(
         "connections_accepted", "counter", "gl_metrics", "{connection}",
         "goloop_connections_accepted_total", "goloop.connection.accepted",
         "Accepted connections",
     ),
-    Figure(
+    MetricSpec(
         "connections_refused", "counter", "gl_counts", "{connection}",
         "goloop_connections_refused_total", "goloop.connection.refused",
         "Accepted connections that were closed immediately: their protocol factory failed",
     ),
-    Figure(
+    MetricSpec(
         "accept_failures", "counter", "gl_counts", "{failure}",
         "goloop_accept_failures_total", "goloop.connection.accept_failures",
         "Reports of failed accepts: no free descriptors or memory",
     ),
-    Figure(
+    MetricSpec(
         "listeners_paused", "state", "python", "{listener}",
         "goloop_listeners_paused", "goloop.listener.paused",
         "Listening sockets that do not accept: their server is paused or full",
     ),
-    Figure(
+    MetricSpec(
         "accept_pauses", "counter", "python", "{pause}",
         "goloop_accept_pauses_total", "goloop.listener.pauses",
         "Number of times that a listening socket stopped accepting: its server was paused or full",
     ),
-    Figure(
+    MetricSpec(
         "tls_handshakes", "counter", "python", "{handshake}",
         "goloop_tls_handshakes_total", "goloop.tls.handshakes",
         "TLS handshakes that succeeded",
     ),
-    Figure(
+    MetricSpec(
         "tls_handshake_failures", "counter", "python", "{handshake}",
         "goloop_tls_handshake_failures_total", "goloop.tls.handshake_failures",
         "TLS handshakes that failed",
     ),
-    Figure(
+    MetricSpec(
         "dns_lookups", "counter", "dns_time.count", "{lookup}",
         "goloop_dns_lookups_total", "goloop.dns.lookups",
         "Completed name lookups",
     ),
-    Figure(
+    MetricSpec(
         "dns_failures", "counter", "python", "{lookup}",
         "goloop_dns_lookup_failures_total", "goloop.dns.lookup.failures",
         "Failed name lookups",
     ),
-    Figure(
+    MetricSpec(
         "dns_in_flight", "state", "python", "{lookup}",
         "goloop_dns_lookups_in_flight", "goloop.dns.lookup.active",
         "Name lookups in progress",
     ),
-    Figure(
+    MetricSpec(
         "dns_time", "histogram", "python", "s",
         "goloop_dns_lookup_seconds", "goloop.dns.lookup.duration",
         "Duration of a name lookup",
     ),
-    Figure(
+    MetricSpec(
         "children", "state", "python", "{process}", "goloop_children", "goloop.child.count",
         "Running child processes",
     ),
-    Figure(
+    MetricSpec(
         "children_started", "counter", "python", "{process}",
         "goloop_children_started_total", "goloop.child.started",
         "Started child processes",
     ),
-    Figure(
+    MetricSpec(
         "blocked_spells", "counter", "gl_metrics", "{spell}",
         "goloop_blocked_spells_total", "goloop.blocked.spells",
         "Iterations that lasted longer than the watchdog's limit",
     ),
-    Figure(
+    MetricSpec(
         "time_blocked", "counter", "gl_counts", "s",
         "goloop_blocked_seconds_total", "goloop.blocked.time",
         "Time of the iterations that lasted longer than the watchdog's limit",
     ),
-    Figure(
+    MetricSpec(
         "blocked_for", "gauge_max", "gl_counts", "s",
         "goloop_blocked_for_seconds", "goloop.blocked.current",
         "Time that the loop has been blocked, or 0: the maximum of several loops",
     ),
-    Figure(
+    MetricSpec(
         "gc_time", "counter", "process", "s", "goloop_gc_seconds_total", "goloop.gc.time",
         "Time in Python's garbage collector since the first loop was created",
     ),
-    Figure(
+    MetricSpec(
         "go_heap_bytes", "state", "process", "By", "goloop_go_heap_bytes", "goloop.go.heap.size",
         "Size of Go's heap",
     ),
-    Figure(
+    MetricSpec(
         "goroutines", "state", "process", "{goroutine}", "goloop_goroutines", "go.goroutine.count",
         "Goroutines of Go's runtime",
     ),
@@ -266,15 +266,15 @@ FIGURES: tuple[Figure, ...] = (
 
 
 BLOCKS = ("gl_metrics", "gl_counts")
-_COUNTED = [figure for block in BLOCKS for figure in FIGURES if figure.source == block]
+_COUNTED = [spec for block in BLOCKS for spec in METRICS if spec.source == block]
 _COUNTED_LAYOUT = struct.Struct(
     "=" + "".join(f"{HISTOGRAM.size}s" if each.kind == "histogram" else "Q" for each in _COUNTED)
 )
 # Metrics that are a part of a histogram: the histogram's name and the index of the part.
 _PARTS = {
-    figure.field: (figure.source.split(".")[0], ("count", "sum").index(figure.source.split(".")[1]))
-    for figure in FIGURES
-    if "." in figure.source
+    spec.field: (spec.source.split(".")[0], ("count", "sum").index(spec.source.split(".")[1]))
+    for spec in METRICS
+    if "." in spec.source
 }
 
 
@@ -287,15 +287,15 @@ def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
         return {}
     figures = {**raw, "loops": 1}
     values = _COUNTED_LAYOUT.unpack(figures.pop("counted"))
-    counted = dict(zip((figure.field for figure in _COUNTED), values, strict=True))
+    counted = dict(zip((spec.field for spec in _COUNTED), values, strict=True))
     for name in counted.keys() & raw.keys():  # bytes that Python itself sent and received
         counted[name] += raw[name]
     figures.update(counted)
     for name, (histogram, place) in _PARTS.items():
         figures[name] = HISTOGRAM.unpack(figures.get(histogram) or bytes(HISTOGRAM.size))[place]
-    for figure in _COUNTED:
-        if figure.kind == "histogram" and not any(figures[figure.field][:8]):
-            figures[figure.field] = b""
+    for spec in _COUNTED:
+        if spec.kind == "histogram" and not any(figures[spec.field][:8]):
+            figures[spec.field] = b""
     return figures
 
 

@@ -26,7 +26,7 @@ from ... import _core
 from ..loop.running import closed_loop_metrics, unpack_final_metrics
 from ..loop.running import on_exception as on_exception
 from .histogram import HISTOGRAM, Histogram
-from .metric_registry import FIGURES, unpacked
+from .metric_registry import METRICS, unpacked
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,11 +185,11 @@ def _subtract(now: Histogram, then: Histogram) -> Histogram:
 
 
 # Gauges: values of the moment, which are not counted.
-_GAUGES = frozenset(each.field for each in FIGURES if each.kind in ("state", "gauge_max"))
-_MAX_GAUGES = frozenset(each.field for each in FIGURES if each.kind == "gauge_max")
+_GAUGES = frozenset(each.field for each in METRICS if each.kind in ("state", "gauge_max"))
+_MAX_GAUGES = frozenset(each.field for each in METRICS if each.kind == "gauge_max")
 # Metrics of the process, which has one value for all loops.
-_PROCESS_METRICS = frozenset(each.field for each in FIGURES if each.source == "process")
-_SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in FIGURES}
+_PROCESS_METRICS = frozenset(each.field for each in METRICS if each.source == "process")
+_SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in METRICS}
 
 
 def from_raw(raw: dict[str, Any]) -> Metrics:

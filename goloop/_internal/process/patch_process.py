@@ -249,7 +249,7 @@ def _record_foreign_loops() -> None:
         if doctor and loop is not None:
             from ...operations import doctor_recorder
 
-            doctor_recorder.note(loop, isinstance(loop, backend.Loop), _hint())
+            doctor_recorder.record_loop(loop, isinstance(loop, backend.Loop), _hint())
         original(loop)
 
     asyncio.events._set_running_loop = _set_running_loop

@@ -1,10 +1,10 @@
-"""Asking running programs about themselves: `python -m goloop ps PID` and `pstree PID`.
+"""The client of the introspection protocol, and the commands `goloop ps PID` and `pstree PID`.
 
-The programs' side, and the protocol, are in introspection.py.
+The server and the protocol are in introspection.py.
 
-From Python 3.14 on CPython reads the tasks out of another process's memory, and ps and pstree call
-that first, which every program allows that this user may trace; where it can't be done, they ask
-the program as before 3.14.
+From Python 3.14 on CPython can read the tasks from another process's memory, if this user may trace
+that process.  ps and pstree fall back to that if the program does not answer, or answers only
+partly because its GIL is held.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..._internal.tasks.call_graph import Frame
     from ..snapshot import Row
 
-# How long an answer may take, and how many bytes it may have.
+# Timeout and maximum size of an answer.
 SECONDS = 10.0
 _BYTES = 256 << 20
 
@@ -37,14 +37,14 @@ HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
 
 
 class NoAnswer(Exception):
-    """A program has not answered; the text says why, and what to do."""
+    """The program has not answered.  The text has the reason and the remedy."""
 
 
 class Question:
-    """A question to a program, on its way; nothing here blocks.
+    """A non-blocking request to a program.
 
-    Whoever asks waits till `fileno()` is readable and calls `advance()`, until that returns the
-    answer.  Raises NoAnswer where none is to be had.
+    The caller waits until `fileno()` is readable and calls `advance()`, until that returns the
+    answer.  The constructor and the methods raise NoAnswer if the program cannot answer.
     """
 
     def __init__(self, pid: int, *, seconds: float = SECONDS, **question: Any) -> None:
@@ -55,37 +55,32 @@ class Question:
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.setblocking(False)
-            try:
-                self._socket.connect(address(pid))
-            except ConnectionRefusedError:
-                if not introspection.ABSTRACT:
-                    raise
-                self._socket.connect(f"\0{introspection.NAME}{pid}")  # up to goloop 0.2.0
+            self._socket.connect(address(pid))
             if peer(self._socket)[0] not in (pid, None):
-                raise NoAnswer(f"process {pid}: another process answers in its name")
+                raise NoAnswer(f"process {pid}: another process has bound its introspection socket")
             self._socket.sendall(json.dumps(question).encode() + b"\n")
         except BaseException as error:
             self._socket.close()
             if not isinstance(error, OSError):
                 raise
-            raise NoAnswer(_why_not(pid, error, seconds)) from None
+            raise NoAnswer(_no_answer_reason(pid, error, seconds)) from None
 
     def fileno(self) -> int:
-        """For select()."""
+        """Return the socket's descriptor, for select()."""
         return self._socket.fileno()
 
     def advance(self) -> Row | None:
-        """The whole answer, or None while more of it is to come."""
+        """Receive data; return the complete answer, or None if it is not complete yet."""
         if self.receive():
             if len(self.data) > _BYTES:
-                raise NoAnswer(f"process {self.pid} does not end its answer")
+                raise NoAnswer(f"process {self.pid}: its answer is longer than {_BYTES >> 20} MiB")
             if time.monotonic() < self.deadline:
                 return None
-            raise NoAnswer(_too_late(self.pid, self._seconds))
-        return self.whole()
+            raise NoAnswer(_timeout_reason(self.pid, self._seconds))
+        return self.parsed()
 
     def receive(self) -> bool:
-        """Adds what has come to `data`; False: it was the end."""
+        """Append received bytes to `data`; return False at the end of the answer."""
         try:
             while len(self.data) <= _BYTES and (part := self._socket.recv(1 << 20)):
                 self.data += part
@@ -94,44 +89,42 @@ class Question:
         except BlockingIOError:
             return True
         except OSError:
-            pass  # goloop 0.2.0 ends without having read the question, which looks like this
+            pass  # the process has closed the connection without reading the request
         return False
 
     def end(self) -> None:
-        """Have a trace end."""
+        """Ask the program to end a trace."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Give up."""
+        """Close the connection."""
         self._socket.close()
 
-    def whole(self) -> Row:
-        """The answer that `data` has."""
+    def parsed(self) -> Row:
+        """Return the answer in `data`."""
         if not self.data:
-            raise NoAnswer(_why_not(self.pid, None))
+            raise NoAnswer(_no_answer_reason(self.pid, None))
         try:
             answer = json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise NoAnswer(f"process {self.pid} has broken off its answer ({error})") from None
-        if isinstance(answer, list):  # 0.2.0
-            return {"tasks": answer}
+            raise NoAnswer(f"process {self.pid}: its answer is incomplete ({error})") from None
         if not isinstance(answer, dict) or answer.get("protocol", 1) != introspection.PROTOCOL:
             raise NoAnswer(
-                f"process {self.pid} runs another version of goloop, whose answer is not known here"
+                f"process {self.pid} runs an incompatible version of goloop (another protocol)"
             )
         if "error" in answer:
             raise NoAnswer(f"process {self.pid} answers: {printable(answer['error'])}")
         if answer.get("partial"):
             for loop in answer.get("loops") or ():
-                # As in all other answers: innermost first.
+                # The monitor sends the innermost frame last; all other answers have it first.
                 loop["stack"] = (loop.get("stack") or [])[::-1]
         return answer
 
 
-def ask(pid: int, what: str) -> Row:
-    """The answer of another process; raises NoAnswer."""
-    question = Question(pid, ask=what)
+def ask(pid: int, kind: str) -> Row:
+    """Return the answer of another process to a request; raises NoAnswer."""
+    question = Question(pid, ask=kind)
     with contextlib.closing(question):
         while True:
             answer = question.advance()
@@ -141,43 +134,43 @@ def ask(pid: int, what: str) -> Row:
             select.select([question], [], [], left)
 
 
-def _why_not(pid: int, error: OSError | None, seconds: float = SECONDS) -> str:
+def _no_answer_reason(pid: int, error: OSError | None, seconds: float = SECONDS) -> str:
     if isinstance(error, BlockingIOError):  # the queue of its socket is full
-        return _too_late(pid, seconds)
+        return _timeout_reason(pid, seconds)
     if not is_alive(pid):
         return f"there is no process {pid}"
-    if is_anothers(pid):
-        return f"process {pid} is another user's: only that user and root are answered"
+    if belongs_to_other_user(pid):
+        return f"process {pid} belongs to another user: run this as that user or as root"
     if error is None:
-        return f"process {pid} has hung up without an answer"
+        return f"process {pid} has closed the connection without an answer"
     return f"process {pid} does not answer ({error.strerror or error}): {HINT}"
 
 
-def _too_late(pid: int, seconds: float) -> str:
+def _timeout_reason(pid: int, seconds: float) -> str:
     return (
-        f"process {pid} has given no answer for {seconds:g} seconds: something in it holds the "
-        "GIL (a call of C code), or it is stopped"
+        f"process {pid} has not answered for {seconds:g} seconds: a call of C code in it does not "
+        "release the GIL, or the process is stopped"
     )
 
 
-def is_anothers(pid: int) -> bool:
-    """Whether it is another user's process, which answers root and that user only."""
+def belongs_to_other_user(pid: int) -> bool:
+    """Return true if the process belongs to another user, so that it does not answer this one."""
     with contextlib.suppress(OSError):
         return os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid)
     return False
 
 
 def process_id(text: str) -> int:
-    """Raises ValueError for what can't be a process's id."""
+    """Return a process id from text; raises ValueError if it is not one."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 0 < int(text) < 1 << 31):
-        raise ValueError(f"{text[:20]!r} is no process id")
+        raise ValueError(f"{text[:20]!r} is not a process id")
     return int(text)
 
 
-def answering() -> list[int]:
-    """The processes that have a socket; those of other users too, which will not answer.
+def introspectable_pids() -> list[int]:
+    """Return the ids of the processes with an introspection socket, of all users.
 
-    Files of processes that are gone are removed.
+    Socket files of ended processes are removed.
     """
     if not introspection.ABSTRACT:
         found = []
@@ -203,7 +196,7 @@ def answering() -> list[int]:
 
 
 def table(rows: list[Row]) -> str:
-    """The table of `python -m asyncio ps`."""
+    """Return a table of the tasks, as `python -m asyncio ps` prints it."""
     head = f"{'tid':<10} {'task id':<20} {'task name':<20} {'coroutine stack':<50} "
     head += f"{'awaiter chain':<50} {'awaiter name':<15} awaiter id"
     lines = [head, "-" * len(head)]
@@ -222,13 +215,13 @@ def _names(stack: list[Frame]) -> str:
 
 
 def place(frame: Frame) -> str:
-    """A frame in words: the function, its file and line."""
+    """Return a frame as text: the function, its file and line."""
     name, file, line = frame
     return printable(f"{name} {file}:{line}" if file else name)
 
 
 def tree(rows: list[Row]) -> str:
-    """What awaits what, from those that nobody awaits down."""
+    """Return the tree of awaiting tasks; the roots are the tasks that no other task awaits."""
     children: dict[int, list[Row]] = {}
     for row in rows:
         for awaiter in row["awaiters"]:
@@ -239,7 +232,7 @@ def tree(rows: list[Row]) -> str:
     def show(row: Row, depth: int, above: tuple[int, ...]) -> None:
         lines.append("    " * depth + f"└── (T) {printable(row['name'])}")
         if row["id"] in above:
-            lines[-1] += " (a circle)"
+            lines[-1] += " (cycle)"
             return
         shown.add(row["id"])
         for number, frame in enumerate(reversed(row["stack"])):
@@ -247,15 +240,15 @@ def tree(rows: list[Row]) -> str:
         for child in children.get(row["id"], ()):
             show(child, depth + 2, (*above, row["id"]))
 
-    # What only tasks of a circle await hangs from none that nobody awaits.
+    # Tasks in cycles, and tasks that only those await, have no root.  They follow at the end.
     for row in [*(row for row in rows if not row["awaiters"]), *rows]:
         if row["id"] not in shown:
             show(row, 0, ())
     return "\n".join(lines)
 
 
-def _threads(answer: Row) -> str:
-    """What is known while the GIL is held."""
+def _blocked_loops(answer: Row) -> str:
+    """Return the loops and their stacks of a partial answer, as text."""
     lines = []
     for number, loop in enumerate(answer.get("loops") or (), 1):
         lines.append(f"└── loop {number}, blocked for {loop.get('blocked_for') or 0:.1f} s")
@@ -264,14 +257,15 @@ def _threads(answer: Row) -> str:
 
 
 _ABOUT = {
-    "ps": "List the tasks of a running program: where each one waits, and which tasks await it.",
-    "pstree": "Show which tasks of a running program await which others, with files and lines.",
+    "ps": "List the tasks of a running program: where each task waits, and which tasks await it.",
+    "pstree": "Show the tasks of a running program as a tree: each task is below the tasks that\n"
+    "await it, with functions, files and lines.",
 }
-_ASKED = """\
-The program has to answer: start it with GOLOOP_INTROSPECT=1, or have it call
-goloop.introspect(). It answers its own user and root. From Python 3.14 on no such
-agreement is needed for a program that you may trace."""
-GIL_HELD = "the GIL is held; what follows is what the monitor knows"
+_REQUIREMENTS = """\
+PID is the process id of a program that was started with GOLOOP_INTROSPECT=1 or has called
+goloop.introspect(). You must be its user or root. From Python 3.14 on, any program works
+that you are allowed to trace."""
+GIL_HELD = "the GIL is held; only facts from goloop's monitor thread are shown"
 
 
 def _show(text: str) -> None:
@@ -280,9 +274,9 @@ def _show(text: str) -> None:
 
 
 def main(command: str, arguments: list[str]) -> int:
-    """`ps PID` or `pstree PID`; returns the exit status."""
+    """Run `ps PID` or `pstree PID`; return the exit status."""
     if arguments[:1] in (["-h"], ["--help"]):
-        print(f"usage: python -m goloop {command} PID\n\n{_ABOUT[command]}\n\n{_ASKED}")
+        print(f"usage: python -m goloop {command} PID\n\n{_ABOUT[command]}\n\n{_REQUIREMENTS}")
         return 0
     try:
         [argument] = arguments
@@ -299,10 +293,10 @@ def main(command: str, arguments: list[str]) -> int:
         answer = ask(pid, "tasks")
     except NoAnswer as reason:
         reasons.append(str(reason))
-    # CPython reads any program's memory, also while its GIL is held; but not all names.
+    # CPython reads the process's memory, even while its GIL is held, but not all names.
     if answer.get("partial") and sys.version_info >= (3, 14):
-        done, text = _read_remotely(command, pid)
-        if done:
+        succeeded, text = _read_remotely(command, pid)
+        if succeeded:
             _show(text)
             return 0
         reasons.append(text)
@@ -311,7 +305,7 @@ def main(command: str, arguments: list[str]) -> int:
         return 1
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
-        _show(_threads(answer))
+        _show(_blocked_loops(answer))
     else:
         rows = answer["tasks"]
         _show(table(rows) if command == "ps" else tree(rows))
@@ -319,37 +313,37 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _read_remotely(command: str, pid: int) -> tuple[bool, str]:
-    """Whether CPython's own reading has succeeded, and what it says."""
+    """Run CPython's own command; return whether it succeeded, and its output."""
     tools: Any = __import__("asyncio.tools").tools
     read = tools.get_all_awaited_by
-    tools.get_all_awaited_by = lambda *args, **options: _escaped(read(*args, **options))
+    tools.get_all_awaited_by = lambda *args, **options: _make_printable(read(*args, **options))
     show: Any = (
         tools.display_awaited_by_tasks_table
         if command == "ps"
         else tools.display_awaited_by_tasks_tree
     )
-    said = io.StringIO()
-    done = True
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    succeeded = True
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             show(pid)
         except SystemExit as status:
-            done = not status.code
+            succeeded = not status.code
         except Exception as error:
             print(f"{type(error).__name__}: {error}")
-            done = False
+            succeeded = False
         finally:
             tools.get_all_awaited_by = read
-    return done, "\n".join(map(printable, said.getvalue().rstrip().split("\n")))
+    return succeeded, "\n".join(map(printable, output.getvalue().rstrip().split("\n")))
 
 
-def _escaped(found: Any) -> Any:
-    """What CPython has read, with the texts as they may be printed: a line feed breaks no table."""
+def _make_printable(found: Any) -> Any:
+    """Return a result of CPython with all texts made printable, so that none breaks the table."""
     if isinstance(found, str):
         return printable(found)
     if not isinstance(found, (list, tuple)):
         return found
-    several = [_escaped(each) for each in found]
-    # A named tuple takes its fields, and a sequence of C's (PyStructSequence) all of them in one.
+    several = [_make_printable(each) for each in found]
+    # A named tuple is built by _make(); a PyStructSequence takes one sequence of its fields.
     make: Any = getattr(type(found), "_make", type(found))
     return make(several)

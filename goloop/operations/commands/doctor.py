@@ -1,11 +1,11 @@
-"""goloop doctor: what goloop finds on this machine, and which loops a program runs on.
+"""The command `goloop doctor`: examines this machine, and the event loops of a program.
 
     goloop doctor                      examines this Python and this machine
-    goloop doctor program.py ARG...    runs the program as well, and tells which loops ran in it
+    goloop doctor program.py ARG...    also runs the program, and lists the loops that ran in it
 
-The program, which may be -m module, too, runs in a process of its own, by `python -m goloop`; its
-output goes to stderr, so that stdout has the report alone.  The status is 0 where all is well, 1
-where the report has a problem, 2 for a wrong command line.
+The program, which may also be `-m module`, runs in a child process, by `python -m goloop`.  Its
+output goes to stderr, so that stdout has only the report.  The exit status is 0 without problems,
+1 if the report has a problem, and 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: python -m goloop doctor [--json] [program.py|-m module|-c command [arg...]]
 
-Examine this Python and this machine: versions, the poller, io_uring, limits, OpenSSL.
-With a program, run it too, and list which event loops ran in its processes, and why.
-The program's output goes to stderr, the report to stdout.
+Examine this Python and this machine: versions, poller, io_uring, limits, OpenSSL.
+With a program: also run it, and list the event loops that ran in its processes, with the
+reason for each. The program's output goes to stderr, the report to stdout.
 
-  --json      the report as a JSON object
-  -h, --help  this text
+  --json      print the report as a JSON object
+  -h, --help  show this help
 
-The status is 1 where the report has a problem, and 0 otherwise.
+The exit status is 1 if the report has a problem, else 0.
 """
 
 # The variables that goloop reads in a running program (docs/settings.md, "Running").
@@ -54,7 +54,7 @@ VARIABLES = (
     "GOLOOP_WATCHDOG_ABORT",
     "GOLOOP_WATCHDOG_STDERR",
 )
-# Those that its Go runtime, its build and its tools read: no mistakes.
+# Variables of the Go runtime, the build and the tools, which are valid too.
 _OTHER_VARIABLES = (
     "GOLOOP_AIOFASTNET",
     "GOLOOP_BENCH", "GOLOOP_DEBUG", "GOLOOP_FUZZ", "GOLOOP_GO", "GOLOOP_HOSTILE", "GOLOOP_PURE",
@@ -62,21 +62,21 @@ _OTHER_VARIABLES = (
     "GOLOOP_WERROR",
 )  # fmt: skip
 
-# What chooses a loop, or is often asked about; shown where it is installed.
+# Packages that choose a loop, or matter for support; the report has their versions.
 _PACKAGES = (
     "uvloop", "uvicorn", "gunicorn", "hypercorn", "granian", "aiohttp", "aiofastnet", "anyio",
     "pytest-asyncio",
 )  # fmt: skip
 
-# The ring is made when so many connections, or fewer, are busy in one iteration.
+# The io_uring is created when this number of connections is busy in one iteration.
 _CLIENTS = 16
-# What a server is ended by.
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_FEW_FILES = 4096
+# Signals that normally end a server.
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MIN_FILES = 4096
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the report; returns the exit status."""
+    """Print the report; return the exit status."""
     as_json = False
     while arguments and arguments[0] in ("--json", "-h", "--help"):
         if arguments[0] != "--json":
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
         return 2
     report = examine()
     if arguments:
-        report["program"] = watch(arguments)
+        report["program"] = run_program(arguments)
     report["problems"] = list(_problems(report))
     report["notes"] = list(_notes(report))
     if as_json:
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
 
         print(json.dumps(report, indent=2, default=str))
     else:
-        print("\n".join(_lines(report)))
+        print("\n".join(_report_lines(report)))
     return 1 if report["problems"] else 0
 
 
@@ -104,7 +104,7 @@ def main(arguments: list[str]) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """What goloop.diagnostics() has, and what the process may use."""
+    """Return goloop.diagnostics(), and the limits, variables and packages of this process."""
     from ..._internal.metrics.diagnostics import diagnostics
 
     facts = diagnostics()
@@ -123,7 +123,7 @@ def examine() -> dict[str, Any]:
         report["openssl"] = f"none: {error}"
     else:
         report["openssl"] = ssl.OPENSSL_VERSION
-    report["loop"] = _loop()
+    report["loop"] = _loop_facts()
     report["limits"] = _limits()
     report["variables"] = {
         name: value for name, value in sorted(os.environ.items()) if name.startswith("GOLOOP_")
@@ -132,21 +132,21 @@ def examine() -> dict[str, Any]:
     return report
 
 
-def _loop() -> dict[str, Any]:
-    """A loop that has been busy, for the ring is made when it is needed first."""
+def _loop_facts() -> dict[str, Any]:
+    """Return facts about a loop that was busy: the io_uring is created on first use."""
     from ..doctor_recorder import name_of
 
     if not backend.native:
         return {"kind": name_of(backend.Loop)}
     try:
         with asyncio.Runner(loop_factory=backend.new_event_loop) as runner:
-            found: dict[str, Any] = runner.run(_be_busy())
+            found: dict[str, Any] = runner.run(_run_busy_loop())
             return found
     except (ImportError, OSError, RuntimeError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def _be_busy() -> dict[str, Any]:
+async def _run_busy_loop() -> dict[str, Any]:
     from ..._internal.metrics.diagnostics import diagnostics
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,7 +154,7 @@ async def _be_busy() -> dict[str, Any]:
             writer.write(data)
         writer.close()
 
-    # In a container that has no network, too.
+    # A Unix socket, which works in a container without a network, too.
     address = f"\0goloop-doctor-{os.getpid()}"
     async with await asyncio.start_unix_server(answer, address):
         clients = [await asyncio.open_unix_connection(address) for _ in range(_CLIENTS)]
@@ -175,11 +175,11 @@ async def _be_busy() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    """Soft and hard limits; None is no limit."""
+    """Return soft and hard limits; None: unlimited."""
     found: dict[str, Any] = {}
     try:
         import resource
-    except ImportError:  # not on every platform that has asyncio
+    except ImportError:  # missing on some platforms
         return found
     for name, key in {
         "open_files": "RLIMIT_NOFILE",
@@ -210,12 +210,12 @@ def _packages() -> dict[str, str]:
 # ---- a program -----------------------------------------------------------------------------------
 
 
-def watch(arguments: list[str]) -> dict[str, Any]:
-    """Runs a program by `python -m goloop`: its status, and the loops that ran in its processes."""
+def run_program(arguments: list[str]) -> dict[str, Any]:
+    """Run a program by `python -m goloop`; return its status, and the loops of its processes."""
     import json
     import tempfile
 
-    flags = [option for option in interpreter_options() if option != "-i"]  # this Python's prompt
+    flags = [option for option in interpreter_options() if option != "-i"]  # -i would show a prompt
     with tempfile.NamedTemporaryFile("r", prefix="goloop-doctor-") as file:
         sys.stdout.flush()
         child: subprocess.Popen[bytes] | None = None
@@ -224,7 +224,7 @@ def watch(arguments: list[str]) -> dict[str, Any]:
             if child is not None:
                 child.send_signal(number)
 
-        # A terminal sends Ctrl-C to the program as well: once is enough.
+        # Ctrl-C is not forwarded: the terminal sends it to the program, too.
         before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
         for number in (signal.SIGTERM, signal.SIGHUP):
             before[number] = signal.signal(number, forward)
@@ -242,32 +242,32 @@ def watch(arguments: list[str]) -> dict[str, Any]:
     return {"arguments": arguments, "status": status, "loops": loops}
 
 
-# ---- what to do about it -------------------------------------------------------------------------
+# ---- problems and notes --------------------------------------------------------------------------
 
 
 def _problems(report: dict[str, Any]) -> Iterator[str]:
     if not report["native"]:
-        yield f"this is asyncio's own loop under goloop's names: {report['reason']}"
+        yield f"goloop is not native here, so asyncio's own loop runs: {report['reason']}"
     if "error" in report["loop"]:
-        yield f"no loop can be made or run: {report['loop']['error']}"
+        yield f"a loop cannot be created or run: {report['loop']['error']}"
     for name in report["variables"]:
         if name not in VARIABLES and not name.startswith(_OTHER_VARIABLES):
             import difflib
 
             close = difflib.get_close_matches(name, VARIABLES, n=1)
-            yield f"nothing reads {name}" + (f"; did you mean {close[0]}?" if close else "")
+            yield f"unknown variable {name}" + (f"; did you mean {close[0]}?" if close else "")
     program = report.get("program")
     if program is None:
         return
     others = [each for each in program["loops"] if not each["is_goloop"]]
     for each in others:
         yield (
-            f"{each['loop']} ran at {each['place']}, not goloop's: give it "
-            f"goloop.new_event_loop where it takes a loop factory{each['hint']}"
+            f"{each['loop']} ran at {each['place']} instead of goloop's loop: pass "
+            f"loop_factory=goloop.new_event_loop{each['hint']}"
         )
     if not program["loops"]:
         yield "no event loop ran in the program"
-    if program["status"] not in (0, *(-number for number in _ENDS)):
+    if program["status"] not in (0, *(-number for number in _END_SIGNALS)):
         yield f"the program ended with status {program['status']}"
 
 
@@ -276,35 +276,35 @@ def _notes(report: dict[str, Any]) -> Iterator[str]:
         return
     poller = report["loop"].get("poller", "")
     if report["variables"].get("GOLOOP_IO_URING") == "0":
-        yield "GOLOOP_IO_URING=0: each call goes to the kernel by itself"
+        yield "GOLOOP_IO_URING=0: goloop uses one system call for each send and receive"
     elif poller and "io_uring" not in poller:
         yield (
-            "the kernel or a sandbox refuses io_uring: each call goes to the kernel by itself, "
-            "which is well but a little slower with many busy connections"
+            "the kernel or a sandbox refuses io_uring: goloop uses one system call for each send "
+            "and receive, which is a little slower with many busy connections"
         )
     if poller.endswith("milliseconds"):
         yield (
             "a sandbox forbids epoll_pwait2 and timerfd_create: timers are rounded up to the "
-            "next millisecond, as asyncio's"
+            "next millisecond, as in asyncio"
         )
     if report.get("tasks", "").startswith("asyncio"):
-        yield f"tasks are asyncio's own, which step slower: {report['tasks']}"
+        yield f"tasks are asyncio's own, which are slower: {report['tasks']}"
     if "directly" not in report.get("tls", "directly"):
-        yield f"TLS goes through Python's ssl objects, which is slower: {report['tls']}"
+        yield f"TLS uses Python's ssl module, which is slower: {report['tls']}"
     files = report["limits"].get("open_files")
-    if files and files[0] is not None and files[0] < _FEW_FILES:
-        yield f"{files[0]} open files are few for a server (ulimit -n, LimitNOFILE=)"
+    if files and files[0] is not None and files[0] < _MIN_FILES:
+        yield f"the limit of {files[0]} open files is low for a server (ulimit -n, LimitNOFILE=)"
     if "uvloop" in report["packages"] and "program" not in report:
         yield (
-            "uvloop is installed: servers that choose a loop themselves take it, unless they are "
-            "started by `python -m goloop` or their option names goloop.new_event_loop"
+            "uvloop is installed: servers that choose a loop themselves use it, unless they are "
+            "started by `python -m goloop` or an option sets goloop.new_event_loop"
         )
 
 
 # ---- as text -------------------------------------------------------------------------------------
 
 
-def _lines(report: dict[str, Any]) -> Iterator[str]:
+def _report_lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"goloop {report['goloop']} on {report['python']}, {report['platform']}"
     loop = report["loop"]
     rows = {
@@ -319,7 +319,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         "GIL": "on" if report["gil"] else "off",
     }
     for name, limit in report["limits"].items():
-        rows[name.replace("_", " ")] = limit if isinstance(limit, str) else _range(*limit)
+        rows[name.replace("_", " ")] = limit if isinstance(limit, str) else _soft_and_hard(*limit)
     rows["variables"] = " ".join(f"{k}={v}" for k, v in report["variables"].items()) or "none"
     rows["packages"] = ", ".join(f"{k} {v}" for k, v in report["packages"].items()) or "none"
     for name, value in rows.items():
@@ -340,7 +340,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         yield "\nno problems"
 
 
-def _range(soft: int | None, hard: int | None) -> str:
+def _soft_and_hard(soft: int | None, hard: int | None) -> str:
     def shown(limit: int | None) -> str:
         return "no limit" if limit is None else str(limit)
 

@@ -1,13 +1,13 @@
-"""`python -m goloop export`: one Prometheus endpoint for all goloop processes of a machine.
+"""The command `goloop export`: one Prometheus endpoint for all goloop processes of a machine.
 
-At each scrape it asks every process that answers this user, all at once and with one deadline, as
-`goloop top --all` does.  So it has numbers of a process whose own /metrics is silent: while
-something keeps the GIL there, the monitor answers with what it knows.  What a process has not
-given is left out; nothing is 0 because it is not known.
+Each scrape sends a request to every process of this user, in parallel and with one deadline, as
+`goloop top --all` does.  So the endpoint has metrics even of processes that cannot serve their own
+/metrics: while the GIL of a process is held, its monitor answers with the metrics that it knows.
+Unknown metrics are omitted, not reported as 0.
 
-As long as a process lives its labels stay the same, and no counter goes back.  The monitor does
-not count what Python itself sends and receives: where a counter of its is below the last one, it
-is left out.
+While a process lives its labels stay the same, and no counter decreases.  The monitor does not
+include bytes that Python code sends and receives.  A counter in its answer that is less than the
+previous value is omitted.
 """
 
 from __future__ import annotations
@@ -27,65 +27,65 @@ import sys
 import threading
 import time
 
-from ..._internal.metrics.metric_registry import FIGURES, bounded
+from ..._internal.metrics.metric_registry import METRICS, bounded
 from ..introspection import is_alive
 from . import options
-from .client import NoAnswer, Question, answering, is_anothers
+from .client import NoAnswer, Question, belongs_to_other_user, introspectable_pids
 from .target import command_line, metrics_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from ..._internal.metrics.metric_registry import Figure
+    from ..._internal.metrics.metric_registry import MetricSpec
     from ..snapshot import Row
 
     Family = tuple[str, str, str]
 
 ADDRESS = "127.0.0.1:9764"
-# The monitor waits half a second for the GIL before it answers itself.
+# The monitor waits half a second for the GIL before it answers.
 SECONDS = 3.0
-# How long an HTTP client may take to ask.
+# Timeout of an HTTP client's request.
 _CLIENT_SECONDS = 10
-_NAME_MOST = 100
+_MAX_NAME = 100
 
-# Name, type and text of what only this endpoint has.
-_UP = ("goloop_up", "gauge", "Whether the process has answered in time")
+# Name, type and description of the metrics that only this endpoint has.
+_UP = ("goloop_up", "gauge", "1 if the process has answered in time, else 0")
 _GIL_HELD = (
     "goloop_gil_held", "gauge",
-    "Whether something keeps the GIL of the process, so that its monitor has answered",
+    "1 if the GIL of the process is held, so that its monitor has answered, else 0",
 )  # fmt: skip
 _INFO = (
     "goloop_info", "gauge",
-    "The releases of goloop and of Python, and whether the loop is goloop's.",
+    "Versions of goloop and of Python, and whether the loop is goloop's own",
 )  # fmt: skip
 
-# Of answers that are not understood here: another version's, or nonsense.
-_NOT_UNDERSTOOD = (LookupError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
+# Exceptions for invalid answers, for example of another version.
+_INVALID_ANSWER = (LookupError, TypeError, ValueError, AttributeError, OverflowError, struct.error)
 
 
 # ---- the text ----------------------------------------------------------------------------
 
 
 class Page:
-    """Metric families with their samples, in the order in which each came first."""
+    """Metric families with their samples, in the order of their first sample."""
 
     def __init__(self) -> None:
         self._families: dict[Family, list[str]] = {}
 
     def add(self, family: Family, labels: Row, value: float, part: str = "") -> None:
-        """A sample; `part` is what its name ends with in a histogram."""
+        """Add a sample; `part` is the suffix of its name in a histogram."""
         several = ",".join(f'{label}="{_escaped(each)}"' for label, each in labels.items())
         line = f"{family[0]}{part}{{{several}}} {float(value)!r}"
         self._families.setdefault(family, []).append(line)
 
-    def take(self, other: Page) -> None:
-        """All samples of another page too."""
+    def merge(self, other: Page) -> None:
+        """Add all samples of another page."""
         for family, lines in other._families.items():
             self._families.setdefault(family, []).extend(lines)
 
     def encode(self) -> bytes:
-        """In Prometheus' text format."""
+        """Return the page in Prometheus' text format."""
         lines = []
         for (name, kind, text), samples in self._families.items():
             lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]
@@ -96,13 +96,13 @@ def _escaped(value: object) -> str:
     return str(value).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _family(figure: Figure) -> Family:
-    kind = figure.kind if figure.kind in ("counter", "histogram") else "gauge"
-    return figure.prometheus, kind, figure.text
+def _family(spec: MetricSpec) -> Family:
+    kind = spec.kind if spec.kind in ("counter", "histogram") else "gauge"
+    return spec.prometheus, kind, spec.text
 
 
 def name_of(words: list[str]) -> str:
-    """What a program is called, by its command line: `server.py`, `uvicorn`, or its title."""
+    """Return a program's name from its command line: `server.py`, `uvicorn`, or its title."""
     first, rest = "".join(words[:1]), words[1:]
     name = first if " " in first else os.path.basename(first)
     if re.match("python|pypy|goloop$", name):
@@ -116,33 +116,33 @@ def name_of(words: list[str]) -> str:
                 found = rest[0] if word == "-m" and rest else os.path.basename(word)
                 at = rest[word == "-m" :]
                 return name_of(["goloop", *at]) if found == "goloop" and at else found
-    return name[:_NAME_MOST]
+    return name[:_MAX_NAME]
 
 
 # ---- the processes -----------------------------------------------------------------------
 
 
 class _Process:
-    """What is remembered of a process from one scrape to the next."""
+    """The state of a process between scrapes."""
 
-    def __init__(self, pid: int, began: bytes) -> None:
-        self.began = began
+    def __init__(self, pid: int, started: bytes) -> None:
+        self.started = started
         self._labels: Row = {"pid": pid, "program": name_of(command_line(pid))}
         self._info: Row = {}
-        # Of each loop's counters: the last value.
+        # The last value of each counter, by the loop's number and the counter's name.
         self._last: dict[tuple[int, str], float] = {}
 
     def describe(self, answer: Row | None) -> Page:
-        """The samples of an answer; None: the process has given none."""
+        """Return the samples of an answer; None: the process has not answered."""
         page, rest = Page(), Page()
         if answer is not None:
             try:
                 self._add(rest, answer)
-            except _NOT_UNDERSTOOD:
+            except _INVALID_ANSWER:
                 answer = None
         page.add(_UP, self._labels, answer is not None)
         if answer is not None:
-            page.take(rest)
+            page.merge(rest)
         return page
 
     def _add(self, page: Page, answer: Row) -> None:
@@ -156,43 +156,48 @@ class _Process:
         page.add(_GIL_HELD, self._labels, partial)
         if self._info:
             page.add(_INFO, {**self._labels, **self._info}, 1)
-        # As the watchdog numbers them in the log; versions before 0.3 did not.
+        # The loops have the same numbers as in the watchdog's log.
         several = {
-            int(loop.get("number") or at): dict(loop["metrics"])
-            for at, loop in enumerate(loops, 1)
+            int(loop.get("number") or position): dict(loop["metrics"])
+            for position, loop in enumerate(loops, 1)
             if loop["metrics"] is not None
         }
         last, self._last = self._last, {}
-        for figure in FIGURES:
-            if figure.field == "loops":
-                page.add(_family(figure), self._labels, len(loops))
-            elif figure.source == "process":
-                found = [raw[figure.field] for raw in several.values() if figure.field in raw]
+        for spec in METRICS:
+            if spec.field == "loops":
+                page.add(_family(spec), self._labels, len(loops))
+            elif spec.source == "process":
+                found = [raw[spec.field] for raw in several.values() if spec.field in raw]
                 if found:
-                    self._sample(page, figure, 0, max(found), last)
+                    self._sample(page, spec, 0, max(found), last)
             else:
                 for number, raw in several.items():
-                    if figure.field in raw:
-                        self._sample(page, figure, number, raw[figure.field], last)
+                    if spec.field in raw:
+                        self._sample(page, spec, number, raw[spec.field], last)
         if partial:
             self._last = {**last, **self._last}
 
     def _sample(
-        self, page: Page, figure: Figure, number: int, raw: Any, last: dict[tuple[int, str], float]
+        self,
+        page: Page,
+        spec: MetricSpec,
+        number: int,
+        raw: Any,
+        last: dict[tuple[int, str], float],
     ) -> None:
-        """A figure of a loop; number 0: of the process."""
+        """Add the samples of one metric of a loop; number 0: of the process."""
         labels = {**self._labels, "loop": number} if number else self._labels
         try:
-            value = getattr(metrics_of({figure.field: raw}), figure.field)
-            count = value.count if figure.kind == "histogram" else value
-        except _NOT_UNDERSTOOD:
-            return  # another version counts it otherwise
-        if figure.kind in ("counter", "histogram"):
-            if count < last.get((number, figure.field), 0):
+            value = getattr(metrics_of({spec.field: raw}), spec.field)
+            count = value.count if spec.kind == "histogram" else value
+        except _INVALID_ANSWER:
+            return  # another version of goloop with another type
+        if spec.kind in ("counter", "histogram"):
+            if count < last.get((number, spec.field), 0):
                 return
-            self._last[number, figure.field] = count
-        family = _family(figure)
-        if figure.kind != "histogram":
+            self._last[number, spec.field] = count
+        family = _family(spec)
+        if spec.kind != "histogram":
             page.add(family, labels, value)
             return
         for bound, below in bounded(value):
@@ -202,36 +207,39 @@ class _Process:
 
 
 class Exporter:
-    """Asks all processes that answer this user.
+    """Collects the metrics of all goloop processes of this user.
 
     Args:
-        seconds: How long a process may take to answer.
+        seconds: Timeout for the answers of the processes.
     """
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds
         self._known: dict[int, _Process] = {}
-        # Of several scrapers one after the other asks.
+        # Concurrent scrapes run one after the other.
         self._lock = threading.Lock()
 
     def scrape(self) -> bytes:
-        """The page of this moment."""
+        """Send requests to all processes, and return the page."""
         page = Page()
         with self._lock:
-            answers = _ask(answering(), self._seconds)
+            answers = _ask(introspectable_pids(), self._seconds)
             known, self._known = self._known, {}
             for pid, answer in sorted(answers.items()):
-                began = _began(pid)
+                started = _start_time(pid)
                 process = known.get(pid)
-                if process is None or process.began != began:
-                    process = _Process(pid, began)
+                if process is None or process.started != started:
+                    process = _Process(pid, started)
                 self._known[pid] = process
-                page.take(process.describe(answer))
+                page.merge(process.describe(answer))
         return page.encode()
 
 
 def _ask(pids: list[int], seconds: float) -> dict[int, Row | None]:
-    """The answers, None where one has not come; nothing of processes of others, or that ended."""
+    """Return the answers by process id; None for a timeout.
+
+    Ended processes and processes of other users are omitted.
+    """
     answers: dict[int, Row | None] = dict.fromkeys(pids)
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -256,12 +264,12 @@ def _ask(pids: list[int], seconds: float) -> dict[int, Row | None]:
     return {
         pid: answer
         for pid, answer in answers.items()
-        if answer is not None or (is_alive(pid) and not is_anothers(pid))
+        if answer is not None or (is_alive(pid) and not belongs_to_other_user(pid))
     }
 
 
-def _began(pid: int) -> bytes:
-    """When a process began, for its number may have been another's (proc(5)); b"" if unknown."""
+def _start_time(pid: int) -> bytes:
+    """Return the start time of a process (proc(5)), as ids are reused; b"" if unknown."""
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[19]
     return b""
@@ -294,13 +302,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """A scrape each few seconds is nothing to log."""
+        """Log nothing: scrapes come every few seconds."""
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves the pages of an exporter; `where` is a path, or a host and a port.
+    """HTTP server for an exporter; `where` is the path of a Unix socket, or a host and a port.
 
-    Raises OSError where that can't be listened to.
+    Raises OSError if the address cannot be bound.
     """
 
     def __init__(self, exporter: Exporter, where: str | tuple[str, int]) -> None:
@@ -316,7 +324,7 @@ class Server(http.server.ThreadingHTTPServer):
             self._path = where
 
     def server_bind(self) -> None:
-        # http.server's own looks up the name of the address.
+        # http.server's method would do a reverse DNS lookup of the address.
         socketserver.TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -335,7 +343,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """The URL of the metrics."""
         if self._path:
             return f"unix:{self._path}"
         host, port = self.socket.getsockname()[:2]
@@ -343,7 +351,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket that nobody listens to any more."""
+    """Remove a socket file if no process listens at it."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             client.settimeout(1)
@@ -356,8 +364,8 @@ def _remove_stale(path: str) -> None:
 # ---- the command -------------------------------------------------------------------------
 
 
-def _where(text: str) -> str | tuple[str, int]:
-    """`HOST:PORT`, `[HOST]:PORT` or `unix:PATH`."""
+def _listen_address(text: str) -> str | tuple[str, int]:
+    """Convert `HOST:PORT`, `[HOST]:PORT` or `unix:PATH`, for argparse."""
     if text.startswith("unix:") and len(text) > 5:
         return text[5:]
     host, _, port = text.rpartition(":")
@@ -367,7 +375,7 @@ def _where(text: str) -> str | tuple[str, int]:
         host = ""
     if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is none of HOST:PORT, [HOST]:PORT and unix:PATH"
+            f"must be HOST:PORT, [HOST]:PORT or unix:PATH, got {text!r}"
         )
     return host, int(port)
 
@@ -375,16 +383,22 @@ def _where(text: str) -> str | tuple[str, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = options.Parser(
         prog="python -m goloop export",
-        description="Serve the figures of all goloop processes of this machine to Prometheus, "
-        "also of those that hang. A process answers its own user and root, if it was started with "
-        "GOLOOP_INTROSPECT=1 or has called goloop.introspect().",
+        description="Serve the metrics of all goloop processes of this machine to Prometheus, "
+        "even of processes that hang. The processes must belong to this user (root exports all) "
+        "and must be started with GOLOOP_INTROSPECT=1 or call goloop.introspect().",
     )
     add = parser.add_argument
-    help_text = f"HOST:PORT, [HOST]:PORT or unix:PATH (default: {ADDRESS})"
-    add("--listen", type=_where, default=_where(ADDRESS), metavar="WHERE", help=help_text)
-    help_text = f"seconds that a process may take to answer (default: {SECONDS:g})"
+    help_text = f"address: HOST:PORT, [HOST]:PORT or unix:PATH (default: {ADDRESS})"
+    add(
+        "--listen",
+        type=_listen_address,
+        default=_listen_address(ADDRESS),
+        metavar="WHERE",
+        help=help_text,
+    )
+    help_text = f"seconds to wait for the answers of processes (default: {SECONDS:g})"
     add("--timeout", type=options.seconds(0.1), default=SECONDS, metavar="S", help=help_text)
-    add("--once", action="store_true", help="print the metrics of this moment, and end")
+    add("--once", action="store_true", help="print the metrics once and exit")
     return parser
 
 
@@ -393,7 +407,7 @@ def _end(number: int, frame: object) -> NoReturn:
 
 
 def main(arguments: list[str]) -> int:
-    """`export`; returns the exit status."""
+    """Run `export`; return the exit status."""
     given = _parser().parse_args(arguments)
     exporter = Exporter(given.timeout)
     try:

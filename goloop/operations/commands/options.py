@@ -1,4 +1,4 @@
-"""What the commands' options are made from; each error is a sentence for argparse."""
+"""The argument parser and the argument types of the commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+PID_HELP = "process id of a program started with GOLOOP_INTROSPECT=1"
+
+
 class Parser(argparse.ArgumentParser):
-    """One that asks of an option which it does not know whether another was meant."""
+    """An argument parser that suggests a similar option for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
-        """Ends with status 2."""
+        """Print usage and message, and exit with status 2."""
         words = message.removeprefix("unrecognized arguments: ")
         if words != message and words.startswith("-"):
             word = words.split()[0].partition("=")[0]
@@ -28,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def pid(text: str) -> int:
-    """A process's id."""
+    """Convert text to a process id, for argparse."""
     try:
         return process_id(text)
     except ValueError as error:
@@ -36,14 +39,14 @@ def pid(text: str) -> int:
 
 
 def seconds(least: float) -> Callable[[str], float]:
-    """A number of seconds, from so many to a day."""
+    """Return a converter for argparse: text to a number of seconds, from `least` to one day."""
 
     def converted(text: str) -> float:
         with contextlib.suppress(ValueError):
             if least <= (value := float(text)) <= 86400:
                 return value
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of seconds from {least:g} to 86400"
+            f"must be a number of seconds from {least:g} to 86400, got {text!r}"
         )
 
     return converted

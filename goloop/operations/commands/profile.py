@@ -1,6 +1,7 @@
-"""`python -m goloop profile PID`: who has the time of a running program's loops.
+"""The commands `goloop profile PID` and `goloop slow PID`.
 
-The program samples itself all the time; this asks for its sums twice, and tells the difference.
+A program samples its loops all the time.  `profile` requests the sums twice and shows the
+difference: the loops' time by task and line.
 """
 
 from __future__ import annotations
@@ -27,53 +28,62 @@ if TYPE_CHECKING:
 
     _Read = TypeVar("_Read")
 
-_ENDINGS = (".pb.gz", ".svg", ".folded")
+_EXTENSIONS = (".pb.gz", ".svg", ".folded")
 
 
-def _file(text: str) -> str:
-    if not text.endswith(_ENDINGS):
-        raise argparse.ArgumentTypeError(f"{text!r} ends with none of {', '.join(_ENDINGS)}")
+def _output_file(text: str) -> str:
+    if not text.endswith(_EXTENSIONS):
+        endings = ", ".join(_EXTENSIONS)
+        raise argparse.ArgumentTypeError(f"the extension must be one of {endings}, got {text!r}")
     return text
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = options.Parser(
         prog="python -m goloop profile",
-        description="Show who has the time of a running program's loops, by task and line.",
-        epilog="An interrupt ends the time early.",
+        description="Sample a running program, and show the time of its loops by task and line.",
+        epilog="Ctrl-C stops the sampling earlier.",
     )
     add = parser.add_argument
-    add("pid", type=options.pid, metavar="PID", help="a process that answers")
-    help_text = "how long to look (default: 30); 0: all since the program's first sample"
+    add("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
+    help_text = "seconds to sample (default: 30); 0: everything since the start"
     add("--seconds", type=options.seconds(0), default=30.0, metavar="S", help=help_text)
-    help_text = "write a file, of the kind of its ending: .pb.gz for pprof, .svg for a "
+    help_text = "write a file; its extension chooses the format: .pb.gz for pprof, .svg for a "
     help_text += "flame graph, .folded for folded stacks; may be repeated"
-    add("-o", "--output", type=_file, action="append", default=[], metavar="FILE", help=help_text)
+    add(
+        "-o",
+        "--output",
+        type=_output_file,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=help_text,
+    )
     return parser
 
 
 def _raw(pid: int) -> Row:
     answer = ask(pid, "profile")
     if "profile" not in answer:
-        raise NoAnswer(f"process {pid} runs a goloop that has no profile: its version is too old")
+        raise NoAnswer(f"process {pid}: its goloop has no profile")
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
-        # The monitor knows no other clock.
+        # The monitor's answer has no time.
         answer["profile"].update(clock=time.monotonic(), time=time.time())
     raw: Row = answer["profile"]
     return raw
 
 
-def _asked(pid: int, read: Callable[[Row], _Read]) -> _Read:
+def _request(pid: int, read: Callable[[Row], _Read]) -> _Read:
     raw = _raw(pid)
     try:
         return read(raw)
     except (LookupError, TypeError, ValueError) as error:
-        raise NoAnswer(f"process {pid} answers what is not understood here ({error!r})") from None
+        raise NoAnswer(f"process {pid}: its answer is invalid ({error!r})") from None
 
 
 def write(profile: Profile, path: str, title: str) -> None:
-    """A file of the kind that its ending tells."""
+    """Write the profile to a file, in the format of its extension."""
     if path.endswith(".pb.gz"):
         content = profile.pprof()
     elif path.endswith(".svg"):
@@ -85,14 +95,14 @@ def write(profile: Profile, path: str, title: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`profile PID`; returns the exit status."""
+    """Run `profile PID`; return the exit status."""
     given = _parser().parse_args(arguments)
     try:
-        profile = _asked(given.pid, profiling.from_raw)
+        profile = _request(given.pid, profiling.from_raw)
         if given.seconds:
             with contextlib.suppress(KeyboardInterrupt):
                 time.sleep(given.seconds)
-            profile = _asked(given.pid, profiling.from_raw) - profile
+            profile = _request(given.pid, profiling.from_raw) - profile
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
@@ -115,15 +125,15 @@ def _show(text: str) -> None:
 
 
 def slow_main(arguments: list[str]) -> int:
-    """`slow PID`; returns the exit status."""
+    """Run `slow PID`; return the exit status."""
     parser = options.Parser(
         prog="python -m goloop slow",
-        description="Show the last iterations of a running program's loops that took long.",
+        description="Show the last slow iterations of a running program's loops, with stacks.",
     )
-    parser.add_argument("pid", type=options.pid, metavar="PID", help="a process that answers")
+    parser.add_argument("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     given = parser.parse_args(arguments)
     try:
-        found = _asked(given.pid, flight_recorder.from_raw)
+        found = _request(given.pid, flight_recorder.from_raw)
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
-"""A process that `top` watches: answers become reports, which --json prints and the view shows.
+"""A process that `top` observes: converts its answers to reports for --json and for the view.
 
-Between two answers is remembered here what the program need not: the figures, of which a report
-has the difference, and since when each task was seen at its place.
+This module stores the state between two answers, so that the program need not: the previous metrics
+for differences, and the time at which each task was first seen at its current line.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from ..._internal.metrics.metrics import Metrics
     from ..snapshot import Row
 
-# Of each loop.
+# Maximum rows of each loop.
 TASKS = 500
 CONNECTIONS = 200
-# Over how many seconds a task's share of its loop is taken: in one there are few samples.
+# The seconds over which a task's share of its loop is computed; one second has too few samples.
 SHARE_SECONDS = 10.0
 
 
-class Watched:
-    """A process that is asked again and again, and what is remembered of it."""
+class WatchedProcess:
+    """A process that is requested repeatedly, with the state between its answers."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -38,17 +38,17 @@ class Watched:
         self.error = ""
         self.report: Row | None = None
         self._facts: Row = {}
-        # By the loop's number in reports, which the monitor knows too: its id.
+        # The loop's id by its number in reports; the monitor knows the number only.
         self._ids: dict[int, int] = {}
-        # By the loop's id: its raw figures and when they were taken.
+        # The loop's raw metrics and their time, by the loop's id.
         self._before: dict[int, tuple[Row, float]] = {}
-        # By the task's mark: where it stood, and since when it was seen there.
+        # The task's position and the time at which it was first seen there, by loop id and mark.
         self._seen: dict[tuple[int, int], tuple[Any, float]] = {}
-        # By the same: when the loop told how long it had the loop, and a processor, in ns.
+        # By the same key: times of answers, with the task's time in the loop and on a CPU, in ns.
         self._busy: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
 
     def ask(self) -> None:
-        """Ask, unless an answer is due anyway."""
+        """Send a request, unless one is pending."""
         if self.question is not None:
             return
         self.asked = time.monotonic()
@@ -58,7 +58,7 @@ class Watched:
             self.error = str(reason)
 
     def advance(self) -> bool:
-        """Whether the question has been answered, or never will be."""
+        """Receive data; return true if the request is finished, with an answer or an error."""
         if self.question is None:
             return True
         try:
@@ -66,16 +66,11 @@ class Watched:
             if answer is None:
                 return False
             if "loops" not in answer:
-                raise NoAnswer(
-                    f"process {self.pid} runs a goloop that answers only ps and pstree: its "
-                    "version is too old"
-                )
+                raise NoAnswer(f"process {self.pid}: its answer has no loops")
             try:
-                self.report = self._taken(answer, time.monotonic())
+                self.report = self._make_report(answer, time.monotonic())
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise NoAnswer(
-                    f"process {self.pid} answers what is not understood here ({error!r})"
-                ) from None
+                raise NoAnswer(f"process {self.pid}: its answer is invalid ({error!r})") from None
             self.error = ""
         except NoAnswer as reason:
             self.error = str(reason)
@@ -83,18 +78,18 @@ class Watched:
         return True
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
+        """Abandon the pending request."""
         if self.question is not None:
             self.question.close()
             self.question = None
 
-    def told(self) -> Row:
-        """The report of the last refresh, or its error."""
+    def latest(self) -> Row:
+        """Return the report of the last refresh, or its error."""
         if self.error or self.report is None:
             return {"pid": self.pid, "error": self.error or "no answer yet"}
         return self.report
 
-    def _taken(self, answer: Row, now: float) -> Row:
+    def _make_report(self, answer: Row, now: float) -> Row:
         partial = bool(answer.get("partial"))
         facts = {name: answer[name] for name in _FACTS if name in answer}
         self._facts = {**self._facts, **facts}
@@ -102,19 +97,19 @@ class Watched:
             self._facts["program"] = " ".join(command_line(self.pid))
         loops = answer["loops"]
         report = {"pid": self.pid, **self._facts, "partial": partial}
-        report["loops"] = [self._loop(loop, index, now) for index, loop in enumerate(loops)]
+        report["loops"] = [self._loop_report(loop, index, now) for index, loop in enumerate(loops)]
         if not partial:
             ids = {loop["id"] for loop in loops}
             self._ids = {loop["number"]: loop["id"] for loop in loops if "number" in loop}
-            self._before = {key: kept for key, kept in self._before.items() if key in ids}
+            self._before = {key: value for key, value in self._before.items() if key in ids}
             marks = {(loop["id"], _mark(row)) for loop in loops for row in loop["tasks"]}
-            self._seen = {key: kept for key, kept in self._seen.items() if key in marks}
-            self._busy = {key: kept for key, kept in self._busy.items() if key in marks}
+            self._seen = {key: value for key, value in self._seen.items() if key in marks}
+            self._busy = {key: value for key, value in self._busy.items() if key in marks}
         return report
 
-    def _loop(self, loop: Row, index: int, now: float) -> Row:
+    def _loop_report(self, loop: Row, index: int, now: float) -> Row:
         key = loop.get("id")
-        if key is None:  # the monitor does not know the id
+        if key is None:  # an answer of the monitor, which does not know the id
             key = next(iter(self._before)) if len(self._before) == 1 else index
             key = self._ids.get(loop.get("number", 0), key)
         metrics: Row | None = None
@@ -123,7 +118,7 @@ class Watched:
             raw = {**(before[0] if before else {}), **loop["metrics"]}
             clock = loop.get("clock", now)
             self._before[key] = raw, clock
-            metrics = _figures(raw, clock, before, self._facts.get("uptime", 0.0))
+            metrics = _interval_metrics(raw, clock, before, self._facts.get("uptime", 0.0))
         blocked_for = loop.get("blocked_for") or (metrics or {}).get("blocked_for", 0.0)
         if metrics is not None:
             del metrics["blocked_for"]
@@ -140,14 +135,14 @@ class Watched:
             "known": set(loop.get("metrics") or ()),
             "stack": loop.get("stack") or [],
             "task_count": loop.get("task_count", 0),
-            "tasks": [self._task(row, loop, key, now) for row in loop.get("tasks") or ()],
+            "tasks": [self._task_report(row, loop, key, now) for row in loop.get("tasks") or ()],
             "connections": loop.get("connections") or [],
         }
 
-    def _task(self, row: Row, loop: Row, key: int, now: float) -> Row:
+    def _task_report(self, row: Row, loop: Row, key: int, now: float) -> Row:
         stack = row["stack"]
         current = row["id"] == loop.get("current")
-        # A task that runs is in the midst of one iteration, else it has left the place.
+        # A running task is at the same place only within the same iteration.
         moves = loop["metrics"].get("iterations") if current and loop.get("metrics") else None
         here = (stack[0] if stack else None, row.get("wait"), row["name"], moves)
         place, since = self._seen.get((key, _mark(row)), (None, now))
@@ -168,28 +163,31 @@ class Watched:
         }
 
     def _shares(self, row: Row, key: int, clock: float) -> tuple[float | None, float | None]:
-        """Which part of the last seconds the task had its loop, and was on a processor."""
+        """Return the task's share of its loop's time and of CPU time in the last SHARE_SECONDS."""
         if "busy" not in row:
-            return None, None  # an older goloop
-        told = self._busy.setdefault((key, _mark(row)), [])
-        told.append((clock, *row["busy"]))
-        while len(told) > 2 and told[1][0] < clock - SHARE_SECONDS:
-            del told[0]
-        began, wall, cpu = told[0]
+            return None, None
+        samples = self._busy.setdefault((key, _mark(row)), [])
+        samples.append((clock, *row["busy"]))
+        while len(samples) > 2 and samples[1][0] < clock - SHARE_SECONDS:
+            del samples[0]
+        began, wall, cpu = samples[0]
         seconds = clock - began
         if seconds <= 0 or row["busy"][0] < wall:
-            del told[:-1]  # another coroutine lies where this one was forgotten
+            del samples[:-1]  # another coroutine has the same address now
             return None, None
         wall, cpu = row["busy"][0] - wall, row["busy"][1] - cpu
         return min(1.0, wall / 1e9 / seconds), min(1.0, max(0, cpu) / 1e9 / seconds)
 
 
-# What the monitor does not know of a loop.
+# Fields of a loop that are missing in the monitor's answers.
 _UNKNOWN = ("thread", "native_id", "running", "task_count", "tasks", "connections")
 
 
-def for_scripts(report: Row) -> Row:
-    """A report without what a partial answer has not told, for which the view has zeros."""
+def without_unknown_fields(report: Row) -> Row:
+    """Return a report for --json, without the fields that a partial answer does not have.
+
+    The view shows zeros for them.
+    """
     if "loops" not in report:
         return report
     loops = []
@@ -199,8 +197,8 @@ def for_scripts(report: Row) -> Row:
             for name in _UNKNOWN:
                 del loop[name]
             for name in ("interval", "metrics"):
-                figures = loop.get(name) or {}
-                loop[name] = {key: figures[key] for key in figures if key in each["known"]} or None
+                values = loop.get(name) or {}
+                loop[name] = {key: values[key] for key in values if key in each["known"]} or None
         loops.append(loop)
     return {**report, "loops": loops}
 
@@ -212,9 +210,11 @@ def _mark(row: Row) -> int:
     return int(row.get("mark") or row["id"])
 
 
-def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: float) -> Row | None:
-    """The figures and what has come since; None where they are not of a kind known here."""
-    # Where goloop's own loop can't be had, neither can these.
+def _interval_metrics(
+    raw: Row, clock: float, before: tuple[Row, float] | None, uptime: float
+) -> Row | None:
+    """Return metrics and their difference to the previous ones; None if they are invalid."""
+    # Imported here, because the module needs goloop's own loop.
     from ..._internal.metrics.histogram import Histogram
 
     try:
@@ -222,31 +222,33 @@ def _figures(raw: Row, clock: float, before: tuple[Row, float] | None, uptime: f
         earlier = metrics_of(before[0]) if before is not None else None
     except (ValueError, TypeError, struct.error):
         return None
-    # How old the loop is, it does not tell: no older than its process, and no younger than what
-    # it has counted.
+    # The age of the loop is unknown.  It is at most the age of the process, and at least the time
+    # that the loop has counted.
     seconds, since_start = max(uptime, now.time_busy + now.time_idle), True
     interval = now
     if before is not None and earlier is not None and now.turns >= earlier.turns:
         interval, seconds, since_start = now - earlier, clock - before[1], False
-    told: Row = {
+    result: Row = {
         "seconds": seconds,
         "since_start": since_start,
-        # The clock is read before the figures.
+        # The clock was read before the metrics, so the ratio may exceed 1.
         "utilization": min(1.0, interval.time_busy / seconds) if seconds > 0 else 0.0,
         "blocked_for": now.blocked_for,
     }
     for name, several in (("interval", interval), ("metrics", now)):
-        told[name] = {}
+        result[name] = {}
         for field in dataclasses.fields(several):
             value = getattr(several, field.name)
-            told[name][field.name] = _spread(value) if isinstance(value, Histogram) else value
-    return told
+            result[name][field.name] = (
+                _percentiles(value) if isinstance(value, Histogram) else value
+            )
+    return result
 
 
 def metrics_of(raw: Row) -> Metrics:
-    """The figures that an answer has, those that are known here.
+    """Return the metrics of an answer, without unknown fields.
 
-    Raises ValueError, TypeError or struct.error for what is not of a known kind.
+    Raises ValueError, TypeError or struct.error for invalid values.
     """
     from ..._internal.metrics import metrics as metrics_module
 
@@ -255,24 +257,24 @@ def metrics_of(raw: Row) -> Metrics:
         {
             name: base64.b64decode(value) if isinstance(value, str) else value
             for name, value in raw.items()
-            if name in known and value != ""  # a histogram of nothing
+            if name in known and value != ""  # an empty histogram
         }
     )
 
 
-def _spread(histogram: Any) -> Row:
+def _percentiles(histogram: Any) -> Row:
     return {
         "count": histogram.count,
         "sum": histogram.sum,
         "p50": histogram.percentile(50),
         "p99": histogram.percentile(99),
-        # Of these values: `histogram.max` is that of all times.
+        # The maximum of this interval; `histogram.max` is the maximum since the start.
         "max": histogram.percentile(100),
     }
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that a process was started with, or its title; [] where the system tells none."""
+    """Return the command line of a process, or its title; [] if the system has none."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         words = file.read().decode(errors="replace").rstrip("\0")
         return words.split("\0") if words else []

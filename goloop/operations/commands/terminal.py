@@ -1,8 +1,7 @@
-"""Text for a terminal, and the screen that `top` takes for itself.
+"""Text output for terminals, and the full-screen mode of `top`.
 
-What a program tells of itself may hold anything.  `printable()` stands between that and the
-terminal: no control character passes, so that no name of a task can move the cursor or rename a
-window.
+Texts of an observed program may contain any characters.  `printable()` escapes all control
+characters, so that the name of a task cannot move the cursor or change the window's title.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    # Texts, each with its graphic rendition: the parameters of SGR (ECMA-48), "" for none.
+    # Texts, each with its style: the parameters of SGR (ECMA-48), "" for none.
     Line = list[tuple[str, str]]
 
-# Controls, formats (the bidirectional ones among them), surrogates, unassigned and private ones,
-# separators of lines and paragraphs.
-_REFUSED = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
+# Unicode categories that are escaped: controls, formats (bidirectional ones too), surrogates,
+# unassigned and private characters, separators of lines and paragraphs.
+_ESCAPED = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
 
 
 def printable(text: object) -> str:
-    """The text with backslash escapes for what is not to reach a terminal."""
+    """Return the text with backslash escapes for all characters that may affect a terminal."""
     string = str(text)
     if string.isascii() and string.isprintable():
         return string
     return "".join(
-        each.encode("unicode_escape").decode() if unicodedata.category(each) in _REFUSED else each
+        each.encode("unicode_escape").decode() if unicodedata.category(each) in _ESCAPED else each
         for each in string
     )
 
 
 def width(text: str) -> int:
-    """The columns that a text takes."""
+    """Return the number of terminal columns of a text."""
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 
@@ -48,7 +47,7 @@ def _columns(each: str) -> int:
 
 
 def cut(text: str, columns: int, ellipsis: str = "…") -> str:
-    """As much of the text as fits into so many columns; an ellipsis says that there was more."""
+    """Return the text, shortened to `columns` columns with an ellipsis if it is longer."""
     if width(text) <= columns:
         return text
     kept, used = [], 0
@@ -61,16 +60,16 @@ def cut(text: str, columns: int, ellipsis: str = "…") -> str:
 
 
 def pad(text: str, columns: int, ellipsis: str = "…") -> str:
-    """The text in exactly so many columns."""
+    """Return the text with exactly `columns` columns: shortened, or padded with spaces."""
     text = cut(text, columns, ellipsis)
     return text + " " * (columns - width(text))
 
 
-# What arrows and other keys without a character send; it may come together with other keys.
+# Escape sequences of arrows and other keys; one read may return several keys.
 _SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]?|O.?|.?)", re.DOTALL)
 
 
-# What scrolls has a character, too.
+# The character with the same function as each scrolling key.
 _KEYS = {
     f"\x1b{introducer}{end}": key
     for introducer in "[O"
@@ -80,20 +79,20 @@ _KEYS = {
 
 
 class Terminal:
-    """Where the text goes: what it can show, and how lines become bytes."""
+    """The output stream: its capabilities, and the conversion of lines to text."""
 
     def __init__(self, file: Any = None) -> None:
         self._file = sys.stdout if file is None else file
         self._encoding = self._file.encoding or "utf-8"
-        # A pager or a file is none; a dumb one has no cursor.
+        # False for a pager, a file, and for a dumb terminal, which has no cursor control.
         self.is_screen = self._file.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         self._coloured = self.is_screen and not os.environ.get("NO_COLOR")
         self.ellipsis = "…" if self.encodes("…") else "~"
-        # What is full, and what is empty.
+        # Characters of the full and of the empty part of a bar.
         self.bar = ("█", "░") if self.encodes("█░") else ("#", "-")
 
     def encodes(self, text: str) -> bool:
-        """Whether its encoding has these characters."""
+        """Return true if the stream's encoding has these characters."""
         with contextlib.suppress(UnicodeError, LookupError):
             text.encode(self._encoding)
             return True
@@ -101,38 +100,38 @@ class Terminal:
 
     @property
     def fd(self) -> int:
-        """The descriptor that is written to."""
+        """The descriptor of the output stream."""
         number: int = self._file.fileno()
         return number
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
+        """Return the terminal's columns and rows."""
         columns, rows = 0, 0
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(self.fd)
         return columns or 80, rows or 24
 
     def render(self, line: Line, columns: int | None = None) -> str:
-        """The line as it is written, cut at so many columns; nothing in its texts escapes."""
-        parts = [(self._shown(text), rendition) for text, rendition in line]
+        """Return the line as text for the terminal, escaped, and shortened to `columns` columns."""
+        parts = [(self._encodable(text), style) for text, style in line]
         if columns is not None and sum(width(text) for text, _ in parts) > columns:
-            parts = self._cut(parts, columns)
+            parts = self._shorten(parts, columns)
         return "".join(
-            f"\x1b[{rendition}m{text}\x1b[m" if rendition and self._coloured else text
-            for text, rendition in parts
+            f"\x1b[{style}m{text}\x1b[m" if style and self._coloured else text
+            for text, style in parts
         )
 
-    def _cut(self, parts: Line, columns: int) -> Line:
+    def _shorten(self, parts: Line, columns: int) -> Line:
         left = columns - width(self.ellipsis)
         kept: Line = []
-        for text, rendition in parts:
-            kept.append((cut(text, max(0, left), ""), rendition))
+        for text, style in parts:
+            kept.append((cut(text, max(0, left), ""), style))
             left -= width(text)
             if left < 0:
                 break
         return [*kept, (self.ellipsis, "")]
 
-    def _shown(self, text: str) -> str:
+    def _encodable(self, text: str) -> str:
         text = printable(text)
         if text.isascii():
             return text
@@ -141,15 +140,15 @@ class Terminal:
         return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
     def write(self, text: str) -> None:
-        """Write and flush; raises OSError where nobody reads any more."""
+        """Write and flush the text; raises OSError if the reader has gone."""
         self._file.write(text)
         self._file.flush()
 
 
 class Screen:
-    """The alternate screen, with the keyboard's keys as they are pressed; a context manager.
+    """The alternate screen, with unbuffered keyboard input; a context manager.
 
-    Leaving restores what was there before.
+    The exit restores the previous screen and terminal modes.
     """
 
     _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
@@ -165,7 +164,7 @@ class Screen:
 
     @property
     def keyboard(self) -> int | None:
-        """The descriptor that keys are read from; None where there is no keyboard."""
+        """The descriptor of the keyboard; None if standard input is not a terminal."""
         return self._keyboard
 
     def __enter__(self) -> Screen:
@@ -176,7 +175,7 @@ class Screen:
         self.leave()
 
     def enter(self) -> None:
-        """Take the terminal."""
+        """Switch to the alternate screen and to unbuffered input."""
         if self._keyboard is not None:
             import termios
             import tty
@@ -186,8 +185,8 @@ class Screen:
         self._terminal.write(self._ENTER)
 
     def leave(self) -> None:
-        """Give it back."""
-        with contextlib.suppress(OSError):  # it may be gone
+        """Restore the previous screen and the terminal modes."""
+        with contextlib.suppress(OSError):  # the terminal may be closed
             self._terminal.write(self._LEAVE)
         if self._keyboard is not None and self._modes is not None:
             import termios
@@ -197,15 +196,15 @@ class Screen:
             self._modes = None
 
     def draw(self, lines: list[Line]) -> None:
-        """Show these lines, one for each row, in place of what was there."""
+        """Redraw the screen with these lines, one a row."""
         columns, rows = self._terminal.size()
-        # Each line is erased before it is written: after it the cursor may still stand on its
-        # last character.
+        # Each row is erased before it is written.  After a full row the cursor may still be on its
+        # last character, which erasing would remove.
         shown = ["\x1b[K" + self._terminal.render(line, columns) for line in lines[:rows]]
         self._terminal.write("\x1b[H" + "\r\n".join(shown))
 
     def keys(self) -> str:
-        """The characters that were typed; "" when the keyboard has gone."""
+        """Return the typed characters; "" if the keyboard is closed."""
         if self._keyboard is None:
             return ""
         try:

@@ -1,4 +1,4 @@
-"""How `top` looks: reports (target.py) become lines (terminal.py)."""
+"""The view of `top`: formats reports (target.py) as lines (terminal.py)."""
 
 from __future__ import annotations
 
@@ -28,23 +28,27 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW, _HEAD = "1", "2", "31", "32", "33", "7"
 
 
 def number(value: float) -> str:
-    """A count or a rate in few characters."""
+    """Return a count or a rate in few characters, such as 12.3k."""
     if value < 10 and value != int(value):
         return f"{value:.1f}"
-    return f"{value:.0f}" if value < 9999.5 else _scaled(value, ("", "k", "M", "G"))
+    return f"{value:.0f}" if value < 9999.5 else _with_prefix(value, ("", "k", "M", "G"))
 
 
 def size(value: float) -> str:
-    """Bytes in few characters."""
-    return f"{value:.0f} B" if value < 999.5 else _scaled(value, (" B", " kB", " MB", " GB", " TB"))
+    """Return a number of bytes in few characters, such as 1.5 MB."""
+    return (
+        f"{value:.0f} B"
+        if value < 999.5
+        else _with_prefix(value, (" B", " kB", " MB", " GB", " TB"))
+    )
 
 
 def duration(seconds: float) -> str:
-    """A time in few characters."""
+    """Return a duration in few characters, such as 2.5 ms or 3 h 20 min."""
     if seconds <= 0:
         return "0"
     if seconds < 0.9995:
-        return _scaled(seconds * 1e9, (" ns", " µs", " ms"))
+        return _with_prefix(seconds * 1e9, (" ns", " µs", " ms"))
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
@@ -53,7 +57,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"
 
 
-def _scaled(value: float, units: tuple[str, ...]) -> str:
+def _with_prefix(value: float, units: tuple[str, ...]) -> str:
     power = 0
     while value >= 999.5 and power + 1 < len(units):
         value /= 1000
@@ -62,44 +66,44 @@ def _scaled(value: float, units: tuple[str, ...]) -> str:
 
 
 def place(frame: Frame) -> str:
-    """Where that is: the function, the file's last two names, the line."""
+    """Return a frame as text: the function, the last two parts of the file's path, the line."""
     name, file, line = frame
     if not file:
         return name
     return f"{name} {'/'.join(file.split('/')[-2:]).lstrip('/')}:{line}"
 
 
-def _telling(stack: list[Frame]) -> list[Frame]:
-    """The innermost frame, and those of the program's own code before it."""
+def _own_frames(stack: list[Frame]) -> list[Frame]:
+    """Return the innermost frame, and the frames of the program's own code that called it."""
     own = [frame for frame in stack[1:] if library_of(frame[1]) is None]
     return stack[:1] + (own or stack[1:])
 
 
 class View:
-    """How reports look: as wide and as high as there is room, None for no bound."""
+    """Formats reports for a number of columns and rows; None: unlimited."""
 
     def __init__(self, terminal: Terminal, columns: int | None, rows: int | None) -> None:
         self._terminal = terminal
         self._columns = columns
         self._rows = rows
         self.order = "time"
-        # How many lines are above the screen.  At 0 both tables have a share of it.
+        # Number of lines scrolled out above the screen.  At 0 both tables get a part of the screen.
         self.above = 0
 
     def resize(self, columns: int, rows: int) -> None:
-        """The terminal has another size."""
+        """Set the new size of the terminal."""
         self._columns, self._rows = columns, rows
 
     def scroll(self, key: str) -> None:
-        """A key: a line or a page up or down, or to an end."""
+        """Scroll for a key: by a line, by a page, or to the first or last line."""
         page = max(1, (self._rows or 2) - 2)
         steps = {"k": -1, "j": 1, "b": -page, " ": page, "g": -(1 << 30), "G": 1 << 30}
         self.above = max(0, self.above + steps.get(key, 0))
 
     def lines(self, reports: list[Row], waited: dict[int, float], foot: str = "") -> list[Line]:
-        """All lines, or those that are on the screen.
+        """Return all lines, or the lines of the screen if the number of rows is limited.
 
-        `waited` tells for how many seconds an answer has been due, by process.
+        `waited` has the seconds for which an answer is overdue, by process id.
         """
         rows = self._rows
         whole = self._document(reports, waited, None)
@@ -121,19 +125,19 @@ class View:
     def _document(
         self, reports: list[Row], waited: dict[int, float], room: int | None
     ) -> list[Line]:
-        """All there is, or as much of everything as there is room for."""
+        """Return all lines, or shortened sections that fit into `room` lines."""
         several = len(reports) > 1
-        # On a screen each of several loops has one line.
+        # On a screen several loops get one line each.
         count = sum(len(report.get("loops", ())) for report in reports)
         short = self._rows is not None and count > 1
-        found: list[Line] = [] if reports else [[("no program answers any more", _YELLOW)]]
+        found: list[Line] = [] if reports else [[("no program answers now", _YELLOW)]]
         for report in reports:
             if "error" in report:
                 found.append([(report["error"], _RED)])
                 continue
             found += self._head(report, waited.get(report["pid"], 0.0))
             if short:
-                ordered = sorted(report["loops"], key=lambda loop: _natural(loop["thread"]))
+                ordered = sorted(report["loops"], key=lambda loop: _natural_key(loop["thread"]))
                 loops = [self._one_line(loop, report) for loop in ordered]
                 most = max(1, room // 2 // len(reports)) if room is not None else len(loops)
                 if len(loops) > most:
@@ -168,7 +172,7 @@ class View:
         if report["partial"]:
             lines.append([(f"  {GIL_HELD}", _RED)])
         elif waited:
-            why = "the GIL is held, or it is stopped"
+            why = "its GIL is held, or it is stopped"
             lines.append([(f"  no answer for {duration(waited)}: {why}", _YELLOW)])
         return lines
 
@@ -179,7 +183,7 @@ class View:
         return [("  loop ", _DIM), (words, "")]
 
     def _one_line(self, loop: Row, report: Row) -> list[Line]:
-        """What of a loop there is room for, where it is one of several."""
+        """Return one line for a loop, for screens with several loops."""
         partial = report["partial"]
         title = self._title(loop, partial)
         items: list[Line] = []
@@ -195,31 +199,31 @@ class View:
             late: Line = [("ready wait p99 ", _DIM), (waited, "")]
             known = [groups["pace"][0], late, *groups["load"], *groups["bytes"]]
             items += groups["bytes"] if partial else known
-        return self._flow([title, *items])[:1]
+        return self._wrap([title, *items])[:1]
 
     def _loop(self, loop: Row, report: Row, brief: bool) -> list[Line]:
         partial = report["partial"]
         title = self._title(loop, partial)
         lines: list[Line] = []
         if loop["metrics"] is None:
-            lines += self._flow([title, [(f"{loop['task_count']} tasks", "")]])
+            lines += self._wrap([title, [(f"{loop['task_count']} tasks", "")]])
         else:
             title += [("  ", ""), *self._bar(loop["utilization"])]
             groups = self._groups(loop)
-            if partial:  # the other figures are not known
-                lines += self._flow([title, *groups["pace"][1:]])
-                lines += self._flow(groups["lag"], "    ")
-                lines += self._flow(groups["network"][:1] + groups["bytes"], "    ")
+            if partial:  # the monitor knows no other metrics
+                lines += self._wrap([title, *groups["pace"][1:]])
+                lines += self._wrap(groups["lag"], "    ")
+                lines += self._wrap(groups["network"][:1] + groups["bytes"], "    ")
             elif brief:
                 waited = duration(loop["interval"]["ready_wait"]["p99"])
                 short: list[Line] = [groups["pace"][0], [("ready wait p99 ", _DIM), (waited, "")]]
-                lines += self._flow([title, *short, *groups["load"], *groups["bytes"]])
+                lines += self._wrap([title, *short, *groups["load"], *groups["bytes"]])
             else:
-                lines += self._flow([title, *groups["pace"]])
-                lines += self._flow(groups["lag"], "    ")
-                lines += self._flow(groups["queues"] + groups["load"], "    ")
-                lines += self._flow(groups["network"] + groups["bytes"], "    ")
-                lines += self._flow(groups["rare"], "    ")
+                lines += self._wrap([title, *groups["pace"]])
+                lines += self._wrap(groups["lag"], "    ")
+                lines += self._wrap(groups["queues"] + groups["load"], "    ")
+                lines += self._wrap(groups["network"] + groups["bytes"], "    ")
+                lines += self._wrap(groups["rare"], "    ")
         if loop["blocked_for"]:
             lines += self._blocked(loop)
         return lines
@@ -228,7 +232,12 @@ class View:
         full, empty = self._terminal.bar
         cells = 12 if self._columns is not None and self._columns < 110 else 20
         filled = min(cells, round(share * cells))
-        colour = _RED if share > 0.8 else _YELLOW if share > 0.5 else _GREEN
+        if share > 0.8:
+            colour = _RED
+        elif share > 0.5:
+            colour = _YELLOW
+        else:
+            colour = _GREEN
         return [(full * filled, colour), (empty * (cells - filled), _DIM), (f" {share:4.0%}", "")]
 
     def _groups(self, loop: Row) -> dict[str, list[Line]]:
@@ -242,8 +251,8 @@ class View:
             several = interval[name]
             return " / ".join(duration(several[which]) for which in ("p50", "p99", "max"))
 
-        def item(label: str, value: str, rendition: str = "") -> Line:
-            return [(f"{label} ", _DIM), (value, rendition)]
+        def item(label: str, value: str, style: str = "") -> Line:
+            return [(f"{label} ", _DIM), (value, style)]
 
         over = "since the start" if loop["since_start"] else f"over {seconds:.1f} s"
         groups: dict[str, list[Line]] = {
@@ -254,7 +263,7 @@ class View:
             ],
             "lag": [
                 item("ready wait", spread("ready_wait")),
-                item("timers late", spread("timer_lateness")),
+                item("timer delay", spread("timer_lateness")),
                 [("p50/p99/max", _DIM)],
             ],
             "queues": [item("ready", number(now["ready"])), item("timers", number(now["timers"]))],
@@ -278,7 +287,7 @@ class View:
         }
         if interval["blocked_spells"]:
             spells = number(interval["blocked_spells"])
-            if interval["time_blocked"]:  # counted when they are over
+            if interval["time_blocked"]:  # counted at the end of the iteration
                 spells += f" ({duration(interval['time_blocked'])})"
             groups["rare"].append(item("blocked", spells, _RED))
         if interval["gc_time"] > 0:
@@ -290,8 +299,8 @@ class View:
         most = 6 if self._rows is not None else len(loop["stack"])
         return lines + [[(f"    {place(frame)}", "")] for frame in loop["stack"][:most]]
 
-    def _flow(self, items: list[Line], indent: str = "") -> list[Line]:
-        """The items one after the other, on as many lines as they need."""
+    def _wrap(self, items: list[Line], indent: str = "") -> list[Line]:
+        """Arrange the items in lines of at most the view's columns."""
         lines: list[Line] = []
         used = 0
         for item in items:
@@ -310,10 +319,10 @@ class View:
     def _tables(self, reports: list[Row], left: int | None) -> list[Line]:
         several = len(reports) > 1
         loops = [loop for report in reports for loop in report["loops"]]
-        tasks = [(report, row) for report in reports for row in _all(report, "tasks")]
-        streams = [(report, row) for report in reports for row in _all(report, "connections")]
+        tasks = [(report, row) for report in reports for row in _rows_of(report, "tasks")]
+        streams = [(report, row) for report in reports for row in _rows_of(report, "connections")]
         streams.sort(key=lambda pair: -pair[1]["write_buffer"])
-        task_rows, stream_rows = _shares(len(tasks), len(streams), left)
+        task_rows, stream_rows = _rows_that_fit(len(tasks), len(streams), left)
         found: list[Line] = []
         if task_rows:
             count = sum(loop["task_count"] for loop in loops)
@@ -328,7 +337,7 @@ class View:
         keys: dict[str, Callable[[tuple[Row, Row]], Any]] = {
             "time": lambda pair: (-round(pair[1]["seen"], 1), pair[1]["mark"]),
             "age": lambda pair: (pair[1]["mark"], pair[0]["pid"]),
-            "name": lambda pair: _natural(pair[1]["name"]),
+            "name": lambda pair: _natural_key(pair[1]["name"]),
             "share": lambda pair: (-(pair[1]["loop_share"] or 0.0), pair[1]["mark"]),
         }
         return sorted(tasks, key=keys[self.order])
@@ -337,20 +346,20 @@ class View:
         names = [printable(row["name"]) for _, row in tasks]
         awaiters = [printable(", ".join(row["awaiters"])) for _, row in tasks]
         wide = self._columns
-        title = f"TASK {_of(len(tasks), count)}"
+        title = f"TASK {_shown_of_total(len(tasks), count)}"
         named = max(map(width, [*names, title]))
         awaiting = max(map(width, [*awaiters, "AWAITED BY"]))
         if wide is not None:
             named = min(named, max(12, wide // 4))
             awaiting = min(awaiting, wide // 5) if wide >= 70 else 0
         places = [
-            ("> " if row["current"] else "") + " < ".join(map(place, _telling(row["stack"])))
+            ("> " if row["current"] else "") + " < ".join(map(place, _own_frames(row["stack"])))
             for _, row in tasks
         ]
         shares = wide is None or wide >= 80
-        head = ["SEEN FOR", "%LOOP", "%CPU", title, "STANDS AT", "AWAITED BY"]
+        head = ["SEEN FOR", "%LOOP", "%CPU", title, "AT", "AWAITED BY"]
         cells = [
-            [duration(round(row["seen"], 1)), *map(_share, _shares_of(row)), name, where, awaiter]
+            [duration(round(row["seen"], 1)), *map(_percent, _shares_of(row)), name, where, awaiter]
             for (_, row), name, where, awaiter in zip(tasks, names, places, awaiters, strict=True)
         ]
         before = (8 if several else 0) + (14 if shares else 0)
@@ -371,7 +380,7 @@ class View:
             ]
             for _, row in streams
         ]
-        head = [f"CONNECTION TO {_of(len(cells), count)}", "PROTOCOL", "WRITE BUFFER"]
+        head = [f"CONNECTION TO {_shown_of_total(len(cells), count)}", "PROTOCOL", "WRITE BUFFER"]
         widths = [max(map(width, column)) for column in zip(head, *cells, strict=True)]
         if self._columns is not None:
             room = self._columns - (8 if several else 0) - 12 - 4
@@ -401,11 +410,11 @@ class View:
         return lines + [[(text.rstrip(), "")] for text in texts[1:]]
 
 
-# Counts that most programs do not have in each second.
+# Counts that are shown only if they are not 0.
 _RARE = (
     ("TLS handshakes", "tls_handshakes", ""),
     ("TLS failures", "tls_handshake_failures", _YELLOW),
-    ("look-ups", "dns_lookups", ""),
+    ("DNS lookups", "dns_lookups", ""),
     ("threadsafe calls", "threadsafe_calls", ""),
     ("late writes", "late_writes", _YELLOW),
     ("refused", "connections_refused", _YELLOW),
@@ -414,7 +423,7 @@ _RARE = (
 )
 
 
-def _all(report: Row, name: str) -> Iterator[Row]:
+def _rows_of(report: Row, name: str) -> Iterator[Row]:
     for loop in report["loops"]:
         yield from loop[name]
 
@@ -423,24 +432,26 @@ def _shares_of(row: Row) -> tuple[float | None, float | None]:
     return row["loop_share"], row["cpu_share"]
 
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:5.1%}" if value < 0.9995 else " 100%"
+def _percent(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:5.1%}" if value < 0.9995 else " 100%"
 
 
-def _shares(tasks: int, streams: int, left: int | None) -> tuple[int, int]:
-    """How many of them are shown in so many lines, each table with its head."""
+def _rows_that_fit(tasks: int, streams: int, left: int | None) -> tuple[int, int]:
+    """Return the numbers of task rows and connection rows that fit into `left` lines."""
     if left is None:
         return tasks, streams
-    # A third is for connections, and what tasks leave.
+    # Connections get a third, and the lines that tasks do not need.
     part = min(streams, max(0, left // 3 - 2))
     tasks = min(tasks, max(0, left - 1 - (part + 2 if part else 0)))
     return tasks, min(streams, left - 3 - tasks) if part else 0
 
 
-def _of(shown: int, count: int) -> str:
+def _shown_of_total(shown: int, count: int) -> str:
     return f"({shown} of {count})" if shown < count else f"({shown})"
 
 
-def _natural(name: str) -> list[Any]:
-    """A key by which Task-9 comes before Task-10."""
+def _natural_key(name: str) -> list[Any]:
+    """Return a sort key that orders numbers by value: Task-9 before Task-10."""
     return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", name))]

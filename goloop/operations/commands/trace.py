@@ -1,7 +1,7 @@
-"""`python -m goloop trace PID`: what a running program's loops do, event by event.
+"""The command `goloop trace PID`: a trace of the events of a running program's loops.
 
-The program notes fixed records in memory and sends them as they are (pybridge/golib/trace.go);
-here they become the JSON that Perfetto and Chrome read.
+The program stores records of fixed size in memory and sends them unchanged
+(pybridge/golib/trace.go).  This module converts them to JSON for Perfetto and Chrome.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
 
-# What pybridge/golib/trace.go sends, and GL_TRACE_ of pybridge/abi.h.
+# The formats of pybridge/golib/trace.go, and the enum GL_TRACE_ of pybridge/abi.h.
 _FRAME = struct.Struct("<IIiI")
 _RECORD = struct.Struct("=QQ")
 _END, _RECORDS, _NAMES, _CLOCK = 0, 1, 2, 3
@@ -44,12 +44,12 @@ _COMPLETIONS = {
 
 
 class Recording:
-    """What a process has sent."""
+    """The received data of a trace, split into frames."""
 
     def __init__(self, pid: int, data: bytes) -> None:
         self.pid = pid
         self.whole = False
-        """Whether the process has sent the end."""
+        """True if the process has sent the end of the trace."""
         self.clocks: list[tuple[int, int]] = []
         self.frames: list[tuple[int, int, bytes, dict[int, Any]]] = []
         """Loop, thread, records, and the names of their addresses."""
@@ -64,7 +64,7 @@ class Recording:
                 break
             if kind == _RECORDS:
                 self.frames.append((loop, thread, body, names))
-            elif kind == _NAMES:  # of the records before
+            elif kind == _NAMES:  # for the previous records
                 names = names | {int(key): value for key, value in json.loads(body).items()}
                 self.frames[-1] = (*self.frames[-1][:3], names)
             elif kind == _CLOCK:
@@ -72,20 +72,20 @@ class Recording:
             self.whole = kind == _END
 
     def microseconds(self, ticks: int) -> float:
-        """Since the beginning."""
+        """Convert ticks to microseconds since the start of the trace."""
         (first, began), (last, ended) = self.clocks[0], self.clocks[-1]
         rate = (ended - began) / (last - first) if last > first else 1.0
         return max(0.0, (ticks - first) * rate / 1000)
 
     @property
     def seconds(self) -> float:
-        """How long it lasted."""
+        """The duration of the trace."""
         return (self.clocks[-1][1] - self.clocks[0][1]) / 1e9
 
 
 @dataclass
-class _Loop:
-    """What a loop does at one point of its records."""
+class _LoopState:
+    """The state of a loop while its records are converted."""
 
     thread: int
     item: Event | None = None
@@ -97,8 +97,8 @@ class _Loop:
     connections: dict[int, Event] = field(default_factory=dict)
 
 
-class _Writer:
-    """Makes events of records, and gives each away as soon as it is whole."""
+class _EventWriter:
+    """Converts records to events, and passes each complete event to `emit`."""
 
     def __init__(
         self, recording: Recording, tasks: dict[int, tuple[str, Any]], emit: Callable[[Event], None]
@@ -107,14 +107,14 @@ class _Writer:
         self.known_tasks = tasks
         self.emit = emit
         self.lost = 0
-        self.loops: dict[int, _Loop] = {}
+        self.loops: dict[int, _LoopState] = {}
         self.ids = 0
 
     def write(self) -> None:
         recording = self.recording
         for number, thread, body, names in recording.frames:
             if number not in self.loops:
-                self.loops[number] = _Loop(thread, tasks=dict(self.known_tasks))
+                self.loops[number] = _LoopState(thread, tasks=dict(self.known_tasks))
             loop = self.loops[number]
             if loop.thread != thread:
                 self.stop(loop, recording.microseconds(_RECORD.unpack_from(body, 8)[0]))
@@ -133,21 +133,21 @@ class _Writer:
             for made in loop.connections.values():
                 self.event("e", made["name"], end, loop, cat="connection", id=made["id"])
             self.event("M", "thread_name", 0.0, loop, args={"name": f"loop {number}"})
-        process = _Loop(recording.pid)
+        process = _LoopState(recording.pid)
         self.event("M", "process_name", 0.0, process, args={"name": f"goloop {recording.pid}"})
 
-    def make(self, kind: str, name: str, at: float, loop: _Loop, **more: Any) -> Event:
+    def make(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
         return {
             "ph": kind, "name": name, "ts": round(at, 3), "pid": self.recording.pid,
             "tid": loop.thread, **more,
         }  # fmt: skip
 
-    def event(self, kind: str, name: str, at: float, loop: _Loop, **more: Any) -> Event:
+    def event(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
         event = self.make(kind, name, at, loop, **more)
         self.emit(event)
         return event
 
-    def slice(self, name: str, at: float, end: float, loop: _Loop, **more: Any) -> None:
+    def slice(self, name: str, at: float, end: float, loop: _LoopState, **more: Any) -> None:
         self.event("X", name, at, loop, dur=round(max(0.0, end - at), 3), **more)
 
     def close(self, event: Event | None, at: float) -> None:
@@ -155,8 +155,8 @@ class _Writer:
             event["dur"] = round(max(0.0, at - event["ts"]), 3)
             self.emit(event)
 
-    def stop(self, loop: _Loop, at: float) -> None:
-        """Whatever lasts ends."""
+    def stop(self, loop: _LoopState, at: float) -> None:
+        """End all open slices of a loop."""
         self.close(loop.item, at)
         self.close(loop.iteration, at)
         if loop.turn is not None:
@@ -165,19 +165,24 @@ class _Writer:
             self.slice("collection", loop.collection, at, loop, cat="gc")
         loop.item = loop.iteration = loop.turn = loop.collection = None
 
-    def note_loss(self, loop: _Loop, lost: int, records: list[tuple[int, int]]) -> None:
+    def note_loss(self, loop: _LoopState, lost: int, records: list[tuple[int, int]]) -> None:
         self.lost += lost
-        # What lasted then has ended at an unknown time.
+        # The end times of the open slices are unknown, so the slices are dropped.
         at = self.recording.microseconds(records[0][0]) if records else 0.0
         loop.item = loop.iteration = loop.turn = loop.collection = None
         self.event("i", f"{lost} events lost", at, loop, s="t", cat="lost", args={"lost": lost})
 
     def record(
-        self, loop: _Loop, at: float, word: int, rest: list[tuple[int, int]], names: dict[int, Any]
+        self,
+        loop: _LoopState,
+        at: float,
+        word: int,
+        rest: list[tuple[int, int]],
+        names: dict[int, Any],
     ) -> None:
         kind, own, number, value = word >> 60, word >> 56 & 15, word >> 48 & 255, word & _ADDRESS
         if kind == _TASK:
-            loop.tasks[value] = _made(rest, names)
+            loop.tasks[value] = _new_task(rest, names)
         elif kind == _GC:
             if not own and loop.collection is not None:
                 self.slice("collection", loop.collection, at, loop, cat="gc")
@@ -196,44 +201,43 @@ class _Writer:
                 self.slice("poll", loop.turn, polled, loop, cat="loop")
                 self.slice("receive, wait for the GIL", polled, at, loop, cat="loop")
                 loop.turn = None
-            self.stop(loop, at)  # a trace that began within the poll has no beginning of it
+            self.stop(loop, at)  # without a begin if the trace started within the poll
             self.begin_iteration(loop, at, number)
         else:
             self.close(loop.item, at)
             loop.item = None
             if number != loop.number or loop.iteration is None:
                 self.begin_iteration(loop, at, number)
-            name, more = self.named(loop, kind, own, value, names)
+            name, more = self.slice_name(loop, kind, own, value, names)
+            # Viewers nest the later of two slices, so the item must start after its iteration.
             if loop.iteration is not None and round(at, 3) <= loop.iteration["ts"]:
-                at = (
-                    loop.iteration["ts"] + 0.001
-                )  # of two that begin at once viewers nest the second
+                at = loop.iteration["ts"] + 0.001
             loop.item = self.make("X", name, at, loop, **more)
 
-    def begin_iteration(self, loop: _Loop, at: float, number: int) -> None:
+    def begin_iteration(self, loop: _LoopState, at: float, number: int) -> None:
         self.close(loop.iteration, at)
         loop.number = number
         loop.iteration = self.make("X", "iteration", at, loop, cat="loop")
 
-    def named(
-        self, loop: _Loop, kind: int, own: int, value: int, names: dict[int, Any]
+    def slice_name(
+        self, loop: _LoopState, kind: int, own: int, value: int, names: dict[int, Any]
     ) -> tuple[str, Event]:
-        """The name of a slice, its category and arguments."""
+        """Return the name of a slice, and its category and arguments."""
         if kind == _STEP:
             name, place = loop.tasks.get(value, ("", None))
             function, args = _place(place)
             return function or "task", {"cat": "task", "args": {"task": name, **args}}
         if kind == _EVENT:
-            what = _COMPLETIONS.get(own, "event")
+            completion = _COMPLETIONS.get(own, "event")
             protocol = names.get(value, "") if value else ""
-            return what, {"cat": "event", "args": {"protocol": protocol} if protocol else {}}
+            return completion, {"cat": "event", "args": {"protocol": protocol} if protocol else {}}
         if not value:
-            return "(since before the trace)", {"cat": "loop", "args": {}}
+            return "(started before the trace)", {"cat": "loop", "args": {}}
         function, args = _place(names.get(value, "callback"))
         return function, {"cat": "callback", "args": args}
 
     def connection(
-        self, loop: _Loop, made: bool, at: float, address: int, rest: list[tuple[int, int]],
+        self, loop: _LoopState, made: bool, at: float, address: int, rest: list[tuple[int, int]],
         names: dict[int, Any],
     ) -> None:  # fmt: skip
         began = None if made else loop.connections.pop(address, None)
@@ -243,19 +247,19 @@ class _Writer:
                 name = names.get(rest[0][0] & _ADDRESS, name)
             self.ids += 1
             args = {"transport": hex(address)}
-            # One that there was before began with the trace.
+            # A connection that is older than the trace starts at its beginning.
             since = at if made else 0.0
             began = self.event("b", name, since, loop, cat="connection", id=self.ids, args=args)
         if made:
             loop.connections[address] = began
         else:
             self.event("e", name, at, loop, cat="connection", id=began["id"])
-        what = "connection made" if made else "connection lost"
-        self.event("i", what, at, loop, s="t", cat="connection", args={"protocol": name})
+        title = "connection made" if made else "connection lost"
+        self.event("i", title, at, loop, s="t", cat="connection", args={"protocol": name})
 
 
 def _place(place: Any) -> tuple[str, Event]:
-    """A function's name, and where it is."""
+    """Return a function's name, and its file and line."""
     if isinstance(place, str):
         return place, {}
     if not place:
@@ -264,8 +268,8 @@ def _place(place: Any) -> tuple[str, Event]:
     return function, {"file": file, "line": line} if file else {}
 
 
-def _made(rest: list[tuple[int, int]], names: dict[int, Any]) -> tuple[str, Any]:
-    """The name of a task, and its coroutine, out of the records behind its making."""
+def _new_task(rest: list[tuple[int, int]], names: dict[int, Any]) -> tuple[str, Any]:
+    """Return the name of a new task, and its coroutine, from the records after its creation."""
     parts = []
     for ticks, word in rest:
         if word >> 60 != _MORE:
@@ -286,11 +290,13 @@ def _made(rest: list[tuple[int, int]], names: dict[int, Any]) -> tuple[str, Any]
 def convert(
     pid: int, data: bytes, rows: list[Event] | None, emit: Callable[[Event], None]
 ) -> Event:
-    """Gives the events away, and returns what is told of all of them; `rows` are the tasks that
-    there were before."""
+    """Pass all events to `emit`, and return a summary of the trace.
+
+    `rows` are the tasks that existed before the trace.
+    """
     recording = Recording(pid, data)
     tasks = {row["id"]: (row["name"], row.get("code")) for row in rows or ()}
-    writer = _Writer(recording, tasks, emit)
+    writer = _EventWriter(recording, tasks, emit)
     if recording.clocks:
         writer.write()
     return {
@@ -304,14 +310,17 @@ def convert(
 
 
 def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
-    """What a process sends in so long, or until an interrupt, and its tasks; raises NoAnswer."""
+    """Trace a process for some seconds or until Ctrl-C; return the data, and the rows of its tasks.
+
+    Raises NoAnswer if the process does not answer.
+    """
     with contextlib.ExitStack() as closing:
         question = closing.enter_context(contextlib.closing(Question(pid, ask="trace")))
         rows: list[Event] = []
         waiting: dict[Question, None] = {question: None}
         until, ended = None, False
-        goes_on = True
-        while goes_on:
+        receiving = True
+        while receiving:
             now = time.monotonic()
             limit = question.deadline if until is None else until
             if now >= limit:
@@ -329,24 +338,24 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
                 continue
             for each in readable:
                 if each is question:
-                    goes_on = question.receive()
+                    receiving = question.receive()
                 else:
-                    rows = _advanced(each, waiting) or rows
+                    rows = _receive_rows(each, waiting) or rows
             if until is None and b"\n" in question.data:
                 until = time.monotonic() + seconds
                 with contextlib.suppress(NoAnswer):
-                    # What the tasks are called that there were before.
+                    # The names of tasks that were created before the trace.
                     tasks = closing.enter_context(contextlib.closing(Question(pid, ask="tasks")))
                     waiting[tasks] = None
         head, found, data = question.data.partition(b"\n")
         if not found or not head.endswith(b'"trace":1}'):
-            answer = question.whole()
-            raise NoAnswer(f"process {pid} runs a goloop that has no trace: {answer!r:.60}")
+            answer = question.parsed()
+            raise NoAnswer(f"process {pid}: its goloop has no trace: {answer!r:.60}")
     return bytes(data), rows
 
 
-def _advanced(question: Question, waiting: dict[Question, None]) -> list[Event] | None:
-    """The tasks that a process has told, once it has."""
+def _receive_rows(question: Question, waiting: dict[Question, None]) -> list[Event] | None:
+    """Receive the rows of tasks; return None until they are complete."""
     try:
         answer = question.advance()
         if answer is None:
@@ -358,11 +367,11 @@ def _advanced(question: Question, waiting: dict[Question, None]) -> list[Event] 
 
 
 @contextlib.contextmanager
-def _whole(path: str) -> Iterator[Any]:
-    """A file that gets the name at its end, and is removed on a failure."""
-    target = os.path.realpath(path)  # a link stays one
-    beside = os.path.isfile(path) and os.access(os.path.dirname(target), os.W_OK)
-    if os.path.exists(path) and not beside:  # a pipe, /dev/stdout; a folder that takes no file
+def _atomic_file(path: str) -> Iterator[Any]:
+    """Open a temporary file that replaces `path` on success, and is removed on a failure."""
+    target = os.path.realpath(path)  # a symbolic link is kept
+    replaceable = os.path.isfile(path) and os.access(os.path.dirname(target), os.W_OK)
+    if os.path.exists(path) and not replaceable:  # a pipe, /dev/stdout, a read-only folder
         with open(path, "wb") as file:
             yield file
         return
@@ -378,13 +387,13 @@ def _whole(path: str) -> Iterator[Any]:
 
 
 def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Event]:
-    """A file for Perfetto, compressed where its name ends with .gz; how many events it has.
+    """Write a file for Perfetto, compressed if its name ends with .gz.
 
-    It has its name once it is whole: before, it stands beside.
+    The file is written under a temporary name first.  Returns the number of events and the summary.
     """
     count = 0
     with contextlib.ExitStack() as closing:
-        file: Any = closing.enter_context(_whole(path))
+        file: Any = closing.enter_context(_atomic_file(path))
         if path.endswith(".gz"):
             file = closing.enter_context(gzip.GzipFile(path, "wb", 1, file))
         encode = json.JSONEncoder().encode
@@ -395,29 +404,29 @@ def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Eve
             count += 1
 
         file.write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')
-        told = convert(pid, data, rows, emit)
-        file.write(b'\n], "otherData": ' + json.dumps(told).encode() + b"}\n")
-    return count, told
+        summary = convert(pid, data, rows, emit)
+        file.write(b'\n], "otherData": ' + json.dumps(summary).encode() + b"}\n")
+    return count, summary
 
 
 def main(arguments: list[str]) -> int:
-    """`trace PID`; returns the exit status."""
+    """Run `trace PID`; return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m goloop trace",
-        description="Write down what a running program's loops do, event by event, for "
+        description="Record the events of a running program's loops in a file for "
         "https://ui.perfetto.dev.",
-        epilog="An interrupt ends the time early.",
+        epilog="Ctrl-C stops the recording earlier.",
     )
     add = parser.add_argument
-    add("pid", type=options.pid, metavar="PID", help="a process that answers")
-    help_text = "how long to look (default: 5)"
+    add("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
+    help_text = "seconds to record (default: 5)"
     add("--seconds", type=options.seconds(0.1), default=5.0, metavar="S", help=help_text)
-    help_text = "the file (default: goloop-PID.json); one whose name ends with .gz is compressed"
+    help_text = "output file (default: goloop-PID.json); the extension .gz compresses it"
     add("-o", "--output", metavar="FILE", help=help_text)
     given = parser.parse_args(arguments)
     path = given.output or f"goloop-{given.pid}.json"
     try:
-        count, told = write(path, given.pid, *record(given.pid, given.seconds))
+        count, summary = write(path, given.pid, *record(given.pid, given.seconds))
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
@@ -426,11 +435,11 @@ def main(arguments: list[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    text = f"{path}: {count} events in {told['seconds']:.1f} s"
-    text += f" of {told['loops']} loops" if told["loops"] != 1 else " of 1 loop"
-    if told["lost"]:
-        text += f"; {told['lost']} were lost, as the loops were faster than they could be sent"
-    if not told["whole"]:
-        text += "; the process has broken off"
+    text = f"{path}: {count} events in {summary['seconds']:.1f} s"
+    text += f" of {summary['loops']} loops" if summary["loops"] != 1 else " of 1 loop"
+    if summary["lost"]:
+        text += f"; {summary['lost']} events were lost, because the loops produced them too fast"
+    if not summary["whole"]:
+        text += "; the trace is incomplete, because the process ended it early"
     print(printable(text))
     return 0

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     _Ts = TypeVarTuple("_Ts")
 
-_COUNTED_FIELDS = [figure.field for figure in metric_registry._COUNTED]
+_COUNTED_FIELDS = [spec.field for spec in metric_registry._COUNTED]
 _COUNTED_LAYOUT = metric_registry._COUNTED_LAYOUT.format
 
 
 def _reader(field: str) -> Callable[[bytes], int]:
     """Return a function that reads one counter from the result of `loop._counted()`."""
     sizes = [
-        HISTOGRAM.size if figure.kind == "histogram" else 8 for figure in metric_registry._COUNTED
+        HISTOGRAM.size if spec.kind == "histogram" else 8 for spec in metric_registry._COUNTED
     ]
     offset = sum(sizes[: _COUNTED_FIELDS.index(field)])
     number = struct.Struct("=Q")
