@@ -14,7 +14,7 @@ from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# The rounds of a run that does not say how many, and how near its intervals are to be.
+# The default number of rounds, and the default width of the intervals.
 ROUNDS, UNTIL = 5, 0.05
 WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
 WHERE_CASES = ("protocol-1k-x4", "protocol-1k-x10", "tls-churn-x10")
@@ -23,7 +23,7 @@ QUICK_CASES = ("aiohttp-x100", "streams-1k-x100", "tls-1k-x100", "udp-512-x50", 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse the command line and do what it says."""
+    """Parse the command line and run the command; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
@@ -40,22 +40,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = commands.add_parser("list", help="the cases, the loops, and what each isolates")
+    command = commands.add_parser("list", help="list the loops and the cases")
     command.set_defaults(do=_list)
 
-    command = commands.add_parser("quick", help="goloop, asyncio and uvloop in a minute")
+    command = commands.add_parser("quick", help="compare goloop, asyncio and uvloop in a minute")
     command.add_argument("--python", default=sys.executable, help="the interpreter to measure")
     command.set_defaults(do=_quick)
 
     for name, cases, text in (
-        ("run", None, "measure cases and keep the figures"),
-        ("micro", ["micro", "startup"], "the same, by default without network cases"),
+        ("run", None, "measure cases and save the results"),
+        ("micro", ["micro", "startup"], "as run, by default without network cases"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(
             "--cases", nargs="+", default=cases, metavar="CASE",
-            help="names, patterns (protocol-*), groups, kinds or all; by default all, and "
-            "then those of the allocator's table",
+            help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
+            "cases of the allocator's table",
         )  # fmt: skip
         command.add_argument(
             "--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME)
@@ -63,42 +63,44 @@ def _parser() -> argparse.ArgumentParser:
         usual = runner.Settings()
         command.add_argument(
             "--rounds", type=int,
-            help=f"so many and no more; default: {ROUNDS} or more, see --until",
+            help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
         )  # fmt: skip
         command.add_argument(
             "--until", type=float, metavar="SHARE",
             help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
-            f"within this share of it; default: {UNTIL}, where --rounds is not given",
+            f"within this share of it; default without --rounds: {UNTIL}",
         )  # fmt: skip
         command.add_argument("--max-rounds", type=int, default=usual.max_rounds)
         command.add_argument(
             "--allocator", choices=("steady", "default"),
-            help="glibc's with its trap disarmed, for the main tables, or as it comes, for "
-            "the table that shows what that does; see benchmarks/allocator.py",
+            help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
+            "main tables; default: without settings, for the allocator's table",
         )  # fmt: skip
         command.add_argument(
             "--layouts", type=int, default=len(LAYOUTS), metavar="N",
-            help="with --allocator default: layouts of the heap, a round each",
+            help="with --allocator default: number of heap layouts, one a round",
         )  # fmt: skip
         command.add_argument(
-            "--seconds", type=float, default=usual.seconds, help="measured in each round"
+            "--seconds", type=float, default=usual.seconds, help="seconds measured in each round"
         )
         command.add_argument("--warmup", type=float, default=usual.warmup)
         command.add_argument(
             "--python", action="append", metavar="PATH",
-            help="an interpreter to measure, once for each; default: this one",
+            help="an interpreter to measure; may be repeated; default: this one",
         )  # fmt: skip
-        command.add_argument("--no-save", action="store_true", help="print, keep nothing")
+        command.add_argument("--no-save", action="store_true", help="do not save the results")
         command.set_defaults(do=_run)
 
     command = commands.add_parser(
-        "compare", help="two builds of goloop, before and after a change, interleaved"
+        "compare", help="compare two builds of goloop, before and after a change, interleaved"
     )
     command.add_argument(
         "--before", required=True, metavar="PYTHON",
-        help="the interpreter of an environment that has the other goloop",
+        help="the interpreter of the environment with the goloop before the change",
     )  # fmt: skip
-    command.add_argument("--python", default=sys.executable, help="that of the goloop after")
+    command.add_argument(
+        "--python", default=sys.executable, help="the interpreter with the new goloop"
+    )
     command.add_argument("--cases", nargs="+", default=["all"], metavar="CASE")
     usual = runner.Settings()
     command.add_argument("--rounds", type=int, default=9)
@@ -107,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=_compare)
 
     command = commands.add_parser(
-        "where", help="where the time of one message goes, loop by loop, by perf's samples"
+        "where", help="show the time of one message by function, for each loop, with perf"
     )
     command.add_argument("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
     command.add_argument(
@@ -120,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=_where)
 
     command = commands.add_parser(
-        "report", help="write docs/performance.md, its plots and its data from the kept runs"
+        "report", help="write docs/performance.md, its plots and its data from the saved runs"
     )
     command.set_defaults(do=_report)
     return parser
@@ -137,7 +139,7 @@ def _list(_options: argparse.Namespace) -> int:
 
 
 def _quick(options: argparse.Namespace) -> int:
-    """What make demo shows: so many windows that each ratio has its interval."""
+    """Run the comparison of `make demo`, with enough windows for an interval of each ratio."""
     settings = runner.Settings(rounds=9, seconds=0.3, warmup=0.1)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
     measuring = runner.Runner(options.python, settings, runner.to_stderr)
@@ -152,7 +154,7 @@ def _quick(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     pythons = options.python or [sys.executable]
     plans = [_plans(options, free_threaded=runner.free_threaded(python)) for python in pythons]
-    # The order of the catalogue, whatever the order on the command line.
+    # In the order of the catalogue, independent of the command line.
     loops = [loop for loop in LOOPS if loop.name in options.loops]
     status = 0
     for python, planned in zip(pythons, plans, strict=True):
@@ -164,7 +166,7 @@ def _run(options: argparse.Namespace) -> int:
 def _plans(
     options: argparse.Namespace, *, free_threaded: bool
 ) -> list[tuple[runner.Settings, list[Case]]]:
-    """Return what is to be measured, and how: one run each."""
+    """Return the runs to measure, with their settings."""
     rounds, until = options.rounds, options.until
     if until is None:
         until = UNTIL if rounds is None else 0.0
@@ -198,11 +200,11 @@ def _run_one(
     measuring = runner.Runner(python, settings, runner.to_stderr)
     run = measuring.new_run(loops, _command(), cases=cases)
     path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
-    # Kept after each case: an interrupted run loses one case, not all.
+    # Saved after each case: an interrupted run loses one case only.
     measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
     print(report.summary(run, cases, [loop.name for loop in loops]))
     if keep:
-        runner.to_stderr(f"kept in {path.name}; now: python -m benchmarks report")
+        runner.to_stderr(f"saved in {path.name}; next: python -m benchmarks report")
     # A failed row is a result, and the report shows it; a goloop that can't be
     # loaded is none.
     return 1 if "error" in run.loops.get("goloop", {}) else 0
@@ -222,7 +224,7 @@ def _where(options: argparse.Namespace) -> int:
     settings = runner.Settings(options.rounds, options.seconds, options.warmup)
     cases = select(options.cases)
     if not all(case.kind == "net" for case in cases):
-        raise ValueError("perf looks at the servers of network cases only")
+        raise ValueError("`where` measures network cases only")
     loops = [loop for loop in LOOPS if loop.name in options.loops]
     measuring = where.Sampling(options.python, settings, runner.to_stderr)
     run = measuring.new_run(loops, _command(), cases=cases)
@@ -232,7 +234,7 @@ def _where(options: argparse.Namespace) -> int:
 
 
 def _drop() -> None:
-    """Keep nothing."""
+    """Discard a result."""
 
 
 def _command() -> str:

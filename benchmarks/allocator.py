@@ -1,14 +1,14 @@
-"""The C library's allocator as a condition of a measurement: disarmed, or as it comes.
+"""The C library's allocator as a condition of a measurement: steady, or with defaults.
 
 glibc gives memory at the top of the heap back to the kernel once more than a threshold
 is free there, and fetches it again, page fault by page fault, when the next block needs
-it.  A loop that makes and drops a block of 256 KiB for each read pays for that in every
-message, or in none: it depends on what else happens to lie above the block.  The price
-is larger than what loops differ by, and luck decides who pays it.
+it.  A loop that allocates and frees a block of 256 KiB for each read pays this cost in every
+message or in none, depending on the blocks that happen to lie above.  The cost is larger
+than the differences between loops, and random.
 
-So the main tables run every server *steady*: with the trap disarmed by STEADY.  A second
-table shows the defaults, under several layouts of the heap that lay_out() makes; all
-loops of a round have the same one.
+So the main tables run every server *steady*: with the settings STEADY, which prevent it.  A
+second table shows the defaults, under several layouts of the heap that lay_out() makes; all
+loops of a round have the same layout.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ STEADY = {
     # page by page each time.  32 MiB is the most that glibc accepts on 64 bits
     # (DEFAULT_MMAP_THRESHOLD_MAX): no loop's buffer is as large.
     "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
-    # What may lie free at the top before it goes back: more than a server here ever has.
+    # The free memory at the top of the heap above which glibc returns it: more than any server has.
     # Below INT_MAX, because mallopt's value is an int.
     "MALLOC_TRIM_THRESHOLD_": str(1024 * MIB),
-    # What the heap grows by beyond what is needed: a few system calls in a server's life.
+    # Additional memory at each growth of the heap: a server makes few system calls for it.
     # Pages that are not touched cost no memory.
     "MALLOC_TOP_PAD_": str(16 * MIB),
 }
 
 # Sizes in KiB of the holes that a layout leaves below the top, each with a kept block
-# above it.  What loops ask for at once is 64 to 256 KiB, and where no hole holds it, it
-# comes from the top.
+# above it.  Loops allocate blocks of 64 to 256 KiB.  A block that fits no hole comes from
+# the top.
 LAYOUTS: tuple[tuple[int, ...], ...] = (
     (),  # as the interpreter's start leaves it
     (0, 0, 0),  # the same, with the top elsewhere
@@ -49,7 +49,7 @@ _kept: list[bytearray] = []
 
 
 def lay_out(number: int) -> None:
-    """Lay out this process's heap: allocate, keep, and free what becomes the holes."""
+    """Create the holes of a layout in this process's heap, by allocating and freeing blocks."""
     for hole in LAYOUTS[number]:
         # Blocks that were allocated in a row lie side by side, and become one when freed.
         pieces = [bytearray(PIECE) for _ in range(hole * KIB // PIECE)]

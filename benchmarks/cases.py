@@ -1,6 +1,6 @@
-"""The catalogue of cases: what is measured, in which unit, and what it isolates.
+"""The catalogue of cases: the measured operation, its unit, and the cost that it isolates.
 
-A case is of one of these kinds, which name the program that measures it:
+The kind of a case determines the program that measures it:
 
 * ``net``: a server process under the loop (serve.py), pinned to one core, and
   the load generator, pinned to another.  Its samples are load-generator results.
@@ -8,15 +8,15 @@ A case is of one of these kinds, which name the program that measures it:
   samples are of the same form.
 * ``micro``: one process under the loop (micro.py) that times an operation of
   the loop itself.  Its samples are nanoseconds per operation.
-* ``latency``: as ``net``, at a constant rate, a share of what uvloop reaches at its peak
-  in the same round.  The figure is a latency.
-* ``memory``: as ``net``, with connections that say nothing.  The figure is what each
-  costs the server in bytes.
-* ``storm``: one process under the loop (storm.py) that serves TLS and keeps time, and
-  clients.  The figure is how late a timer comes.
+* ``latency``: as ``net``, at a constant rate: a share of uvloop's peak rate in the same
+  round.  The result is a latency.
+* ``memory``: as ``net``, with idle connections.  The result is the server's memory for each
+  connection, in bytes.
+* ``storm``: one process under the loop (storm.py) that serves TLS and runs a timer, and
+  clients.  The result is the delay of the timer.
 * ``loops``: several loops in one process, a thread and a core each, and the same with one:
-  rows of a group that are measured in the same rounds.  Its program is threads.py, or, where
-  it has a server, those of ``net``.  Its samples are of the form of theirs.
+  rows of a group that are measured in the same rounds.  Its program is threads.py, or the
+  programs of ``net`` if it has a server.  Its samples have the same form.
 * ``startup``: one process (startup.py) that imports the loop's package and runs
   an empty coroutine.  Its samples are milliseconds and KiB.
 
@@ -66,7 +66,7 @@ class Case:
     title: str
     isolates: str
     unit: str
-    ceilings: tuple[str, ...] = ()  # servers without Python that can stand beside
+    ceilings: tuple[str, ...] = ()  # servers without Python, as upper bounds
     # net, latency, memory, storm and some of loops only
     server: str = ""  # a server of serve.py
     mode: str = ""  # a mode of the load generator
@@ -74,11 +74,11 @@ class Case:
     size: int = 0
     packages: tuple[str, ...] = ()  # distributions that the server imports
     full: bool = False  # measured only where it, or all of the grid, is asked for
-    # the key of the sample that is the figure
+    # the key of the sample with the result
     key: str = "rate"
     # latency only: the share of uvloop's peak rate
     share: float = 0
-    # loops only: how many, and the cores that they and threads beside them keep busy
+    # loops only: the number of loops, and the cores that they and other threads use
     loops: int = 1
     cores: int = 1
     # A row whose best value is a target, not the smallest one (sleep accuracy).
@@ -91,24 +91,24 @@ class Case:
 
     @property
     def allocates(self) -> bool:
-        """Whether the table of the allocator as it comes has the case."""
+        """Return true if the table of the default allocator has the case."""
         return self.name in ALLOCATES
 
     @property
     def stays(self) -> bool:
-        """Whether the same server can serve one window after the other.
+        """Return true if the same server can serve several windows.
 
-        A pipe ends with its client; what connections cost in memory, a former window changes.
+        A pipe ends with its client, and an earlier window changes the memory of connections.
         """
         return self.kind in ("net", "latency") and not self.server.startswith("pipe-")
 
     @property
     def needs_tls(self) -> bool:
-        """Whether the load generator has to speak TLS."""
+        """Return true if the load generator must use TLS."""
         return self.mode.startswith("tls")
 
     def fits(self, pattern: str, *, free_threaded: bool = False) -> bool:
-        """Whether a word of the command line means this case among others."""
+        """Return true if a pattern of the command line includes this case."""
         if pattern == "all":
             return not self.full and (free_threaded or self.kind != "loops")
         return pattern in (self.group, self.kind, "full") or fnmatchcase(self.name, pattern)
@@ -219,7 +219,7 @@ _HELD = (
         Case(
             f"latency-{server}-{percent}", "latency", "latency",
             f"{server} hello ×100 at {percent} %",
-            "what a request waits for when the server is not saturated, and when it nearly is",
+            "a request's waiting time when the server is not saturated, and when it almost is",
             "µs", server=server, mode="http-paced", connections=100, packages=packages,
             key="p99_us", share=percent / 100,
         )
@@ -233,7 +233,7 @@ _HELD = (
     ),
     Case(
         "idle-memory", "memory", "memory", "an idle accepted connection, of 10,000",
-        "the transport, its buffers and what the loop keeps for it",
+        "the transport, its buffers and the loop's data for it",
         "bytes", ("c-epoll",), server="slotted", mode="idle", connections=10_000, size=64,
         key="bytes",
     ),
@@ -241,7 +241,11 @@ _HELD = (
 
 _CHILDREN = (
     ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
-    ("spawn-x20", "start /bin/true ×20, wait", "children in numbers: who is woken by whose end"),
+    (
+        "spawn-x20",
+        "start /bin/true ×20, wait",
+        "many children: finding the waiter of an ended child",
+    ),
     ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
 )
 
@@ -249,7 +253,7 @@ _CHILDREN = (
 # Rows with one loop and with two.
 _SCALING = (
     ("burn", "a callback that computes", "callbacks/s",
-     "Python for 50 µs and hardly the loop: what interpreter and machine allow"),
+     "50 µs of Python and little of the loop: the limit of interpreter and machine"),
     ("sleep", "sleep(0)", "steps/s", "a task's step and the turn round it"),
     ("tasks", "create_task + await", "tasks/s", "making, stepping and finishing a task"),
     ("timers", "call_later, fired and cancelled", "timers/s",
@@ -330,7 +334,7 @@ def _catalogue() -> list[Case]:
     cases.extend(
         Case(
             f"sleep-{label}", "accuracy", "micro", f"sleep({seconds}), actual",
-            "timer accuracy: the nearer to what was asked the better, never less",
+            "timer accuracy: the nearer to the requested time the better, never earlier",
             "µs", key="us", target=seconds * 1e6,
         )
         for label, seconds in (("200us", 0.0002), ("5ms", 0.005))
@@ -343,7 +347,7 @@ def _catalogue() -> list[Case]:
     )  # fmt: skip
     cases.append(
         Case("startup-memory", "startup", "startup", "resident after first loop",
-             "what the loop's package costs every process that uses it",
+             "the cost of the loop's package for every process that uses it",
              "KiB", key="kib"),
     )  # fmt: skip
     return cases
@@ -360,7 +364,7 @@ _MICRO: tuple[tuple[str, str, str, str], ...] = (
      "5,000 timers spread over 20 ms, each fires"),
     *(
         (f"timers-arm-{label}", "callbacks", f"arm {count} timers",
-         "arming alone, the turn that takes the timers over included: what grows with their number")
+         "arming, and the turn that takes the timers over: the cost that grows with their number")
         for label, count in (("10k", "10,000"), ("100k", "100,000"), ("1m", "1,000,000"))
     ),
     ("threadsafe", "callbacks", "call_soon_threadsafe from a thread",
@@ -395,7 +399,7 @@ BY_NAME = {case.name: case for case in CASES}
 def select(patterns: Sequence[str], *, free_threaded: bool = False) -> list[Case]:
     """Return the cases whose name, group or kind fits a pattern, in catalogue order.
 
-    A word may hold several patterns with commas between them.  What `all` means depends on
+    A word may have several patterns, separated by commas.  The meaning of `all` depends on
     the interpreter.  Raises ValueError for a pattern that fits nothing.
     """
     chosen: set[str] = set()

@@ -3,7 +3,7 @@
 The runner starts it by LAUNCH, which loads this package from the repository's root, and nothing
 else from there: the goloop that is measured is the one that the interpreter has installed. The
 root on the module path, even as its last entry, would come before an editable install of another
-checkout, which a finder behind the path looks after.
+checkout, which a finder after the path entries provides.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 
-# How describe() tells that a distribution is not there, or does not know its version.
+# The result of describe() for a distribution that is not installed or has no version.
 ABSENT = "without metadata"
 
 LAUNCH = """
@@ -27,7 +27,7 @@ main(sys.argv[2:])
 
 
 def describe(factories: list[str]) -> dict[str, object]:
-    """Tell this interpreter's version and, for each factory, where it is from.
+    """Describe this interpreter's version and, for each factory, its distribution.
 
     Each argument is ``name=module:function=distribution,distribution``.
     """
@@ -75,7 +75,7 @@ def _version(metadata: object, distribution: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Do what the first argument says; the result is one JSON line."""
+    """Run the action of the first argument; print the result as one JSON line."""
     action, *rest = arguments
     if action == "describe":
         print(json.dumps(describe(rest)))
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
 
         factory, server, directory, layout, loops = rest
         found = resolve(factory)
-        # Last, so that what the imports allocated lies below.
+        # Last, so that the memory of the imports lies below.
         allocator.lay_out(int(layout))
         serve.main(found, server, directory, int(loops))
     elif action == "children":

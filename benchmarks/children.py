@@ -3,8 +3,8 @@
 A case starts children one after the other until its seconds have passed and counts
 them.  Its sample has the form of a network sample: the server is the loop's process,
 the client its children, and all of them share the core that the process is pinned to.
-So the rate holds what a child costs from the call to its return code, and the CPU
-time of a message is the loop's own part, without the child's.
+So the rate includes the full cost of a child from the call to its return code.  The CPU
+time of a message is the loop's own part, without the child's part.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ JOBS: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {  # and children i
 
 @dataclass(frozen=True)
 class Done:
-    """What ran in a window, and what it cost: user and system CPU."""
+    """The number of children in a window, and their cost: user and system CPU."""
 
     jobs: int
     seconds: float

@@ -22,7 +22,7 @@ def resolve(factory: str) -> Callable[[], AbstractEventLoop]:
 
 
 def uvloop_with_aiofastnet() -> AbstractEventLoop:
-    """Make a uvloop whose transports are aiofastnet's."""
+    """Return a uvloop loop with aiofastnet's transports."""
     import aiofastnet
     import uvloop
 
@@ -31,7 +31,7 @@ def uvloop_with_aiofastnet() -> AbstractEventLoop:
 
 
 def goloop_with_aiofastnet() -> AbstractEventLoop:
-    """Make a loop of goloop's whose transports are aiofastnet's."""
+    """Return a goloop loop with aiofastnet's transports."""
     import aiofastnet
 
     import goloop

@@ -1,9 +1,9 @@
-"""Files: what a ring (io_uring) would save against threads; `python -m benchmarks.files`.
+"""File I/O by io_uring compared with threads: `python -m benchmarks.files`.
 
-The ring is a model in Python of what a `goloop.files` would be: what is asked for in one iteration
-goes to the kernel by one system call.  Against it stand aiofiles and anyio (pip install aiofiles
-anyio), which take a thread for each call, and a thread that a program takes itself.  All run on
-goloop, in turns.  Each line has the median of the ratios to aiofiles and to anyio and its 95 %
+The ring is a Python model of a possible `goloop.files`: all requests of one iteration go to the
+kernel by one system call.  It is compared with aiofiles and anyio (pip install aiofiles anyio),
+which use a thread for each call, and with a thread of the program itself.  All run on goloop, in
+turns.  Each line has the median of the ratios to aiofiles and to anyio and its 95 %
 interval (stats.py), of processor time and of elapsed time.  docs/benchmarks.md has the answer.
 """
 
@@ -56,7 +56,7 @@ def call(number: int, *arguments: Any) -> int:
 
 
 class Ring:
-    """One io_uring, whose completions wake the running loop by an eventfd."""
+    """An io_uring that wakes the running loop by an eventfd for its completions."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -101,7 +101,7 @@ class Ring:
         return future
 
     def submit(self) -> None:
-        """All that was asked for since; what is in the page cache is answered at once."""
+        """Submit all new requests; the kernel answers requests of cached pages at once."""
         count, self.pending = self.pending, 0
         call(ENTER, self.fd, count, 0, 0, None, 0)
         self.reap()

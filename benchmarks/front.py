@@ -1,7 +1,7 @@
-"""The front page's figures: one picture, six rows and the losses, for README and the site's home.
+"""The front page's results: one picture, six rows and the losses, for README and the site's home.
 
-They stand between two comments, and only what is between them is replaced; no figure there is
-typed by hand.  All are of one Python: the newest of the usual builds that has all six rows.
+The text between two comments is generated and replaced as a whole.  All results are of one Python:
+the newest of the usual builds that has all six rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAST = re.compile(
     r"[\d.]+ times with uvicorn \(CPython [\d.]+\)"
 )
 
-# What people do, and the case that shows it.
+# Common uses, and the case that shows each.
 ROWS: tuple[tuple[str, str], ...] = (
     ("HTTP, aiohttp", "aiohttp-x100"),
     ("HTTP, uvicorn", "uvicorn-x100"),
@@ -38,11 +38,11 @@ ROWS: tuple[tuple[str, str], ...] = (
 )
 SHOWN = (OURS, BASE, "zuvloop", CONTROL, "c-epoll")
 WORDS = {"c-epoll": "raw C"}
-# A figure that is no measure of the loop's speed, and why.
+# Results that do not measure the loop's speed, with the reason.
 REMARKS = {("uvicorn-x100", CONTROL): "(waits for acknowledgements: Nagle)"}
 
 WIDTH, LEFT, RIGHT, BAR, GAP = 400, 66, 340, 13, 3
-CUT = 2.0  # a longer bar is cut, with » before its figure
+CUT = 2.0  # a longer bar is cut, with » before its value
 
 
 def chosen_run(chosen: dict[str, Chosen]) -> tuple[str, Chosen] | None:
@@ -59,13 +59,13 @@ def chosen_run(chosen: dict[str, Chosen]) -> tuple[str, Chosen] | None:
 def rewritten(text: str, chosen: dict[str, Chosen], images: str, pages: str) -> str:
     """Return a page's text with the block of these runs, and README's first sentence.
 
-    `images` and `pages` are what the addresses of pictures and pages begin with.  Raises ValueError
+    `images` and `pages` are the prefixes of the addresses of pictures and pages.  Raises ValueError
     where the comments are not there, once each and in order.
     """
     before, begin, rest = text.partition(BEGIN)
     _old, end, after = rest.partition(END)
     if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError("the page does not have the two comments round its figures")
+        raise ValueError("the page does not have the two comments around its results")
     written = "".join([before, BEGIN, "\n\n", block(chosen, images, pages), "\n\n", END, after])
     found = chosen_run(chosen)
     if found is None:
@@ -85,7 +85,7 @@ def _web() -> tuple[str, str]:
 
 
 def block(chosen: dict[str, Chosen], images: str, pages: str) -> str:
-    """Write what stands between the comments."""
+    """Return the text between the comments."""
     found = chosen_run(chosen)
     if found is None:
         return "Nothing of this has been measured yet."

@@ -96,7 +96,7 @@ def in_qt() -> dict[str, float]:
 
 
 def in_qasync() -> dict[str, float]:
-    """What goloop is compared with."""
+    """Measure qasync, for comparison."""
     app = qt_application()  # first: qasync takes the binding that is there
     import qasync
 

@@ -1,4 +1,4 @@
-"""The loops that are compared: what each is called and how one is made.
+"""The compared loops: their names and factories.
 
 A factory is a ``module:function`` string, because it is resolved in the child
 process that measures, under the interpreter that is measured.  Where it does
@@ -18,7 +18,7 @@ class Loop:
 
     name: str
     factory: str  # module:function, called without arguments
-    distributions: tuple[str, ...]  # whose versions are recorded
+    distributions: tuple[str, ...]  # distributions with recorded versions
     cases: tuple[str, ...] = ("full",)  # names, patterns, groups of cases it takes part in
     environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
     # A loop that is this one in another setting: it is no peer, and stands in a table
@@ -46,7 +46,7 @@ LOOPS = (
         ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn",
          "churn", "tls", "unix", "latency", "storm", "memory"),
     ),
-    # What goloop's own tasks bring: the same loop with asyncio's.
+    # Shows the effect of goloop's own tasks: the same loop with asyncio's tasks.
     Loop(
         "goloop-stdlib-tasks",
         "goloop:new_event_loop",
@@ -55,7 +55,7 @@ LOOPS = (
         {"GOLOOP_TASKS": "stdlib"},
         variant_of="goloop",
     ),
-    # What calls in batches bring: the same loop with each call made alone.
+    # Shows the effect of batches: the same loop with one system call for each operation.
     Loop(
         "goloop-single-calls",
         "goloop:new_event_loop",
@@ -65,7 +65,7 @@ LOOPS = (
         {"GOLOOP_IO_URING": "0"},
         variant_of="goloop",
     ),
-    # What goloop's own transports bring: the same loop with aiofastnet's, on add_reader.
+    # Shows the effect of goloop's own transports: the same loop with aiofastnet's, on add_reader.
     Loop(
         "goloop-aiofastnet",
         "benchmarks.factories:goloop_with_aiofastnet",
@@ -78,6 +78,6 @@ LOOPS = (
 
 BY_NAME = {loop.name: loop for loop in LOOPS}
 
-# What is run beside the loops in the cases that have it: servers without Python, and the
+# Upper bounds that some cases measure in addition to the loops: servers without Python, and the
 # Python without a loop.
 CEILINGS = ("c-epoll", "c-uring", "gnet", PYTHON)

@@ -1,4 +1,4 @@
-"""What an honest client waits for beside peers that stall or drip, and how a crowd is served.
+"""Waiting times of honest clients while other peers stall or send slowly, and of many clients.
 
     python -m benchmarks.loris [--loops goloop asyncio uvloop] [--peers 16 64 500 1500]
         [--iterations 0 5 20 50] [--seconds 3] [--rounds 1] [--drip 3]
@@ -61,7 +61,7 @@ with asyncio.Runner(loop_factory=module.new_event_loop) as runner:
 
 
 def client_context() -> ssl.SSLContext:
-    """Make a context that trusts anybody: who the server is, is known here."""
+    """Return a TLS context that accepts every certificate, because the server is known."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -112,7 +112,7 @@ class Peers(threading.Thread):
 
 
 def honest(port: int, context: ssl.SSLContext) -> float:
-    """Return the seconds until one client has its echo; who gives up has waited for PATIENCE."""
+    """Return the seconds until a client has its echo; PATIENCE after a timeout."""
     began = time.perf_counter()
     try:
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:

@@ -1,4 +1,4 @@
-"""What the figures were taken on: recorded with every run."""
+"""The machine of the measurements, recorded with every run."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def gather(loop: AbstractEventLoop) -> float:
 
 
 def gather_python(loop: AbstractEventLoop) -> float:
-    """What gather's own Python takes for 5,000: of futures that are done already.
+    """Time gather's own Python code for 5,000 futures that are already done.
 
     Before 3.12 it schedules a callback for these too, and the figure holds asyncio's loop.
     """
@@ -285,7 +285,7 @@ def _waking(most: int) -> Callable[[AbstractEventLoop], float]:
 
 
 def _waking_python(most: int) -> Callable[[AbstractEventLoop], float]:
-    """What the Event's own Python takes for that: its waiters are stepped by hand."""
+    """Time the Event's own Python code for this: its waiters are stepped directly."""
 
     def measure(loop: AbstractEventLoop) -> float:
         count = min(most, LARGEST)
@@ -436,7 +436,7 @@ MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
 }
 
 
-# What no loop can go below in a case: asyncio's own Python, without a loop's part.
+# The lower bound of a case: asyncio's own Python code, without the loop's part.
 LIMITS: dict[str, Callable[[AbstractEventLoop], float]] = {
     "gather": gather_python,
     "event-wake-1k": _waking_python(1_000),
@@ -453,7 +453,7 @@ def main(factory: Callable[[], AbstractEventLoop], case: str) -> dict[str, float
 
 
 def limit(case: str) -> dict[str, float]:
-    """Measure what is asyncio's own Python in a case; its loop only carries it."""
+    """Measure asyncio's own Python code in a case; the loop only runs it."""
     return _repeat(asyncio.new_event_loop, LIMITS[case], once=False)
 
 

@@ -22,7 +22,7 @@ class BuildError(Exception):
     """A program could not be built; the text says why in one line."""
 
 
-# The C programs: their sources in ceiling/, and what the compiler is told besides.
+# The C programs: their sources in ceiling/, and additional compiler options.
 _LOAD = ("epoll_load.c", "load_window.c", "load_pipe.c", "load_idle.c", "load_tls.c", "load.h")
 _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_load": (_LOAD, ()),

@@ -1,4 +1,4 @@
-"""Draws the page's plots: ratios to uvloop, as SVG whose text stays text.
+"""Draws the page's plots: ratios to uvloop, as SVG with text elements.
 
 A plot brings its own background, and has two sets of colours: which one is shown follows the
 reader's preference, as the site does.
@@ -40,7 +40,7 @@ CUT = 3.0
 
 
 def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
-    """Draw what has been measured under one Python; return the files.
+    """Draw the plots of one Python's results; return the files.
 
     Network rows show throughput, the others uvloop's time divided by the loop's,
     so a longer bar is better in both.
@@ -71,7 +71,7 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
 
 
 def _drawn(name: str) -> str:
-    """The colour by which `_in_both_schemes` knows the name; nobody sees it."""
+    """Return a placeholder colour, which `_in_both_schemes` replaces."""
     return f"#c0ffe{list(COLOURS).index(name):x}"
 
 

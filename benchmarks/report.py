@@ -144,7 +144,7 @@ def several(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
 
 
 def quick_summary(run: Run, cases: Sequence[Case]) -> str:
-    """Write the figures of a short run, and a sentence on what they show, losses too."""
+    """Return the results of a short run, with a summary that includes losses."""
     against = [
         loop for loop in (BASE, CONTROL) if "error" not in run.loops.get(loop, {"error": ""})
     ]
@@ -220,7 +220,7 @@ def write(results: Path) -> list[Path]:
 
 
 def front_pages() -> list[tuple[Path, str, str]]:
-    """The pages with the front page's figures, and what addresses there begin with.
+    """Return the pages with the front page's results, and the prefixes of their addresses.
 
     That of pictures, and that of pages: README is shown on PyPI too, where a relative one
     leads nowhere.
@@ -332,7 +332,7 @@ the allocator as it comes, so that rows with large blocks depend on the heap's l
 
 
 def _known(chosen: dict[str, Chosen]) -> dict[str, Chosen]:
-    """Leave out what the catalogue has lost or renamed: it shows no row for it."""
+    """Omit cases that the catalogue no longer has."""
     return {
         tag: {case: run for case, run in by_case.items() if case in BY_NAME}
         for tag, by_case in chosen.items()
@@ -374,7 +374,7 @@ important rows and all rows in which another loop is better. `make bench` measur
 def section(
     chosen: Chosen, layouts: Chosen, images: Sequence[str], missing: Mapping[str, str]
 ) -> str:
-    """Write one Python's part of the page; `missing` says what could not be measured.
+    """Write one Python's part of the page; `missing` has the cases that could not be measured.
 
     `layouts` has the runs of the allocator's table.
     """
@@ -585,7 +585,7 @@ def losses(chosen: Chosen) -> str:
 
 
 def failures(chosen: Chosen) -> str:
-    """List what did not finish, in the words of the program that failed."""
+    """List failed measurements, with the error of the failed program."""
     lines = []
     for case in measured(chosen, lambda _case: True):
         run = chosen[case.name]
@@ -600,7 +600,7 @@ def failures(chosen: Chosen) -> str:
 
 
 def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
-    """Count the network windows whose account is known, the disturbed of them, the unknown."""
+    """Count the network windows with known CPU use, the disturbed ones, and the unknown ones."""
     known = bad = unknown = 0
     for name, run in chosen.items():
         if BY_NAME[name].kind != "net":

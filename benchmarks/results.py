@@ -39,7 +39,7 @@ class Run:
     errors: dict[str, dict[str, str]] = field(default_factory=dict)
     # case -> why it can't be measured there
     missing: dict[str, str] = field(default_factory=dict)
-    # What older runs lack has a default, so that their files still load.
+    # Fields that older runs lack have defaults, so that their files still load.
     # The allocator's variables of every measured process; none: glibc's defaults.
     allocator: dict[str, str] = field(default_factory=dict)
     # Layouts of the heap, one in each round; 0: none, the run is one of the main tables.
@@ -62,7 +62,7 @@ class Run:
     def figures(self, case: str, loop: str, key: str) -> dict[int, float]:
         """Return one figure of each round; rates and CPU costs are derived here.
 
-        A round whose sample lacks it, because it is an older one or because the machine
+        A round with a sample that lacks it, because it is an older one or because the machine
         has no such counter, is left out.
         """
         rounds = self.samples.get(case, {}).get(loop, {})

@@ -42,13 +42,13 @@ FAILURES = 2
 WINDOWS = 8
 # The one setting of Python's own that measured processes are given.
 GIL = "PYTHON_GIL"
-# What a process with many connections has open besides, the batch that is not counted included.
+# Other open files of a process with many connections, with the uncounted batch.
 SPARE_FILES = 1000
 NOTHING: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 
-# The ratio whose interval decides how many rounds there are.
+# The interval of this ratio determines the number of rounds.
 OURS, BASE = "goloop", "uvloop"
 
 
@@ -91,7 +91,7 @@ class Runner:
         self.settings = settings
         self.say = say
         self.cores = machine.cores()
-        # (case, round) -> what BASE reached at its peak, of cases at a constant rate
+        # (case, round) -> the peak rate of BASE, for cases at a constant rate
         self.peaks: dict[tuple[str, int], float] = {}
         self.generator = native.c_program("epoll_load")
         # (case, loop, layout) -> a server that waits for its next window
@@ -106,7 +106,7 @@ class Runner:
         ceilings: Sequence[str] = CEILINGS,
         cases: Sequence[Case] = CASES,
     ) -> Run:
-        """Ask the interpreter about itself and the loops; build what the cases need."""
+        """Query the interpreter and the loops; build the programs that the cases need."""
         arguments = [f"{loop.name}={loop.factory}={','.join(loop.distributions)}" for loop in loops]
         described = json.loads(self._child(["describe", *arguments], cores=None, limit=120))
         found: dict[str, dict[str, str]] = described["loops"]
@@ -148,7 +148,7 @@ class Runner:
         )
 
     def _missing(self, cases: Sequence[Case], packages: dict[str, str]) -> dict[str, str]:
-        """Tell of each case that can't be measured here, what it lacks."""
+        """Report each case that cannot be measured here, with the missing requirement."""
         missing: dict[str, str] = {}
         for case in cases:
             absent = [name for name in case.packages if ABSENT in packages[name]]

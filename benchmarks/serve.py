@@ -1,6 +1,6 @@
 """The servers of the network cases, run under the loop that is measured.
 
-Each is what a careful user would write, not what suits one loop.  A server
+Each is code that a careful user would write, not tuned for one loop.  A server
 prints ``port N`` once it listens on 127.0.0.1, or ``path P`` for a Unix socket or
 a FIFO in the directory that it is given, and runs until it is killed.
 Of several loops in one process each serves, and prints a line.
@@ -20,17 +20,17 @@ from typing import Any, cast
 
 from benchmarks.threads import burn
 
-# What is asked for in one read, and what a stream buffers at most: above the
+# The size of one read, and the limit of a stream's buffer: above the
 # largest message, so that a message can come in one piece where the loop and the
 # kernel have it whole.
 CHUNK = 256 * 1024
 BACKLOG = 1024
-# What a writer gives a pipe at once: a pipe's usual capacity.
+# The size of one write to a pipe: a pipe's usual capacity.
 BLOCK = 64 * 1024
 
 
 class Echo(asyncio.Protocol):
-    """Writes back what it receives."""
+    """Echoes received data."""
 
     transport: asyncio.Transport
 
@@ -44,7 +44,7 @@ class Echo(asyncio.Protocol):
 
 
 class SlottedEcho(asyncio.Protocol):
-    """The same in as little memory as Python allows: what is left is the loop's."""
+    """Echoes with as little Python memory as possible, so that the loop's memory remains."""
 
     __slots__ = ("transport",)
 
@@ -58,7 +58,7 @@ class SlottedEcho(asyncio.Protocol):
 
 
 class BurningEcho(Echo):
-    """The same after some work in Python: what a handler of a program does."""
+    """Echoes after some work in Python, as a program's handler would."""
 
     def data_received(self, data: bytes) -> None:
         """Work, and echo."""
@@ -107,7 +107,7 @@ class DatagramEcho(asyncio.DatagramProtocol):
 
 
 class Sink(asyncio.Protocol):
-    """Counts what a pipe brings: the bytes are made, and go."""
+    """Counts the bytes from a pipe, and discards them."""
 
     received = 0
 
@@ -164,7 +164,7 @@ def announce_path(path: Path) -> None:
 def listening() -> socket.socket:
     """Make the listening socket.
 
-    Here and not by the loop, so that the port is known whatever a loop's Server
+    Bound here and not by the loop, so that the port is known, whichever attributes a loop's Server
     tells about its sockets.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
@@ -232,21 +232,21 @@ async def open_fifo(directory: Path, flags: int) -> int:
 
 
 async def read_pipe(directory: Path) -> None:
-    """Read what the load generator writes."""
+    """Read the load generator's output."""
     fd = await open_fifo(directory, os.O_RDONLY)
     await asyncio.get_running_loop().connect_read_pipe(Sink, os.fdopen(fd, "rb", buffering=0))
     await forever()
 
 
 async def write_pipe(directory: Path) -> None:
-    """Write what the load generator reads."""
+    """Write the load generator's input."""
     fd = await open_fifo(directory, os.O_WRONLY)
     await asyncio.get_running_loop().connect_write_pipe(Source, os.fdopen(fd, "wb", buffering=0))
     await forever()
 
 
 async def echo_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Echo whatever a read brings."""
+    """Echo the data of each read."""
     while data := await reader.read(CHUNK):
         writer.write(data)
         await writer.drain()

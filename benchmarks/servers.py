@@ -22,7 +22,7 @@ class Failure(Exception):
 class Server:
     """A process that listens, with the directory of its files.
 
-    `address` is what its clients are given; `windows` counts how often it has been measured.
+    `address` is the address for its clients; `windows` counts how often it has been measured.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Server:
             return None
 
     def last_line(self) -> str:
-        """Return the most telling line of what it wrote to standard error."""
+        """Return the most informative line of its standard error."""
         self._complaints.seek(0)
         return text_last_line(self._complaints.read().decode(errors="replace"))
 
     def _listening(self, loops: int) -> str:
-        """Wait for its line "port N" or "path P", and return what follows.
+        """Wait for its line "port N" or "path P", and return N or P.
 
         Each of several loops prints one, and they are joined by commas.  Other lines, say of a
         logger, are let pass.
@@ -115,6 +115,6 @@ def told(status: int, words: str) -> str:
 def text_last_line(text: str) -> str:
     """Return the reason of a crash, or the last line of a text."""
     lines = text.strip().splitlines()
-    # What Go or Python print of a crash is long, and begins with the reason.
+    # A crash report of Go or Python is long, and starts with the reason.
     reasons = [line for line in lines if line.startswith(CRASHED)]
     return (reasons[:1] or lines[-1:] or [""])[0].strip()

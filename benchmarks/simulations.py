@@ -28,7 +28,7 @@ from . import stats
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
-# ---- programs: how often each does what is counted ----------------------------------------------
+# ---- programs, with their numbers of counted operations ------------------------------------------
 
 TASKS, STEPS = 50, 400
 CLIENTS, MESSAGES = 10, 200
@@ -102,7 +102,7 @@ PROGRAMS: dict[str, tuple[Main, int, str]] = {
     "streams": (streams, CLIENTS * MESSAGES, "messages"),
 }
 
-# ---- simulators: what runs a program with a seed ------------------------------------------------
+# ---- simulators, which run a program with a seed -------------------------------------------------
 
 
 def _goloop(main: Main, seed: int, policy: str = "io") -> None:

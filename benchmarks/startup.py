@@ -1,4 +1,4 @@
-"""Measures what a loop costs before it does anything: time and resident memory.
+"""Measures the start-up cost of a loop: time and resident memory.
 
 Nothing but builtins and ``time`` is loaded when the clock starts, so that the
 figure holds asyncio's own import too; asyncio's row is what the others are

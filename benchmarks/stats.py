@@ -1,6 +1,6 @@
 """The arithmetic of the benchmarks, and nothing else.
 
-A *sample* is what one process measured in one round.  Rounds interleave the
+A *sample* is the measurement of one process in one round.  Rounds interleave the
 loops, so samples of one round were taken within seconds of each other; ratios
 are therefore taken inside a round and only then condensed, which cancels the
 drift of a machine that speeds up or slows down during a run.
@@ -37,7 +37,7 @@ def summarize(values: Sequence[float]) -> Summary:
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
     """Return ours / theirs of each round that both finished.
 
-    The keys are round numbers.  A round whose divisor is 0 is left out.
+    The keys are round numbers.  A round with a divisor of 0 is omitted.
     """
     return [
         ours[number] / theirs[number]
@@ -71,7 +71,7 @@ CONFIDENCE = 0.95
 def rank(n: int) -> int | None:
     """Return k, so that the k-th smallest and the k-th largest of n bound the median.
 
-    Each sample is below the true median with probability 1/2, whatever its distribution,
+    Each sample is below the true median with probability 1/2, for every distribution,
     so the number of those below it is binomial, and the interval misses the median with
     probability 2 P(B(n, 1/2) < k).  k is the largest for which that is at most
     1 - CONFIDENCE.  (H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition,

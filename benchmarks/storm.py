@@ -25,7 +25,7 @@ PERIOD = 0.001
 
 
 class Ticker:
-    """A timer of PERIOD that is armed anew whenever it has come, and how late it came.
+    """A timer of PERIOD that re-arms itself each time, and records its delay.
 
     By the system's clock: a loop's own may stand still during a turn.
     """
@@ -66,7 +66,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def attack(command: list[str], core: int, begun: Callable[[], None]) -> dict[str, float]:
     """Run the clients, pinned to a core, to their end; call begun() when they say so."""
-    os.sched_setaffinity(0, {core})  # of this thread, and what it starts inherits it
+    os.sched_setaffinity(0, {core})  # for this thread, and inherited by its children
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:
         if clients.stdout is None:
             raise ValueError("the clients' standard output is not a pipe")

@@ -58,7 +58,7 @@ def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
 
 
 def qualities(case: Case) -> list[tuple[str, str, bool]]:
-    """What a case is judged by: in words, the key of its figures, and whether more is better."""
+    """The measure of a case: its name, the key of its results, and whether more is better."""
     if case.kind == "latency":
         return [("median", "p50_us", False), ("99th percentile", "p99_us", False)]
     found = [("", case.key, case.higher_is_better)]
@@ -110,7 +110,7 @@ def ceilings_in(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
 
 
 def _compared(cases: Sequence[Case]) -> list[str]:
-    """Name what goloop is compared with in columns of their own."""
+    """Return the loops with a column of their own, which goloop is compared with."""
     return [BASE] + ["c-epoll"] * any("c-epoll" in case.ceilings for case in cases)
 
 
@@ -137,7 +137,7 @@ def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
 
 
 def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """The server's CPU time for one message: it does not depend on who waits for whom."""
+    """Return the server's CPU time for one message, which excludes waiting for the client."""
     shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
     against = _compared(cases)
     rows = []
@@ -261,7 +261,7 @@ def plain_table(chosen: Chosen, cases: Sequence[Case]) -> str:
 
 
 def scaling_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Rates with one loop and with two, and what the second one brings, of every loop."""
+    """Return rates with one loop and with two, and the gain of the second, for every loop."""
     loops = loops_in(chosen, cases)
     groups: dict[str, dict[int, Case]] = {}
     for case in cases:
@@ -294,7 +294,7 @@ def _scaling(chosen: Chosen, group: dict[int, Case], loop: str) -> str:
 
 
 def calls_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """What a call took a thread that makes one after the other, where it was measured."""
+    """Return the time of a call in a thread that makes calls in sequence, if measured."""
     loops = loops_in(chosen, cases)
     rows = [
         [case.title, *(median_cell(chosen[case.name], case, loop, "call_ns") for loop in loops)]
@@ -314,7 +314,7 @@ def with_gil(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
 
 
 def startup_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Medians, and what each loop adds to asyncio."""
+    """Return medians, and the difference of each loop to asyncio."""
     loops = loops_in(chosen, cases)
     rows = []
     for case in cases:

@@ -46,7 +46,7 @@ class Worker:
         self.done = 0
         self.stopping = False
         self.error: BaseException | None = None
-        # Of a flood: the calls that were made, and how long those who made them took.
+        # For a flood: the number of calls, and the time of the calling threads.
         self.calls = self.calling_ns = 0
 
 
@@ -67,7 +67,7 @@ def burn() -> int:
 
 
 async def burns(worker: Worker) -> None:
-    """Compute, and hardly use the loop: what interpreter and machine allow."""
+    """Compute, with little use of the loop: the limit of interpreter and machine."""
     while not worker.stopping:
         burn()
         worker.done += 1
@@ -149,7 +149,7 @@ async def flood(worker: Worker) -> None:
 
 
 Job = Callable[[Worker], Awaitable[None]]
-JOBS: dict[str, tuple[Job, int]] = {  # and what counts as one
+JOBS: dict[str, tuple[Job, int]] = {  # and the operations of one call
     "loops-burn": (burns, 1),
     "loops-sleep": (sleeps, 1),
     "loops-tasks": (tasks, 1),
@@ -190,7 +190,7 @@ def _work(
 
 @dataclass(frozen=True)
 class Reading:
-    """What had been done at some time, and what it had cost by then."""
+    """The number of operations up to some time, and their cost."""
 
     at: float
     done: int
@@ -214,7 +214,7 @@ def read(workers: list[Worker]) -> Reading:
 
 
 def _wait(workers: list[Worker], finished: Callable[[], bool], what: str) -> None:
-    """Wait until all have got so far; raises what one of them raised."""
+    """Wait until all threads have reached a state; re-raise an error of one of them."""
     until = time.monotonic() + PATIENCE
     while not finished():
         if time.monotonic() > until:

@@ -31,7 +31,7 @@ FREQUENCY = 3989
 KERNEL, OPENSSL, PYTHON, GO, OWN, REST = PLACES = (
     "kernel", "OpenSSL", "Python", "Go's runtime", "the loop's own", "libc and others",
 )  # fmt: skip
-# What a DSO's file name begins with.
+# The prefix of a DSO's file name.
 _BEGINNINGS = {
     "[kernel": KERNEL, "[unknown]": KERNEL, "libcrypto": OPENSSL, "libssl": OPENSSL,
     "python": PYTHON, "libpython": PYTHON, "_ssl.": PYTHON, "_asyncio.": PYTHON,
@@ -103,7 +103,7 @@ class Sampling(Runner):
 
 @contextlib.contextmanager
 def _recording(pid: int, kept: Path) -> Iterator[list[str]]:
-    """Have perf take samples meanwhile; what it complains of is in the list at the end."""
+    """Sample with perf during the block; its error messages are in the list at the end."""
     complaints: list[str] = []
     told, tells = os.pipe()
     answer, answers = os.pipe()

@@ -494,9 +494,9 @@ def test_it_listens_at_ipv6_too() -> None:
     ("arguments", "reason"),
     [
         ("--listen 9764", "must be HOST:PORT, [HOST]:PORT or unix:PATH, got '9764'"),
-        ("--listen 127.0.0.1:65536", "'127.0.0.1:65536' is none of"),
-        ("--listen ::1:80", "'::1:80' is none of"),
-        ("--listen unix:", "'unix:' is none of"),
+        ("--listen 127.0.0.1:65536", "unix:PATH, got '127.0.0.1:65536'"),
+        ("--listen ::1:80", "unix:PATH, got '::1:80'"),
+        ("--listen unix:", "unix:PATH, got 'unix:'"),
         ("--timeout 0", "must be a number of seconds from 0.1 to 86400, got '0'"),
         ("--lisen x:1", "unrecognized arguments: --lisen x:1; did you mean --listen?"),
         ("4711", "unrecognized arguments: 4711\n"),

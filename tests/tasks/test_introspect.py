@@ -344,7 +344,7 @@ def test_a_copy_of_the_connection_in_a_child_does_not_prolong_the_answer() -> No
 ANSWERER = """
 import os, socket, sys
 server = socket.socket(socket.AF_UNIX)
-server.bind(f"\\0goloop-introspect-{os.getpid()}")
+server.bind(f"\\0goloop-introspect-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}")
 server.listen()
 print("ready", flush=True)
 answer = input().encode()
@@ -396,7 +396,7 @@ def test_while_the_gil_is_held_ps_and_pstree_show_the_stack_of_the_loop() -> Non
 def test_what_is_no_answer_is_told_so() -> None:
     for answer, reason in (
         ("", "has closed the connection without an answer"),
-        ('{"tasks": [', ": its answer is incomplete"),
+        ('{"tasks": [', "has sent an incomplete answer"),
         ('{"protocol": 2, "tasks": []}', "runs an incompatible version of goloop"),
         ('"tasks"', "runs an incompatible version of goloop"),
         (r'{"protocol": 1, "error": "no\u001b[2J"}', r"answers: no\x1b[2J"),

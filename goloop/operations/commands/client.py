@@ -108,7 +108,7 @@ class Question:
         try:
             answer = json.loads(self.data)
         except (ValueError, RecursionError) as error:
-            raise NoAnswer(f"process {self.pid}: its answer is incomplete ({error})") from None
+            raise NoAnswer(f"process {self.pid} has sent an incomplete answer ({error})") from None
         if not isinstance(answer, dict) or answer.get("protocol", 1) != introspection.PROTOCOL:
             raise NoAnswer(
                 f"process {self.pid} runs an incompatible version of goloop (another protocol)"

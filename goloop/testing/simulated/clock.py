@@ -34,9 +34,7 @@ _COUNTED_LAYOUT = metric_registry._COUNTED_LAYOUT.format
 
 def _reader(field: str) -> Callable[[bytes], int]:
     """Return a function that reads one counter from the result of `loop._counted()`."""
-    sizes = [
-        HISTOGRAM.size if spec.kind == "histogram" else 8 for spec in metric_registry._COUNTED
-    ]
+    sizes = [HISTOGRAM.size if spec.kind == "histogram" else 8 for spec in metric_registry._COUNTED]
     offset = sum(sizes[: _COUNTED_FIELDS.index(field)])
     number = struct.Struct("=Q")
     return lambda counted: number.unpack_from(counted, offset)[0]
