@@ -408,6 +408,19 @@ done:
 
 #endif
 
+/* Replaces the error of PyArg_ParseTupleAndKeywords, which would say "at most 1", by Argument
+ * Clinic's wording if there are too many positional arguments. */
+static void
+task_init_word_error(PyObject *args, PyObject *kwds)
+{
+    Py_ssize_t given = PyTuple_GET_SIZE(args);
+    if (given <= 1)
+        return;
+    if (kwds != NULL)
+        given += PyDict_GET_SIZE(kwds);
+    PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)", given);
+}
+
 static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -425,14 +438,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     int eager = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwds, format, names, &coro, &loop, &name, &context,
                                      &eager)) {
-        /* The wording of Argument Clinic; PyArg_* would say "at most 1". */
-        if (PyTuple_GET_SIZE(args) > 1) {
-            Py_ssize_t given = PyTuple_GET_SIZE(args);
-            if (kwds != NULL)
-                given += PyDict_GET_SIZE(kwds);
-            PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)",
-                         given);
-        }
+        task_init_word_error(args, kwds);
         return -1;
     }
     /* Future.__init__() sets the loop, and in debug mode the caller's stack. */
