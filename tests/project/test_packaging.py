@@ -411,9 +411,9 @@ def test_the_pure_wheel_imports_where_asyncio_has_no_unix_events(pure: Path) -> 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("sys.platform = 'darwin'", "for Linux, and this is darwin"),
+        ("sys.platform = 'darwin'", "needs Linux, and this is darwin"),
         ("os.confstr = lambda name: None", "another C library"),
-        ("sys.implementation.name = 'pypy'", "for CPython, and this is"),
+        ("sys.implementation.name = 'pypy'", "needs CPython, and this is"),
         ("pass", "--no-binary goloop"),
     ],
 )
