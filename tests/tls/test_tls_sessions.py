@@ -330,7 +330,7 @@ async def test_a_context_with_sessions_is_collected(loop: Loop) -> None:
 
 
 def test_what_can_not_resume_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"an ssl\.SSLContext, not str"):
+    with pytest.raises(TypeError, match=r"must be an ssl\.SSLContext, got str"):
         goloop.tls.resume_sessions("context")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a server's context"):
         goloop.tls.resume_sessions(server_context())
