@@ -44,7 +44,7 @@
  * format of SystemTap's sys/sdt.h, version 3:
  * https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation. */
 #if defined(__linux__) && (defined(__x86_64__) || defined(__aarch64__))
-#ifdef __clang__ /* its linker discards sections that no code refers to */
+#ifdef __clang__ /* clang's linker discards sections that no code refers to */
 #define GL_PROBE_KEPT "\"aGR\""
 #else
 #define GL_PROBE_KEPT "\"aG\""
@@ -127,7 +127,7 @@ typedef struct gl_vector {
 #define GL_STATE_WATCH_END 32u /* opened with GL_OPEN_WATCH_END */
 
 /*
- * The write queue of a stream, what C wants of the stream and what happened to it: one record
+ * The write queue of a stream, the requests of C and the state of the stream: one record
  * for both sides, in C's memory.  stream_open gives its address to Go, unregister takes it
  * back.
  *
@@ -318,7 +318,7 @@ typedef struct gl_shared {
     uint32_t report_state;       /* atomic: the bits are set by C, and reset by the monitor */
     uint32_t number;             /* C: number of the loop, in reports */
     gl_asker *asker;             /* set by C before reactor_new; one for the process */
-    const gl_python *python;     /* likewise */
+    const gl_python *python;     /* set by C before reactor_new; one for the process */
     void *thread;                /* atomic, C: the PyThreadState that runs the loop */
     uint64_t base;               /* C: address of the frame that runs the loop; frames above it
                                   * belong to the loop's callbacks */
@@ -373,8 +373,9 @@ gl_wake_up(const gl_shared *shared)
 #else
     const uint64_t one = 1;
     ssize_t n;
-    while ((n = write(shared->wake_fd, &one, sizeof one)) < 0 && errno == EINTR)
-        ;
+    do {
+        n = write(shared->wake_fd, &one, sizeof one);
+    } while (n < 0 && errno == EINTR);
     return n > 0 || errno == EAGAIN;
 #endif
 }
@@ -408,7 +409,7 @@ typedef struct gl_table {
     /* Closes the reactor's own fds; registered fds are left to C. */
     int32_t (*reactor_close)(int32_t reactor);
 
-    /* One turn: decode and flush submissions, poll (timeout in ns; < 0: until
+    /* Makes one turn: decode and flush submissions, poll (timeout in ns; < 0: until
      * something happens or a timer is due), accept, receive, expire timers.
      * Returns the number of completions.  EINTR ends the wait early (0 or more
      * completions) so that C can handle signals. */

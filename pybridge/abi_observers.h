@@ -133,7 +133,7 @@ typedef struct gl_samples {
 #define GL_TRACE_TASK 8u
 #define GL_TRACE_GC 9u    /* the 4 bits: 1: a garbage collection starts, 0: it ends */
 #define GL_TRACE_MADE 10u /* a connection was made; a MORE record has its protocol's class name */
-#define GL_TRACE_LOST 11u /* a connection was lost; likewise */
+#define GL_TRACE_LOST 11u /* a connection was lost; a MORE record has its protocol's class name */
 /* `ticks` and the 48 bits are bytes that continue the record before.  The 4 bits: 1: `ticks` is
  * the number in a default name. */
 #define GL_TRACE_MORE 0u

@@ -526,7 +526,6 @@ class Walk:
 # Reviewed functions with paths that the lint can't distinguish, and why they are correct.
 REVIEWED = {
     "openssl_find_objects": "`valid` is true only if the preceding object exists",
-    "protocol_is_buffered": "gl_take_bool() accepts NULL as a failure",
     "schedule_first_callback": "a wakeup and its context are both NULL or both set",
     "stream_deliver_bytes": "stream_keep_undelivered() saves the exception of a failed delivery",
     "stream_get_buffer": "`n` is the buffer's length; a buffer without room is released",

@@ -10,7 +10,7 @@
 
 #ifdef GL_AMALGAMATION
 #define GL_PRIVATE static               /* a function that other files call */
-#define GL_PRIVATE_INLINE static inline /* the same, small, on a hot path */
+#define GL_PRIVATE_INLINE static inline /* a small function on a hot path that other files call */
 #define GL_PRIVATE_DATA static          /* an object that other files use: its declaration */
 #else
 #define GL_PRIVATE

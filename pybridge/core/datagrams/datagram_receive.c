@@ -4,8 +4,8 @@
  * Go receives for all sockets before the first protocol is called, so the state is checked again
  * before each call of Python: an earlier callback of the same turn may have closed or paused this
  * transport, or set another protocol.  Datagrams for a closing transport are dropped, because
- * asyncio no longer reads then.  Datagrams for a paused transport, or for one whose protocol has
- * used up its share of this turn's time, become paused data, in order.  _deliver_paused_data, which
+ * asyncio no longer reads then.  Datagrams for a paused transport, or for a protocol that has used
+ * up its share of this turn's time, become paused data, in order.  _deliver_paused_data, which
  * resume_reading or the next iteration calls, delivers them; receiving goes on after that.
  *
  * A server receives from the same peers repeatedly, so the tuples of their addresses are kept in a

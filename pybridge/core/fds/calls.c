@@ -61,8 +61,8 @@ call_fd(const gl_lease *l)
     return fd;
 }
 
-/* Of each: what it returns, its name in the table, and its parameters behind the descriptor,
- * declared and passed. */
+/* Defines one call: its result type, its name in the table, and its parameters after the
+ * descriptor, as declared and as passed. */
 #define LEASED(type, name, declared, passed)                                                       \
     GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                     \
     {                                                                                              \
@@ -89,9 +89,9 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* _simulate(request): a writable buffer, which golib/simulation_requests_linux.go reads and answers
- * in.  Then this thread's clock and everybody's calls are what the simulations that there are now
- * ask for. */
+/* _simulate(request): passes a writable buffer to golib/simulation_requests_linux.go, which reads
+ * the request from it and writes the answer to it.  Afterwards this thread's clock and the system
+ * calls of all threads are set as the existing simulations require. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {

@@ -35,7 +35,7 @@ typedef struct gl_fd {      /* registry.c: the users of a number [GIL] */
                              * a listener has begun on the number */
 } gl_fd;
 
-/* The table of fd numbers is a tree, whose size depends on the open fds, not on the highest number.
+/* The table of fd numbers is a tree: its size depends on the open fds, not on the highest number.
  * Entries do not move until the loop closes. */
 #define GL_FD_LEAF 64
 #define GL_FD_BRANCH 512

@@ -142,7 +142,7 @@ socket_release(PyObject *sock)
     if (plain)
         (void)socket_add_users(sock, -1);
     else if (gl_call_method(sock, G.s__decref_socketios, NULL) < 0)
-        PyErr_WriteUnraisable(sock); /* it was closed while we used it, and ends now */
+        PyErr_WriteUnraisable(sock); /* the delayed close of the socket failed */
 }
 
 /* ---- sockets with waiters ------------------------------------------------ */
@@ -176,10 +176,10 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 GL_PRIVATE bool
 gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {
-    bool tells = is_counted(sock) && observes_close(sock);
-    if (!tells && !gl_socket_add_user(sock))
+    bool is_observed = is_counted(sock) && observes_close(sock);
+    if (!is_observed && !gl_socket_add_user(sock))
         return false;
-    *kept = (gl_kept_socket){sock, Py_NewRef(waiter), !tells};
+    *kept = (gl_kept_socket){sock, Py_NewRef(waiter), !is_observed};
     return true;
 }
 
@@ -196,7 +196,7 @@ gl_socket_stop_keeping(gl_kept_socket *kept)
         socket_release(kept->sock);
     else if (kept->sock != NULL && is_closed(kept->sock) &&
              gl_call_method(kept->sock, G.s_close, NULL) < 0)
-        PyErr_WriteUnraisable(kept->sock); /* it was closed while we used it, and ends now */
+        PyErr_WriteUnraisable(kept->sock); /* the delayed close of the socket failed */
     Py_CLEAR(kept->sock);
     Py_CLEAR(kept->waiter);
 }
@@ -247,7 +247,9 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     gl_lease made = GL_NO_LEASE;
     if (is_socket(owner))
         made.word = object_number_word(owner);
-    else if (G.lease.file != NULL && (made.backing = raw_file(owner)) != NULL)
+    else if (G.lease.file != NULL)
+        made.backing = raw_file(owner);
+    if (made.backing != NULL)
         made.word = object_number_word(made.backing);
     /* fileno() may run Python; nothing after it does. */
     made.number = gl_fd_from_object(owner);

@@ -3,8 +3,8 @@
  *
  * A descriptor's number does not identify a file: after its owner has closed it, the kernel gives
  * the number to the next file, and a user that continues would read from or send to another
- * connection.  So no system call is made on a bare number that other code may close.  A lease says
- * who owns the number:
+ * connection.  So no system call is made on a bare number that other code may close.  A lease
+ * records the owner of the number:
  *
  *   owner          word               the number is valid
  *   ------------------------------------------------------------------------------------
@@ -83,12 +83,12 @@ GL_PRIVATE int gl_socket_number(PyObject *sock);
 /* Adds one to the number of a socket's users; false if it does not count them.  Runs no Python. */
 GL_PRIVATE bool gl_socket_add_user(PyObject *sock);
 
-/* A socket that became ready, and whose waiter has not run yet.  Its close() takes effect after the
- * waiter has run. */
+/* A socket that became ready, with a waiter that has not run yet.  The socket's close() takes
+ * effect after the waiter has run. */
 typedef struct gl_kept_socket {
     PyObject *sock;   /* owned; NULL: released */
     PyObject *waiter; /* owned: the waiter's Future; NULL once that runs */
-    bool counted;     /* this is one of its _io_refs; else the count reports its close() */
+    bool counted;     /* counted in the socket's _io_refs; else the count reports its close() */
 } gl_kept_socket;
 
 /* Makes a socket's close() end the waits for it, if it counts its users.  -1 with an exception. */

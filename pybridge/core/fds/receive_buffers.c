@@ -38,7 +38,8 @@ gl_large_free(gl_loop *loop)
 GL_PRIVATE void
 gl_large_refill(gl_loop *loop)
 {
-    if (++loop->large_idle > GL_LARGE_IDLE) {
+    loop->large_idle++;
+    if (loop->large_idle > GL_LARGE_IDLE) {
         gl_large_free(loop);
         return;
     }

@@ -5,7 +5,7 @@
  * handled, so completions of an earlier registration are not delivered.
  *
  * fds has the present user of each number: a transport, or readers and writers (watch.c).  It is a
- * tree of three levels whose entries do not move until the loop closes, so a pointer to one stays
+ * tree of three levels.  Its entries do not move until the loop closes, so a pointer to one stays
  * valid during a call that runs Python.
  */
 #include "fds/fds.h"
@@ -138,9 +138,10 @@ GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
     gl_fd *f = gl_fd_find(loop, fd);
-    PyObject *transport = NULL;
-    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks_number(f->transport) ||
-        (transport = gl_try_newref(f->transport)) == NULL) /* in its dealloc */
+    if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks_number(f->transport))
+        return 0;
+    PyObject *transport = gl_try_newref(f->transport);
+    if (transport == NULL) /* in its dealloc */
         return 0;
     if (named)
         PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", named,

@@ -152,11 +152,11 @@ listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
                         "_take() takes a class, protocol, server and context, once");
         return NULL;
     }
-    int fd = l->number;
+    const gl_accepted accepted = {l->number, l->ends};
     PyObject *transport = NULL;
     if (gl_stream_class(args[0])) {
-        l->number = -1; /* taken over, on failure too */
-        transport = gl_stream_accepted((PyTypeObject *)args[0], l->loop, fd, l->ends, args[1],
+        l->number = -1; /* the callee owns the fd, on failure too */
+        transport = gl_stream_accepted((PyTypeObject *)args[0], l->loop, &accepted, args[1],
                                        args[2], args[3]);
         if (transport == NULL)
             l->loop->counts.connections_refused++;

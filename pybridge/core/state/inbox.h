@@ -9,23 +9,22 @@
 #ifdef GL_FREE_THREADED
 #include <pthread.h>
 
-/* Where threads that have not the loop's lock leave something, or wait for it.  The mutex is held
- * for some instructions. */
+/* The fields by which threads without the loop's lock post Handles, and wait for the lock.  The
+ * mutex is locked for a few instructions at a time. */
 typedef struct gl_inbox {
-    char before[64]; /* nobody else's words in these cache lines */
+    char before[64]; /* padding: the fields have cache lines of their own */
     pthread_mutex_t mutex;
-    bool shut;                /* the loop is closed: nothing is taken any more */
+    bool shut;                /* the loop is closed: posts are refused */
     bool sleeping;            /* the loop may block: a post has to wake it */
-    uint32_t waking;          /* threads that are about to, or do: the wakeup stays open for them */
+    uint32_t waking;          /* number of threads that will wake the loop: its fd stays open */
     PyObject *first, *last;   /* Handles, owned, through gl_owner_loop.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
     int64_t credit;           /* references to the loop that the next post may take [atomic] */
     unsigned long long posts; /* with the mutex; read by any thread [atomic] */
-    uint32_t waiting;         /* threads that wait for the lock, to which they count until they
-                               * have it [atomic] */
-    uint32_t entries; /* of these, so many have had it, in all; with the mutex and the lock */
-    uint32_t let_in;  /* for these: it is free for a moment; counted, with the mutex */
-    uint32_t entered; /* one of them has the lock; counted as well [both are futexes] */
-    char behind[64];
+    uint32_t waiting;         /* number of threads that wait for the lock [atomic] */
+    uint32_t entries; /* total of waiting threads that got the lock; with the mutex and the lock */
+    uint32_t let_in;  /* futex: counts the times that the lock was offered; with the mutex */
+    uint32_t entered; /* futex: counts the times that a waiting thread got it; with the mutex */
+    char after[64];   /* padding */
 } gl_inbox;
 #endif

@@ -9,8 +9,8 @@
  *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
  *     gl_native(rule, object)           it is of exactly the rule's class, and none is replaced
  *
- * No other file decides this.  docs/internals/native-rule.md says what each
- * rule guards, and which code asks.
+ * No other file decides this.  docs/internals/native-rule.md lists the methods of each rule and
+ * the code that uses it.
  *
  * An original is a function of the class's own module, or a method of a C class that it derives
  * from, under its own name, so that replacements made before goloop was imported are detected too.
@@ -40,12 +40,14 @@ gl_rule_begin(enum gl_rule rule, PyObject *cls)
 {
     struct gl_rule_class *r = &G.rule[rule];
     if (!PyType_Check(cls)) {
-        PyErr_Format(PyExc_TypeError, "%R is no class", cls);
+        PyErr_Format(PyExc_TypeError, "a rule needs a class, got %R", cls);
         return -1;
     }
-    for (int i = 0; i < GL_RULE_METHODS && rules[rule].methods[i]; i++)
-        if ((r->method[i] = PyUnicode_InternFromString(rules[rule].methods[i])) == NULL)
+    for (int i = 0; i < GL_RULE_METHODS && rules[rule].methods[i]; i++) {
+        r->method[i] = PyUnicode_InternFromString(rules[rule].methods[i]);
+        if (r->method[i] == NULL)
             return -1;
+    }
     if (rules[rule].origin != NULL) {
         PyObject *origin = PyImport_ImportModule(rules[rule].origin);
         if (origin == NULL)
@@ -102,7 +104,9 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
 {
     unsigned tag = GL_READ(type->tp_version_tag);
     uint64_t seen = __atomic_load_n(&G.rule[rule].seen, __ATOMIC_RELAXED);
-    return tag != 0 && tag == seen >> 16 ? (unsigned)(seen & 0xFFFF) : rule_look(rule, type);
+    if (tag != 0 && tag == seen >> 16)
+        return (unsigned)(seen & 0xFFFF);
+    return rule_look(rule, type);
 }
 
 GL_PRIVATE unsigned
@@ -131,7 +135,8 @@ gl_native(enum gl_rule rule, PyObject *o)
 static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
-    PyObject *const *method = G.rule[GL_RULE_SOCKET].method, *names = PyList_New(0);
+    PyObject *const *method = G.rule[GL_RULE_SOCKET].method;
+    PyObject *names = PyList_New(0);
     unsigned replaced = gl_object_replaced(GL_RULE_SOCKET, sock);
     for (int i = 0; names && i < GL_RULE_METHODS && method[i]; i++)
         if ((replaced & 1u << i) && PyList_Append(names, method[i]) < 0)
@@ -148,11 +153,11 @@ static PyMethodDef native_functions[] = {
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
-    return gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
-                   gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
-                   gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0
-               ? -1
-               : PyModule_AddFunctions(module, native_functions);
+    if (gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
+        gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
+        gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, native_functions);
 }
 
 /* ---- the scheduler --------------------------------------------------------------------- */
@@ -174,7 +179,7 @@ GL_PRIVATE_INLINE gl_loop *
 gl_native_loop(PyObject *loop)
 {
     unsigned scheduling = GL_OWN_CALL_SOON | GL_OWN_IS_RUNNING;
-    if (loop == NULL || /* a future that somebody is initialising anew */
+    if (loop == NULL || /* a future that is being initialised again */
         (gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) & scheduling) != 0)
         return NULL;
     gl_loop *self = (gl_loop *)loop;

@@ -53,7 +53,7 @@ typedef struct gl_ready { /* queue/ready.c: a FIFO [GIL] */
     size_t count;
     uint32_t to_next_sample; /* entries up to and including the next sampled one */
     uint32_t stride;         /* entries that the next sample represents */
-    uint32_t stride_rest;    /* those of the stride that follow the sample */
+    uint32_t stride_rest;    /* entries of the stride after the sampled one */
     int64_t sample_budget;   /* samples that may still be taken at stride 1 */
     int64_t budget_time;     /* ns: the budget was refilled up to this time */
     uint64_t rng;            /* state of a linear congruential generator */
@@ -142,7 +142,7 @@ struct gl_loop {
     /* ns of datagram_received() for one socket in this turn; 0: not known yet [loop] */
     int64_t share;
     gl_counts counts;
-    int64_t blocked_seen; /* gl_shared.blocked_since whose end was reported [loop] */
+    int64_t blocked_seen; /* gl_shared.blocked_since of the last reported block [loop] */
     uint64_t turns;       /* started turns; metrics.turns grows without the GIL [written by loop] */
 #ifdef GL_FREE_THREADED
     /* Owned.  "GIL" and "loop" above mean this object's mutex in a build without the GIL [made]. */
@@ -194,7 +194,7 @@ GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
  * table, or GL_NOT_OURS if the class does not derive from the rule's.  Runs no Python. */
 #define GL_NOT_OURS 0xFFFFu
 GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
-/* The same for an object: methods that its class or its own dict replaces. */
+/* Returns the methods of an object that its class or its own dict replaces. */
 GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
 /* Returns true if C may act in place of all methods of the rule: the object's class is exactly
  * the rule's, and neither the class nor the object replaces one.  Runs no Python. */
@@ -216,8 +216,8 @@ GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
  * is called for each callback, and each step of a task has a handle. */
 GL_PRIVATE_INLINE bool gl_handles_hooked(void);
 /* Returns the loop if entries may be pushed on its ready queue without a call of call_soon: a
- * usable goloop loop, not in debug mode, whose call_soon is not replaced.  Otherwise NULL,
- * without an exception. */
+ * usable goloop loop, not in debug mode, with its original call_soon.  Otherwise NULL, without an
+ * exception. */
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
 /* Records that an attribute of the instance is set, or deleted (NULL). */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);

@@ -73,11 +73,15 @@ protocol_is_buffered(PyObject *protocol)
     if (r != 0)
         return r;
     r = PyObject_IsInstance(protocol, G.asyncio_Protocol);
+    if (r < 0)
+        return -1;
     if (r != 0)
-        return r < 0 ? -1 : 0;
-    PyObject *ask = gl_import_attr("goloop._internal.net.transport_info", "has_buffer_methods");
-    r = gl_take_bool(ask ? PyObject_CallOneArg(ask, protocol) : NULL);
-    Py_XDECREF(ask);
+        return 0;
+    PyObject *check = gl_import_attr("goloop._internal.net.transport_info", "has_buffer_methods");
+    if (check == NULL)
+        return -1;
+    r = gl_take_bool(PyObject_CallOneArg(check, protocol));
+    Py_DECREF(check);
     return r;
 }
 
@@ -218,21 +222,21 @@ stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoin
 }
 
 GL_PRIVATE PyObject *
-gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd, const gl_endpoints *ends,
+gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepted,
                    PyObject *protocol, PyObject *server, PyObject *context)
 {
     /* Not type->tp_new: a subclass's __new__ may return any object. */
     gl_stream *s = (gl_stream *)stream_new(type, NULL, NULL);
     if (s == NULL) {
-        gl_call_close(fd);
+        gl_call_close(accepted->fd);
         return NULL;
     }
     transport_arguments a = {.loop = (PyObject *)loop,
                              .protocol = protocol,
                              .context = Py_NewRef(context),
                              .lease = GL_NO_LEASE};
-    a.lease.number = fd;
-    int rc = stream_construct_accepted(s, &a, ends, server);
+    a.lease.number = accepted->fd;
+    int rc = stream_construct_accepted(s, &a, accepted->ends, server);
     if (rc < 0) {
         PyObject *exc = gl_take_exception();
         /* A hook of the server may have made a socket object, which then owns the fd. */
@@ -296,7 +300,11 @@ stream_start(gl_transport *t)
 {
     if (is_closing(t))
         return 0;
-    int rc = t->registered ? gl_transport_update_interest(t) : gl_transport_register(t);
+    int rc;
+    if (t->registered)
+        rc = gl_transport_update_interest(t);
+    else
+        rc = gl_transport_register(t);
     if (rc < 0)
         return gl_transport_fatal_current(t, "Fatal error on transport");
     return 0;

@@ -26,8 +26,7 @@
  * into a bytes object. */
 #define LARGE_RECEIVE_MIN (32 * 1024)
 
-/* Bytes to be written, which nobody can change.  They are kept alive by owner, an exact bytes
- * object. */
+/* Immutable bytes to be written, in the exact bytes object `owner`. */
 typedef struct gl_piece {
     PyObject *owner;
     const char *ptr;
@@ -40,8 +39,8 @@ typedef struct gl_piece {
 /* Writes larger than this are sent immediately (threshold found by benchmark). */
 #define DEFER_MAX (64 * 1024)
 
-/* The same threshold for a pipe: half of its capacity, so that the bytes are sent while the reader
- * may still be awake. */
+/* Threshold for immediate writes to a pipe: half of its capacity, so that the bytes are sent while
+ * the reader may still be awake. */
 #define DEFER_MAX_PIPE (32 * 1024)
 
 /* A socket's stream goes both ways.  A stream can also be one end of a pipe, a FIFO, a terminal or
@@ -81,8 +80,8 @@ typedef struct gl_stream {
     char lazy_extra;             /* extra is not yet complete.  Set by Python */
     char counted;                /* counted as a connection of its server.  Set by Python */
     uint8_t peer_len, local_len; /* of the raw names */
-    bool single_write_last_turn; /* one write in the turn of the last write ... */
-    uint32_t last_write_turn;    /* ... and that turn, see use_eager_send() */
+    bool single_write_last_turn; /* a single write was made in last_write_turn */
+    uint32_t last_write_turn;    /* turn of the last write, see use_eager_send() */
     int paused_errno;            /* of paused_end */
     uint32_t late_writes;        /* a pipe's _conn_lost of asyncio: writes after close() */
     uint32_t released_pieces;    /* <= io.head */
@@ -97,7 +96,7 @@ typedef struct gl_stream {
     /* The raw names of an accepted connection: the peer's, then the local one. */
     union {
         uint8_t *raw;                      /* peer_len + local_len bytes, or NULL */
-        uint8_t short_raw[2 * SHORT_NAME]; /* if neither is longer */
+        uint8_t short_raw[2 * SHORT_NAME]; /* used if neither name is longer */
     };
 } gl_stream;
 

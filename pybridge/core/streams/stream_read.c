@@ -245,7 +245,7 @@ static int
 stream_deliver_eof(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
-        return 0; /* it was reported before pipe_stop_watching_end() */
+        return 0; /* reported before pipe_stop_watching_end() */
     if (s->kind)
         return pipe_ended(s);
     if (is_closing(s) || s->protocol == NULL)
@@ -325,8 +325,11 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 static int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
-    if (n < 0)
-        return err == EAGAIN || err == EINTR ? 0 : stream_deliver_read_error(s, err);
+    if (n < 0) {
+        if (err == EAGAIN || err == EINTR)
+            return 0;
+        return stream_deliver_read_error(s, err);
+    }
     if (n == 0)
         return stream_handle_recv_eof(s);
     gl_large_record_receive(s->loop, n);
@@ -366,9 +369,10 @@ stream_receive_into_bytes(gl_stream *s)
     ssize_t n = stream_recv(s, PyBytes_AS_STRING(bytes), PyBytes_GET_SIZE(bytes), &err);
     gl_large_truncate(s->loop, &bytes, n);
     int rc = stream_handle_recv_result(s, n, err);
-    if (rc > 0)
-        rc = bytes ? stream_deliver_bytes(s, PyBytes_AS_STRING(bytes), n, bytes)
-                   : gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    if (rc > 0 && bytes != NULL)
+        rc = stream_deliver_bytes(s, PyBytes_AS_STRING(bytes), n, bytes);
+    else if (rc > 0)
+        rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
     Py_XDECREF(bytes);
     return rc;
 }

@@ -137,8 +137,13 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
     }
     if (mark_as_number(mark, &number) < 0)
         return -1;
-    *(high ? &s->high_mark : &s->low_mark) = number;
-    Py_XSETREF(*(high ? &s->high_water : &s->low_water), Py_NewRef(mark));
+    if (high) {
+        s->high_mark = number;
+        Py_XSETREF(s->high_water, Py_NewRef(mark));
+    } else {
+        s->low_mark = number;
+        Py_XSETREF(s->low_water, Py_NewRef(mark));
+    }
     /* A low mark that is raised above the size of the queue resumes the protocol, from the loop, as
      * sent bytes do.  Otherwise a peer that does not read would leave it paused. */
     if (high || !s->protocol_paused || is_ending(s) || stream_queued(s) > s->low_mark)
@@ -419,11 +424,11 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
     if (is_ending(s))
         return gl_none_or_null(gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING));
     int rc = stream_write_list(s, list);
-    if (rc < 0)
-        return PyErr_ExceptionMatches(PyExc_BufferError) &&
-                       gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) == 0
-                   ? Py_NewRef(Py_None)
-                   : NULL;
+    if (rc < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_BufferError))
+            return NULL;
+        return gl_none_or_null(gl_transport_fatal_current(&s->base, WRITE_FAILED(s)));
+    }
     if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, AFTER_APPEND) < 0)
         return NULL;
     Py_RETURN_NONE;

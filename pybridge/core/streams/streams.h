@@ -6,9 +6,16 @@
 #include "transports/transports.h"
 
 GL_PRIVATE int gl_stream_init_type(PyObject *module);
-/* Whether it is a class of stream transports, which a program can replace; else TypeError. */
+/* Returns true if the argument is a class of stream transports (a program may replace the class);
+ * else false with TypeError. */
 GL_PRIVATE bool gl_stream_class(PyObject *cls);
-/* A transport over an accepted fd, which it takes over (on failure too). */
-GL_PRIVATE PyObject *gl_stream_accepted(PyTypeObject *type, gl_loop *loop, int fd,
-                                        const gl_endpoints *ends, PyObject *protocol,
+/* A connection that Go has accepted. */
+typedef struct gl_accepted {
+    int fd;
+    const gl_endpoints *ends; /* valid during the call */
+} gl_accepted;
+/* Creates the transport of an accepted connection.  The fd belongs to it, or is closed on failure.
+ */
+GL_PRIVATE PyObject *gl_stream_accepted(PyTypeObject *type, gl_loop *loop,
+                                        const gl_accepted *accepted, PyObject *protocol,
                                         PyObject *server, PyObject *context);

@@ -1,8 +1,8 @@
 /*
- * args.c: arguments by name, and wrong ones.
+ * args.c: arguments by name, and the errors of wrong arguments.
  *
- * What is wrong with a call is left to CPython to say, of asyncio's own method: see
- * goloop/_internal/loop/arg_errors.py.  So the words are those of the running version.
+ * CPython itself writes the error message of a wrong call, for asyncio's own method: see
+ * goloop/_internal/loop/arg_errors.py.  So the message is the one of the running version.
  */
 #include "support/args.h"
 
@@ -12,7 +12,7 @@ param_name(const gl_params *p, int i)
     return *(PyObject **)((char *)&G + p->name[i]);
 }
 
-/* Fills in an argument by name; false where there is no such name, or its place is taken. */
+/* Fills in an argument by name; false for an unknown name, or one that was given already. */
 static bool
 args_place(const gl_params *p, PyObject *key, PyObject *given, PyObject **value)
 {
@@ -28,8 +28,8 @@ args_place(const gl_params *p, PyObject *key, PyObject *given, PyObject **value)
     return true;
 }
 
-/* Raises the error of a wrong call; -1.  Its traceback has none of the frames that looked for the
- * words. */
+/* Raises the error of a wrong call; returns -1.  The error's traceback does not contain the frames
+ * that composed the message. */
 static int
 args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwnames)
@@ -38,7 +38,7 @@ args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t
     PyObject *given = PyTuple_New(nargs + PyTuple_GET_SIZE(names));
     for (Py_ssize_t i = 0; given != NULL && i < PyTuple_GET_SIZE(given); i++)
         PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
-    if (given != NULL) /* it raises */
+    if (given != NULL) /* the call raises */
         Py_XDECREF(PyObject_CallFunction(G.refuse_call, "sOOO", p->function, self, given, names));
     Py_XDECREF(given);
     PyObject *exc = gl_take_exception();
@@ -54,13 +54,18 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
 {
     Py_ssize_t names = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     bool good = nargs <= p->positional || p->rest;
-    for (int i = 0; i < p->count; i++)
-        value[i] = i < p->positional && i < nargs ? args[i] : NULL;
+    for (int i = 0; i < p->count; i++) {
+        value[i] = NULL;
+        if (i < p->positional && i < nargs)
+            value[i] = args[i];
+    }
     for (Py_ssize_t i = 0; i < names && good; i++)
         good = args_place(p, PyTuple_GET_ITEM(kwnames, i), args[nargs + i], value);
     for (int i = 0; i < p->required && good; i++)
         good = value[i] != NULL;
-    return good ? 0 : args_wrong(p, self, args, nargs, kwnames);
+    if (!good)
+        return args_wrong(p, self, args, nargs, kwnames);
+    return 0;
 }
 
 /* ---- descriptors --------------------------------------------------------------------------- */
@@ -69,7 +74,11 @@ GL_PRIVATE bool
 gl_fd_number(PyObject *o, long *fd)
 {
     int beyond = 0;
-    PyObject *number = PyLong_Check(o) ? Py_NewRef(o) : PyObject_CallOneArg(G.fd_number, o);
+    PyObject *number;
+    if (PyLong_Check(o))
+        number = Py_NewRef(o);
+    else
+        number = PyObject_CallOneArg(G.fd_number, o);
     if (number == NULL)
         return false;
     *fd = PyLong_AsLongAndOverflow(number, &beyond);
@@ -79,7 +88,7 @@ gl_fd_number(PyObject *o, long *fd)
     return *fd != -1 || !PyErr_Occurred();
 }
 
-/* Of a number that is too large, and of a bool, the poller's own conversion speaks. */
+/* For a number that is too large, and for a bool, CPython's own conversion raises or warns. */
 GL_PRIVATE int
 gl_fd_from_object(PyObject *o)
 {
@@ -92,8 +101,10 @@ gl_fd_from_object(PyObject *o)
     }
     if (fd > INT_MAX || (fd <= 1 && PyBool_Check(o))) {
         PyObject *number = PyBool_Check(o) ? Py_NewRef(o) : PyLong_FromLong(fd);
-        fd = number ? PyObject_AsFileDescriptor(number) : -1;
-        Py_XDECREF(number);
+        if (number == NULL)
+            return -1;
+        fd = PyObject_AsFileDescriptor(number);
+        Py_DECREF(number);
     }
     return (int)fd;
 }

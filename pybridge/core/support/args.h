@@ -1,6 +1,6 @@
 /*
- * args.h: the arguments of the functions that asyncio has in Python, where they can be given
- * by position or by name.
+ * args.h: parses the arguments of functions that asyncio defines in Python, so that each can be
+ * passed by position or by name.
  *
  *     static const gl_params call_later_params =
  *         GL_PARAMS("BaseEventLoop.call_later", 2, 2, true, GL_NAME(delay), GL_NAME(callback));
@@ -9,8 +9,8 @@
  *     if (gl_args(&call_later_params, self, args, nargs, kwnames, value) < 0)
  *         return NULL;
  *
- * A call with wrong arguments raises what the running CPython says of such a call of asyncio's
- * method of that name.  The values are borrowed from the call; one that is not given is NULL.
+ * A call with wrong arguments raises the error that the running CPython raises for the same call of
+ * asyncio's method.  The values are borrowed from the call; a missing one is NULL.
  */
 #pragma once
 
@@ -19,10 +19,10 @@
 #define GL_PARAMS_MAX 6
 
 typedef struct gl_params {
-    const char *function; /* its qualified name in asyncio, for messages */
-    uint8_t required;     /* so many of the first must be given */
-    uint8_t positional;   /* so many of the first may be given by position */
-    bool rest;            /* *args follow these */
+    const char *function; /* qualified name in asyncio, for messages */
+    uint8_t required;     /* number of required parameters, which are the first */
+    uint8_t positional;   /* number of parameters that may be passed by position */
+    bool rest;            /* *args follow the positional parameters */
     uint8_t count;
     uint16_t name[GL_PARAMS_MAX]; /* GL_NAME of each */
 } gl_params;
@@ -38,11 +38,11 @@ typedef struct gl_params {
         }                                                                                          \
     }
 
-/* What gl_args leaves to it: names, and everything that is wrong. */
+/* The slow path of gl_args: arguments by name, and errors. */
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
 
-/* The arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
+/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
 static inline int
 gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
         PyObject **value)
@@ -54,27 +54,31 @@ gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
     return 0;
 }
 
-/* The one argument of a function that takes just one; NULL with TypeError. */
+/* Returns the argument of a function that takes exactly one; NULL with TypeError. */
 static inline PyObject *
 gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *value;
-    return gl_args(p, self, args, nargs, kwnames, &value) < 0 ? NULL : value;
+    if (gl_args(p, self, args, nargs, kwnames, &value) < 0)
+        return NULL;
+    return value;
 }
 
-/* For GL_FASTKW: the method of that name, which f is and takes no arguments.  Under METH_NOARGS
- * CPython would look at the arguments, and have other words for wrong ones. */
+/* Defines a method for GL_FASTKW that takes no arguments and calls f.  With METH_NOARGS CPython
+ * would check the arguments itself, with another message. */
 #define GL_TAKES_NONE(checked, f, name)                                                            \
     static inline PyObject *checked(void *self, PyObject *const *args, Py_ssize_t nargs,           \
                                     PyObject *kwnames)                                             \
     {                                                                                              \
         static const gl_params params = {name, 0, 0, false, 0, {0}};                               \
-        return gl_args(&params, self, args, nargs, kwnames, NULL) < 0 ? NULL : f(self, NULL);      \
+        if (gl_args(&params, self, args, nargs, kwnames, NULL) < 0)                                \
+            return NULL;                                                                           \
+        return f(self, NULL);                                                                      \
     }
 
-/* The number that an int is or that an object's fileno() gives, which may be no fd's
- * (a closed socket says -1); false with ValueError. */
+/* Converts an int, or the result of an object's fileno(), to a number, which need not be a valid fd
+ * (-1 for a closed socket); false with ValueError. */
 GL_PRIVATE bool gl_fd_number(PyObject *o, long *fd);
-/* The fd of an int or of an object with fileno(), as asyncio's selectors find it;
- * -1 with ValueError. */
+/* Returns the fd of an int or of an object with fileno(), like asyncio's selectors; -1 with
+ * ValueError. */
 GL_PRIVATE int gl_fd_from_object(PyObject *o);

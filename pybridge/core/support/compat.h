@@ -4,7 +4,7 @@
  * Each macro is 0 or 1 and serves in #if and in C expressions.  Other files test these names and
  * never a version number.  Two kinds of differences remain where they belong: the structs
  * of _asyncio.Future and _asyncio.Task (tasks/layout.h) and the head of an interpreter frame
- * (observe/python_stack.c), whose fields differ, but whose conditions are defined here.
+ * (observe/python_stack.c), which differ in their fields; the conditions are defined here.
  *
  * pythoncapi_compat.h is not used: of the functions that this extension needs and that an old
  * version lacks it provides Py_IsFinalizing() alone, for 4,000 lines; it has no
@@ -71,7 +71,7 @@
 #define GL_FUTURE_LAYOUT_SINCE_3_13 GL_PYTHON(13)
 #define GL_FUTURE_LAYOUT_SINCE_3_14 GL_PYTHON(14)
 
-/* The first version whose structs nobody has compared; a test lowers it. */
+/* The first version with structs that were not compared; a test lowers it. */
 #ifndef GL_LAYOUT_UNKNOWN_FROM
 #define GL_LAYOUT_UNKNOWN_FROM 0x03100000
 #endif
@@ -106,7 +106,7 @@
 #define GL_GENERATOR_HAS_IFRAME (!GL_PYTHON(14))
 /* The thread state refers to the frame through a _PyCFrame. */
 #define GL_THREAD_HAS_CFRAME (!GL_PYTHON(13))
-/* _PyThreadState_UncheckedGet() returns the owner of the GIL, whatever thread asks. */
+/* _PyThreadState_UncheckedGet() returns the owner of the GIL, in any thread. */
 #define GL_CURRENT_THREAD_IS_GLOBAL (!GL_PYTHON(12))
 /* PyThreadState.state tells which thread is attached, and at most one is. */
 #define GL_THREAD_STATE_SHOWS_GIL (GL_PYTHON(13) && !GL_WITHOUT_GIL)

@@ -1,9 +1,8 @@
 /*
- * endpoints.c: raw socket addresses as the values that Python's socket module
- * would give for them, and back.
+ * endpoints.c: converts raw socket addresses to the values of Python's socket module, and back.
  *
- * An accepted connection brings its addresses as the kernel wrote them.  Most
- * programs never ask for them, so they are converted when they are asked for.
+ * The addresses of an accepted connection are stored as the kernel wrote them.  Most programs never
+ * read them, so they are converted when they are read.
  */
 #include "support/support.h"
 
@@ -16,11 +15,11 @@ static PyObject *
 address_unix(const uint8_t *raw, uint32_t len)
 {
     const char *path = (const char *)raw + offsetof(struct sockaddr_un, sun_path);
-    size_t n = len > offsetof(struct sockaddr_un, sun_path)
-                   ? len - offsetof(struct sockaddr_un, sun_path)
-                   : 0;
+    size_t n = 0;
+    if (len > offsetof(struct sockaddr_un, sun_path))
+        n = len - offsetof(struct sockaddr_un, sun_path);
 #ifdef __linux__
-    /* Linux's abstract names begin with a NUL and may hold others. */
+    /* Linux's abstract names begin with a NUL byte and may contain others. */
     if (n > 0 && path[0] == 0)
         return PyBytes_FromStringAndSize(path, (Py_ssize_t)n);
 #endif
@@ -57,7 +56,7 @@ gl_address_object(const uint8_t *raw, uint32_t len)
     return NULL;
 }
 
-/* An exact int within [0, max], or false. */
+/* Converts an exact int in [0, max]; false for any other object. */
 static bool
 number_within(PyObject *o, unsigned long max, unsigned long *value)
 {
@@ -71,13 +70,14 @@ number_within(PyObject *o, unsigned long max, unsigned long *value)
     return *value <= max;
 }
 
-/* (host, port), for IPv6 also (host, port, flowinfo, scope_id). */
+/* Converts (host, port), for IPv6 also (host, port, flowinfo, scope_id). */
 static bool
 raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {
     if (!PyTuple_CheckExact(addr))
         return false;
-    Py_ssize_t items = PyTuple_GET_SIZE(addr), size;
+    Py_ssize_t items = PyTuple_GET_SIZE(addr);
+    Py_ssize_t size;
     unsigned long port;
     unsigned long flow = 0;
     unsigned long scope = 0;
@@ -98,7 +98,8 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
         struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
         if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
             return false;
-        memcpy(raw, &a, *len = sizeof(a));
+        *len = sizeof(a);
+        memcpy(raw, &a, sizeof(a));
         return true;
     }
     struct sockaddr_in6 a = {.sin6_family = AF_INET6,
@@ -107,11 +108,12 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
                              .sin6_scope_id = (uint32_t)scope};
     if (inet_pton(AF_INET6, host, &a.sin6_addr) != 1)
         return false;
-    memcpy(raw, &a, *len = sizeof(a));
+    *len = sizeof(a);
+    memcpy(raw, &a, sizeof(a));
     return true;
 }
 
-/* A path, or one of Linux's abstract names. */
+/* Converts a path, or one of Linux's abstract names. */
 static bool
 raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
 {
@@ -126,7 +128,8 @@ raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
     }
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     size_t n = (size_t)PyBytes_GET_SIZE(path);
-    /* A path ends with a NUL that counts; what is empty or too long Python refuses. */
+    /* The length includes the NUL byte at a path's end.  Python refuses an empty path, and one that
+     * is too long. */
     bool good = n > 0 && n < sizeof(a.sun_path);
     if (good) {
         bool named = PyBytes_AS_STRING(path)[0] != 0;

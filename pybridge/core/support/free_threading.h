@@ -1,15 +1,16 @@
 /*
- * free_threading.h: what takes the GIL's place in a free-threaded build of CPython.
+ * free_threading.h: substitutes for the GIL in a free-threaded build of CPython.
  *
- * Where there is a GIL all of this is nothing: GL_GUARD is empty and GL_OWNER_LOOP has no field.
- * Without one, each loop has a lock (threads/lock.c), and whatever belongs to a loop is only
- * touched by the thread that has it, as elsewhere by the one that has the GIL:
+ * In a build with a GIL these macros expand to nothing: GL_GUARD is empty and GL_OWNER_LOOP has no
+ * field.  In a build without it, each loop has a lock (threads/lock.c), and only the thread that
+ * has the lock uses the loop's objects, as otherwise the thread that has the GIL:
  *
- *   - the thread that runs the loop has its lock, and gives it up while it polls or waits
- *   - a method or an attribute of a loop's object takes it first, whoever calls, and so does
- *     the end of such an object (threads/guard.c wraps them all; the other slots use GL_GUARD)
+ *   - the thread that runs the loop has its lock, and releases it while it polls or waits
+ *   - a method or an attribute of a loop's object first takes the lock, in every thread, and so
+ *     does the deallocation of such an object (threads/guard.c wraps them all; the other slots use
+ *     GL_GUARD)
  *
- * An object knows its loop by GL_OWNER_LOOP, from when it is made to its end.
+ * GL_OWNER_LOOP is an object's field for its loop, valid from construction to deallocation.
  */
 #pragma once
 
@@ -21,10 +22,10 @@
 
 struct gl_loop;
 
-/* In each object of a loop. */
+/* A field of each object of a loop. */
 typedef struct gl_owner_loop {
-    struct gl_loop *loop; /* owned; NULL until the object is made */
-    PyObject *next;       /* of a Handle: in the loop's inbox */
+    struct gl_loop *loop; /* owned; NULL until the object is constructed */
+    PyObject *next;       /* for a Handle in the loop's inbox: the next one */
 } gl_owner_loop;
 #define GL_OWNER_LOOP gl_owner_loop owner_loop;
 #define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->owner_loop, Py_NewRef(loop))
@@ -49,9 +50,9 @@ gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 #define GL_READ(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #define GL_WRITE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELAXED)
 
-/* One of G's mutexes, for what no loop has; where there is a GIL nothing. */
+/* GL_LOCK locks one of G's mutexes, which guard data outside of loops; nothing with a GIL. */
 #ifdef GL_FREE_THREADED
-/* An object's own lock, from the one to the other in the same block. */
+/* Lock and unlock an object's own lock, in the same block. */
 #define GL_LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
 #define GL_UNLOCK_OBJECT() Py_END_CRITICAL_SECTION()
 #define GL_LOCK(mutex) PyMutex_Lock(&G.mutex)
@@ -63,9 +64,9 @@ gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 #define GL_UNLOCK(mutex) ((void)0)
 #endif
 
-/* ---- references to what may be about to die -------------------------------------------------- */
+/* ---- references to objects that may be in deallocation --------------------------------------- */
 
-/* Lets gl_try_newref work for a fresh object. */
+/* Makes gl_try_newref work for a new object. */
 static inline void
 gl_enable_try(PyObject *o)
 {
@@ -78,8 +79,9 @@ gl_enable_try(PyObject *o)
 #endif
 }
 
-/* A new reference to an object that somebody has noted without one, or NULL once it dies.  Its
- * memory is there as long as its dealloc needs what the caller holds. */
+/* Returns a new reference to an object of which the caller has a borrowed pointer; NULL once the
+ * object's deallocation has begun.  The caller has locked a mutex that the deallocation locks too,
+ * so the object's memory is still valid. */
 static inline PyObject *
 gl_try_newref(PyObject *o)
 {
@@ -102,21 +104,21 @@ gl_try_newref(PyObject *o)
 }
 
 #ifdef GL_FREE_THREADED
-/* ---- references that go from thread to thread -------------------------------------------------
+/* ---- references that one thread takes and another drops ----------------------------------------
  *
- * An object knows the thread that made it, and counts its references apart from those of others.
- * What another thread takes and the object's own thread drops, or the other way round, is right in
- * the end; but it brings the first count to 0 too early, and then the end of the object is its own
- * thread's business, which hears of it later. */
+ * An object has two reference counts: one for the thread that created it, and one for all other
+ * threads.  If one thread takes a reference and another drops it, the sum of the counts is right,
+ * but the first count may reach 0 too early.  Then only the creating thread can free the object,
+ * at a later time. */
 
-/* Whether the calling thread's references to it are counted with those of others. */
+/* Returns true if the calling thread's references to the object are in the shared count. */
 static inline bool
 gl_is_shared(PyObject *o)
 {
     return __atomic_load_n(&o->ob_tid, __ATOMIC_RELAXED) != _Py_ThreadId();
 }
 
-/* A reference that another thread will drop. */
+/* Takes a reference that another thread will drop. */
 static inline PyObject *
 gl_newref_shared(PyObject *o)
 {
@@ -126,8 +128,8 @@ gl_newref_shared(PyObject *o)
     return o;
 }
 
-/* Drops references that other threads have taken; the caller has one more.  An object that is not
- * immortal. */
+/* Drops n references that other threads have taken; the caller has one more.  The object must not
+ * be immortal. */
 static inline void
 gl_decref_shared(PyObject *o, int64_t n)
 {
@@ -138,7 +140,7 @@ gl_decref_shared(PyObject *o, int64_t n)
                                         __ATOMIC_RELAXED))
             return;
     }
-    for (; n > 0; n--) /* at the end of the count, which has its rules */
+    for (; n > 0; n--) /* near 0 CPython's own function applies the rules of the count */
         _Py_DecRefShared(o);
 }
 #endif

@@ -1,15 +1,17 @@
 /*
- * objects.c: what is done to objects and to memory in many places.
+ * objects.c: helpers for types, calls of methods, and arrays that grow.
  */
 #include "support/support.h"
 
 GL_PRIVATE int
 gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
 {
-    /* Not by setattr(), for which a class's `__dict__` is the class's own. */
-    int rc = value ? PyDict_SetItemString(type->tp_dict, name, value) : -1;
+    if (value == NULL)
+        return -1;
+    /* Not by setattr(), which cannot set the attribute `__dict__` of a class. */
+    int rc = PyDict_SetItemString(type->tp_dict, name, value);
     PyType_Modified(type);
-    Py_XDECREF(value);
+    Py_DECREF(value);
     return rc;
 }
 
@@ -26,14 +28,17 @@ GL_PRIVATE int
 gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject *base)
 {
     *type = (PyTypeObject *)PyType_FromSpecWithBases(spec, base);
-    return *type ? PyModule_AddType(module, *type) : -1;
+    if (*type == NULL)
+        return -1;
+    return PyModule_AddType(module, *type);
 }
 
 GL_PRIVATE int
 gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 {
-    return gl_drop_result(arg ? PyObject_CallMethodOneArg(o, name, arg)
-                              : PyObject_CallMethodNoArgs(o, name));
+    if (arg == NULL)
+        return gl_drop_result(PyObject_CallMethodNoArgs(o, name));
+    return gl_drop_result(PyObject_CallMethodOneArg(o, name, arg));
 }
 
 GL_PRIVATE PyObject *
@@ -41,8 +46,10 @@ gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t na
                PyObject *kwnames)
 {
     PyObject *method = PyObject_GetAttr(o, name);
-    PyObject *r = method ? PyObject_Vectorcall(method, args, (size_t)nargs, kwnames) : NULL;
-    Py_XDECREF(method);
+    if (method == NULL)
+        return NULL;
+    PyObject *r = PyObject_Vectorcall(method, args, (size_t)nargs, kwnames);
+    Py_DECREF(method);
     return r;
 }
 

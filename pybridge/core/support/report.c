@@ -1,6 +1,6 @@
 /*
- * report.c: exceptions that nobody awaits go to loop.call_exception_handler, with
- * asyncio's message and context dict; SystemExit and KeyboardInterrupt leave the loop.
+ * report.c: passes exceptions outside of tasks to loop.call_exception_handler, with asyncio's
+ * message and context dict; SystemExit and KeyboardInterrupt end the loop's run instead.
  */
 #include "support/support.h"
 
@@ -24,13 +24,13 @@ gl_take_exception(void)
 GL_PRIVATE void
 gl_restore_exception(PyObject *exc)
 {
-    PyObject *newer = exc != NULL && PyErr_Occurred() ? gl_take_exception() : NULL;
-    if (newer != NULL) { /* as where a `finally` raises */
+    if (exc == NULL)
+        return;
+    if (PyErr_Occurred()) { /* as after a `finally` that raises */
+        PyObject *newer = gl_take_exception();
         PyException_SetContext(newer, exc);
         exc = newer;
     }
-    if (exc == NULL)
-        return;
 #if GL_HAS_RAISED_EXCEPTION
     PyErr_SetRaisedException(exc);
 #else
@@ -84,7 +84,7 @@ gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transpor
 {
     if (gl_is_exit_exception())
         return -1;
-    /* First, for taking the exception may run Python. */
+    /* A reference first: gl_take_exception() may run Python. */
     PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
     PyObject *exc = gl_take_exception();
     int r = gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_event_failed), "sOOO",

@@ -43,7 +43,7 @@ typedef struct gl_reg_ops {
     void (*unregister_on_loop_close)(PyObject *owner);
     bool (*blocks_number)(PyObject *transport);
     size_t (*queued_bytes)(PyObject *transport);
-    /* Whether nothing that the reactor may say calls the owner; NULL: never. */
+    /* Returns true if no report of the reactor can call the owner; NULL: never. */
     bool (*is_dormant)(PyObject *owner);
 } gl_reg_ops;
 
@@ -56,7 +56,7 @@ enum gl_reg_kind {
     GL_REG_KINDS,
 };
 
-/* The classes whose methods C may act in place of (state/native_rule.c). */
+/* The classes with methods that C may act in place of (state/native_rule.c). */
 enum gl_rule {
     GL_RULE_LOOP,
     GL_RULE_HANDLE,
@@ -87,8 +87,9 @@ typedef struct gl_task_node {
 #define GL_GUARD_TYPES 16
 typedef struct gl_guarded_type {
     PyTypeObject *type;
-    Py_ssize_t loop_offset;       /* offset of gl_owner_loop, or GL_OWNER_LOOP_ITSELF and so on */
-    destructor dealloc, finalize; /* its own */
+    Py_ssize_t loop_offset; /* offset of gl_owner_loop, or GL_OWNER_LOOP_ITSELF and so on */
+    destructor dealloc;     /* the type's own slots */
+    destructor finalize;
     inquiry clear;
 } gl_guarded_type;
 #endif
@@ -110,11 +111,11 @@ struct gl_globals {
     PyObject *empty_tuple;
     PyObject *kw_loop;                                         /* ("loop",) */
     PyObject *kw_context;                                      /* ("context",) */
-    PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's, unbound */
+    PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's unbound methods */
     PyObject *asyncio_constants;                               /* the module asyncio.constants */
     struct {
         PyTypeObject *Future, *Task; /* the C-accelerated classes */
-        /* For tasks/: by goloop/_internal/tasks/layout_check.py, which names them */
+        /* Passed by goloop/_internal/tasks/layout_check.py, for the room tasks/. */
         PyObject *iscoroutine, *iter_throw, *step, *wait;
         PyObject *Future_add_done_callback, *Future_cancel, *Future_set_exception, *Task_cancel;
         PyObject *create_task_names; /* frozenset: keywords that create_task takes */
@@ -123,62 +124,63 @@ struct gl_globals {
         PyObject *current_tasks; /* before 3.14: _asyncio._current_tasks */
     } asyncio;
     struct {
-        PyTypeObject *socket_base;  /* _socket.socket; NULL: its layout is not known */
-        PyTypeObject *file;         /* io.FileIO; likewise */
+        PyTypeObject *socket_base;  /* _socket.socket; NULL if its layout is unknown */
+        PyTypeObject *file;         /* io.FileIO; NULL if its layout is unknown */
         PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
-        Py_ssize_t io_refs, closed; /* offsets in socket.socket; -1: not slots there */
+        Py_ssize_t io_refs, closed; /* offsets of slots of socket.socket; -1: not slots */
         PyObject *users;            /* loop.descriptors.ObservedRefCount; NULL until used [GIL] */
-    } lease;                        /* whose instances hold a number (fds/lease.c) */
-    PyObject *high_default, *low_default; /* of write buffers (transports) */
+    } lease;                        /* classes of objects with an fd number (fds/lease.c) */
+    PyObject *high_default, *low_default; /* default limits of write buffers (transports) */
 
     /* The types. */
     PyTypeObject *loop_type, *handle_type, *timer_handle_type;
-    PyTypeObject *threadsafe_handle_type;  /* of call_soon_threadsafe since 3.14; NULL before */
-    PyTypeObject *future_type, *task_type; /* NULL until switched on (tasks/probe.c) */
-    PyMethodDef *task_wakeup;              /* of the callable that wakes a task (tasks/wakeup.c) */
+    PyTypeObject *threadsafe_handle_type;  /* result of call_soon_threadsafe; NULL before 3.14 */
+    PyTypeObject *future_type, *task_type; /* NULL until enabled (tasks/probe.c) */
+    PyMethodDef *task_wakeup;              /* the callable that wakes a task (tasks/wakeup.c) */
     PyTypeObject *future_iter_type, *sockop_type;
     PyTypeObject *listener_type;
-    PyTypeObject *native_protocol; /* a protocol in C, and how it is given bytes: what */
-    gl_receive *native_receive;    /* tls gives to transports */
+    PyTypeObject *native_protocol; /* TLS: a protocol in C, */
+    gl_receive *native_receive;    /* and the function that takes its received bytes */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- state that changes ---- */
     bool loaded;         /* at import [GIL] */
     int dealloc_depth;   /* nesting of deallocations [GIL] */
-    gl_loop *first_loop; /* list of those with a reactor (state/loops.c) [GIL] */
+    gl_loop *first_loop; /* list of loops with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
-    PyObject *spare_context; /* an empty one that only this has; or NULL [GIL] */
+    PyObject *spare_context; /* an empty context for the next handle; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
     int iter_pool_len;
     gl_task_node own_tasks; /* all tasks, before 3.14 (tasks/task_registry.c) [GIL] */
-    unsigned long long *task_names, own_task_names; /* the last default name's number [GIL] */
+    unsigned long long *task_names, own_task_names; /* number of the last default name [GIL] */
     struct gl_rule_class {
         PyTypeObject *type; /* NULL until the rule begins; read only afterwards */
-        PyObject *globals;  /* of the functions that are originals, or NULL */
+        PyObject *globals;  /* the globals of original functions, or NULL */
         PyObject *method[GL_RULE_METHODS];
-        uint64_t seen;         /* a class's version tag, and 16 bits: its methods that are others
+        uint64_t seen;         /* version tag of a class, and 16 bits: its replaced methods
                                 * [atomic] */
     } rule[GL_RULES];          /* state/native_rule.c */
-    PyTypeObject *stream_type; /* the native one, which the next derives from */
+    PyTypeObject *stream_type; /* the type of native streams */
     struct {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
-    } tls; /* SSLProtocol's methods and states, by goloop/_internal/net/tls.py
-            * when it is imported */
-    const struct gl_calls
-        *calls;              /* the kernel's, or golib/simulation_linux.go's (fds/calls.c) [GIL] */
-    gl_asker asker;          /* observe/watchdog.c */
-    gl_python python;        /* observe/python_stack.c */
-    int64_t gc_ns, gc_began; /* what Python's collector took in process gc_pid, and when it
-                              * began or 0 (observe/watchdog.c) [GIL] */
+    } tls; /* methods and states of SSLProtocol, set by the import of
+            * goloop/_internal/net/tls.py */
+    /* The system calls, or those of golib/simulation_linux.go (fds/calls.c) [GIL]. */
+    const struct gl_calls *calls;
+    gl_asker asker;   /* observe/watchdog.c */
+    gl_python python; /* observe/python_stack.c */
+    /* Time that Python's garbage collector used in process gc_pid, and the start of the current
+     * collection or 0 (observe/watchdog.c) [GIL]. */
+    int64_t gc_ns, gc_began;
     long gc_pid;
 #ifdef GL_FREE_THREADED
     PyMutex loops_mutex; /* guards first_loop */
-    PyMutex tasks_mutex; /* guards own_tasks, which are those of other loops */
+    PyMutex tasks_mutex; /* guards own_tasks, the tasks of other loops */
     struct {
         gl_guarded_type type[GL_GUARD_TYPES];
         int types;
-        destructor dealloc; /* tp_dealloc of types whose end is guarded */
+        destructor dealloc; /* tp_dealloc of types with a guarded deallocation */
     } guards;
 #endif
 };
@@ -197,9 +199,9 @@ GL_PRIVATE_DATA struct gl_globals G;
 static inline void
 gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 {
-#ifdef GL_FREE_THREADED /* the depth would be each thread's */
+#ifdef GL_FREE_THREADED /* a depth shared by all threads would be wrong */
     if (Py_TYPE(self)->tp_dealloc == G.guards.dealloc)
-        dealloc = G.guards.dealloc; /* the trashcan asks whether it is the type's */
+        dealloc = G.guards.dealloc; /* the trashcan compares it with the type's tp_dealloc */
 #else
     if (G.dealloc_depth < GL_DEALLOC_DIRECT) {
         G.dealloc_depth++;
@@ -248,8 +250,10 @@ gl_none_or_null(int r)
 static inline int
 gl_take_bool(PyObject *answer)
 {
-    int truth = answer ? PyObject_IsTrue(answer) : -1;
-    Py_XDECREF(answer);
+    if (answer == NULL)
+        return -1;
+    int truth = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
     return truth;
 }
 

@@ -4,12 +4,12 @@
  *
  * gl_guard_type() changes a new type that is not used yet:
  *
- *   methods     each descriptor gets another type, whose call takes the lock and continues as
+ *   methods     each descriptor gets another type: its call takes the lock and continues as
  *               before.  All calls pass through it: by the descriptor, by a stored bound
  *               method, by super()
- *   attributes  getter and setter likewise; a member becomes an attribute with both
- *   tp_dealloc, tp_clear, tp_finalize: likewise, for types whose deallocation changes other
- *               objects (GL_GUARD_DEALLOC)
+ *   attributes  getter and setter take the lock; a member becomes an attribute with both
+ *   tp_dealloc, tp_clear, tp_finalize: take the lock, for types with a deallocation that changes
+ *               other objects (GL_GUARD_DEALLOC)
  *
  * The other slots of a type use GL_GUARD themselves.  Methods that need no lock (they use atomics
  * or the inbox), and those that take it in their own way, are named to gl_guard_type.
@@ -59,7 +59,7 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t loop_offset)
         loop = loop_of(self, loop_offset);
         if (loop == NULL)
             return;
-        gl_guard_end(guard); /* its constructor ran in between */
+        gl_guard_end(guard); /* the object's constructor ran in between */
         guard->begun = false;
     }
     gl_guard_begin(guard, loop);
@@ -144,8 +144,9 @@ attribute_get(PyObject *self, void *closure)
     const guarded_attribute *a = closure;
     GL_GUARD_LATER;
     guard_enter(&guard_here, self, a->loop_offset);
-    return a->getset != NULL ? a->getset->get(self, a->getset->closure)
-                             : PyMember_GetOne((char *)self, a->member);
+    if (a->getset != NULL)
+        return a->getset->get(self, a->getset->closure);
+    return PyMember_GetOne((char *)self, a->member);
 }
 
 static int
@@ -154,8 +155,9 @@ attribute_set(PyObject *self, PyObject *value, void *closure)
     const guarded_attribute *a = closure;
     GL_GUARD_LATER;
     guard_enter(&guard_here, self, a->loop_offset);
-    return a->getset != NULL ? a->getset->set(self, value, a->getset->closure)
-                             : PyMember_SetOne((char *)self, a->member, value);
+    if (a->getset != NULL)
+        return a->getset->set(self, value, a->getset->closure);
+    return PyMember_SetOne((char *)self, a->member, value);
 }
 
 static guarded_attribute *
@@ -222,7 +224,9 @@ slot_dealloc(PyObject *self)
 {
     const gl_guarded_type *t = guarded_type(self);
     gl_loop *kept = NULL;
-    gl_loop *loop = t->loop_offset == GL_OWNER_LOOP_ITSELF ? NULL : loop_of(self, t->loop_offset);
+    gl_loop *loop = NULL;
+    if (t->loop_offset != GL_OWNER_LOOP_ITSELF)
+        loop = loop_of(self, t->loop_offset);
     /* The deallocation drops a reference to the loop. */
     if (loop != NULL && !gl_loop_runs_here(loop))
         kept = (gl_loop *)Py_NewRef((PyObject *)loop);
@@ -323,7 +327,7 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
 
 GL_PRIVATE int
 gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
-              enum gl_guard_how how)
+              enum gl_guard_scope scope)
 {
     if (G.guards.types == GL_GUARD_TYPES) {
         PyErr_SetString(PyExc_SystemError, "goloop: too many guarded types");
@@ -335,14 +339,14 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *fre
     gl_guarded_type *t = &G.guards.type[G.guards.types];
     *t = (gl_guarded_type){type, loop_offset, type->tp_dealloc, type->tp_finalize, type->tp_clear};
     G.guards.types++;
-    if (how & GL_GUARD_DEALLOC) {
+    if (scope == GL_GUARD_DEALLOC) {
         G.guards.dealloc = slot_dealloc;
         type->tp_dealloc = slot_dealloc;
+        if (t->finalize != NULL)
+            type->tp_finalize = slot_finalize;
+        if (t->clear != NULL)
+            type->tp_clear = slot_clear;
     }
-    if ((how & GL_GUARD_DEALLOC) && t->finalize != NULL)
-        type->tp_finalize = slot_finalize;
-    if ((how & GL_GUARD_DEALLOC) && t->clear != NULL)
-        type->tp_clear = slot_clear;
     PyType_Modified(type);
     make_immortal((PyObject *)type);
     return 0;

@@ -32,8 +32,8 @@
 #include <unistd.h>
 #endif
 
-/* In the word that a thread has for its innermost section, and in that of each section for the
- * one below it. */
+/* Flag in a thread's pointer to its innermost section, and in each section's pointer to the next
+ * outer one. */
 #define SECTION_GIVEN_UP ((uintptr_t)1)
 #define SECTION_MASK (~(uintptr_t)3)
 
@@ -85,8 +85,9 @@ inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 #ifdef __linux__
     (void)syscall(SYS_futex, event, FUTEX_WAIT_PRIVATE, before, &time, NULL, 0);
 #else
-    (void)before, (void)time;
-    sched_yield(); /* and the caller looks again */
+    (void)before;
+    (void)time;
+    sched_yield(); /* the caller checks again */
 #endif
     pthread_mutex_lock(&inbox->mutex);
 }
@@ -167,7 +168,7 @@ gl_lock_let_in(gl_loop *loop)
     Py_BEGIN_ALLOW_THREADS
     pthread_mutex_lock(&inbox->mutex);
     inbox_signal(&inbox->let_in);
-    if (inbox->entries == before) /* nobody has come since, without the signal */
+    if (inbox->entries == before) /* else a thread has had the lock already, without the signal */
         inbox_wait(inbox, &inbox->entered, WAIT_NS / 5);
     pthread_mutex_unlock(&inbox->mutex);
     Py_END_ALLOW_THREADS

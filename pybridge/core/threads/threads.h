@@ -47,21 +47,21 @@ GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 #define GL_OWNER_LOOP_ITSELF (-1) /* the object is the loop */
 #define GL_OWNER_LOOP_FUTURE (-2) /* the object is a Future, with asyncio's field `loop` */
 #define GL_OWNER_LOOP_NONE (-3)   /* the object has no loop: its own lock is taken */
-enum gl_guard_how {
-    GL_GUARD_CALLS = 0,
-    GL_GUARD_DEALLOC = 1, /* tp_dealloc, tp_clear and tp_finalize too */
+enum gl_guard_scope {
+    GL_GUARD_CALLS = 0,   /* methods and attributes */
+    GL_GUARD_DEALLOC = 1, /* also tp_dealloc, tp_clear and tp_finalize */
 };
-/* Makes all methods of a new type take the loop's lock.  `loop_offset` is the offset of gl_owner_loop, or
- * one of the constants above.  The methods `free_names` (a list that ends with NULL, or NULL) take
- * the lock themselves, or need none. */
+/* Makes all methods of a new type take the loop's lock.  `loop_offset` is the offset of
+ * gl_owner_loop, or one of the constants above.  The methods `free_names` (a list that ends with
+ * NULL, or NULL) take the lock themselves, or need none. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset,
-                             const char *const *free_names, enum gl_guard_how how);
+                             const char *const *free_names, enum gl_guard_scope scope);
 /* Adds guarded copies of the methods and attributes that `type` inherits from `base`. */
 GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset);
-#define GL_GUARD_TYPE(type, struct_name, field, free_names, how)                                   \
-    gl_guard_type(type, offsetof(struct_name, field), free_names, how)
+#define GL_GUARD_TYPE(type, struct_name, field, free_names, scope)                                 \
+    gl_guard_type(type, offsetof(struct_name, field), free_names, scope)
 #else
-#define GL_GUARD_TYPE(type, struct_name, field, free_names, how) 0
+#define GL_GUARD_TYPE(type, struct_name, field, free_names, scope) 0
 #endif
 
 /* ---- submissions.c ----------------------------------------------------------- */

@@ -94,7 +94,11 @@ gl_transport_register(gl_transport *t)
     gl_watch left;
     gl_watch_detach(t->loop, fd, &left);
     int err = transport_add_registration(t, fd);
-    int rc = err == 0 ? t->ops->update_interest(t) : gl_set_oserror(err);
+    int rc;
+    if (err == 0)
+        rc = t->ops->update_interest(t);
+    else
+        rc = gl_set_oserror(err);
     PyObject *exc = gl_take_exception();
     gl_watch_discard(&left);
     gl_restore_exception(exc);
@@ -189,9 +193,13 @@ transport_convert(gl_transport *t, transport_arguments *a)
         a->extra = PyDict_New();
     else
         a->extra = Py_NewRef(a->given_extra);
-    a->context =
-        a->given_context == Py_None ? PyContext_CopyCurrent() : Py_NewRef(a->given_context);
-    return a->extra == NULL || a->context == NULL ? -1 : 0;
+    if (a->given_context == Py_None)
+        a->context = PyContext_CopyCurrent();
+    else
+        a->context = Py_NewRef(a->given_context);
+    if (a->extra == NULL || a->context == NULL)
+        return -1;
+    return 0;
 }
 
 /* Checks the state again, which Python code may have changed, and makes the descriptor
@@ -261,8 +269,9 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
     Py_XDECREF(protocol);
     if (made == NULL)
         return PyErr_Occurred() ? -1 : 0; /* without an exception: it was lost */
-    int rc =
-        t->loop != NULL ? gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context) : 0;
+    int rc = 0;
+    if (t->loop != NULL)
+        rc = gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context);
     Py_DECREF(made);
     if (rc < 0)
         return -1;
@@ -310,8 +319,10 @@ static int
 wake_waiter(PyObject *waiter)
 {
     int cancelled = gl_take_bool(PyObject_CallMethodNoArgs(waiter, G.s_cancelled));
-    if (cancelled != 0)
-        return cancelled < 0 ? -1 : 0;
+    if (cancelled < 0)
+        return -1;
+    if (cancelled)
+        return 0;
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 

@@ -257,7 +257,7 @@ GL_PRIVATE void gl_transport_clear(gl_transport *t);
 
 /* Sets the TypeError for data to be sent that is not bytes-like, in asyncio's words. */
 GL_PRIVATE void gl_transport_set_data_error(PyObject *transport, PyObject *data);
-/* asyncio's warning of writes to a socket whose connection is lost. */
+/* asyncio's warning of writes to a socket after the loss of its connection. */
 #define LATE_WRITE_WARNING "socket.send() raised exception."
 /* Counts a write after the connection was lost; asyncio logs a warning from the fifth on. */
 GL_PRIVATE int gl_count_late_write(uint32_t *count, const char *warning);

@@ -11,7 +11,7 @@
  *
  * The bytes are received (sent) when the task runs again, not when the fd turns
  * ready, so a cancelled receive loses nothing.  System calls use MSG_DONTWAIT: a
- * socket that somebody set to blocking does not stop the loop.
+ * socket in blocking mode does not stop the loop.
  *
  * The system calls use the fd only for a plain socket.socket, an ordinary size, and outside debug
  * mode.  In other cases the coroutines of goloop/_internal/net/sockets.py run, which call the
@@ -343,7 +343,7 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     sockop_end((sockop *)self);
     if (nargs == 1 && PyExceptionInstance_Check(args[0])) {
-        PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* its traceback is kept */
+        PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* with its own traceback */
         return NULL;
     }
     PyObject *throw = gl_import_attr("goloop._internal.net.sockets", "throw");

@@ -4,7 +4,7 @@
  * Each direction of an fd has one slot: a Handle, called in each turn while the fd is ready, or a
  * Future that is resolved once (sock_recv and similar methods).  A later caller replaces the
  * waiter, as in asyncio.  But Futures wait together (older_waiters.c): readiness wakes all of them,
- * and each one whose call is refused waits again.
+ * and each waiter with a refused call waits again.
  *
  *     empty --watch_set_slot--> set in turn n --ready in turn n+1 or later--> called
  *       ^                          |                (a Future: empty again)
@@ -167,7 +167,7 @@ watch_find_or_make(gl_loop *loop, int fd)
 }
 
 /* Puts `made` into the slot and steals its references, on failure too.  `file` (stolen, may be
- * NULL) is the object whose number fd is. */
+ * NULL) is the object with the fd. */
 static int
 watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {
@@ -203,8 +203,10 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     }
     if (placed)
         watch_cancel_replaced(&out);
+    else if (w == NULL)
+        exc = gl_take_exception();
     else
-        exc = w == NULL ? gl_take_exception() : gl_oserror(err);
+        exc = gl_oserror(err);
     Py_CLEAR(out.waiter);
     Py_CLEAR(out.sock);
     Py_XDECREF(file);
@@ -302,7 +304,7 @@ watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
         gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, waiter))
         loop->kept_sockets_len++;
     else
-        Py_DECREF(sock); /* it is not kept open: its waiter may find it closed */
+        Py_DECREF(sock); /* the socket is not kept open: it may be closed before its waiter runs */
 }
 
 /* ---- completions -------------------------------------------------------------------------- */
@@ -474,9 +476,12 @@ static PyObject *
 wait_for_direction(gl_loop *self, PyObject *arg, int which)
 {
     int fd = gl_fd_from_object(arg);
-    return fd < 0 ? NULL
-                  : make_wait_future(self, fd, which,
-                                     (gl_watch_slot){.sock = PyLong_Check(arg) ? NULL : arg});
+    if (fd < 0)
+        return NULL;
+    gl_watch_slot slot = {0};
+    if (!PyLong_Check(arg))
+        slot.sock = arg;
+    return make_wait_future(self, fd, which, slot);
 }
 
 #define WATCH_METHODS(dir, which)                                                                  \
