@@ -268,7 +268,7 @@ def test_a_process_that_has_got_the_number_of_another_counts_afresh() -> None:
         high = dict.fromkeys(known._last, 1e18)
         known._last = high
         assert "goloop_turns_total" not in scraped(process.pid, exporter)
-        known._last, known.began = high, b"1"
+        known._last, known.started = high, b"1"
         assert "goloop_turns_total" in scraped(process.pid, exporter)
 
 

@@ -324,7 +324,7 @@ def test_a_loop_that_is_closed_amid_it_keeps_none(loop_factory: Any, pipe: Pipe)
 
 async def test_wrong_calls_are_refused_and_send_nothing(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop)
-    with pytest.raises(ValueError, match="data must have one"):
+    with pytest.raises(ValueError, match="data must have at least one byte"):
         transport.send_fds(b"", [pipe.writing])
     with pytest.raises(ValueError, match=f"at most {MOST} descriptors .* not 254"):
         transport.send_fds(b"x", [pipe.writing] * (MOST + 1))
