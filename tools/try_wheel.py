@@ -106,7 +106,7 @@ def forked() -> None:
 
 def importable() -> None:
     """Checks that the Go library is not found as a module."""
-    names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
+    names = {each.name for each in pkgutil.iter_modules(goloop.__path__, "goloop.")}
     assert not [name for name in names if "libgoloop" in name], names
 
 
