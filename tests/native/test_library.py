@@ -212,7 +212,7 @@ def test_a_file_that_is_no_library_is_named(passes: Passes, tmp_path: Path, cont
 
 
 def test_an_unknown_path_is_told(passes: Passes) -> None:
-    passes('assert "not told where" in refusal()', golib=None)
+    passes('assert "path of the Go library is not set" in refusal()', golib=None)
 
 
 @pytest.mark.parametrize("number", range(8))
