@@ -20,9 +20,12 @@ type address struct {
 	bad    syscall.Errno // an error in the address that calls report late
 }
 
+// pathMost is the size of sockaddr_un.sun_path in bytes.
 const pathMost = 108
 
-// decode parses the bytes that a program passes.
+// decode parses a socket address that a program passes to a socket of this family. AF_UNSPEC is accepted
+// for every family; the other fields are 0 then. The errno is the one of bind(2) and connect(2) for a
+// malformed address.
 func decode(raw []byte, family int) (address, syscall.Errno) {
 	var a address
 	if len(raw) < 2 {
@@ -64,7 +67,7 @@ func decode(raw []byte, family int) (address, syscall.Errno) {
 	return a, 0
 }
 
-// encode returns the bytes that a program receives.
+// encode returns the address in the kernel's format, as a program receives it.
 func (a *address) encode() []byte {
 	raw := binary.NativeEndian.AppendUint16(nil, uint16(a.family))
 	switch a.family {
@@ -81,6 +84,8 @@ func (a *address) encode() []byte {
 	return raw
 }
 
+// String returns the address as it appears in traces: "127.0.0.1:80", an IPv6 address with all 16 bytes in
+// hexadecimal, or the quoted name of a Unix socket.
 func (a *address) String() string {
 	switch a.family {
 	case unix.AF_INET:
@@ -99,7 +104,7 @@ func (a *address) String() string {
 	return strconv.Quote(a.name)
 }
 
-// padded formats a number with at least this number of digits.
+// padded formats a number in a base, filled on the left with `by` to at least `places` characters.
 func padded(n uint64, base, places int, by byte) string {
 	text := strconv.FormatUint(n, base)
 	for len(text) < places {
@@ -119,8 +124,9 @@ func (a *address) isLoopback() bool {
 	return a.ip[0] == 127
 }
 
-// loopback replaces the wildcard address by the host's loopback address.
-func (a *address) loopback() {
+// replaceWildcard replaces the wildcard address by the loopback address of its family. Other addresses
+// stay.
+func (a *address) replaceWildcard() {
 	switch {
 	case !a.isAny():
 	case a.family == unix.AF_INET6:

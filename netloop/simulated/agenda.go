@@ -16,16 +16,18 @@ type entry struct {
 	seq  uint64 // orders entries with the same time
 	name string
 	run  func() // nil: cancelled
-	// vain reports whether neither the entry nor its consequences can end a wait. nil: it may.
+	// isVain reports whether neither the entry nor its consequences can end a wait. nil: they may end one.
 	isVain func() bool
 }
 
+// cancel removes the entry's action, so that it never runs. e may be nil.
 func (e *entry) cancel() {
 	if e != nil {
 		e.run = nil
 	}
 }
 
+// agenda is a heap of entries, earliest first, with the methods of container/heap.
 type agenda []*entry
 
 func (a agenda) Len() int { return len(a) }
@@ -40,15 +42,16 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// at adds an entry to the agenda.
-func (k *Kernel) at(when int64, name string, run func()) *entry {
+// schedule adds an action to the agenda: run is called when the clock reaches `when`, or now if `when` has
+// passed. name is the entry's text in the trace. The result is for cancel.
+func (k *Kernel) schedule(when int64, name string, run func()) *entry {
 	k.seq++
 	e := &entry{at: max(when, k.now), seq: k.seq, name: name, run: run}
 	heap.Push(&k.agenda, e)
 	return e
 }
 
-// next returns the first entry that was not cancelled, or nil.
+// next returns the first entry that was not cancelled, or nil. It removes cancelled entries before it.
 func (k *Kernel) next() *entry {
 	for len(k.agenda) > 0 {
 		if k.agenda[0].run != nil {
@@ -59,7 +62,8 @@ func (k *Kernel) next() *entry {
 	return nil
 }
 
-// runNext moves the clock to the first entry and runs it.
+// runNext moves the clock to the first entry, removes the entry from the agenda and runs it. The agenda
+// must not be empty.
 func (k *Kernel) runNext() {
 	e := heap.Pop(&k.agenda).(*entry)
 	k.now = max(k.now, e.at)
@@ -69,14 +73,14 @@ func (k *Kernel) runNext() {
 	run()
 }
 
-// runDue runs all entries that are due.
+// runDue runs all entries whose time is not after the clock's.
 func (k *Kernel) runDue() {
 	for e := k.next(); e != nil && e.at <= k.now; e = k.next() {
 		k.runNext()
 	}
 }
 
-// inVain reports whether no entry of the agenda can end a wait; first is the first entry.
+// agendaIsVain reports whether no entry of the agenda can end a wait. first is the first entry, or nil.
 func (k *Kernel) agendaIsVain(first *entry) bool {
 	if first == nil {
 		return true
@@ -89,8 +93,11 @@ func (k *Kernel) agendaIsVain(first *entry) bool {
 	return true
 }
 
-// idle lets time pass until an entry has run, or until the deadline. It returns ETIME if both are after the
-// end of time.
+// idle makes one step of a wait that ends at the deadline at the latest (ns, or forever). It runs the
+// entries of the next time, or moves the clock to the deadline and returns true if there are none before
+// it. Without entries and deadline it blocks until another thread changes something. The caller has locked
+// the kernel and repeats the call until its condition holds. Errors: ETIME if the wait would pass the end
+// of time, EDEADLK if nothing can end the wait of a Sealed kernel.
 func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 	e := k.next()
 	until := deadline

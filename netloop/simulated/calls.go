@@ -11,16 +11,22 @@ import (
 // Calls that transfer data. Calls on a blocking descriptor wait. The supported flags are MSG_DONTWAIT and
 // MSG_NOSIGNAL.
 
+// reader is a node that is not a socket and can be read. read returns the number of bytes; 0 is the end of
+// the file.
 type reader interface {
 	read(b []byte) (int, syscall.Errno)
 }
 
+// writer is a node that is not a socket and can be written. write returns the number of bytes, which may be
+// less than len(b).
 type writer interface {
 	write(b []byte) (int, syscall.Errno)
 }
 
-// until repeats an attempt as long as it returns EAGAIN and the call may wait.
-func (k *Kernel) until(f *file, flags int, attempt func() syscall.Errno) syscall.Errno {
+// retryUntilReady calls attempt, and again after each step of virtual time while it returns EAGAIN, the
+// open file is blocking, and flags do not contain MSG_DONTWAIT. It returns the errno of the last attempt,
+// or of the wait.
+func (k *Kernel) retryUntilReady(f *file, flags int, attempt func() syscall.Errno) syscall.Errno {
 	for {
 		errno := attempt()
 		if errno != syscall.EAGAIN || f.nonblocking || flags&unix.MSG_DONTWAIT != 0 {
@@ -32,7 +38,8 @@ func (k *Kernel) until(f *file, flags int, attempt func() syscall.Errno) syscall
 	}
 }
 
-// socketOf returns the socket of a descriptor.
+// socketOf returns the socket of a descriptor and its open file. Errors: EBADF for a number that is not
+// open, ENOTSOCK (with the open file) for any other file.
 func (k *Kernel) socketOf(fd int) (endpoint, *file, syscall.Errno) {
 	f := k.file(fd)
 	if f == nil {
@@ -61,7 +68,7 @@ func (k *Kernel) Read(fd int, b []byte) (int, syscall.Errno) {
 			errno = syscall.EINVAL
 		}
 		if errno == 0 {
-			errno = k.until(f, 0, func() (errno syscall.Errno) { n, errno = r.read(b); return errno })
+			errno = k.retryUntilReady(f, 0, func() (errno syscall.Errno) { n, errno = r.read(b); return errno })
 		}
 	}
 	return c.end(n, errno, len(b))
@@ -73,6 +80,7 @@ func (k *Kernel) Write(fd int, b []byte) (int, syscall.Errno) { return k.writeAs
 // Writev is writev(2) with its pieces in one slice.
 func (k *Kernel) Writev(fd int, b []byte) (int, syscall.Errno) { return k.writeAs("writev", fd, b) }
 
+// writeAs is write(2) under this name in the trace.
 func (k *Kernel) writeAs(name string, fd int, b []byte) (int, syscall.Errno) {
 	c, fault := k.begin(name, fd)
 	s, f, errno := k.socketOf(fd)
@@ -92,12 +100,13 @@ func (k *Kernel) writeAs(name string, fd int, b []byte) (int, syscall.Errno) {
 	return c.end(n, errno, len(b))
 }
 
-// whole writes all data if the descriptor blocks, else as much as there is room for.
+// writeAll calls write until all of b is written if the descriptor blocks, else once. It returns the number
+// of written bytes; an errno only if there are none.
 func (k *Kernel) writeAll(f *file, b []byte, flags int, write func([]byte) (int, syscall.Errno)) (int, syscall.Errno) {
 	sent := 0
 	for {
 		n := 0
-		errno := k.until(f, flags, func() (errno syscall.Errno) { n, errno = write(b[sent:]); return errno })
+		errno := k.retryUntilReady(f, flags, func() (errno syscall.Errno) { n, errno = write(b[sent:]); return errno })
 		if errno != 0 {
 			if sent > 0 {
 				return sent, 0
@@ -110,6 +119,8 @@ func (k *Kernel) writeAll(f *file, b []byte, flags int, write func([]byte) (int,
 	}
 }
 
+// send sends b on a socket, to the address `to` or to its peer if it is nil. fault is an injected errno,
+// which is returned if it is not 0.
 func (k *Kernel) send(f *file, s endpoint, b []byte, flags int, to *address, fault syscall.Errno) (int, syscall.Errno) {
 	if fault != 0 {
 		return -1, fault
@@ -117,13 +128,15 @@ func (k *Kernel) send(f *file, s endpoint, b []byte, flags int, to *address, fau
 	return k.writeAll(f, b, flags, func(b []byte) (int, syscall.Errno) { return s.send(b, to) })
 }
 
+// receive receives into b from a socket and returns the number of bytes and a datagram's sender, or nil.
+// fault is an injected errno, which is returned if it is not 0.
 func (k *Kernel) receive(f *file, s endpoint, b []byte, flags int, fault syscall.Errno) (int, *address, syscall.Errno) {
 	if fault != 0 {
 		return -1, nil, fault
 	}
 	var n int
 	var from *address
-	errno := k.until(f, flags, func() (errno syscall.Errno) { n, from, errno = s.receive(b); return errno })
+	errno := k.retryUntilReady(f, flags, func() (errno syscall.Errno) { n, from, errno = s.receive(b); return errno })
 	return n, from, errno
 }
 
@@ -138,6 +151,7 @@ func (k *Kernel) RecvFrom(fd int, b []byte, flags int) (n int, from []byte, errn
 	return k.receiveAs("recvfrom", fd, b, flags)
 }
 
+// receiveAs is recvfrom(2) under this name in the trace.
 func (k *Kernel) receiveAs(name string, fd int, b []byte, flags int) (int, []byte, syscall.Errno) {
 	c, fault := k.begin(name, fd)
 	s, f, errno := k.socketOf(fd)
@@ -153,8 +167,9 @@ func (k *Kernel) receiveAs(name string, fd int, b []byte, flags int) (int, []byt
 	return n, from.encode(), errno
 }
 
-// RecvMany is recvmmsg(2). next returns the buffer of the i-th datagram, got receives its length and
-// sender.
+// RecvMany is recvmmsg(2) with MSG_DONTWAIT for at most `most` datagrams. next returns the buffer of the
+// i-th datagram, got receives its length and its sender. An error after the first datagram is returned by
+// the next call.
 func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n int, from []byte)) (int, syscall.Errno) {
 	c, fault := k.begin("recvmmsg", fd)
 	s, f, errno := k.socketOf(fd)
@@ -195,6 +210,7 @@ func (k *Kernel) SendTo(fd int, b []byte, flags int, to []byte) (int, syscall.Er
 	return k.sendAs("sendto", fd, b, flags, to)
 }
 
+// sendAs is sendto(2) under this name in the trace; without an address it is send(2).
 func (k *Kernel) sendAs(name string, fd int, b []byte, flags int, to []byte) (int, syscall.Errno) {
 	c, fault := k.begin(name, fd)
 	s, f, errno := k.socketOf(fd)

@@ -14,6 +14,8 @@ type descriptor struct {
 	closeOnExec bool
 }
 
+// file is an open file: the node with the flags that all its numbers share. refs is the number of
+// descriptors that refer to it.
 type file struct {
 	node        node
 	nonblocking bool
@@ -28,11 +30,11 @@ func (k *Kernel) file(fd int) *file {
 	return k.table[fd].file
 }
 
-// place returns the entry of a number that is open or that fits into the table.
+// place returns the entry of a number, which must be in the table.
 func (k *Kernel) place(fd int) *descriptor { return &k.table[fd-k.options.First] }
 
-// install gives a node the lowest free number. It uses the flags O_NONBLOCK and O_CLOEXEC, which have the
-// same values under all their names (SOCK_, EFD_, EPOLL_).
+// install opens a node under the lowest free number and returns the number, or EMFILE. flags are O_NONBLOCK
+// and O_CLOEXEC, which have the same values under all their names (SOCK_, EFD_, EPOLL_).
 func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
 	fd, errno := k.installFile(&file{node: n, nonblocking: flags&unix.O_NONBLOCK != 0}, 0)
 	if errno == 0 {
@@ -41,8 +43,10 @@ func (k *Kernel) install(n node, flags int) (int, syscall.Errno) {
 	return fd, errno
 }
 
+// installFile gives an open file the lowest free number that is at least `least`. It fails with EMFILE at
+// the limit of the kernel or of the node's host.
 func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
-	if k.full(f.node) {
+	if k.hostIsFull(f.node) {
 		return -1, syscall.EMFILE
 	}
 	for fd := max(least, k.options.First); fd < k.options.First+k.options.Descriptors; fd++ {
@@ -54,6 +58,7 @@ func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
 	return -1, syscall.EMFILE
 }
 
+// put makes a number refer to an open file. The number must be free.
 func (k *Kernel) put(fd int, f *file) {
 	for fd-k.options.First >= len(k.table) {
 		k.table = append(k.table, descriptor{})
@@ -67,7 +72,8 @@ func (k *Kernel) put(fd int, f *file) {
 	}
 }
 
-// drop frees a number.
+// drop frees a number, or returns EBADF. With the last number of an open file it also removes the file from
+// all epolls and releases its node.
 func (k *Kernel) drop(fd int) syscall.Errno {
 	f := k.file(fd)
 	if f == nil {
@@ -180,13 +186,19 @@ func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 // null is a file that is not a socket and cannot be polled, as /dev/null.
 type null struct{ watchers }
 
+// poll returns both directions. An epoll refuses a null.
 func (n *null) poll() uint32 { return inEvents | outEvents }
-func (n *null) release()     {}
 
-func (n *null) read([]byte) (int, syscall.Errno)    { return 0, 0 }
+// release does nothing.
+func (n *null) release() {}
+
+// read returns 0, the end of the file.
+func (n *null) read([]byte) (int, syscall.Errno) { return 0, 0 }
+
+// write discards b.
 func (n *null) write(b []byte) (int, syscall.Errno) { return len(b), 0 }
 
-// OpenNull opens a file that cannot be polled.
+// OpenNull opens a file that cannot be polled, as /dev/null, and returns its descriptor.
 func (k *Kernel) OpenNull(flags int) (int, syscall.Errno) {
 	c, errno := k.begin("open", -1)
 	if errno != 0 {

@@ -70,15 +70,19 @@ var acts = []struct {
 	{1, false, (*differential).unlink},
 }
 
+// families has the family and the type of each kind of socket.
 var families = map[kind][2]int{
 	kindTCP: {unix.AF_INET, unix.SOCK_STREAM}, kindUDP: {unix.AF_INET, unix.SOCK_DGRAM},
 	kindUnix: {unix.AF_UNIX, unix.SOCK_STREAM}, kindUnixDatagram: {unix.AF_UNIX, unix.SOCK_DGRAM},
 }
 
+// sockets are the kinds of sockets, the frequent ones twice.
 var sockets = []kind{kindTCP, kindTCP, kindUnix, kindUDP, kindUnixDatagram}
 
+// pick returns one of the values at random.
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
+// socket creates a socket of a kind on both kernels, or returns nil.
 func (d *differential) socket(k kind) *handle {
 	var fd [2]int
 	f := families[k]
@@ -94,6 +98,8 @@ func (d *differential) socket(k kind) *handle {
 	return h
 }
 
+// makeSocket creates a socket. Like all functions of the table above, it returns false if there is no
+// descriptor for the call, and then made no call.
 func (d *differential) makeSocket() bool {
 	if d.rand.IntN(20) == 0 {
 		_ = d.both("socket(1000, 1)", func(_ int, s System) error { _, err := s.Socket(1000, 1, 0); return err })
@@ -102,6 +108,7 @@ func (d *differential) makeSocket() bool {
 	return d.socket(pick(d.rand, sockets...)) != nil
 }
 
+// makePair creates two connected Unix sockets.
 func (d *differential) makePair() bool {
 	k := pick(d.rand, kindUnix, kindUnix, kindUnixDatagram)
 	var ends [2][2]int
@@ -121,12 +128,14 @@ func (d *differential) makePair() bool {
 	return true
 }
 
+// join records that two open files are the ends of a connection.
 func (d *differential) join(a, b *opened) {
 	d.serial += 2
 	a.out, b.out = &flow{id: d.serial}, &flow{id: d.serial + 1}
 	a.in, b.in = b.out, a.out
 }
 
+// makePipe creates a pipe.
 func (d *differential) makePipe() bool {
 	var ends [2][2]int
 	err := d.both("pipe", func(world int, s System) error {
@@ -143,6 +152,7 @@ func (d *differential) makePipe() bool {
 	return true
 }
 
+// makeOther creates a descriptor that is neither a socket nor a pipe.
 func (d *differential) makeOther() bool {
 	k := pick(d.rand, kindEvent, kindTimer, kindEpoll, kindEdge, kindNull)
 	var fd [2]int
@@ -165,7 +175,7 @@ func (d *differential) makeOther() bool {
 	return true
 }
 
-// makeListener makes a listening socket, and makeConnection a connection through one.
+// makeListener creates a listening socket.
 func (d *differential) makeListener() bool {
 	h := d.socket(pick(d.rand, kindTCP, kindTCP, kindUnix))
 	if h == nil {
@@ -176,8 +186,9 @@ func (d *differential) makeListener() bool {
 	return true
 }
 
+// makeConnection creates a connection through a listening socket.
 func (d *differential) makeConnection() bool {
-	l := d.where(func(h *handle) bool { return h.open.listens && h.open.name[0] != nil })
+	l := d.choose(func(h *handle) bool { return h.open.listens && h.open.name[0] != nil })
 	if l == nil {
 		return d.makeListener()
 	}
@@ -188,6 +199,7 @@ func (d *differential) makeConnection() bool {
 	return true
 }
 
+// bind binds a socket.
 func (d *differential) bind() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -197,13 +209,15 @@ func (d *differential) bind() bool {
 	return true
 }
 
+// bindOne binds a socket to an address of the kind `how`: 1: a used one, 2: another host's, 3: an abstract
+// or wildcard one, else a usual one.
 func (d *differential) bindOne(h *handle, how int) {
 	d.serial++
 	var names [2]unix.Sockaddr
 	for world := range names {
 		switch {
 		case how == 1: // the address of another socket
-			if o := d.where(d.surelyTaken); o != nil {
+			if o := d.choose(d.surelyTaken); o != nil {
 				names = o.open.name
 				break
 			}
@@ -264,6 +278,7 @@ func (d *differential) nameOf(h *handle) {
 	}
 }
 
+// listen makes a socket listen, also ones that cannot.
 func (d *differential) listen() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -273,6 +288,7 @@ func (d *differential) listen() bool {
 	return true
 }
 
+// listenOne makes a socket listen.
 func (d *differential) listenOne(h *handle, backlog int) {
 	if t, ok := d.kernel.file(h.fd[1]).node.(*tcp); ok && t.shut != 0 {
 		return // releases of Linux differ in whether an accepted connection is shut then
@@ -286,19 +302,21 @@ func (d *differential) listenOne(h *handle, backlog int) {
 	}
 }
 
+// connect connects a socket to a name, mostly to a listener's.
 func (d *differential) connect() bool {
 	h := d.any(sockets...)
-	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o != h })
+	to := d.choose(func(o *handle) bool { return o.open.name[0] != nil && o != h })
 	if h == nil || to == nil {
 		return false
 	}
-	if l := d.where(func(o *handle) bool { return o.open.listens && o.open.name[0] != nil }); l != nil && d.rand.IntN(2) == 0 {
+	if l := d.choose(func(o *handle) bool { return o.open.listens && o.open.name[0] != nil }); l != nil && d.rand.IntN(2) == 0 {
 		to = l
 	}
 	d.connectOne(h, to)
 	return true
 }
 
+// connectOne connects a socket and records the flows of the connection for its other end.
 func (d *differential) connectOne(h, to *handle) {
 	if h.open.kind == kindTCP && (h.open == to.open || nameText(h.open.name[0]) == nameText(to.open.name[0])) {
 		return // both ends of the connection would be the same socket
@@ -325,8 +343,9 @@ func (d *differential) connectOne(h, to *handle) {
 	}
 }
 
+// accept accepts a connection, also on sockets that do not listen.
 func (d *differential) accept() bool {
-	h := d.where(func(h *handle) bool { return h.open.listens })
+	h := d.choose(func(h *handle) bool { return h.open.listens })
 	if h == nil || d.rand.IntN(20) == 0 {
 		h = d.any(sockets...)
 	}
@@ -337,6 +356,7 @@ func (d *differential) accept() bool {
 	return true
 }
 
+// acceptOne accepts a connection, which gets the flows that connectOne recorded.
 func (d *differential) acceptOne(h *handle) {
 	var fd [2]int
 	var names [2]unix.Sockaddr
@@ -356,6 +376,7 @@ func (d *differential) acceptOne(h *handle) {
 	child.open.in, child.open.out = flows[0], flows[1]
 }
 
+// streams are the kinds of descriptors that transfer streams of bytes.
 var streams = []kind{kindTCP, kindTCP, kindUnix, kindPipe}
 
 // write sends few bytes, so that no buffer is full.
@@ -372,6 +393,7 @@ func (d *differential) write() bool {
 	return true
 }
 
+// writeOne sends size bytes of the flow on both kernels, by write(2) if plain, and compares the numbers.
 func (d *differential) writeOne(h *handle, size int, plain bool) {
 	f := h.open.out
 	if f == nil {
@@ -404,6 +426,7 @@ func (d *differential) writeOne(h *handle, size int, plain bool) {
 	f.pieces++
 }
 
+// read reads from a stream.
 func (d *differential) read() bool {
 	h := d.any(streams...)
 	if h == nil {
@@ -420,6 +443,7 @@ func (d *differential) read() bool {
 	return true
 }
 
+// readOne reads up to size bytes on both kernels, by read(2) if plain, and compares the bytes.
 func (d *differential) readOne(h *handle, size int, plain bool) {
 	f := h.open.in
 	var n [2]int
@@ -471,7 +495,7 @@ func (d *differential) check(what string, f *flow, world int, got []byte) {
 
 // fill writes until the buffer is full.
 func (d *differential) fill() bool {
-	h := d.where(func(h *handle) bool { return h.open.out != nil && !h.open.out.filled && !h.open.out.deaf })
+	h := d.choose(func(h *handle) bool { return h.open.out != nil && !h.open.out.filled && !h.open.out.deaf })
 	if h == nil {
 		return false
 	}
@@ -499,7 +523,7 @@ func (d *differential) fill() bool {
 
 // drain reads all pending bytes.
 func (d *differential) drain() bool {
-	h := d.where(func(h *handle) bool { return h.open.in != nil })
+	h := d.choose(func(h *handle) bool { return h.open.in != nil })
 	if h == nil {
 		return false
 	}
@@ -539,13 +563,14 @@ func (d *differential) drain() bool {
 	return true
 }
 
+// shutdown shuts down one half or both halves of a socket.
 func (d *differential) shutdown() bool {
 	h := d.any(sockets...)
 	if h == nil {
 		return false
 	}
 	if h.open.kind == kindTCP && h.open.in != nil && h.open.in.filled {
-		return false // Linux would send a reset when it announces room to the sender
+		return false // Linux would send a reset when it announces space to the sender
 	}
 	how := pick(d.rand, unix.SHUT_RD, unix.SHUT_WR, unix.SHUT_WR, unix.SHUT_RDWR, 3)
 	err := d.both(fmt.Sprintf("shutdown(#%d, %d)", h.id, how), func(world int, s System) error {
@@ -557,11 +582,12 @@ func (d *differential) shutdown() bool {
 	return true
 }
 
+// close closes a descriptor.
 func (d *differential) close() bool {
 	if len(d.handles) == 0 {
 		return false
 	}
-	h := d.where(func(*handle) bool { return true })
+	h := d.choose(func(*handle) bool { return true })
 	_ = d.both(fmt.Sprintf("close(#%d)", h.id), func(world int, s System) error {
 		return s.Close(h.fd[world])
 	})
@@ -589,13 +615,14 @@ func (d *differential) reset() bool {
 	return true
 }
 
+// dup duplicates a descriptor, to a free number or to the number of another one.
 func (d *differential) dup() bool {
 	if len(d.handles) == 0 {
 		return false
 	}
-	h := d.where(func(*handle) bool { return true })
+	h := d.choose(func(*handle) bool { return true })
 	if d.rand.IntN(3) == 0 {
-		to := d.where(func(*handle) bool { return true })
+		to := d.choose(func(*handle) bool { return true })
 		if to == h {
 			return false // dup2(2) and dup3(2) differ, and x/sys/unix uses either
 		}
@@ -623,12 +650,13 @@ func (d *differential) dup() bool {
 	return true
 }
 
+// epollCtl adds, changes or removes a registration.
 func (d *differential) epollCtl() bool {
 	ep := d.exactly(kindEpoll, kindEdge)
 	if ep == nil {
 		return d.makeOther()
 	}
-	h := d.where(func(h *handle) bool { return h.open.kind != kindEdge || h == ep })
+	h := d.choose(func(h *handle) bool { return h.open.kind != kindEdge || h == ep })
 	if h == nil {
 		return false
 	}
@@ -661,6 +689,8 @@ func (d *differential) epollCtl() bool {
 	return true
 }
 
+// epollWait polls an epoll on both kernels and compares the events. An edge-triggered one may report an
+// event in several parts.
 func (d *differential) epollWait() bool {
 	h := d.any(kindEpoll, kindEdge)
 	if h == nil {
@@ -710,9 +740,9 @@ func (d *differential) sendTo() bool {
 	if h == nil || d.crowded() {
 		return false
 	}
-	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == h.open.kind })
+	to := d.choose(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == h.open.kind })
 	if d.rand.IntN(20) == 0 {
-		to = d.where(func(o *handle) bool { return o.open.name[0] != nil })
+		to = d.choose(func(o *handle) bool { return o.open.name[0] != nil })
 	}
 	size := pick(d.rand, 0, 1, 100, 2000)
 	if d.rand.IntN(20) == 0 {
@@ -750,13 +780,13 @@ func (d *differential) crowded() bool {
 	return false
 }
 
-// burst sends datagrams to a socket with another peer until there is no room.
+// burst sends datagrams to a socket with another peer until there is no space.
 func (d *differential) burst() bool {
 	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(maxInbox) {
 		return false
 	}
 	h := d.exactly(kindUnixDatagram)
-	to := d.where(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == kindUnixDatagram })
+	to := d.choose(func(o *handle) bool { return o.open.name[0] != nil && o.open.kind == kindUnixDatagram })
 	if h == nil || to == nil || d.crowded() {
 		return false
 	}
@@ -776,6 +806,7 @@ func (d *differential) burst() bool {
 	return true
 }
 
+// receiveFrom receives a datagram.
 func (d *differential) receiveFrom() bool {
 	h := d.exactly(kindUDP, kindUnixDatagram)
 	if h == nil {
@@ -802,6 +833,7 @@ func (d *differential) receiveFrom() bool {
 	return true
 }
 
+// option reads options of a socket.
 func (d *differential) option() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -815,6 +847,7 @@ func (d *differential) option() bool {
 	return true
 }
 
+// getOption reads an option on both kernels and compares the values.
 func (d *differential) getOption(h *handle, level, name int) {
 	var n [2]int
 	what := fmt.Sprintf("getsockopt(#%d, %d, %d)", h.id, level, name)
@@ -827,6 +860,7 @@ func (d *differential) getOption(h *handle, level, name int) {
 	}
 }
 
+// setOption sets an option and reads it.
 func (d *differential) setOption() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -850,6 +884,7 @@ func (d *differential) setOption() bool {
 	return true
 }
 
+// sockname reads the name of a socket or of its peer.
 func (d *differential) sockname() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -876,7 +911,7 @@ func (d *differential) control() bool {
 	if len(d.handles) == 0 {
 		return false
 	}
-	h := d.where(func(*handle) bool { return true })
+	h := d.choose(func(*handle) bool { return true })
 	command, arg := pick(d.rand, unix.F_GETFD, unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ), 0
 	if command == unix.F_SETPIPE_SZ {
 		arg = pick(d.rand, 1, 4096, 5000, 16384, 65536)
@@ -934,8 +969,9 @@ func (d *differential) timer() bool {
 	return true
 }
 
+// unlink removes the path of a Unix socket.
 func (d *differential) unlink() bool {
-	h := d.where(func(h *handle) bool {
+	h := d.choose(func(h *handle) bool {
 		name, ok := h.open.name[0].(*unix.SockaddrUnix)
 		return ok && name.Name[0] == '/'
 	})

@@ -116,7 +116,7 @@ func shorter(t *testing.T, seed uint64, found *differential) *differential {
 	return best
 }
 
-// The kinds of open files.
+// kind is the kind of an open file.
 type kind int
 
 const (
@@ -164,6 +164,7 @@ type flow struct {
 	deaf   bool // the reader has shut down reading
 }
 
+// bytes returns the next n bytes to send in a world: 0 is Linux, 1 the simulated kernel.
 func (f *flow) bytes(world, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -172,6 +173,7 @@ func (f *flow) bytes(world, n int) []byte {
 	return b
 }
 
+// at returns the byte at position p of the flow.
 func (f *flow) at(p int) byte { return byte(f.id*31 + p*7 + p>>8) }
 
 // differential is one run.
@@ -196,6 +198,7 @@ type differential struct {
 	difference error
 }
 
+// newDifferential returns a run with a seed, without the calls in skip. Unix sockets get paths in dir.
 func newDifferential(dir string, seed uint64, skip map[int]bool) *differential {
 	k := New(Options{Seed: seed, Sealed: true})
 	return &differential{
@@ -204,6 +207,7 @@ func newDifferential(dir string, seed uint64, skip map[int]bool) *differential {
 	}
 }
 
+// run makes up to this number of calls, until the kernels differ, and closes all descriptors.
 func (d *differential) run(calls int) {
 	for i := range calls {
 		if d.skip[i] {
@@ -234,16 +238,19 @@ func (d *differential) run(calls int) {
 	}
 }
 
+// differ records the first difference of the two kernels.
 func (d *differential) differ(format string, args ...any) {
 	if d.difference == nil {
 		d.difference = fmt.Errorf(format, args...)
 	}
 }
 
+// note adds a line to the log of the run.
 func (d *differential) note(format string, args ...any) {
 	d.log = append(d.log, fmt.Sprintf("%4d ", d.at)+fmt.Sprintf(format, args...))
 }
 
+// add records a descriptor, with its numbers on both kernels.
 func (d *differential) add(fd [2]int, open *opened) *handle {
 	d.serial++
 	if open.id == 0 {
@@ -256,6 +263,7 @@ func (d *differential) add(fd [2]int, open *opened) *handle {
 	return h
 }
 
+// forget removes a descriptor that was closed.
 func (d *differential) forget(h *handle) {
 	h.open.refs--
 	d.handles = slices.DeleteFunc(d.handles, func(o *handle) bool { return o == h })
@@ -267,16 +275,19 @@ func (d *differential) any(kinds ...kind) *handle {
 		return nil
 	}
 	if d.rand.IntN(20) == 0 {
-		return d.where(func(*handle) bool { return true })
+		return d.choose(func(*handle) bool { return true })
 	}
 	return d.exactly(kinds...)
 }
 
+// exactly returns a handle of one of these kinds, or nil.
 func (d *differential) exactly(kinds ...kind) *handle {
-	return d.where(func(h *handle) bool { return slices.Contains(kinds, h.open.kind) })
+	return d.choose(func(h *handle) bool { return slices.Contains(kinds, h.open.kind) })
 }
 
-func (d *differential) where(good func(h *handle) bool) *handle {
+// choose returns one of the handles for which good returns true, or nil. The choice hardly changes when
+// other calls are left out.
+func (d *differential) choose(good func(h *handle) bool) *handle {
 	var found *handle
 	least, salt := ^uint64(0), d.rand.Uint64()
 	for _, h := range d.handles {
@@ -304,6 +315,7 @@ var eitherOf = map[[2]error]bool{
 	{unix.ENOTCONN, unix.EPIPE}: true, // a Unix datagram without a peer after shutdown, before Linux 6.14
 }
 
+// outcome returns the name of an error's errno, "ok", or the text of another error.
 func outcome(err error) string {
 	var errno syscall.Errno
 	switch {
@@ -403,6 +415,7 @@ func (k *Kernel) ready(fd int) uint32 {
 	return f.node.poll()
 }
 
+// eventNames returns the names of poll(2) events.
 func eventNames(events uint32) string {
 	var names []string
 	for i, name := range []string{"IN", "PRI", "OUT", "ERR", "HUP"} {
@@ -444,6 +457,7 @@ func (d *differential) sameName(what string, names [2]unix.Sockaddr) {
 	}
 }
 
+// nameText returns a socket's name as text.
 func nameText(name unix.Sockaddr) string {
 	switch name := name.(type) {
 	case *unix.SockaddrInet4:

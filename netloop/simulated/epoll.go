@@ -15,30 +15,33 @@ import (
 type epoll struct {
 	watchers
 	items map[itemKey]*item
-	ready []*item
+	ready []*item // items that may be ready
 }
 
+// itemKey identifies a registration: the number and the open file that it had when it was registered.
 type itemKey struct {
 	fd   int
 	file *file
 }
 
+// item is the registration of one descriptor in an epoll.
 type item struct {
 	ep       *epoll
 	key      itemKey
-	events   uint32
-	fd, pad  int32
-	listed   bool
-	spurious uint32
+	events   uint32 // requested events, always with EPOLLERR and EPOLLHUP
+	fd, pad  int32  // the program's data, which is returned with an event
+	listed   bool   // in epoll.ready
+	spurious uint32 // events that the next wait reports although the node is not ready: a fault
 }
 
 // private is the set of bits that are not events. An item with only these bits is silent, as after
 // EPOLLONESHOT.
 const private = unix.EPOLLONESHOT | unix.EPOLLET | unix.EPOLLWAKEUP | unix.EPOLLEXCLUSIVE
 
+// armed reports whether the item reports events. It does not after an event with EPOLLONESHOT.
 func (it *item) armed() bool { return it.events&^private != 0 }
 
-// list adds the item to the list of items that may be ready.
+// list adds the item to the epoll's items that may be ready, and wakes waits on the epoll.
 func (it *item) list() {
 	if !it.listed {
 		it.listed = true
@@ -47,6 +50,8 @@ func (it *item) list() {
 	it.ep.wakeNow(inEvents)
 }
 
+// set replaces the requested events and the data. If the node is ready now, the item is listed, even if it
+// is edge-triggered.
 func (it *item) set(ev *unix.EpollEvent) {
 	it.events = ev.Events | unix.EPOLLERR | unix.EPOLLHUP
 	it.fd, it.pad, it.spurious = ev.Fd, ev.Pad, 0
@@ -55,6 +60,7 @@ func (it *item) set(ev *unix.EpollEvent) {
 	}
 }
 
+// remove ends the registration: in the epoll, in its list of ready items, and in the node.
 func (it *item) remove() {
 	delete(it.ep.items, it.key)
 	w := it.key.file.node.watched()
@@ -65,7 +71,7 @@ func (it *item) remove() {
 	}
 }
 
-// poll reports whether an item is ready, for an epoll that watches this epoll.
+// poll returns inEvents if an item is ready, for an epoll that watches this epoll; else 0.
 func (ep *epoll) poll() uint32 {
 	for _, it := range ep.ready {
 		if it.key.file.node.poll()&it.events != 0 {
@@ -75,12 +81,14 @@ func (ep *epoll) poll() uint32 {
 	return 0
 }
 
+// release ends all registrations, when the epoll's last descriptor is closed.
 func (ep *epoll) release() {
 	for _, it := range ep.sorted() {
 		it.remove()
 	}
 }
 
+// sorted returns the items in the order of their numbers, because the order of a map is random.
 func (ep *epoll) sorted() []*item {
 	all := make([]*item, 0, len(ep.items))
 	for _, it := range ep.items {
@@ -90,8 +98,8 @@ func (ep *epoll) sorted() []*item {
 	return all
 }
 
-// collect takes events from the list. Level-triggered items go to its end, items for which there was no
-// room stay at its front.
+// collect fills events from the front of the list and returns their number; 0: no item is ready.
+// Level-triggered items go to the end of the list, items that did not fit stay at its front.
 func (ep *epoll) collect(events []unix.EpollEvent) int {
 	n, back := 0, []*item(nil)
 	for len(ep.ready) > 0 && n < len(events) {
@@ -155,6 +163,7 @@ func (k *Kernel) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return c.done(errno, op, fd, int(ev.Events))
 }
 
+// epollCtl is EpollCtl without the fault and the trace.
 func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	poller, f := k.file(epfd), k.file(fd)
 	if poller == nil || f == nil {
@@ -193,7 +202,7 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return 0
 }
 
-// reaches reports whether this epoll watches another one, directly or through others.
+// watchesIndirectly reports whether this epoll watches another one, directly or through other epolls.
 func (ep *epoll) watchesIndirectly(other *epoll) bool {
 	for key := range ep.items {
 		if inner, ok := key.file.node.(*epoll); ok && (inner == other || inner.watchesIndirectly(other)) {
@@ -203,7 +212,8 @@ func (ep *epoll) watchesIndirectly(other *epoll) bool {
 	return false
 }
 
-// EpollWait is epoll_pwait2(2); a timeout < 0 waits without a limit.
+// EpollWait is epoll_pwait2(2) with a timeout in ns; < 0 waits without a limit. It returns the number of
+// events.
 func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (int, syscall.Errno) {
 	name := "epoll_wait"
 	if timeout > 0 {
@@ -239,7 +249,7 @@ func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (i
 	}
 }
 
-// Facts returns the text that Linux has in /proc/self/fdinfo.
+// Facts returns the text that Linux has in /proc/self/fdinfo for a descriptor, or ENOENT.
 func (k *Kernel) Facts(fd int) ([]byte, syscall.Errno) {
 	c, errno := k.begin("fdinfo", fd)
 	f := k.file(fd)

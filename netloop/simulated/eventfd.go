@@ -13,10 +13,13 @@ type eventFD struct {
 	count uint64
 }
 
+// eventMost is the largest count of an eventfd.
 const eventMost = ^uint64(0) - 1
 
+// release does nothing.
 func (e *eventFD) release() {}
 
+// poll returns the readiness: readable if the count is not 0, writable if it can grow by 1.
 func (e *eventFD) poll() uint32 {
 	var events uint32
 	if e.count > 0 {
@@ -28,6 +31,7 @@ func (e *eventFD) poll() uint32 {
 	return events
 }
 
+// read stores the count in the first 8 bytes of b and sets it to 0. EAGAIN if it is 0 already.
 func (e *eventFD) read(b []byte) (int, syscall.Errno) {
 	n, errno := takeCount(b, &e.count)
 	if errno == 0 {
@@ -36,7 +40,8 @@ func (e *eventFD) read(b []byte) (int, syscall.Errno) {
 	return n, errno
 }
 
-// takeCount reads the count of an eventfd or a timerfd and sets it to 0.
+// takeCount stores the count of an eventfd or a timerfd in the first 8 bytes of b, sets it to 0 and returns
+// 8. EAGAIN if the count is 0, EINVAL if b is too short.
 func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	switch {
 	case len(b) < 8:
@@ -49,6 +54,7 @@ func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	return 8, 0
 }
 
+// write adds the number in the first 8 bytes of b to the count. EAGAIN if the count would exceed eventMost.
 func (e *eventFD) write(b []byte) (int, syscall.Errno) {
 	if len(b) < 8 {
 		return -1, syscall.EINVAL

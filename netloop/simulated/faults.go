@@ -20,7 +20,8 @@ func (k *Kernel) SetFaultsOf(number int, f *Faults) syscall.Errno {
 	return 0
 }
 
-// faultsOf returns the faults of a host, or with nil of nodes without a host.
+// faultsOf returns the faults that apply to a host: its own, or the kernel's. h is nil for nodes without a
+// host.
 func (k *Kernel) faultsOf(h *host) *Faults {
 	if h != nil && h.faults != nil {
 		return h.faults
@@ -28,14 +29,16 @@ func (k *Kernel) faultsOf(h *host) *Faults {
 	return &k.options.Faults
 }
 
-// full reports whether the host of a node has reached its limit of sockets and pipes.
-func (k *Kernel) full(n node) bool {
+// hostIsFull reports whether the host of a node has reached the limit of sockets and pipe ends that a fault
+// sets (Faults.Descriptors).
+func (k *Kernel) hostIsFull(n node) bool {
 	h := homeOf(n)
 	most := k.faultsOf(h).Descriptors
 	return h != nil && most > 0 && h.sockets >= most
 }
 
-// fault decides whether a call fails, and with which errno.
+// fault decides whether a call with this name on a descriptor fails, and returns its errno or 0. fd is -1
+// for a call without a descriptor. It may break the connection (see fail).
 func (k *Kernel) fault(name string, fd int) syscall.Errno {
 	var home *host
 	if file := k.file(fd); file != nil {
@@ -52,8 +55,9 @@ func (k *Kernel) fault(name string, fd int) syscall.Errno {
 	return 0
 }
 
-// fail makes a call on a descriptor fail as the kernel could. It returns 0 if the call itself shall return
-// the error.
+// fail prepares the failure of a call with this errno. An error that breaks a connection breaks it, and
+// fail returns 0, because the call itself then returns the error. For other errors fail returns the errno
+// to return instead of making the call, or 0 if the call could not return it.
 func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 	file := k.file(fd)
 	switch errno {
@@ -62,7 +66,7 @@ func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 			return 0
 		}
 		// An edge-triggered registration needs another event.
-		k.at(k.now, "again", func() { file.node.watched().wake(0) })
+		k.schedule(k.now, "again", func() { file.node.watched().wake(0) })
 	case syscall.ECONNRESET, syscall.EPIPE, syscall.ETIMEDOUT:
 		if file == nil {
 			return 0
@@ -75,20 +79,25 @@ func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 	return errno
 }
 
-// breakable is a connection that a network error can end.
+// breakable is a socket whose connection a network error can end. breakConnection does so: calls on this
+// side return the errno, and the other side's connection ends. Without a connection it does nothing.
 type breakable interface{ breakConnection(errno syscall.Errno) }
 
-// readPart and writePart return the part of n bytes that a call on a stream transfers.
+// readPart returns the number of bytes that a read of `size` bytes on a stream transfers: all, or fewer by
+// a fault.
 func (k *Kernel) readPart(n node, size int) int {
 	f := k.faultsOf(homeOf(n))
 	return k.part(f.OneByte, f.ShortReads, size)
 }
 
+// writePart returns the number of bytes that a write of `size` bytes on a stream transfers: all, or fewer
+// by a fault.
 func (k *Kernel) writePart(n node, size int) int {
 	f := k.faultsOf(homeOf(n))
 	return k.part(f.OneByte, f.ShortWrites, size)
 }
 
+// part returns 1 with the chance oneByte, else a random number below n with the chance short, else n.
 func (k *Kernel) part(oneByte, short float64, n int) int {
 	switch {
 	case n > 1 && k.random.chance(oneByte):
@@ -99,8 +108,8 @@ func (k *Kernel) part(oneByte, short float64, n int) int {
 	return n
 }
 
-// invent reports a socket as ready that may not be ready. Linux never does so for a connecting TCP socket,
-// whose readiness is the result of connect(2).
+// addSpuriousEvent may make one registered socket appear ready in the next wait, by the fault Spurious of
+// its host. Linux never does so for a connecting TCP socket, whose readiness is the result of connect(2).
 func (ep *epoll) addSpuriousEvent() {
 	k := ep.k
 	invents := func(h *host) bool { return k.faultsOf(h).Spurious > 0 }

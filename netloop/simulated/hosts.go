@@ -17,12 +17,12 @@ type host struct {
 	number int
 	ip     [4]byte // IPv4; ip6: IPv6
 	ip6    [16]byte
-	ports  [2]ports            // of TCP and UDP
+	ports  [2]ports            // of TCP, of UDP
 	names  map[nameKey]*socket // Unix sockets by name
 	inodes map[string]int      // inodes of names that are paths
 	dead   bool                // without power: sends and receives nothing
 	paused bool                // programs receive no events; arriving packets are kept
-	kept   []func()
+	kept   []func()            // effects of packets that arrived while the host was paused
 
 	faults  *Faults // nil: the kernel's
 	sockets int     // number of descriptors of sockets and pipes
@@ -32,6 +32,7 @@ type host struct {
 // and fd00::1.
 const hostZero = 255<<16 | 255<<8 | 254
 
+// newHost returns a host with power, without sockets, with the addresses of its number.
 func newHost(number int) *host {
 	n := number
 	if n == 0 {
@@ -44,7 +45,7 @@ func newHost(number int) *host {
 	}
 }
 
-// has reports whether an address is one of the host's.
+// has reports whether an address is the host's own, a loopback or the wildcard address.
 func (h *host) has(a *address) bool {
 	if a.family == unix.AF_INET6 {
 		return a.isAny() || a.isLoopback() || a.ip == h.ip6
@@ -52,10 +53,11 @@ func (h *host) has(a *address) bool {
 	return a.isAny() || a.isLoopback() || [4]byte(a.ip[:]) == h.ip
 }
 
-// source fills in the address from which the host sends to another one.
-func (h *host) source(local *address, to *address) {
+// setSource replaces a wildcard address in local by the address from which the host sends to `to`: the
+// loopback address for a loopback destination, else the host's own. Any other local address stays.
+func (h *host) setSource(local *address, to *address) {
 	if !local.isAny() || to.isLoopback() {
-		local.loopback()
+		local.replaceWildcard()
 		return
 	}
 	if local.family == unix.AF_INET6 {
@@ -65,7 +67,8 @@ func (h *host) source(local *address, to *address) {
 	copy(local.ip[:], h.ip[:])
 }
 
-// hostOf returns the host with an address, as seen from another host, or nil.
+// hostOf returns the host with an internet address, as seen from another host, or nil. The wildcard and
+// loopback addresses are the other host's own.
 func (k *Kernel) hostOf(from *host, a *address) *host {
 	if from.has(a) {
 		return k.current(from)
@@ -84,7 +87,7 @@ func (k *Kernel) hostOf(from *host, a *address) *host {
 	return nil
 }
 
-// current returns the host that has this number now, after a restart another one.
+// current returns the host that has this host's number now. After a restart it is another object.
 func (k *Kernel) current(h *host) *host { return k.hosts[h.number] }
 
 // MakeHost creates a host and returns its number.
@@ -109,7 +112,8 @@ const (
 	HostResume
 )
 
-// ChangeHost runs one of the actions.
+// ChangeHost makes one of the actions above on a host. ESRCH if there is no such host; host 0 cannot be
+// changed.
 func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,8 +160,8 @@ func (k *Kernel) closeAllOf(h *host, powered bool) {
 	}
 }
 
-// closeAll closes the sockets and pipes of some owners. Their numbers stay in use until their objects close
-// them.
+// closeAll closes the sockets and pipes of the owners for which isOf returns true. Their numbers stay in
+// use until their objects close them. Without power only pipe ends are released: sockets send nothing.
 func (k *Kernel) closeAll(powered bool, isOf func(owner) bool) {
 	for i := range k.table {
 		f := k.table[i].file
@@ -183,10 +187,14 @@ func (k *Kernel) closeAll(powered bool, isOf func(owner) bool) {
 // gone is the node of a number after its owner has ended.
 type gone struct{ watchers }
 
+// poll returns no readiness.
 func (*gone) poll() uint32 { return 0 }
-func (*gone) release()     {}
 
-// arrive runs the effect of a packet at a host; later if the host is paused.
+// release does nothing: the node that was here is released already.
+func (*gone) release() {}
+
+// arrive runs the effect of a packet at a host: now, when the host is resumed if it is paused, or never if
+// it has no power.
 func (h *host) arrive(run func()) {
 	switch {
 	case h.dead:

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// ms is a millisecond in ns.
 const ms = 1_000_000
 
 // lan returns a kernel with hosts 1 and 2, whose packets take a millisecond.
@@ -20,14 +21,17 @@ func lan() Program {
 	return p
 }
 
+// hostAddress returns an address of the host with this number.
 func hostAddress(number, port int) *unix.SockaddrInet4 {
 	return &unix.SockaddrInet4{Addr: [4]byte{10, 0, 0, byte(number)}, Port: port}
 }
 
+// socketOn creates an IPv4 socket of a type on a host.
 func (p Program) socketOn(number, kind int) int {
 	return must(result(p.SocketOn(number, unix.AF_INET, kind)))
 }
 
+// listenerOn creates a listener with a backlog of 1 on a host.
 func (p Program) listenerOn(number, port int) int {
 	listener := p.socketOn(number, unix.SOCK_STREAM)
 	check(p.Bind(listener, &unix.SockaddrInet4{Port: port}))
@@ -45,10 +49,12 @@ func (p Program) across() (client, server int) {
 	return client, server
 }
 
+// change makes an action on a host.
 func (p Program) change(number, action int) {
 	check(failure(p.ChangeHost(number, action)))
 }
 
+// partition partitions the link in one direction.
 func (p Program) partition(from, to int) { check(failure(p.SetLinkState(from, to, LinkPartitioned))) }
 
 // receive reads the pending bytes; "-" if there are none.
@@ -64,6 +70,7 @@ func (p Program) receive(fd int) string {
 	return string(b[:n])
 }
 
+// want fails the test unless receive returns this text.
 func (p Program) want(t *testing.T, what string, fd int, want string) {
 	t.Helper()
 	if got := p.receive(fd); got != want {
@@ -366,7 +373,7 @@ func TestAHostThatStartsAgainKnowsNoConnection(t *testing.T) {
 	p.want(t, "a reset", client, "ECONNRESET")
 }
 
-func TestACrashedClientLeavesRoomInTheBacklog(t *testing.T) {
+func TestACrashedClientLeavesSpaceInTheBacklog(t *testing.T) {
 	p := lan()
 	listener := p.listenerOn(2, 80)
 	for range 3 { // more than the backlog

@@ -20,16 +20,18 @@ const (
 	keepTimeMost, keepCountMost                      = 32767, 127
 )
 
+// second is the number of ns of a second.
 const second = 1_000_000_000
 
+// keepAlive is the state of a connection's keep-alive probes. timer is nil if they are off.
 type keepAlive struct {
 	timer  *entry
 	heard  int64 // time of the last received packet
 	probes int   // probes without an answer
 }
 
-// mayBe reports whether a TCP option may have a value.
-func isValidOption(name, value int) syscall.Errno {
+// checkOptionValue returns EINVAL if a TCP option cannot have this value, else 0.
+func checkOptionValue(name, value int) syscall.Errno {
 	least, most := 0, int(^uint32(0)>>1)
 	switch name {
 	case unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL:
@@ -46,7 +48,7 @@ func isValidOption(name, value int) syscall.Errno {
 	return 0
 }
 
-// usually returns the default of an option.
+// defaultOption returns the value of an option that was not set.
 func defaultOption(level, name int) int {
 	if level == unix.IPPROTO_TCP {
 		switch name {
@@ -71,14 +73,15 @@ func (s *socket) option(level, name int) int {
 	return defaultOption(level, name)
 }
 
-// seconds returns an option in ns.
-func (t *tcp) seconds(name int) int64 { return int64(t.option(unix.IPPROTO_TCP, name)) * second }
+// optionNs returns a TCP option that counts seconds, such as TCP_KEEPIDLE, in ns.
+func (t *tcp) optionNs(name int) int64 { return int64(t.option(unix.IPPROTO_TCP, name)) * second }
 
+// keepsAlive reports whether the socket is connected and has SO_KEEPALIVE.
 func (t *tcp) keepsAlive() bool {
 	return t.state == connected && t.option(unix.SOL_SOCKET, unix.SO_KEEPALIVE) != 0
 }
 
-// keepAliveSet is called when an option is set.
+// keepAliveChanged starts, stops or moves the timer after an option was set. It is called for every option.
 func (t *tcp) keepAliveChanged(level, name int) {
 	isOn := level == unix.SOL_SOCKET && name == unix.SO_KEEPALIVE
 	switch {
@@ -86,33 +89,35 @@ func (t *tcp) keepAliveChanged(level, name int) {
 		t.alive.timer.cancel()
 		t.alive.timer = nil
 	case isOn && t.alive.timer == nil:
-		t.armKeepAlive(t.seconds(unix.TCP_KEEPIDLE))
+		t.armKeepAlive(t.optionNs(unix.TCP_KEEPIDLE))
 	case level == unix.IPPROTO_TCP && name == unix.TCP_KEEPIDLE && t.keepsAlive():
-		t.armKeepAlive(max(0, t.alive.heard+t.seconds(unix.TCP_KEEPIDLE)-t.k.now))
+		t.armKeepAlive(max(0, t.alive.heard+t.optionNs(unix.TCP_KEEPIDLE)-t.k.now))
 	}
 }
 
-// keepAliveBegins is called when a connection is established.
+// startKeepAlive starts the timer of a connection that has just been established.
 func (t *tcp) startKeepAlive() {
 	t.noteReceived()
 	if t.keepsAlive() {
-		t.armKeepAlive(t.seconds(unix.TCP_KEEPIDLE))
+		t.armKeepAlive(t.optionNs(unix.TCP_KEEPIDLE))
 	}
 }
 
-// hears is called for each received packet.
+// noteReceived is called for each received packet. It restarts the idle time and the count of probes.
 func (t *tcp) noteReceived() { t.alive.heard, t.alive.probes = t.k.now, 0 }
 
+// armKeepAlive sets the timer to expire after ns and cancels its earlier expiry.
 func (t *tcp) armKeepAlive(ns int64) {
 	t.alive.timer.cancel()
-	t.alive.timer = t.k.at(t.k.now+ns, "keep-alive of "+t.local.String(), t.keepAliveExpired)
+	t.alive.timer = t.k.schedule(t.k.now+ns, "keep-alive of "+t.local.String(), t.keepAliveExpired)
 	t.alive.timer.isVain = t.answers
 }
 
-// keepAliveEnds is called when the timer expires.
+// keepAliveExpired is called when the timer expires: it sends a probe, postpones it, or ends the connection
+// with ETIMEDOUT if too many probes had no answer.
 func (t *tcp) keepAliveExpired() {
 	t.alive.timer = nil
-	idle := t.seconds(unix.TCP_KEEPIDLE)
+	idle := t.optionNs(unix.TCP_KEEPIDLE)
 	silent := t.k.now - t.alive.heard
 	patience := int64(t.option(unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)) * 1_000_000
 	switch {
@@ -129,11 +134,12 @@ func (t *tcp) keepAliveExpired() {
 		t.alive.probes++
 		p := t.peer
 		t.packet("probe", 0, p, func() { p.answerProbe(t) })
-		t.armKeepAlive(t.seconds(unix.TCP_KEEPINTVL))
+		t.armKeepAlive(t.optionNs(unix.TCP_KEEPINTVL))
 	}
 }
 
-// isProbed sends the answer to a probe.
+// answerProbe is the arrival of a probe of `from` at its peer. The peer acknowledges it, or refuses it if
+// the connection has ended.
 func (t *tcp) answerProbe(from *tcp) {
 	if t.state == connected {
 		t.packet("probed", 0, from, func() {})
@@ -142,9 +148,9 @@ func (t *tcp) answerProbe(from *tcp) {
 	}
 }
 
-// answers reports whether the peer would answer a probe now. Then the probe cannot end a wait.
+// answers reports whether the peer would answer a probe now. If it would, the probe cannot end a wait.
 func (t *tcp) answers() bool {
 	there := t.peerHost()
 	return t.peer != nil && t.peer.state == connected && !t.peer.home.dead && !there.paused &&
-		t.k.between(t.home, there).state == LinkOpen && t.k.between(there, t.home).state == LinkOpen
+		t.k.linkBetween(t.home, there).state == LinkOpen && t.k.linkBetween(there, t.home).state == LinkOpen
 }

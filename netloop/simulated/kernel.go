@@ -14,20 +14,20 @@ type Kernel struct {
 	options Options
 	random  random
 	trace   trace
-	now     int64
-	end     int64 // waits for a later time fail with ETIME; 0: never
-	seq     uint64
+	now     int64  // the clock in ns
+	end     int64  // waits for a later time fail with ETIME; 0: never
+	seq     uint64 // number of the last entry of the agenda or inode
 	agenda  agenda
 
-	table []descriptor // by number
-	open  int
+	table []descriptor // by number, from options.First on
+	open  int          // number of open descriptors
 
-	hosts   []*host // by number
-	links   map[[2]int]*link
-	stalled []*tcp // connections with segments that a stalled link keeps, in order
+	hosts   []*host          // by number
+	links   map[[2]int]*link // by the numbers of the sending and the receiving host
+	stalled []*tcp           // connections with segments that a stalled link keeps, in order
 }
 
-// New creates a kernel.
+// New creates a kernel with host 0. If numbers start at 0, the first three are open, as in a process.
 func New(options Options) *Kernel {
 	if options.Descriptors == 0 {
 		options.Descriptors = 1024
@@ -49,7 +49,7 @@ func New(options Options) *Kernel {
 	return k
 }
 
-// Now returns the time in ns.
+// Now returns the virtual time in ns.
 func (k *Kernel) Now() int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -63,7 +63,7 @@ func (k *Kernel) SetEnd(at int64) {
 	k.end = at
 }
 
-// SetFaults replaces the faults.
+// SetFaults replaces the faults of all hosts that have no faults of their own.
 func (k *Kernel) SetFaults(f Faults) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,7 +77,8 @@ func (k *Kernel) SetNetwork(n Network) {
 	k.options.Network = n
 }
 
-// Sleep lets time pass and runs the entries that become due.
+// Sleep advances the clock by ns and runs the entries that become due. ETIME or EDEADLK as idle returns
+// them.
 func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +103,8 @@ type call struct {
 	fd   int
 }
 
-// begin begins a call. It returns the errno of a fault, or 0.
+// begin starts a call: it locks the kernel, advances the clock by CallTime and runs due entries. It returns
+// the errno of an injected fault, or 0. end or done must follow.
 func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	k.mu.Lock()
 	k.now += k.options.CallTime
@@ -110,7 +112,8 @@ func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	return call{k, name, fd}, k.fault(name, fd)
 }
 
-// end ends a call.
+// end ends a call with result n, or -1 if errno is not 0: it writes the line of the trace with args and
+// unlocks the kernel. It returns both results.
 func (c call) end(n int, errno syscall.Errno, args ...int) (int, syscall.Errno) {
 	if errno != 0 {
 		n = -1
@@ -120,7 +123,7 @@ func (c call) end(n int, errno syscall.Errno, args ...int) (int, syscall.Errno) 
 	return n, errno
 }
 
-// done ends a call that returns only an errno.
+// done is end for a call that returns only an errno.
 func (c call) done(errno syscall.Errno, args ...int) syscall.Errno {
 	_, errno = c.end(0, errno, args...)
 	return errno

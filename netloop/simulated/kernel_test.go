@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// must returns v, or panics if there is an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -21,12 +22,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// check panics if there is an error.
 func check(err error) {
 	if err != nil {
 		panic(err)
 	}
 }
 
+// expect fails the test unless the errors have the same errno.
 func expect(t *testing.T, what string, got, want error) {
 	t.Helper()
 	if outcome(got) != outcome(want) {
@@ -34,6 +37,7 @@ func expect(t *testing.T, what string, got, want error) {
 	}
 }
 
+// loopback is the loopback address with port 0.
 var loopback = &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}
 
 // connection makes a TCP connection with two blocking ends.
@@ -107,6 +111,7 @@ func TestABlockingCallWaitsForWhatIsOnTheWay(t *testing.T) {
 	}
 }
 
+// ported returns the number of sockets of each TCP port that was ever in use.
 func ported(k *Kernel) (all []int) {
 	for _, sockets := range k.hosts[0].ports[0].taken {
 		all = append(all, len(sockets))
@@ -184,6 +189,7 @@ func chatter(options Options) []byte {
 	return came
 }
 
+// wild returns options with latency, fragments and faults.
 func wild(seed uint64, trace *bytes.Buffer) Options {
 	return Options{
 		Seed: seed, Sealed: true, CallTime: 100, Trace: trace,

@@ -12,7 +12,7 @@ type link struct {
 	state   LinkState
 	free    int64    // with limited bandwidth: when the last packet has left the sender
 	passing int64    // when the last datagram arrives
-	held    []func() // datagrams that wait until the link is open
+	held    []func() // datagrams that a stalled link keeps
 }
 
 // LinkState is the state of one direction between two hosts.
@@ -23,23 +23,24 @@ const (
 	LinkOpen LinkState = iota
 	// LinkPartitioned loses packets. TCP retransmits, see retryFirst.
 	LinkPartitioned
-	// LinkStalled keeps packets until the link is open.
+	// LinkStalled keeps packets until the state of the link changes.
 	LinkStalled
 )
 
-// Linux's retransmission times: a lost TCP segment is sent again after retryFirst ns, then each time after
-// twice the time, at most after retryMost. After `retries` retransmissions, which are 15 minutes, the
-// connection fails with ETIMEDOUT.
+// The times of Linux's retransmissions: a lost TCP segment is sent again after retryFirst ns, then each
+// time after twice the time, at most after maxRetryPause. After `retries` retransmissions, which are 15
+// minutes, the connection fails with ETIMEDOUT.
 const (
 	retryFirst    = 200_000_000
 	maxRetryPause = 120_000_000_000
 	retries       = 15
 )
 
+// retryPause returns the ns until a segment that was already sent again `tries` times is sent again.
 func retryPause(tries int) int64 { return min(int64(retryFirst)<<tries, maxRetryPause) }
 
-// between returns the link from one host to another.
-func (k *Kernel) between(from, to *host) *link {
+// linkBetween returns the link in the direction from one host to another.
+func (k *Kernel) linkBetween(from, to *host) *link {
 	key := [2]int{from.number, to.number}
 	l := k.links[key]
 	if l == nil {
@@ -57,7 +58,8 @@ func (k *Kernel) network(l *link) *Network {
 	return &k.options.Network
 }
 
-// leaves returns the time at which a packet of this size has left its sender.
+// departureTime returns the time at which a packet of this size has left its sender, and reserves the
+// link's bandwidth until then. Without limited bandwidth it is now.
 func (k *Kernel) departureTime(l *link, size int) int64 {
 	rate := k.network(l).Bandwidth
 	if rate <= 0 {
@@ -67,7 +69,8 @@ func (k *Kernel) departureTime(l *link, size int) int64 {
 	return l.free
 }
 
-// SetLink sets the network properties from one host to another for packets that are sent from now on.
+// SetLink sets the network properties in the direction from one host to another, for packets that are sent
+// from now on. ESRCH if a number is not a host's.
 func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,18 +80,21 @@ func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	// Properties that a link of hosts does not set are the kernel's.
 	usual := k.options.Network
 	n.SlowReader, n.SlowMost, n.Coalesce = usual.SlowReader, usual.SlowMost, usual.Coalesce
-	k.between(k.hosts[from], k.hosts[to]).network = &n
+	k.linkBetween(k.hosts[from], k.hosts[to]).network = &n
 	return 0
 }
 
-// SetLinkState opens, partitions or stalls a link. Packets that are on their way arrive.
+// SetLinkState opens, partitions or stalls the link in the direction from one host to another; the opposite
+// direction is a link of its own. Packets that are on their way arrive. Packets that a stalled link kept
+// are sent when its state changes. The trace calls LinkStalled "hold". ESRCH if a number is not a host's or
+// the state is invalid.
 func (k *Kernel) SetLinkState(from, to int, state LinkState) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.hasHosts(from, to) || state < LinkOpen || state > LinkStalled {
 		return syscall.ESRCH
 	}
-	l := k.between(k.hosts[from], k.hosts[to])
+	l := k.linkBetween(k.hosts[from], k.hosts[to])
 	if l.state == state {
 		return 0
 	}
@@ -110,6 +116,7 @@ func (k *Kernel) SetLinkState(from, to int, state LinkState) syscall.Errno {
 	return 0
 }
 
+// hasHosts reports whether all numbers are numbers of hosts.
 func (k *Kernel) hasHosts(numbers ...int) bool {
 	for _, n := range numbers {
 		if n < 0 || n >= len(k.hosts) {

@@ -9,18 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Range of ephemeral ports.
+// ephemeralLeast and ephemeralMost are the first and the last ephemeral port
+// (net.ipv4.ip_local_port_range).
 const ephemeralLeast, ephemeralMost = 32768, 60999
 
 // ports has the bound sockets of TCP or of UDP.
 type ports struct {
-	taken map[uint16][]*socket
-	last  uint16
+	taken map[uint16][]*socket // by port
+	last  uint16               // the ephemeral port that was chosen last
 }
 
+// portsOf returns the ports of the socket's host and protocol.
 func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
 
-// bindPort binds an internet socket to an address; port 0 chooses a free port.
+// bindPort binds an internet socket to an address; port 0 chooses a free port. EADDRINUSE if the port is in
+// use or all are.
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	p := k.portsOf(s)
 	if p.taken == nil {
@@ -51,8 +54,9 @@ func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	return 0
 }
 
-// mayBind returns the errno if an internet socket can't have an address.
-func (s *socket) mayBind(a *address) syscall.Errno {
+// checkBind returns the errno of bind(2) if an internet socket can't have an address, else 0. For IPv4 it
+// replaces the family AF_UNSPEC of a wildcard address by AF_INET.
+func (s *socket) checkBind(a *address) syscall.Errno {
 	if a.family == unix.AF_UNSPEC && s.family == unix.AF_INET && a.isAny() {
 		a.family = unix.AF_INET
 	}
@@ -67,6 +71,7 @@ func (s *socket) mayBind(a *address) syscall.Errno {
 	return 0
 }
 
+// releasePort makes the port of a socket available for others. The socket's address stays.
 func (k *Kernel) releasePort(s *socket) {
 	p := k.portsOf(s)
 	s.bound = false
@@ -76,8 +81,8 @@ func (k *Kernel) releasePort(s *socket) {
 	}
 }
 
-// at returns the socket that receives packets for an address. A connected socket receives from its peer
-// only.
+// at returns the socket that receives packets from one address for another, or nil. For TCP it is a
+// listener. A connected UDP socket receives from its peer only, and is preferred.
 func (p *ports) at(a, from address) *socket {
 	var found *socket
 	best := 0
@@ -111,23 +116,25 @@ type nameKey struct {
 	kind int
 }
 
-func (a *address) key(kind int) nameKey {
+// unixNameKey returns the key of a Unix address in host.names. Abstract names belong to one type of socket,
+// paths to all types.
+func (a *address) unixNameKey(kind int) nameKey {
 	if a.name != "" && a.name[0] != 0 {
 		kind = 0
 	}
 	return nameKey{a.name, kind}
 }
 
-// bindName binds a Unix socket to a name; without a name it chooses a free one.
+// bindName binds a Unix socket to a name; without a name it chooses a free one. A path also gets an inode.
 func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
-	_, taken := s.home.names[a.key(s.kind)]
+	_, taken := s.home.names[a.unixNameKey(s.kind)]
 	switch {
 	case a.family != unix.AF_UNIX:
 		return syscall.EINVAL
 	case a.name == "" && s.local.name != "":
 		return 0
 	case a.name == "":
-		for taken = true; taken; _, taken = s.home.names[a.key(s.kind)] {
+		for taken = true; taken; _, taken = s.home.names[a.unixNameKey(s.kind)] {
 			a.name = "\x00" + padded(uint64(k.random.between(0, 0xfffff)), 16, 5, '0')
 		}
 	case taken && a.name[0] != 0: // paths are checked before
@@ -138,7 +145,7 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 		return syscall.EADDRINUSE
 	}
 	s.local = a
-	s.home.names[a.key(s.kind)] = s
+	s.home.names[a.unixNameKey(s.kind)] = s
 	if a.name[0] != 0 {
 		k.seq++
 		s.home.inodes[a.name] = int(k.seq)
@@ -146,9 +153,10 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	return 0
 }
 
-// named returns the socket with a name on a host. A closed socket may have left its path.
+// socketByName returns the socket of this type with a name on a host. Errors are the ones of connect(2):
+// ECONNREFUSED if a closed socket has left its path, ENOENT if there is no path.
 func (h *host) socketByName(a address, kind int) (*socket, syscall.Errno) {
-	s, ok := h.names[a.key(kind)]
+	s, ok := h.names[a.unixNameKey(kind)]
 	switch {
 	case a.family != unix.AF_UNIX || a.name == "":
 		return nil, syscall.EINVAL
@@ -162,10 +170,11 @@ func (h *host) socketByName(a address, kind int) (*socket, syscall.Errno) {
 	return s, 0
 }
 
-// leaveName is called when a Unix socket is closed. A path stays, as a file does.
+// releaseName is called when a Unix socket is closed. An abstract name becomes free; a path stays, without
+// a socket, until it is unlinked.
 func (k *Kernel) releaseName(s *socket) {
 	names := s.home.names
-	if key := s.local.key(s.kind); key.name != "" && names[key] == s {
+	if key := s.local.unixNameKey(s.kind); key.name != "" && names[key] == s {
 		if names[key] = nil; key.kind != 0 {
 			delete(names, key)
 		}
@@ -175,7 +184,7 @@ func (k *Kernel) releaseName(s *socket) {
 // Unlink is unlink(2) of a Unix socket's path on host 0.
 func (k *Kernel) Unlink(path string) syscall.Errno { return k.UnlinkOn(0, path) }
 
-// UnlinkOn is Unlink for an owner.
+// UnlinkOn is Unlink for the host of an owner's number.
 func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	c, errno := k.begin("unlink", -1)
 	o, found := k.ownerOf(number)
@@ -192,8 +201,8 @@ func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	return c.done(errno)
 }
 
-// Inode returns the inode of a Unix socket's path for an owner, as stat(2) does. It is not a call in the
-// trace: programs and Python's modules call stat() as often as their caches require.
+// Inode returns the inode of a Unix socket's path for an owner's number, as stat(2) does, or ENOENT. It is
+// not a call in the trace: programs and Python's modules call stat() as often as their caches require.
 func (k *Kernel) Inode(number int, path string) (int, syscall.Errno) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

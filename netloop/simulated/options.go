@@ -66,7 +66,7 @@ type Faults struct {
 	Descriptors int
 }
 
-// Add adds a failure of these calls with a chance.
+// Add adds a failure with this errno and chance to each of these calls, which are named as in the trace.
 func (f *Faults) Add(errno syscall.Errno, chance float64, calls ...string) {
 	for _, call := range calls {
 		if chance > 0 {

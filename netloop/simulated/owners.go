@@ -15,9 +15,10 @@ type owner struct {
 	program int
 }
 
+// owned returns the owner itself, for ownerOfNode: every node that embeds an owner has this method.
 func (o *owner) owned() *owner { return o }
 
-// ownerOf returns the owner with a number.
+// ownerOf decodes an owner's number. ESRCH if it has no host.
 func (k *Kernel) ownerOf(number int) (owner, syscall.Errno) {
 	home := number & (1<<programBits - 1)
 	if number < 0 || !k.hasHosts(home) {
@@ -42,7 +43,8 @@ func homeOf(n node) *host {
 	return nil
 }
 
-// EndProgram closes all descriptors of a program, as its exit does.
+// EndProgram closes all descriptors of the program in an owner's number, as its exit does. ESRCH if the
+// number has no program.
 func (k *Kernel) EndProgram(number int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()

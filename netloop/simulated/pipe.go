@@ -24,11 +24,13 @@ type pipe struct {
 	ends  [2]*pipeEnd // the reading end, the writing end; nil: closed
 }
 
+// slot is one page of a pipe's ring with its unread data.
 type slot struct {
 	data []byte
 	end  int // end of the data in the page
 }
 
+// pipeEnd is the reading or the writing end of a pipe.
 type pipeEnd struct {
 	watchers
 	owner
@@ -36,6 +38,7 @@ type pipeEnd struct {
 	writes bool
 }
 
+// release closes one end and wakes the other, which reports EPOLLHUP or EPOLLERR from now on.
 func (e *pipeEnd) release() {
 	p := e.pipe
 	p.ends[0], p.ends[1] = without(p.ends[0], e), without(p.ends[1], e)
@@ -46,6 +49,7 @@ func (e *pipeEnd) release() {
 	}
 }
 
+// without returns end, or nil if it is the end that is gone.
 func without(end, gone *pipeEnd) *pipeEnd {
 	if end == gone {
 		return nil
@@ -53,6 +57,7 @@ func without(end, gone *pipeEnd) *pipeEnd {
 	return end
 }
 
+// poll returns the end's readiness. A writing end is writable while a slot is free.
 func (e *pipeEnd) poll() uint32 {
 	p, events := e.pipe, uint32(0)
 	if e.writes {
@@ -73,6 +78,8 @@ func (e *pipeEnd) poll() uint32 {
 	return events
 }
 
+// read reads up to len(b) bytes. 0 means that the writing end is closed and all is read; EAGAIN that the
+// pipe is empty.
 func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
 	p, n := e.pipe, 0
 	switch {
@@ -101,6 +108,8 @@ func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
 	return n, 0
 }
 
+// write writes as much of b as the slots have space for; at most PIPE_BUF bytes are written completely or
+// not at all. EAGAIN if nothing fits, EPIPE if the reading end is closed.
 func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	p := e.pipe
 	switch {
@@ -135,7 +144,8 @@ func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	return n, 0
 }
 
-// resize makes room for at least this number of bytes.
+// resize is fcntl(2) with F_SETPIPE_SZ: the pipe gets slots for at least `size` bytes, in a number that is
+// a power of two. EPERM above the limit, EBUSY if more slots are in use.
 func (p *pipe) resize(size int) syscall.Errno {
 	if size < 0 || size > 1<<31 {
 		return syscall.EINVAL
@@ -161,7 +171,7 @@ func (k *Kernel) Pipe(flags int) (reads, writes int, errno syscall.Errno) {
 	return k.PipeOn(0, 0, flags)
 }
 
-// PipeOn is Pipe with ends that may belong to two programs.
+// PipeOn is Pipe with ends that may belong to two owners, given by their numbers.
 func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno syscall.Errno) {
 	c, errno := k.begin("pipe", -1)
 	p := &pipe{slots: pipeSlots}
@@ -179,7 +189,7 @@ func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno sys
 	return reads, writes, errno
 }
 
-// installPair gives a number to both nodes, or to neither.
+// installPair opens both nodes and returns their numbers, or opens neither.
 func (k *Kernel) installPair(a, b node, flags int) (int, int, syscall.Errno) {
 	first, errno := k.install(a, flags)
 	if errno != 0 {

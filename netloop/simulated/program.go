@@ -11,9 +11,11 @@ import (
 )
 
 // Program provides the calls of a kernel under the names and with the types of golang.org/x/sys/unix, for
-// tests and programs in Go.
+// tests and programs in Go. Each method has the results of its namesake; parameters without a name are
+// ignored.
 type Program struct{ *Kernel }
 
+// failure converts an errno to an error, 0 to nil.
 func failure(errno syscall.Errno) error {
 	if errno == 0 {
 		return nil
@@ -21,9 +23,11 @@ func failure(errno syscall.Errno) error {
 	return errno
 }
 
+// result converts a kernel's result to the one of golang.org/x/sys/unix.
 func result(n int, errno syscall.Errno) (int, error) { return n, failure(errno) }
 
-// RawName returns an address in the kernel's format.
+// RawName returns an address in the kernel's format; nil becomes an address of AF_UNSPEC. A name that
+// begins with "@" is abstract.
 func RawName(sa unix.Sockaddr) []byte {
 	var a address
 	switch sa := sa.(type) {
@@ -43,7 +47,9 @@ func RawName(sa unix.Sockaddr) []byte {
 	return a.encode()
 }
 
-func parsed(raw []byte) unix.Sockaddr {
+// sockaddrOf converts an address in the kernel's format to the type of golang.org/x/sys/unix. It returns
+// nil for fewer than two bytes.
+func sockaddrOf(raw []byte) unix.Sockaddr {
 	if len(raw) < 2 {
 		return nil
 	}
@@ -104,24 +110,24 @@ func (p Program) TimerfdSettime(fd, _ int, spec, _ *unix.ItimerSpec) error {
 
 func (p Program) Recvfrom(fd int, b []byte, flags int) (int, unix.Sockaddr, error) {
 	n, from, errno := p.Kernel.RecvFrom(fd, b, flags)
-	return n, parsed(from), failure(errno)
+	return n, sockaddrOf(from), failure(errno)
 }
 
 func (p Program) Getsockname(fd int) (unix.Sockaddr, error) {
 	name, errno := p.Kernel.Getsockname(fd)
-	return parsed(name), failure(errno)
+	return sockaddrOf(name), failure(errno)
 }
 
 func (p Program) Getpeername(fd int) (unix.Sockaddr, error) {
 	name, errno := p.Kernel.Getpeername(fd)
-	return parsed(name), failure(errno)
+	return sockaddrOf(name), failure(errno)
 }
 
 func (p Program) Accept(fd int) (int, unix.Sockaddr, error) { return p.Accept4(fd, 0) }
 
 func (p Program) Accept4(fd, flags int) (int, unix.Sockaddr, error) {
 	n, from, errno := p.Kernel.Accept(fd, flags)
-	return n, parsed(from), failure(errno)
+	return n, sockaddrOf(from), failure(errno)
 }
 
 func (p Program) Socket(domain, kind, _ int) (int, error) {

@@ -19,9 +19,10 @@ const (
 	exact = base * base
 )
 
+// newRandom returns a decider that decides from a seed.
 func newRandom(seed uint64) random { return random{source: rand.NewPCG(seed, 0x676f6c6f6f70)} }
 
-// chance decides whether an event of this probability happens. Probabilities 0 and 1 need no random number.
+// chance decides whether an event of this probability happens. Probabilities 0 and 1 need no decision.
 func (r *random) chance(p float64) bool {
 	switch {
 	case p <= 0:
@@ -63,6 +64,7 @@ func (r *random) between(least, most int64) int64 {
 	return least + int64(uint64(r.digit())*span/base)
 }
 
+// digit takes the next digit, 0 to base-1. If there is none, it counts it as missing and returns 0.
 func (r *random) digit() int {
 	if len(r.digits) == 0 {
 		r.missing++
@@ -73,8 +75,8 @@ func (r *random) digit() int {
 	return int(d % base)
 }
 
-// Decide appends digits for the next decisions. It returns the number of digits left from earlier calls,
-// and the number of digits that were missing.
+// Decide appends digits for the next decisions and ends decisions from a seed. It returns the number of
+// digits left from earlier calls, and the number of digits that were missing since the last call.
 func (k *Kernel) Decide(digits []byte) (left, missing int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

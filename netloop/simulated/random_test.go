@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// given returns a decider that decides from these digits.
 func given(digits ...byte) *random { return &random{digits: digits} }
 
 func TestZeroIsTheLeast(t *testing.T) {

@@ -29,15 +29,23 @@ const (
 type endpoint interface {
 	node
 	base() *socket
+	// bind and listen are bind(2) and listen(2).
 	bind(a address) syscall.Errno
 	// connect begins a connection. It returns EINPROGRESS, or EALREADY for a second call. bad is an error
 	// in the address.
 	connect(a address, bad syscall.Errno) syscall.Errno
 	listen(backlog int) syscall.Errno
+	// accept removes the oldest complete connection from the backlog. EAGAIN if there is none.
 	accept() (endpoint, syscall.Errno)
+	// send sends to an address, or to the peer if it is nil, and returns the number of bytes that the
+	// socket has accepted. EAGAIN if there is no space.
 	send(b []byte, to *address) (int, syscall.Errno)
+	// receive returns the number of received bytes and a datagram's sender, or nil. 0 is the end of a
+	// stream. EAGAIN if nothing has arrived.
 	receive(b []byte) (int, *address, syscall.Errno)
+	// shutdown is shutdown(2); how is shutRead, shutWrite or shutBoth.
 	shutdown(how uint8) syscall.Errno
+	// peerName is getpeername(2).
 	peerName() (address, syscall.Errno)
 }
 
@@ -47,25 +55,27 @@ type socket struct {
 	owner
 	self        endpoint
 	family      int
-	kind        int
+	kind        int           // SOCK_STREAM or SOCK_DGRAM
 	err         syscall.Errno // SO_ERROR, reported once
-	shut        uint8
+	shut        uint8         // shutRead, shutWrite
 	listening   bool
 	bound       bool // has a port (inet_num); local keeps the port later
 	local       address
-	sndbuf      int
-	rcvbuf      int
-	reuse       bool
+	sndbuf      int  // SO_SNDBUF
+	rcvbuf      int  // SO_RCVBUF
+	reuse       bool // SO_REUSEADDR
 	options     []option
-	waitLinger  bool
-	linger      int64 // ns
-	backlog     int
-	queued      int // bytes sent and not yet received, with their overhead
-	unsupported     // fails the calls that the type does not have
+	waitLinger  bool  // SO_LINGER is on
+	linger      int64 // time of SO_LINGER in ns
+	backlog     int   // of listen(2)
+	queued      int   // bytes sent and not yet received, with their overhead
+	unsupported       // fails the calls that the type does not have
 }
 
+// option is a socket option that a program has set and that only getsockopt(2) or keep-alive reads.
 type option struct{ level, name, value int }
 
+// base returns the fields that all types of sockets have.
 func (s *socket) base() *socket { return s }
 
 // takeError returns the pending error and clears it.
@@ -78,9 +88,13 @@ func (s *socket) takeError() syscall.Errno {
 // unsupported fails the calls that a type of socket does not have.
 type unsupported struct{}
 
-func (unsupported) listen(int) syscall.Errno          { return syscall.EOPNOTSUPP }
+// listen fails: the type cannot listen.
+func (unsupported) listen(int) syscall.Errno { return syscall.EOPNOTSUPP }
+
+// accept fails: the type cannot accept.
 func (unsupported) accept() (endpoint, syscall.Errno) { return nil, syscall.EOPNOTSUPP }
 
+// isInternet reports whether this is a TCP or UDP socket.
 func (s *socket) isInternet() bool { return s.family != unix.AF_UNIX }
 
 // cost returns about the buffer space of a piece of n bytes (skb->truesize).
@@ -93,7 +107,7 @@ func cost(n int) int {
 	return head + 256 + (n-linear+page-1)/page*page
 }
 
-// setOption is setsockopt(2) of an int.
+// setOption is setsockopt(2) of an int. ENOPROTOOPT or EOPNOTSUPP if the socket does not have the option.
 func (s *socket) setOption(level, name, value int) syscall.Errno {
 	if level == unix.SOL_SOCKET {
 		switch name {
@@ -114,10 +128,10 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 		default:
 			return syscall.ENOPROTOOPT
 		}
-	} else if errno := s.hasLevel(level, name); errno != 0 {
+	} else if errno := s.checkOptionLevel(level, name); errno != 0 {
 		return errno
 	} else if level == unix.IPPROTO_TCP {
-		if errno := isValidOption(name, value); errno != 0 {
+		if errno := checkOptionValue(name, value); errno != 0 {
 			return errno
 		}
 		if name == unix.TCP_NODELAY {
@@ -136,8 +150,9 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 	return 0
 }
 
-// mayHave reports whether a socket of this type has options of a level.
-func (s *socket) hasLevel(level, name int) syscall.Errno {
+// checkOptionLevel returns the errno of setsockopt(2) if a socket of this type does not have an option,
+// else 0.
+func (s *socket) checkOptionLevel(level, name int) syscall.Errno {
 	switch {
 	case !s.isInternet():
 		return syscall.EOPNOTSUPP
@@ -153,7 +168,7 @@ func (s *socket) hasLevel(level, name int) syscall.Errno {
 	return syscall.ENOPROTOOPT
 }
 
-// getOption is getsockopt(2) of an int.
+// getOption is getsockopt(2) of an int. Reading SO_ERROR clears the error.
 func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 	if level == unix.SOL_SOCKET {
 		switch name {
@@ -175,7 +190,7 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 		default:
 			return -1, syscall.ENOPROTOOPT
 		}
-	} else if errno := s.hasLevel(level, name); errno != 0 {
+	} else if errno := s.checkOptionLevel(level, name); errno != 0 {
 		if s.family == unix.AF_INET && s.kind == unix.SOCK_DGRAM {
 			errno = syscall.EOPNOTSUPP // the result of ip_getsockopt for any other level
 		}
@@ -184,6 +199,7 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 	return s.option(level, name), 0
 }
 
+// truth returns 1 for true and 0 for false.
 func truth(b bool) int {
 	if b {
 		return 1

@@ -10,8 +10,8 @@ import (
 
 // Socket calls that transfer no data. Addresses are in the kernel's format, as bytes.
 
-// make creates a socket for an owner.
-func (k *Kernel) make(number, domain, kind int) (s endpoint, errno syscall.Errno) {
+// newSocket creates a socket for an owner's number, without a descriptor. kind has no flags.
+func (k *Kernel) newSocket(number, domain, kind int) (s endpoint, errno syscall.Errno) {
 	o, errno := k.ownerOf(number)
 	switch {
 	case errno != 0:
@@ -33,9 +33,11 @@ func (k *Kernel) make(number, domain, kind int) (s endpoint, errno syscall.Errno
 	return s, 0
 }
 
+// kindFlags are the flags that the type of socket(2) may include.
 const kindFlags = unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 
-// ofHost returns a call's numbers in the trace, with the host if there are several.
+// withHost returns the arguments of a call for the trace: args, and the host of an owner's number unless it
+// is host 0.
 func withHost(number int, args ...int) []int {
 	if home := number & (1<<programBits - 1); home > 0 {
 		return append(args, home)
@@ -46,12 +48,12 @@ func withHost(number int, args ...int) []int {
 // Socket is socket(2); kind may include SOCK_NONBLOCK and SOCK_CLOEXEC.
 func (k *Kernel) Socket(domain, kind int) (int, syscall.Errno) { return k.SocketOn(0, domain, kind) }
 
-// SocketOn is Socket for an owner.
+// SocketOn is Socket for an owner's number.
 func (k *Kernel) SocketOn(home, domain, kind int) (int, syscall.Errno) {
 	c, errno := k.begin("socket", -1)
 	var s endpoint
 	if errno == 0 {
-		s, errno = k.make(home, domain, kind&^kindFlags)
+		s, errno = k.newSocket(home, domain, kind&^kindFlags)
 	}
 	if errno != 0 {
 		return c.end(-1, errno, domain, kind)
@@ -65,7 +67,7 @@ func (k *Kernel) Socketpair(domain, kind int) (a, b int, errno syscall.Errno) {
 	return k.SocketpairOn(0, domain, kind)
 }
 
-// SocketpairOn is Socketpair for an owner.
+// SocketpairOn is Socketpair for an owner's number.
 func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.Errno) {
 	c, errno := k.begin("socketpair", -1)
 	if errno == 0 && domain != unix.AF_UNIX {
@@ -74,7 +76,7 @@ func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.E
 	var ends [2]endpoint
 	for i := range ends {
 		if errno == 0 {
-			ends[i], errno = k.make(home, domain, kind&^kindFlags)
+			ends[i], errno = k.newSocket(home, domain, kind&^kindFlags)
 		}
 	}
 	if errno != 0 {
@@ -157,12 +159,12 @@ func (k *Kernel) Accept(fd, flags int) (n int, name []byte, errno syscall.Errno)
 	if errno == 0 {
 		errno = fault
 	}
-	if errno == 0 && (k.open >= k.options.Descriptors || k.full(s)) {
+	if errno == 0 && (k.open >= k.options.Descriptors || k.hostIsFull(s)) {
 		errno = syscall.EMFILE
 	}
 	var child endpoint
 	if errno == 0 {
-		errno = k.until(f, 0, func() (errno syscall.Errno) { child, errno = s.accept(); return errno })
+		errno = k.retryUntilReady(f, 0, func() (errno syscall.Errno) { child, errno = s.accept(); return errno })
 	}
 	if errno != 0 {
 		n, errno = c.end(-1, errno)
@@ -206,6 +208,7 @@ func (k *Kernel) Getpeername(fd int) ([]byte, syscall.Errno) {
 	return k.nameOf("getpeername", fd, endpoint.peerName)
 }
 
+// nameOf is getsockname(2) or getpeername(2), named so in the trace; `of` returns the address of a socket.
 func (k *Kernel) nameOf(name string, fd int, of func(endpoint) (address, syscall.Errno)) ([]byte, syscall.Errno) {
 	c, fault := k.begin(name, fd)
 	s, _, errno := k.socketOf(fd)

@@ -21,7 +21,7 @@ import (
 //	            v
 //	          closed
 //
-// stage is the state that connect(2) keeps besides (struct socket's state).
+// tcp.stage is the separate state of connect(2), the state of Linux's struct socket.
 type tcp struct {
 	socket
 	state  tcpState
@@ -31,13 +31,13 @@ type tcp struct {
 	orphan bool // closed by the program; queued data is still sent
 
 	out            []byte // written by the program, not yet transmitted
-	bytesInTransit int    // bytes in transit
-	inbox          []byte
-	finOut         bool
+	bytesInTransit int    // data sent and not yet acknowledged
+	inbox          []byte // received, not yet read by the program
+	finOut         bool   // sending has ended: a FIN follows the data
 	finSent        bool
 	finAcked       bool
-	finIn          bool
-	refused        bool      // a send had no room: report the next room
+	finIn          bool      // the peer's FIN has arrived
+	refused        bool      // a send found no space: report when there is some
 	held           bool      // the next piece waits for more data
 	arrives        int64     // when the last packet arrives
 	inTransit      int       // packets in transit
@@ -46,43 +46,47 @@ type tcp struct {
 	lost           int       // number of retransmissions
 	epoch          int       // number of the socket's connection
 	earlyFin       bool      // the peer's FIN arrived before the connection was complete
-	retry          *entry
-	tries          int
-	waiting        []*tcp // connections to accept
-	incomplete     int    // number of incomplete connections
-	host           *tcp   // the listener of this connection, until it is accepted
-	boundPort      bool   // the program chose the port
-	boundIP        bool   // the program chose the address
+	retry          *entry    // time of the next SYN
+	tries          int       // number of SYNs sent
+	waiting        []*tcp    // connections to accept
+	incomplete     int       // number of incomplete connections
+	host           *tcp      // the listener of this connection, until it is accepted
+	boundPort      bool      // the program chose the port
+	boundIP        bool      // the program chose the address
 	alive          keepAlive
 }
 
+// tcpState is the state of a TCP socket's connection; see tcp.
 type tcpState uint8
 
 const (
 	closed tcpState = iota
 	listening
-	synSent
-	synReceived
+	synSent     // connecting
+	synReceived // a child before the last packet of the handshake
 	connected
 )
 
+// stage is the progress of connect(2) on a socket. It decides the result of the next connect(2) and
+// listen(2).
 type stage uint8
 
 const (
-	unconnected stage = iota
-	connecting
-	joined
-	disconnecting
+	unconnected   stage = iota // no connect(2) is in progress
+	connecting                 // connect(2) has not reported its result yet
+	joined                     // connect(2) or accept(2) has succeeded
+	disconnecting              // shut down while connecting
 )
 
 // A SYN is sent synTries times; the first pause is synPause.
 const (
 	synTries    = 7
 	synPause    = 1_000_000_000
-	segmentMost = 65483
+	segmentMost = 65483     // largest data of a segment in bytes
 	maxHold     = 1_000_000 // longest wait of a piece for the next one
 )
 
+// newTCP returns a closed TCP socket of a family, without an owner.
 func newTCP(k *Kernel, family int) *tcp {
 	t := &tcp{socket: socket{
 		family: family, kind: unix.SOCK_STREAM, sndbuf: tcpSendUsual, rcvbuf: tcpReceiveUsual,
@@ -92,6 +96,8 @@ func newTCP(k *Kernel, family int) *tcp {
 	return t
 }
 
+// poll returns the readiness. If the socket is not writable, it notes this, and the acknowledgement that
+// makes the socket writable causes an event.
 func (t *tcp) poll() uint32 {
 	var events uint32
 	if t.state == listening {
@@ -110,7 +116,7 @@ func (t *tcp) poll() uint32 {
 		if len(t.inbox) > 0 {
 			events |= inEvents
 		}
-		if t.shut&shutWrite != 0 || t.hasRoom() {
+		if t.shut&shutWrite != 0 || t.hasSpace() {
 			events |= outEvents
 		} else {
 			t.refused = true
@@ -122,11 +128,12 @@ func (t *tcp) poll() uint32 {
 	return events
 }
 
-// roomy reports whether a third of the buffer is free.
-func (t *tcp) hasRoom() bool { return t.sndbuf-t.queued >= t.queued/2 }
+// hasSpace reports whether the socket is writable: a third of its send buffer is free.
+func (t *tcp) hasSpace() bool { return t.sndbuf-t.queued >= t.queued/2 }
 
+// bind is bind(2).
 func (t *tcp) bind(a address) syscall.Errno {
-	if errno := t.mayBind(&a); errno != 0 {
+	if errno := t.checkBind(&a); errno != 0 {
 		return errno
 	}
 	if t.state != closed {
@@ -139,13 +146,14 @@ func (t *tcp) bind(a address) syscall.Errno {
 	return errno
 }
 
-// anyPort returns the socket's address with a port to be chosen.
+// withAnyPort returns the socket's address with port 0, for bindPort to choose a port.
 func (t *tcp) withAnyPort() address {
 	a := t.local
 	a.port = 0
 	return a
 }
 
+// listen is listen(2); an unbound socket gets a port.
 func (t *tcp) listen(backlog int) syscall.Errno {
 	if t.stage != unconnected || t.state != closed && t.state != listening {
 		return syscall.EINVAL
@@ -159,6 +167,7 @@ func (t *tcp) listen(backlog int) syscall.Errno {
 	return 0
 }
 
+// accept removes the oldest complete connection from the backlog and returns it. EAGAIN if there is none.
 func (t *tcp) accept() (endpoint, syscall.Errno) {
 	switch {
 	case t.state != listening:
@@ -171,6 +180,8 @@ func (t *tcp) accept() (endpoint, syscall.Errno) {
 	return child, 0
 }
 
+// connect sends a SYN and returns EINPROGRESS, or reports the progress of an earlier connect: EALREADY, 0
+// once after its success, or its error. An address of AF_UNSPEC disconnects.
 func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		t.disconnect()
@@ -202,7 +213,7 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
 	}
-	a.loopback()
+	a.replaceWildcard()
 	if t.k.hostOf(t.home, &a) == nil {
 		return syscall.ENETUNREACH
 	}
@@ -211,7 +222,7 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 			return errno
 		}
 	}
-	t.home.source(&t.local, &a)
+	t.home.setSource(&t.local, &a)
 	t.remote, t.err, t.peer, t.tries = a, 0, nil, 0
 	t.epoch++
 	t.state, t.stage, t.finIn = synSent, connecting, false
@@ -219,6 +230,9 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 	return errno
 }
 
+// send copies bytes into the send buffer and transmits as much as the peer has space for. It returns the
+// number of copied bytes. EAGAIN if the buffer is full or the connection is not established yet. The
+// address is ignored.
 func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 	switch {
 	case t.state == synSent || t.state == synReceived:
@@ -242,6 +256,8 @@ func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 	return n, 0
 }
 
+// receive reads from the receive buffer and lets the peer send more. 0 is the end of the stream. EAGAIN if
+// the buffer is empty.
 func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	if t.state == listening {
 		return -1, nil, syscall.ENOTCONN
@@ -265,7 +281,7 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	if p := t.peer; n > 0 && p != nil && len(p.out) > 0 {
 		if net := t.network(); t.k.random.chance(net.SlowReader) {
-			t.k.at(t.k.now+t.k.random.between(1, net.SlowMost), "slow reader "+t.local.String(), func() { p.pump(false) })
+			t.k.schedule(t.k.now+t.k.random.between(1, net.SlowMost), "slow reader "+t.local.String(), func() { p.pump(false) })
 		} else {
 			t.packet("window", 0, p, func() { p.pump(false) })
 		}
@@ -273,6 +289,7 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	return n, nil, 0
 }
 
+// shutdown shuts down the halves in `how` (shutRead, shutWrite). A FIN follows the data of the send buffer.
 func (t *tcp) shutdown(how uint8) syscall.Errno {
 	if t.stage == connecting {
 		if t.stage = joined; t.state == synSent || t.state == closed {
@@ -325,6 +342,7 @@ func (t *tcp) disconnect() {
 	}
 }
 
+// unlisten resets the connections that wait to be accepted.
 func (t *tcp) unlisten() {
 	t.listening = false
 	for _, child := range t.waiting {
@@ -362,7 +380,7 @@ func (t *tcp) release() {
 	}
 }
 
-// lingers waits until the peer has received all data, at most for the time that the program has set.
+// waitLinger waits until the peer has received all data and the FIN, at most for the time of SO_LINGER.
 func (k *Kernel) waitLinger(t *tcp) {
 	deadline := k.now + t.linger
 	for t.state != closed && !t.finAcked {
@@ -372,6 +390,7 @@ func (k *Kernel) waitLinger(t *tcp) {
 	}
 }
 
+// breakConnection makes an established connection fail with an errno, and sends a reset to the peer.
 func (t *tcp) breakConnection(errno syscall.Errno) {
 	if t.state == connected {
 		t.abort()
@@ -380,6 +399,7 @@ func (t *tcp) breakConnection(errno syscall.Errno) {
 	}
 }
 
+// peerName is getpeername(2).
 func (t *tcp) peerName() (address, syscall.Errno) {
 	if t.remote.port == 0 || t.state == closed || t.state == synSent {
 		return address{}, syscall.ENOTCONN

@@ -21,21 +21,23 @@ type segment struct {
 	run   func()
 }
 
-// repeats reports whether the segment is retransmitted if it is lost. SYNs and probes have their own
-// retries.
+// isRetransmitted reports whether the segment is retransmitted if it is lost. SYNs and probes have their
+// own retries; a lost reset is not repeated.
 func (p *segment) isRetransmitted() bool {
 	return p.name != "syn" && p.name != "reset" && p.name != "probe" && p.name != "probed"
 }
 
-// answers reports whether the segment is an acknowledgement, which is repeated when its data is sent again.
-func (p *segment) answers() bool { return p.name == "ack" || p.name == "window" }
+// isAcknowledgement reports whether the segment acknowledges data. It is repeated when its data is sent
+// again.
+func (p *segment) isAcknowledgement() bool { return p.name == "ack" || p.name == "window" }
 
-// packet sends a segment, or queues it after segments that the network does not transmit now.
+// packet sends a segment of `size` bytes of data to the socket `to`, where run is its effect. It queues the
+// segment after others that the network does not transmit now.
 func (t *tcp) packet(name string, size int, to *tcp, run func()) {
 	t.transmit(segment{name, size, to, to.epoch, run})
 }
 
-// far returns the peer's host.
+// peerHost returns the host of the remote address, or the socket's own host if there is none.
 func (t *tcp) peerHost() *host {
 	if h := t.k.hostOf(t.home, &t.remote); h != nil {
 		return h
@@ -43,16 +45,17 @@ func (t *tcp) peerHost() *host {
 	return t.k.current(t.home)
 }
 
-func (t *tcp) network() *Network { return t.k.network(t.k.between(t.home, t.peerHost())) }
+// network returns the network properties from the socket's host to its peer's.
+func (t *tcp) network() *Network { return t.k.network(t.k.linkBetween(t.home, t.peerHost())) }
 
-// transmit sends a segment, or keeps it: on a stalled link until the link is open, and after a loss by a
-// partition or by a host without power until a retransmission.
+// transmit sends a segment, or keeps it: on a stalled link until the state of the link changes, and after a
+// loss by a partition or by a host without power until a retransmission.
 func (t *tcp) transmit(p segment) {
 	there := t.peerHost()
-	l := t.k.between(t.home, there)
+	l := t.k.linkBetween(t.home, there)
 	lost := l.state == LinkPartitioned || there.dead
 	switch {
-	case lost && !p.isRetransmitted(), there.dead && p.answers():
+	case lost && !p.isRetransmitted(), there.dead && p.isAcknowledgement():
 		t.k.trace.entry(t.k.now, "lost")
 	case lost || l.state == LinkStalled || len(t.line) > 0:
 		t.queueSegment(p, l.state == LinkStalled)
@@ -61,6 +64,8 @@ func (t *tcp) transmit(p segment) {
 	}
 }
 
+// launch puts a segment on a link: it decides latency, loss and retransmissions at once and schedules the
+// arrival. A segment that is not retransmitted may be lost.
 func (t *tcp) launch(p segment, l *link, there *host) {
 	net := t.k.network(l)
 	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
@@ -76,7 +81,7 @@ func (t *tcp) launch(p segment, l *link, there *host) {
 		return
 	}
 	t.inTransit++
-	e := t.k.at(t.arrives, p.name+t.k.pathText(&t.local, &t.remote, t.arrives), func() {
+	e := t.k.schedule(t.arrives, p.name+t.k.pathText(&t.local, &t.remote, t.arrives), func() {
 		t.inTransit--
 		t.deliver(p, there.number)
 	})
@@ -85,12 +90,13 @@ func (t *tcp) launch(p segment, l *link, there *host) {
 	}
 }
 
-// deliver is the arrival at a host, which may have been restarted.
+// deliver is the arrival of a segment at the host with this number, which may have lost its power or been
+// restarted.
 func (t *tcp) deliver(p segment, number int) {
 	there := t.k.hosts[number]
 	switch {
 	case there.dead:
-		if p.isRetransmitted() && !p.answers() && !t.home.dead {
+		if p.isRetransmitted() && !p.isAcknowledgement() && !t.home.dead {
 			t.queueSegment(p, false)
 		}
 	case p.to.home.dead: // a restarted host does not know the connection
@@ -107,9 +113,10 @@ func (t *tcp) deliver(p segment, number int) {
 	}
 }
 
-// keep queues a segment for retransmission, or for the end of a stalled link.
+// queueSegment queues a segment that the network does not transmit now: until its stalled link is open if
+// held is true, else until a retransmission.
 func (t *tcp) queueSegment(p segment, held bool) {
-	if t.again != nil && !p.answers() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.answers() }) {
+	if t.again != nil && !p.isAcknowledgement() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.isAcknowledgement() }) {
 		t.again.cancel()
 		t.again, t.lost = nil, 0 // retransmissions of this side begin
 	}
@@ -118,10 +125,12 @@ func (t *tcp) queueSegment(p segment, held bool) {
 	case held:
 		t.k.stalled = append(t.k.stalled, t)
 	case t.again == nil:
-		t.again = t.k.at(t.k.now+retryPause(t.lost), "retransmission from "+t.local.String(), t.retransmit)
+		t.again = t.k.schedule(t.k.now+retryPause(t.lost), "retransmission from "+t.local.String(), t.retransmit)
 	}
 }
 
+// retransmit is called when the timer of the queued segments expires. It sends them again, or ends the
+// connection after the last attempt.
 func (t *tcp) retransmit() {
 	t.again = nil
 	if t.lost++; t.lost > retries {
@@ -131,7 +140,7 @@ func (t *tcp) retransmit() {
 	}
 }
 
-// goOn sends the queued segments.
+// sendQueued sends the queued segments again. Segments that are lost again return to the queue.
 func (t *tcp) sendQueued() {
 	line := t.line
 	t.line = nil
@@ -143,14 +152,14 @@ func (t *tcp) sendQueued() {
 	}
 }
 
-// giveUp ends the connection of segments that did not arrive: this one, or if they are acknowledgements,
-// the peer's, which has waited for them.
+// retransmissionFailed drops the queued segments and ends their connection with ETIMEDOUT: this one, or for
+// acknowledgements the peer's, which has waited for them.
 func (t *tcp) retransmissionFailed() {
 	line := t.line
 	t.dropQueued()
 	for _, p := range line {
 		waits := t
-		if p.answers() {
+		if p.isAcknowledgement() {
 			waits = p.to
 		}
 		if waits.state != closed && p.to.epoch == p.epoch {
@@ -159,7 +168,7 @@ func (t *tcp) retransmissionFailed() {
 	}
 }
 
-// quiet drops the queued segments.
+// dropQueued drops the queued segments and stops all timers of the connection.
 func (t *tcp) dropQueued() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
@@ -167,16 +176,17 @@ func (t *tcp) dropQueued() {
 	t.line, t.again, t.lost = nil, nil, 0
 }
 
-// silence ends the socket of a host without power.
+// endWithoutPower closes the socket of a host that has lost its power, without sending anything.
 func (t *tcp) endWithoutPower() {
 	t.dropQueued()
 	t.state = closed
 }
 
-// isRefused makes the peer's host answer with a reset.
+// refuse sends a reset from the peer's host to this socket, because that host does not have the connection.
+// The reset may be lost.
 func (t *tcp) refuse() {
 	there := t.peerHost()
-	l := t.k.between(there, t.home)
+	l := t.k.linkBetween(there, t.home)
 	net := t.k.network(l)
 	if l.state != LinkOpen || t.k.random.chance(net.Loss) {
 		t.k.trace.entry(t.k.now, "lost")
@@ -195,7 +205,7 @@ func (t *tcp) refuse() {
 		arrive()
 		return
 	}
-	t.k.at(at, "refusal to "+t.local.String(), arrive)
+	t.k.schedule(at, "refusal to "+t.local.String(), arrive)
 }
 
 // syn requests a connection and repeats the request until it is answered.
@@ -205,10 +215,12 @@ func (t *tcp) syn() {
 		return
 	}
 	pause := int64(synPause) << (t.tries - 1)
-	t.retry = t.k.at(t.k.now+pause, "retransmission from "+t.local.String(), t.syn)
+	t.retry = t.k.schedule(t.k.now+pause, "retransmission from "+t.local.String(), t.syn)
 	t.packet("syn", 0, t, t.synArrives)
 }
 
+// synArrives is the arrival of this socket's SYN at the peer's host: a child of the listener answers with a
+// SYN-ACK, a full backlog drops it, a port without a listener refuses it.
 func (t *tcp) synArrives() {
 	if t.state != synSent || t.peer != nil {
 		return
@@ -238,6 +250,8 @@ func (t *tcp) synArrives() {
 	child.packet("syn-ack", 0, t, func() { t.synAckArrives(child) })
 }
 
+// synAckArrives is the arrival of a child's SYN-ACK at the connecting socket, which is connected from now
+// on. A child of an earlier attempt ends.
 func (t *tcp) synAckArrives(child *tcp) {
 	if t.state != synSent || t.peer != child {
 		child.orphan = true
@@ -251,16 +265,18 @@ func (t *tcp) synAckArrives(child *tcp) {
 	t.packet("ack", 0, child, child.ackArrives)
 }
 
-// ackArrives completes a child connection, immediately or in a storm.
+// ackArrives is the arrival of the last packet of the handshake at a child: it becomes ready to be
+// accepted, now or in a storm.
 func (t *tcp) ackArrives() {
 	if net := t.network(); net.StormEvery > 0 && t.k.random.chance(net.Storm) {
-		t.k.at((t.k.now/net.StormEvery+1)*net.StormEvery, "storm", t.addToBacklog)
+		t.k.schedule((t.k.now/net.StormEvery+1)*net.StormEvery, "storm", t.addToBacklog)
 		return
 	}
 	t.addToBacklog()
 }
 
-// completes adds a child to the connections to accept.
+// addToBacklog adds a child to its listener's connections to accept, or resets it if the listener has
+// ended.
 func (t *tcp) addToBacklog() {
 	host := t.host
 	if t.state != synReceived {
@@ -281,7 +297,8 @@ func (t *tcp) addToBacklog() {
 	}
 }
 
-// pump transmits the data for which the peer has room. now: no piece waits for more data.
+// pump transmits the data of the send buffer for which the peer has space, then a FIN if sending has ended.
+// now: no piece waits for more data.
 func (t *tcp) pump(now bool) {
 	if t.state != connected || t.peer == nil || t.held && !now {
 		return
@@ -294,7 +311,7 @@ func (t *tcp) pump(now bool) {
 		}
 		if !now && t.k.random.chance(net.Coalesce) {
 			t.held = true
-			t.k.at(t.k.now+t.k.random.between(1, max(net.LatencyMost, maxHold)), "coalesced", func() {
+			t.k.schedule(t.k.now+t.k.random.between(1, max(net.LatencyMost, maxHold)), "coalesced", func() {
 				t.held = false
 				t.pump(true)
 			})
@@ -314,6 +331,8 @@ func (t *tcp) pump(now bool) {
 	}
 }
 
+// dataArrives is the arrival of data: it is added to the receive buffer and acknowledged, or answered with
+// a reset if the program cannot read it any more.
 func (t *tcp) dataArrives(data []byte) {
 	p := t.peer
 	switch {
@@ -330,19 +349,22 @@ func (t *tcp) dataArrives(data []byte) {
 	t.packet("ack", 0, p, func() { p.ackedData(len(data)) })
 }
 
+// ackedData is the arrival of the acknowledgement of n bytes. It frees their space in the send buffer and
+// sends more.
 func (t *tcp) ackedData(n int) {
 	if t.state != connected {
 		return
 	}
 	t.bytesInTransit -= n
 	t.queued -= n
-	if t.refused && t.hasRoom() {
+	if t.refused && t.hasSpace() {
 		t.refused = false
 		t.wake(outEvents)
 	}
 	t.pump(false)
 }
 
+// finArrives is the arrival of the peer's FIN: receiving has ended.
 func (t *tcp) finArrives() {
 	if t.state != connected {
 		t.earlyFin = t.state == synReceived
@@ -359,14 +381,14 @@ func (t *tcp) finArrives() {
 	t.closeIfFinished()
 }
 
-// settle closes a connection when both directions have ended.
+// closeIfFinished closes a connection when both directions have ended.
 func (t *tcp) closeIfFinished() {
 	if t.state == connected && t.finIn && t.finAcked {
 		t.end()
 	}
 }
 
-// end closes a connection.
+// end closes the socket's side of a connection, drops unsent data and wakes its watchers. It sends nothing.
 func (t *tcp) end() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
@@ -378,7 +400,7 @@ func (t *tcp) end() {
 	t.wake(0)
 }
 
-// fail closes it with an error.
+// fail closes the socket's side with an errno, which the next call returns. It sends nothing.
 func (t *tcp) fail(errno syscall.Errno) {
 	if t.state == synReceived {
 		t.host.incomplete--
@@ -390,7 +412,7 @@ func (t *tcp) fail(errno syscall.Errno) {
 	t.wake(unix.EPOLLERR)
 }
 
-// abort closes this side and sends a reset to the peer.
+// abort closes the socket's side and sends a reset to the peer. A closed socket stays as it is.
 func (t *tcp) abort() {
 	if t.state == closed {
 		return
@@ -399,7 +421,8 @@ func (t *tcp) abort() {
 	t.end()
 }
 
-// reset tells the peer that the connection has ended, after all queued data.
+// reset drops the queued segments and sends a reset to the peer, which arrives after the packets in
+// transit. It does not change this side's state.
 func (t *tcp) reset() {
 	t.dropQueued()
 	if p := t.peer; p != nil {
@@ -407,6 +430,7 @@ func (t *tcp) reset() {
 	}
 }
 
+// resetArrives is the arrival of a reset: it ends the connection with ECONNREFUSED, EPIPE or ECONNRESET.
 func (t *tcp) resetArrives() {
 	switch {
 	case t.state == closed || t.state == listening:

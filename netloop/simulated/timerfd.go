@@ -11,8 +11,10 @@ type timerFD struct {
 	count uint64
 }
 
+// release stops the timer.
 func (t *timerFD) release() { t.armed.cancel() }
 
+// poll returns inEvents if the timer has expired since the last read.
 func (t *timerFD) poll() uint32 {
 	if t.count > 0 {
 		return inEvents
@@ -20,6 +22,7 @@ func (t *timerFD) poll() uint32 {
 	return 0
 }
 
+// read returns the number of expirations since the last read, as 8 bytes. EAGAIN if there are none.
 func (t *timerFD) read(b []byte) (int, syscall.Errno) {
 	return takeCount(b, &t.count)
 }
@@ -50,7 +53,7 @@ func (k *Kernel) TimerfdSet(fd int, ns int64) syscall.Errno {
 	t.armed.cancel()
 	t.armed, t.count = nil, 0
 	if ns > 0 {
-		t.armed = k.at(k.now+ns, "timerfd", func() {
+		t.armed = k.schedule(k.now+ns, "timerfd", func() {
 			t.count++
 			t.wake(inEvents)
 		})

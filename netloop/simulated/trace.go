@@ -23,6 +23,7 @@ type trace struct {
 	line []byte
 }
 
+// call writes the line of a call. errno replaces the result if it is not 0.
 func (t *trace) call(now int64, name string, fd int, args []int, result int, errno syscall.Errno) {
 	if t.to == nil {
 		return
@@ -42,11 +43,12 @@ func (t *trace) call(now int64, name string, fd int, args []int, result int, err
 	t.write(b)
 }
 
-// journey returns the trace's text for a packet: source, destination, and time in transit.
+// pathText returns the trace's text for a packet: source, destination, and time in transit.
 func (k *Kernel) pathText(from, to *address, arrives int64) string {
 	return " from " + from.String() + " to " + to.String() + " in " + strconv.FormatInt(arrives-k.now, 10) + " ns"
 }
 
+// entry writes the line of an entry of the agenda, or of another event with this name.
 func (t *trace) entry(now int64, name string) {
 	if t.to == nil {
 		return
@@ -54,6 +56,7 @@ func (t *trace) entry(now int64, name string) {
 	t.write(append(append(strconv.AppendInt(t.line[:0], now, 10), " * "...), name...))
 }
 
+// write writes a line, to which it adds the newline. The buffer is reused.
 func (t *trace) write(b []byte) {
 	t.line = append(b, '\n')
 	_, _ = t.to.Write(t.line)

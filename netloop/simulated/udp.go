@@ -14,15 +14,17 @@ type udp struct {
 	socket
 	connected bool
 	remote    address
-	inbox     []piece
-	held      int // buffer space of the inbox
+	inbox     []piece // received datagrams, oldest first
+	held      int     // buffer space of the inbox
 }
 
+// udpMost is the largest payload of a UDP datagram in bytes.
 const udpMost = 65507
 
-// headers is the overhead of a packet.
+// headers is the number of bytes of a packet without its data, for the bandwidth of a link.
 const headers = 40
 
+// newUDP returns an unbound UDP socket of a family, without an owner.
 func newUDP(k *Kernel, family int) *udp {
 	u := &udp{socket: socket{
 		family: family, kind: unix.SOCK_DGRAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
@@ -32,18 +34,20 @@ func newUDP(k *Kernel, family int) *udp {
 	return u
 }
 
+// poll returns the readiness. A UDP socket is always writable.
 func (u *udp) poll() uint32 {
 	return outEvents | u.datagramEvents(len(u.inbox))
 }
 
+// bind is bind(2).
 func (u *udp) bind(a address) syscall.Errno {
-	if errno := u.mayBind(&a); errno != 0 {
+	if errno := u.checkBind(&a); errno != 0 {
 		return errno
 	}
 	return u.k.bindPort(&u.socket, a)
 }
 
-// withPort binds the socket to a port if it has none.
+// ensurePort binds the socket to a free port if it has no port. It returns the errno of bind(2).
 func (u *udp) ensurePort() syscall.Errno {
 	if u.socket.bound {
 		return 0
@@ -51,6 +55,7 @@ func (u *udp) ensurePort() syscall.Errno {
 	return u.k.bindPort(&u.socket, u.local)
 }
 
+// connect sets the address to which the socket sends and from which it receives. AF_UNSPEC removes it.
 func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		u.connected = false
@@ -62,15 +67,17 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
 	}
-	a.loopback()
+	a.replaceWildcard()
 	if u.k.hostOf(u.home, &a) == nil {
 		return syscall.ENETUNREACH
 	}
-	u.home.source(&u.local, &a)
+	u.home.setSource(&u.local, &a)
 	u.connected, u.remote = true, a
 	return 0
 }
 
+// send sends a datagram to an address, or to the connected one if `to` is nil. It returns len(b) also if
+// the datagram will be lost.
 func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	if errno := u.ensurePort(); errno != 0 {
 		return -1, errno
@@ -87,7 +94,7 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 		return -1, syscall.EINVAL
 	case to != nil:
 		target = *to
-		target.loopback()
+		target.replaceWildcard()
 	case !u.connected:
 		return -1, syscall.EDESTADDRREQ
 	}
@@ -105,19 +112,20 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 		return -1, syscall.EPIPE
 	}
 	from := u.local
-	u.home.source(&from, &target)
+	u.home.setSource(&from, &target)
 	p := piece{data: append([]byte(nil), b...), cost: cost(len(b)), from: &u.socket, name: &from}
-	u.k.travel(&p, target, u.k.between(u.home, other), other.number)
+	u.k.transmitDatagram(&p, target, u.k.linkBetween(u.home, other), other.number)
 	u.wake(outEvents)
 	return len(b), 0
 }
 
-// travel transmits a datagram: once, twice or not at all.
-func (k *Kernel) travel(p *piece, target address, l *link, to int) {
+// transmitDatagram transmits a datagram over a link to the host with this number: once, twice or not at
+// all. A stalled link keeps it.
+func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 	net := k.network(l)
 	switch {
 	case l.state == LinkStalled:
-		l.held = append(l.held, func() { k.travel(p, target, l, to) })
+		l.held = append(l.held, func() { k.transmitDatagram(p, target, l, to) })
 		return
 	case l.state == LinkPartitioned || k.random.chance(net.Loss):
 		k.trace.entry(k.now, "lost")
@@ -131,20 +139,21 @@ func (k *Kernel) travel(p *piece, target address, l *link, to int) {
 			at = max(at, l.passing)
 			l.passing = at
 		}
-		land := func() { k.hosts[to].arrive(func() { k.land(p, target, k.hosts[to]) }) }
+		land := func() { k.hosts[to].arrive(func() { k.deliverDatagram(p, target, k.hosts[to]) }) }
 		if at == k.now {
 			land()
 			continue
 		}
-		k.at(at, "datagram"+k.pathText(p.name, &target, at), land)
+		k.schedule(at, "datagram"+k.pathText(p.name, &target, at), land)
 	}
 }
 
-// land adds a datagram to the inbox of the socket with its destination.
-func (k *Kernel) land(p *piece, target address, h *host) {
+// deliverDatagram adds a datagram to the inbox of the socket with its destination. Without such a socket a
+// connected sender gets ECONNREFUSED; a full inbox drops the datagram.
+func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
 	s := h.ports[1].at(target, *p.name)
 	if s == nil {
-		if u := p.from.self.(*udp); u.connected && u.remote == target && k.between(h, u.home).state == LinkOpen {
+		if u := p.from.self.(*udp); u.connected && u.remote == target && k.linkBetween(h, u.home).state == LinkOpen {
 			u.err = syscall.ECONNREFUSED
 			u.wake(unix.EPOLLERR)
 		}
@@ -160,6 +169,8 @@ func (k *Kernel) land(p *piece, target address, h *host) {
 	u.wake(inEvents)
 }
 
+// receive removes the oldest datagram from the inbox, copies as much as fits into b and returns that size
+// and the sender. EAGAIN if the inbox is empty.
 func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
 	if errno := u.takeError(); errno != 0 {
 		return -1, nil, errno
@@ -173,6 +184,8 @@ func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
 	return copy(b, p.data), p.name, 0
 }
 
+// shutdown shuts down the halves in `how`. It returns ENOTCONN for an unconnected socket, whose halves are
+// shut nevertheless.
 func (u *udp) shutdown(how uint8) syscall.Errno {
 	u.shut |= how
 	u.wake(0)
@@ -182,8 +195,10 @@ func (u *udp) shutdown(how uint8) syscall.Errno {
 	return 0
 }
 
+// release is close(2): the port becomes free.
 func (u *udp) release() { u.k.releasePort(&u.socket) }
 
+// peerName is getpeername(2).
 func (u *udp) peerName() (address, syscall.Errno) {
 	if !u.connected {
 		return address{}, syscall.ENOTCONN

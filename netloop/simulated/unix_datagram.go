@@ -11,15 +11,16 @@ import (
 // unixDatagram is a Unix socket of type SOCK_DGRAM.
 type unixDatagram struct {
 	socket
-	peer     *unixDatagram
-	inbox    []piece
-	released bool
+	peer     *unixDatagram // set by connect(2) or socketpair(2)
+	inbox    []piece       // received datagrams, oldest first
+	released bool          // closed
 }
 
-// waitMost is the limit of datagrams in an inbox from senders that are not its peer
+// maxInbox is the limit of datagrams in an inbox from senders that are not its peer
 // (net.unix.max_dgram_qlen).
 const maxInbox = 10
 
+// newUnixDatagram returns an unnamed socket without an owner.
 func newUnixDatagram(k *Kernel) *unixDatagram {
 	u := &unixDatagram{socket: socket{
 		family: unix.AF_UNIX, kind: unix.SOCK_DGRAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
@@ -29,16 +30,20 @@ func newUnixDatagram(k *Kernel) *unixDatagram {
 	return u
 }
 
+// poll returns the readiness. The socket is writable if its buffer and the peer's inbox have space.
 func (u *unixDatagram) poll() uint32 {
 	events := u.datagramEvents(len(u.inbox))
-	if u.hasRoom() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= maxInbox) {
+	if u.hasSpace() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= maxInbox) {
 		events |= outEvents
 	}
 	return events
 }
 
+// bind is bind(2).
 func (u *unixDatagram) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
 
+// connect sets the peer by its name. AF_UNSPEC removes the peer. EPERM if the other socket has another
+// peer.
 func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
@@ -58,7 +63,8 @@ func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
-// choose sets another peer. Pending datagrams of the last peer are discarded.
+// setPeer sets another peer, or none. Pending datagrams are discarded if there was a peer before; that peer
+// gets ECONNRESET then if this socket is its peer.
 func (u *unixDatagram) setPeer(other *unixDatagram) {
 	last := u.peer
 	u.peer = other
@@ -72,6 +78,7 @@ func (u *unixDatagram) setPeer(other *unixDatagram) {
 	}
 }
 
+// find returns the datagram socket with a name on the same host.
 func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
 	s, errno := u.home.socketByName(a, unix.SOCK_DGRAM)
 	if errno != 0 {
@@ -80,6 +87,8 @@ func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
 	return s.self.(*unixDatagram), 0
 }
 
+// send appends a datagram to the inbox of the socket with the address `to`, or of the peer if it is nil.
+// EAGAIN if either side has no space.
 func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 	other := u.peer
 	if to != nil && to.bad != 0 {
@@ -125,6 +134,8 @@ func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 	return len(b), 0
 }
 
+// receive removes the oldest datagram from the inbox, copies as much as fits into b and returns that size
+// and the sender's address, nil if it has no name. EAGAIN if the inbox is empty.
 func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
 	if errno := u.takeError(); errno != 0 {
 		return -1, nil, errno
@@ -134,19 +145,22 @@ func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	p := u.inbox[0]
 	u.inbox = u.inbox[1:]
-	u.returnRoom(&p)
+	u.returnSpace(&p)
 	if p.from.local.name != "" { // the sender may have got its name after it sent
 		p.name = &p.from.local
 	}
 	return copy(b, p.data), p.name, 0
 }
 
+// shutdown shuts down the halves in `how` of this socket only.
 func (u *unixDatagram) shutdown(how uint8) syscall.Errno {
 	u.shut |= how
 	u.wake(0)
 	return 0
 }
 
+// release is close(2): the name is freed and pending datagrams are discarded. Sends to the socket fail from
+// now on.
 func (u *unixDatagram) release() {
 	u.released = true
 	u.k.releaseName(&u.socket)
@@ -159,14 +173,16 @@ func (u *unixDatagram) release() {
 	u.drain()
 }
 
+// drain discards the inbox and returns its buffer space to the senders.
 func (u *unixDatagram) drain() {
 	inbox := u.inbox
 	u.inbox = nil
 	for i := range inbox {
-		u.returnRoom(&inbox[i])
+		u.returnSpace(&inbox[i])
 	}
 }
 
+// peerName is getpeername(2).
 func (u *unixDatagram) peerName() (address, syscall.Errno) {
 	if u.peer == nil {
 		return address{}, syscall.ENOTCONN

@@ -26,14 +26,15 @@ type unixStream struct {
 // piece is the data of one send in a queue.
 type piece struct {
 	data []byte
-	cost int
+	cost int // buffer space, see cost()
 	from *socket
 	name *address // sender of a datagram
 }
 
-// pieceMost is the largest piece of a stream.
+// maxPiece is the largest piece of a stream, in bytes.
 const maxPiece = 48832
 
+// newUnixStream returns an unnamed, unconnected socket without an owner.
 func newUnixStream(k *Kernel) *unixStream {
 	u := &unixStream{socket: socket{
 		family: unix.AF_UNIX, kind: unix.SOCK_STREAM, sndbuf: bufferUsual, rcvbuf: bufferUsual,
@@ -43,12 +44,14 @@ func newUnixStream(k *Kernel) *unixStream {
 	return u
 }
 
+// join connects two sockets.
 func (u *unixStream) join(other *unixStream) {
 	u.peer, other.peer = other, u
 	u.formerPeer, other.formerPeer = other, u
 	u.connected, other.connected = true, true
 }
 
+// poll returns the readiness; see node.
 func (u *unixStream) poll() uint32 {
 	var events uint32
 	if u.err != 0 {
@@ -66,24 +69,26 @@ func (u *unixStream) poll() uint32 {
 	if !u.connected && !u.listening {
 		events |= unix.EPOLLHUP
 	}
-	if !u.listening && u.hasRoom() {
+	if !u.listening && u.hasSpace() {
 		events |= outEvents
 	}
 	return events
 }
 
-// roomy reports whether a Unix socket is writable: at most a quarter of its buffer is in use.
-func (s *socket) hasRoom() bool { return 4*s.queued <= s.sndbuf }
+// hasSpace reports whether a Unix socket is writable: at most a quarter of its buffer is in use.
+func (s *socket) hasSpace() bool { return 4*s.queued <= s.sndbuf }
 
-// paid returns the buffer space of a piece to its sender.
-func (s *socket) returnRoom(p *piece) {
-	if p.from.queued -= p.cost; p.from.hasRoom() {
+// returnSpace returns the buffer space of a piece, which was read or discarded, to its sender.
+func (s *socket) returnSpace(p *piece) {
+	if p.from.queued -= p.cost; p.from.hasSpace() {
 		p.from.wake(outEvents)
 	}
 }
 
+// bind is bind(2).
 func (u *unixStream) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
 
+// listen is listen(2). EINVAL without a name.
 func (u *unixStream) listen(backlog int) syscall.Errno {
 	if u.local.name == "" || u.connected {
 		return syscall.EINVAL
@@ -92,6 +97,8 @@ func (u *unixStream) listen(backlog int) syscall.Errno {
 	return 0
 }
 
+// connect creates the other end in the listener's backlog. The connection is established at once: EAGAIN if
+// the backlog is full, and never EINPROGRESS.
 func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
@@ -123,6 +130,7 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
+// accept removes the oldest connection from the backlog and returns it. EAGAIN if there is none.
 func (u *unixStream) accept() (endpoint, syscall.Errno) {
 	switch {
 	case !u.listening:
@@ -136,6 +144,8 @@ func (u *unixStream) accept() (endpoint, syscall.Errno) {
 	return child, 0
 }
 
+// send appends bytes to the peer's inbox, in pieces, and returns their number. EAGAIN if the buffer is
+// full, EPIPE if the peer is closed.
 func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 	switch {
 	case to != nil && u.connected:
@@ -172,6 +182,8 @@ func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 	return n, 0
 }
 
+// receive reads from the inbox, also across pieces. 0 is the end of the stream. EAGAIN if the inbox is
+// empty.
 func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 	if !u.connected {
 		return -1, nil, syscall.EINVAL
@@ -194,12 +206,13 @@ func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 		if first.data = first.data[copied:]; len(first.data) == 0 {
 			p := u.inbox[0]
 			u.inbox = u.inbox[1:]
-			u.returnRoom(&p)
+			u.returnSpace(&p)
 		}
 	}
 	return n, nil, 0
 }
 
+// shutdown shuts down the halves in `how`, and the opposite halves of the peer.
 func (u *unixStream) shutdown(how uint8) syscall.Errno {
 	u.shut |= how
 	if u.peer != nil {
@@ -210,7 +223,7 @@ func (u *unixStream) shutdown(how uint8) syscall.Errno {
 	return 0
 }
 
-// release ends the connection. Unread bytes are an error for the peer.
+// release is close(2): the peer reads the end of the stream, or ECONNRESET if this side had unread bytes.
 func (u *unixStream) release() {
 	u.k.releaseName(&u.socket)
 	u.leave(syscall.ECONNRESET)
@@ -222,6 +235,8 @@ func (u *unixStream) release() {
 	u.drain()
 }
 
+// leave disconnects both sides. The other side is shut, and gets the errno if this side has unread bytes or
+// was not accepted.
 func (u *unixStream) leave(errno syscall.Errno) {
 	other := u.peer
 	if other == nil {
@@ -235,14 +250,16 @@ func (u *unixStream) leave(errno syscall.Errno) {
 	other.wake(0)
 }
 
+// drain discards the inbox and returns its buffer space to the sender.
 func (u *unixStream) drain() {
 	inbox := u.inbox
 	u.inbox = nil
 	for i := range inbox {
-		u.returnRoom(&inbox[i])
+		u.returnSpace(&inbox[i])
 	}
 }
 
+// breakConnection makes the connection fail with an errno on this side and ends the other side.
 func (u *unixStream) breakConnection(errno syscall.Errno) {
 	if u.peer != nil && errno != syscall.ETIMEDOUT { // Unix sockets have no timeouts
 		u.host = nil
@@ -252,6 +269,7 @@ func (u *unixStream) breakConnection(errno syscall.Errno) {
 	}
 }
 
+// peerName is getpeername(2). It still returns the address after the peer is closed.
 func (u *unixStream) peerName() (address, syscall.Errno) {
 	if !u.connected {
 		return address{}, syscall.ENOTCONN

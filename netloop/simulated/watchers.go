@@ -16,6 +16,7 @@ type node interface {
 	poll() uint32
 	// release is called when the last descriptor is closed.
 	release()
+	// watched returns the node's registrations in epolls.
 	watched() *watchers
 }
 
@@ -25,6 +26,7 @@ type watchers struct {
 	items []*item
 }
 
+// watched returns the registrations of the node that embeds them.
 func (w *watchers) watched() *watchers { return w }
 
 // wake notifies the epolls that some of these events, or with 0 any event, may have occurred. They poll the
@@ -36,13 +38,14 @@ func (w *watchers) wake(events uint32) {
 	if len(w.items) > 0 {
 		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))
 		if w.k.random.chance(f.Late) {
-			w.k.at(w.k.now+w.k.random.between(1, f.LateMost), "late", func() { w.wakeNow(events) })
+			w.k.schedule(w.k.now+w.k.random.between(1, f.LateMost), "late", func() { w.wakeNow(events) })
 			return
 		}
 	}
 	w.wakeNow(events)
 }
 
+// wakeNow is wake without a delay by a fault. It also wakes the threads that wait in idle.
 func (w *watchers) wakeNow(events uint32) {
 	for _, it := range w.items {
 		if it.armed() && (events == 0 || events&it.events != 0) {
