@@ -15,13 +15,14 @@ import (
 // Texts about a blocked loop: for stderr if the log did not take the report, and for clients while the GIL
 // is held. All of this runs on the monitor's thread or with its mutex, and needs no Python.
 
-// frame is one frame of a Python stack.
+// frame is one frame of a Python stack. line is 0 if it is unknown.
 type frame struct {
 	function, file string
 	line           int
 }
 
-// withoutStartFrames returns the stack without the frames below run_forever().
+// withoutStartFrames returns the stack, innermost frame first, without run_forever() and its callers. A
+// stack without run_forever() is returned whole.
 func withoutStartFrames(stack []frame) []frame {
 	for i := 1; i < len(stack); i++ {
 		if stack[i].function == "Running.run_forever" {
@@ -31,7 +32,8 @@ func withoutStartFrames(stack []frame) []frame {
 	return stack
 }
 
-// isImporting reports whether an import is in progress; goloop/watchdog.py has the same rule.
+// isImporting reports whether an import is in progress in the loop's iteration; goloop/watchdog.py has the
+// same rule.
 func isImporting(stack []frame) bool {
 	return slices.ContainsFunc(withoutStartFrames(stack), func(f frame) bool {
 		return f.function == "_find_and_load" && f.file == "<frozen importlib._bootstrap>"
@@ -81,11 +83,12 @@ func appendStack(to []byte, stack []frame) []byte {
 // blockReporter has the contents of one report.
 type blockReporter struct {
 	shared      *netloop.Shared
-	ns          int64
-	why         string
-	own, holder []frame
+	ns          int64   // length of the block
+	why         string  // reason for the report, for its first sentence
+	own, holder []frame // stacks of the loop's thread and of the thread that has the GIL
 }
 
+// text returns the report as lines of text: the block, then the stacks in the format of a traceback.
 func (b *blockReporter) text() []byte {
 	t := strconv.AppendInt([]byte("goloop: the event loop of process "), int64(unix.Getpid()), 10)
 	t = strconv.AppendFloat(append(t, " has been blocked for "...), float64(b.ns)/1e9, 'f', 3, 64)
@@ -95,7 +98,7 @@ func (b *blockReporter) text() []byte {
 	t = strconv.AppendUint(append(t, ", block "...), b.shared.Metrics.BlockedSpells, 10)
 	t = appendLines(append(t, "]\n"...), b.own)
 	if len(b.own) == 0 {
-		t = append(t, "  (its Python stack can't be reportState)\n"...)
+		t = append(t, "  (its Python stack can't be read)\n"...)
 	}
 	if len(b.holder) > 0 {
 		t = appendLines(append(t, "another thread holds the GIL:\n"...), b.holder)
@@ -103,7 +106,7 @@ func (b *blockReporter) text() []byte {
 	return t
 }
 
-// appendLines appends a stack in the format of a traceback.
+// appendLines appends a stack in the format of a traceback, innermost frame last.
 func appendLines(to []byte, stack []frame) []byte {
 	for i := len(stack) - 1; i >= 0; i-- {
 		to = append(append(to, "  File \""...), stack[i].file...)
@@ -113,6 +116,7 @@ func appendLines(to []byte, stack []frame) []byte {
 	return to
 }
 
+// json returns the report as a line of JSON, with the keys of goloop's JSON log.
 func (b *blockReporter) json() []byte {
 	var at frame
 	if len(b.own) > 0 {
@@ -141,7 +145,8 @@ func (b *blockReporter) json() []byte {
 	return append(t, "}\n"...)
 }
 
-// why returns the reason for a report on stderr, limited to facts that were observed.
+// why returns the reason for a report on stderr, as the end of its first sentence, limited to facts that
+// were observed. reportState is shared.report_state; aborts: the process ends after the report.
 func (s *blockState) why(reportState uint32, aborts bool) string {
 	switch {
 	case aborts:
@@ -154,9 +159,11 @@ func (s *blockState) why(reportState uint32, aborts bool) string {
 	return ", and the log has no report of it yet"
 }
 
-// blockText returns the report for stderr about a block that has lasted ns. It returns nil if the snapshot
-// has the same calls as the one before, and while modules are imported before the loop's first event: for
-// example a server that imports its application and has no clients yet.
+// blockText returns the report for stderr about a block that has lasted ns. aborts: the process ends after
+// the report, which is never left out then. Otherwise blockText returns nil if the snapshot has the same
+// calls as the one before, and while modules are imported before the loop's first event: for example a
+// server that imports its application and has no clients yet. A report longer than maxText loses its
+// outermost calls.
 func (l *loop) blockText(ns int64, reportState uint32, aborts bool) []byte {
 	s := &l.blockState
 	b := &blockReporter{shared: l.shared, ns: ns, why: s.why(reportState, aborts)}

@@ -31,14 +31,17 @@ const (
 	maxStackFrames      = 32   // frames of one stack, the innermost ones
 )
 
-// turnCounters are a loop's counters at the end of its last turn.
+// turnCounters are a loop's counters at the end of its last turn, from which recordSlowIteration computes
+// the differences.
 type turnCounters struct {
-	popped uint64
-	handed uint64
+	popped uint64 // entries of the ready queue that were run
+	handed uint64 // completions that the turn returned
 	waited uint64 // ns of waiting for the GIL
 }
 
-func (r *turnCounters) endIteration(sh *netloop.Shared, completions int) {
+// endTurn stores the counters after a turn that returned this number of completions, or < 0 after an error.
+// It does nothing for a reactor without a Python loop.
+func (r *turnCounters) endTurn(sh *netloop.Shared, completions int) {
 	if popped := (*C.gl_shared)(unsafe.Pointer(sh)).popped; popped != nil {
 		atomic.StoreUint64(&r.popped, uint64(*popped)) // atomic, because the monitor reads it
 		r.handed = uint64(max(completions, 0))
@@ -48,53 +51,62 @@ func (r *turnCounters) endIteration(sh *netloop.Shared, completions int) {
 
 // iterationSample is a sample of the current iteration: a call of the profile's tree.
 type iterationSample struct {
-	at     int64
-	serial uint64
+	at     int64  // ns
+	serial uint64 // equal in samples of one callback
 	call   uint32
 }
 
+// iterationSamples are the samples of a loop's current iteration, which is identified by its start in ns.
 type iterationSamples struct {
 	iteration int64
 	list      []iterationSample
 }
 
+// slowFrame is a frame as the flight recorder stores it. Equal frames are stored once.
 type slowFrame struct {
 	function, file string
 	line           int32
 }
 
-// slowStack is the stack of a slow iteration at one age.
+// slowStack is the stack of a slow iteration at one age. frames are indices in recorder.frames, innermost
+// first.
 type slowStack struct {
 	age    int64
 	kind   uint32 // codeTask, codeCallback, codeItself
 	frames []uint32
 }
 
+// slowIteration is the record of one iteration that took longer than the limit. All times are in ns.
 type slowIteration struct {
 	loop          int32
 	began, length int64
-	callbacks     uint64
-	gc            int64
-	gilWait       int64 // ns
-	longest       int64 // ns of the longest callback, 0: not known
-	longestStack  slowStack
-	stacks        []slowStack
+	callbacks     uint64      // callbacks and completions of the iteration
+	gc            int64       // ns of garbage collections
+	gilWait       int64       // ns
+	longest       int64       // ns of the longest callback, 0: not known
+	longestStack  slowStack   // in the middle of it
+	stacks        []slowStack // at 1, 2 and 4 times the limit
 }
 
+// recorder is the flight recorder of the process, a part of its profile and protected by the profile's
+// mutex.
 type recorder struct {
-	slow      []slowIteration // a ring once it is full
-	next      int
-	slowCount uint64
-	current   map[int32]*iterationSamples
+	slow      []slowIteration             // a ring once it is full
+	next      int                         // index of the oldest iteration
+	slowCount uint64                      // number of recorded iterations, with the overwritten ones
+	current   map[int32]*iterationSamples // by loop
 	frames    []slowFrame
 	byFrame   map[slowFrame]uint32
 }
 
+// newRecorder returns an empty flight recorder.
 func newRecorder() recorder {
 	return recorder{current: map[int32]*iterationSamples{}, byFrame: map[slowFrame]uint32{}}
 }
 
-// addIterationSample stores a sample with its call for the current iteration.
+// addIterationSample stores a sample with its call for the loop's current iteration. A sample of another
+// iteration first discards the stored ones. If there are too many, every second one is dropped. The caller
+// has locked the profile.
 func (p *profile) addIterationSample(s *netloop.Sample, call uint32) {
 	now := p.current[s.Loop]
 	if now == nil {
@@ -116,7 +128,8 @@ func (p *profile) addIterationSample(s *netloop.Sample, call uint32) {
 	now.list = append(now.list, iterationSample{s.At, s.Serial, call})
 }
 
-// discardIterationSamples is called when the calls of the tree get new numbers.
+// discardIterationSamples discards the samples of all current iterations. It is called when the calls of
+// the tree get new numbers.
 func (p *profile) discardIterationSamples() {
 	clear(p.current)
 }
@@ -136,12 +149,14 @@ func (l *loop) recordSlowIteration(began, length, limit int64) {
 	}
 	C.probe_slow(C.uint32_t(record.loop), C.uint64_t(length))
 	processProfile.Lock()
-	processProfile.count()
-	processProfile.record(&record, limit)
+	processProfile.addPendingSamples()
+	processProfile.addSlowIteration(&record, limit)
 	processProfile.Unlock()
 }
 
-func (p *profile) record(r *slowIteration, limit int64) {
+// addSlowIteration completes a record with the samples of its iteration and stores it instead of the oldest
+// one. The caller has locked the profile.
+func (p *profile) addSlowIteration(r *slowIteration, limit int64) {
 	if now := p.current[r.loop]; now != nil && now.iteration == r.began {
 		p.addStacks(r, now.list, limit)
 	}
@@ -154,7 +169,8 @@ func (p *profile) record(r *slowIteration, limit int64) {
 	p.next = (p.next + 1) % maxSlowIterations
 }
 
-// addStacks adds the stacks at 1, 2 and 4 times the limit, and the longest callback.
+// addStacks adds to a record the stacks at 1, 2 and 4 times the limit, and the longest callback, from the
+// samples of its iteration.
 func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int64) {
 	if len(p.frames) > maxFrames {
 		p.compactFrames()
@@ -188,16 +204,18 @@ func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int6
 	}
 }
 
+// stackOf returns the stack of a sample of an iteration that began at this time. A long stack loses the
+// frames next to the outermost one.
 func (p *profile) stackOf(s iterationSample, began int64) slowStack {
 	stack := slowStack{age: s.at - began}
 	for at := s.call; at != 0; at = p.calls[at].parent {
 		c := p.calls[at]
 		switch {
 		case c.code == codeUnknown:
-			stack.frames = append(stack.frames, p.frameOf(slowFrame{"?", "", 0}))
+			stack.frames = append(stack.frames, p.frameIndex(slowFrame{"?", "", 0}))
 		case c.code >= codesFixed:
 			known := &p.codes[c.code]
-			stack.frames = append(stack.frames, p.frameOf(slowFrame{known.function, known.file, c.line}))
+			stack.frames = append(stack.frames, p.frameIndex(slowFrame{known.function, known.file, c.line}))
 		case c.code >= codeTask:
 			stack.kind = c.code
 		}
@@ -208,7 +226,8 @@ func (p *profile) stackOf(s iterationSample, began int64) slowStack {
 	return stack
 }
 
-func (p *profile) frameOf(f slowFrame) uint32 {
+// frameIndex returns the index of a frame in recorder.frames, to which it adds a new frame.
+func (p *profile) frameIndex(f slowFrame) uint32 {
 	index, ok := p.byFrame[f]
 	if !ok {
 		index = uint32(len(p.frames))
@@ -225,20 +244,21 @@ func (p *profile) compactFrames() {
 	before := p.frames
 	p.slow, p.next = kept[len(kept)/2:], 0
 	p.frames, p.byFrame = nil, map[slowFrame]uint32{}
-	namesInterval := func(s *slowStack) {
+	renumber := func(s *slowStack) {
 		for i, each := range s.frames {
-			s.frames[i] = p.frameOf(before[each])
+			s.frames[i] = p.frameIndex(before[each])
 		}
 	}
 	for i := range p.slow {
-		namesInterval(&p.slow[i].longestStack)
+		renumber(&p.slow[i].longestStack)
 		for j := range p.slow[i].stacks {
-			namesInterval(&p.slow[i].stacks[j])
+			renumber(&p.slow[i].stacks[j])
 		}
 	}
 }
 
-// addSlow appends the recorded iterations to the profile's text, oldest first.
+// addSlow appends the recorded iterations to the profile's JSON, oldest first, then the samples of the
+// current iterations and the frames.
 func (p *profile) addSlow(t []byte) []byte {
 	numbers := func(t []byte, values ...int64) []byte {
 		for _, value := range values {
@@ -303,7 +323,7 @@ const (
 )
 
 // crashReport returns the functions with the most time and the last slow iterations, for a process that is
-// about to abort.
+// about to abort. The caller has locked the profile.
 func (p *profile) crashReport() []byte {
 	own := map[slowFrame]int64{}
 	all := int64(0)
@@ -340,6 +360,7 @@ func (p *profile) crashReport() []byte {
 	return t
 }
 
+// String returns the function with its file and line, for reports.
 func (f slowFrame) String() string {
 	if f.file == "" {
 		return f.function
@@ -347,7 +368,7 @@ func (f slowFrame) String() string {
 	return f.function + " " + f.file + ":" + strconv.Itoa(int(f.line))
 }
 
-// decimal appends a number with this number of decimals, padded on the left to this width.
+// decimal appends a number with this number of digits after the point, padded on the left to this width.
 func decimal(to []byte, number float64, digits, width int) []byte {
 	text := strconv.FormatFloat(number, 'f', digits, 64)
 	for n := len(text); n < width; n++ {
@@ -356,8 +377,8 @@ func decimal(to []byte, number float64, digits, width int) []byte {
 	return append(to, text...)
 }
 
-// ownFrame returns the innermost frame outside of libraries. (Only Python knows the library folders
-// exactly.)
+// ownFrame returns the innermost frame of a call that is outside of libraries, else the innermost frame.
+// (Only Python knows the library folders exactly.)
 func (p *profile) ownFrame(call uint32) slowFrame {
 	innermost := slowFrame{function: "(the loop)"}
 	for at := call; at != 0; at = p.calls[at].parent {

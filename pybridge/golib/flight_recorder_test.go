@@ -11,6 +11,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
+// at returns the call of a stack of functions, outermost first.
 func (p *profile) at(names ...string) uint32 {
 	call := p.findCall(p.findCall(0, codeLoop, 0, 0), codeTask, 0, 0)
 	for i, name := range names {
@@ -20,6 +21,7 @@ func (p *profile) at(names ...string) uint32 {
 	return call
 }
 
+// words returns the functions of a stack, outermost first.
 func (p *profile) words(s slowStack) string {
 	t := ""
 	for _, each := range s.frames {
@@ -35,7 +37,7 @@ func TestLongestCallbackHasTheLongestRunOfSamples(t *testing.T) {
 		{1020, 5, first}, {1040, 6, second}, {1060, 6, second}, {1100, 6, first}, {1300, 7, first},
 	}}
 	r := slowIteration{loop: 3, began: 1000, length: 350}
-	p.record(&r, 30)
+	p.addSlowIteration(&r, 30)
 	got := p.slow[0]
 	// From the middle between 1020 and 1040 to the middle between 1100 and 1300.
 	if got.longest != 170 || p.words(got.longestStack) != "second " {
@@ -48,7 +50,7 @@ func TestLongestCallbackHasTheLongestRunOfSamples(t *testing.T) {
 	if ages != "40 second 60 second 300 first inner " {
 		t.Errorf("%q", ages)
 	}
-	p.record(&slowIteration{loop: 3, began: 2000, length: 350}, 30)
+	p.addSlowIteration(&slowIteration{loop: 3, began: 2000, length: 350}, 30)
 	if len(p.slow[1].stacks) != 0 {
 		t.Error("the stacks are those of another iteration")
 	}
@@ -61,7 +63,7 @@ func TestIterationSamplesAreThinnedOut(t *testing.T) {
 	for i := range 1000 {
 		s := sampleOf(int64(10*i + 10))
 		s.Iteration = 1
-		p.add(s)
+		p.addSample(s)
 	}
 	if list := p.current[0].list; len(list) > maxIterationSamples || len(list) < maxIterationSamples/2 || list[0].at != 10 {
 		t.Error(len(list), list[0].at)
@@ -73,7 +75,7 @@ func TestFramesOfDroppedIterationsAreDropped(t *testing.T) {
 	for i := range 3000 {
 		call := p.at(fmt.Sprint("f", i), fmt.Sprint("g", i))
 		p.current[0] = &iterationSamples{iteration: 5, list: []iterationSample{{50, 1, call}}}
-		p.record(&slowIteration{began: 5, length: 100}, 30)
+		p.addSlowIteration(&slowIteration{began: 5, length: 100}, 30)
 		if len(p.calls) > maxCalls {
 			p.prune()
 		}

@@ -24,7 +24,7 @@ import (
 //
 // More Ps would only mean more threads. Go starts a thread when it has work and an idle P, at any time, and
 // aborts the process if the system refuses one. So the number of Ps follows the number of reactors. The
-// threads for two Ps are started when the library starts, after limits.c has checked that there is room for
+// threads for two Ps are started when the library starts, after limits.c has checked that there is space for
 // them.
 
 // procs is the maximum of GOMAXPROCS: the value of GOLOOP_GOMAXPROCS or of the program if one is set, else
@@ -47,6 +47,7 @@ const startThreads = 3
 // nameThread names the calling thread; see thread_names.go.
 var nameThread = func() {}
 
+// init starts the threads for two Ps when the library is loaded.
 func init() {
 	runtime.GOMAXPROCS(2)
 	// Each goroutine locks a thread until all have one. The threads stay idle afterwards.
@@ -87,7 +88,8 @@ type yielder struct {
 	since int64
 }
 
-// beginTurn is called at the start of each turn with the time of the previous turn's poll.
+// beginTurn is called at the start of each turn with the time of the previous turn's poll, in ns. It may
+// yield.
 func (y *yielder) beginTurn(now int64) {
 	y.turns++
 	if now-y.since < yieldInterval {

@@ -66,11 +66,14 @@ func goloop_answer_client(fd C.int32_t) C.int32_t {
 	return -1
 }
 
+// closeClient ends a connection after its answer was sent.
 func closeClient(client int) {
 	_ = unix.Shutdown(client, unix.SHUT_WR)
 	_ = unix.Close(client)
 }
 
+// sendAll sends a text to a client and waits while the client is slow. It returns false if the client is
+// gone or did not read for answerTimeout.
 func sendAll(client int, text []byte) bool {
 	for len(text) > 0 && waitReady(client, unix.POLLOUT, answerTimeout) {
 		n, err := unix.SendmsgN(client, text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -82,12 +85,15 @@ func sendAll(client int, text []byte) bool {
 	return len(text) == 0
 }
 
+// waitReady waits for poll(2) events on a descriptor. It returns false after the timeout or an error.
 func waitReady(fd int, events int16, timeout time.Duration) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	n, err := unix.Poll(p, int(timeout/time.Millisecond))
 	return n == 1 && err == nil
 }
 
+// partialAnswer returns the answer that needs no Python: the metrics and stacks of all reactors and the
+// profile, as JSON.
 func partialAnswer() []byte {
 	answerDraft.Lock()
 	defer answerDraft.Unlock()
@@ -98,8 +104,8 @@ func partialAnswer() []byte {
 	return append(append(answerDraft.text, processProfile.text()...), '}')
 }
 
-// goloop_add_reactor appends a reactor to the answer. It is called for each reactor with the monitor's
-// mutex.
+// goloop_add_reactor appends a reactor's metrics and the stack of its thread to the answer. It is called
+// for each reactor with the monitor's mutex.
 //
 //export goloop_add_reactor
 func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
@@ -157,12 +163,14 @@ func goloop_add_reactor(shared *C.gl_shared, _ unsafe.Pointer) {
 	answerDraft.text = append(t, "}},"...)
 }
 
+// addSeconds appends a JSON member with a time in seconds.
 func addSeconds(t []byte, name string, ns int64) []byte {
 	t = append(t, `,"`+name+`":`...)
 	return strconv.AppendFloat(t, float64(ns)/1e9, 'f', 6, 64)
 }
 
-// addStack appends frames as JSON, innermost last.
+// addStack appends the frames of a sample as JSON, innermost last. Frames without a valid code object are
+// left out.
 func addStack(t []byte, py *netloop.Python, s *netloop.Sample) []byte {
 	before := ""
 	for i := int(s.Frames) - 1; i >= 0; i-- {

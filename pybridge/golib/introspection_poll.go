@@ -26,7 +26,8 @@ var waitingClient struct {
 	polledAt, since int64 // ns; since: start of the wait, 0 if no client waits
 }
 
-// goloop_poll_introspection_socket is called at each tick of the monitor during a long iteration.
+// goloop_poll_introspection_socket is called at each tick of the monitor during a long iteration. If a
+// client has waited for answerDelay, it accepts the client, and a thread answers. now is in ns.
 //
 //export goloop_poll_introspection_socket
 func goloop_poll_introspection_socket(client *C.gl_asker, now C.int64_t) {
@@ -46,6 +47,9 @@ func goloop_poll_introspection_socket(client *C.gl_asker, now C.int64_t) {
 	}
 }
 
+// acceptClient accepts a client of the listener that Python opened and starts a thread that answers it. It
+// does nothing if the number refers to another file now, and closes the connection of a client that is not
+// allowed.
 func acceptClient(client *C.gl_asker, listener int) {
 	// A program that closes all descriptors, to become a daemon, may have reused the number for a listener
 	// of its own, with other clients.

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// appendJSON appends a string as JSON. (encoding/json would make the library 20 % larger.)
+// appendJSON appends a string as JSON, with its quotes. (encoding/json would make the library 20 % larger.)
 func appendJSON(to []byte, text string) []byte {
 	to = append(to, '"')
 	for _, r := range text { // invalid UTF-8 becomes U+FFFD
@@ -22,7 +22,7 @@ func appendJSON(to []byte, text string) []byte {
 	return append(to, '"')
 }
 
-// appendPlace appends a place in a program: function, file and line.
+// appendPlace appends a place in a program as a JSON array: function, file and line.
 func appendPlace(to []byte, function, file string, line int64) []byte {
 	to = append(appendJSON(append(to, '['), function), ',')
 	to = append(appendJSON(to, file), ',')

@@ -29,6 +29,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
+// main is required by a c-shared library and never runs.
 func main() {}
 
 // slot has a reactor. A reactor's number is the slot's index in the low half and a count of the slot's uses
@@ -122,6 +123,7 @@ func removeReactor(number C.int32_t) *loop {
 	return r
 }
 
+// badReactor is the result of a function that gets the number of a closed reactor.
 const badReactor = -C.int32_t(syscall.EBADF)
 
 // result converts an error to 0 or -errno.
@@ -132,6 +134,9 @@ func result(err error) C.int32_t {
 	return -C.int32_t(netloop.ErrnoOf(err))
 }
 
+// goloop_reactor_new creates a reactor for a shared block and returns its number or -errno:
+// gl_table.reactor_new of abi.h, as the functions below are the members of gl_table with their names.
+//
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	block := (*netloop.Shared)(unsafe.Pointer(shared))
@@ -146,6 +151,8 @@ func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	return number
 }
 
+// goloop_reactor_close closes the reactor's own descriptors. Registered descriptors stay open.
+//
 //export goloop_reactor_close
 func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	r := removeReactor(reactor)
@@ -157,6 +164,9 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 	return 0
 }
 
+// goloop_turn makes one turn and returns the number of completions or -errno. timeout is in ns; < 0:
+// without limit.
+//
 //export goloop_turn
 func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	r := findReactor(reactor)
@@ -166,13 +176,16 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	r.yielder.beginTurn(r.Now())
 	countSamples()
 	n, err := r.Turn(int64(timeout))
-	r.turnStart.endIteration(r.shared, n)
+	r.turnStart.endTurn(r.shared, n)
 	if err != nil {
 		return result(err)
 	}
 	return C.int32_t(n)
 }
 
+// goloop_flush_stream decodes all submissions and sends the pending writes, and returns -errno if this
+// stream's send failed.
+//
 //export goloop_flush_stream
 func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -183,7 +196,8 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	return result(r.FlushStream(uint32(id), uint32(gen)))
 }
 
-// goloop_flush_late is goloop_flush for the monitor, which has locked the reactor.
+// goloop_flush_late is goloop_flush for the monitor, which has locked the shared block. It does not flush a
+// simulated reactor, because the seed must decide everything.
 //
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
@@ -192,6 +206,8 @@ func goloop_flush_late(reactor C.int32_t) {
 	}
 }
 
+// goloop_flush decodes all submissions and sends the pending writes of all streams.
+//
 //export goloop_flush
 func goloop_flush(reactor C.int32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -203,7 +219,7 @@ func goloop_flush(reactor C.int32_t) C.int32_t {
 	return 0
 }
 
-// storeIDs stores the id and the generation of a new registration.
+// storeIDs stores the id and the generation of a new registration, or returns -errno if there is an error.
 func storeIDs(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 	if err != nil {
 		return result(err)
@@ -212,6 +228,9 @@ func storeIDs(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 	return 0
 }
 
+// goloop_stream_open registers a stream. The only flag is GL_OPEN_WATCH_END. The new registration's id and
+// generation are stored in outID and outGen.
+//
 //export goloop_stream_open
 func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -223,6 +242,8 @@ func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint3
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
+// goloop_unregister ends a registration of any kind. Pending writes are not sent.
+//
 //export goloop_unregister
 func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -233,6 +254,9 @@ func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	return result(r.Deregister(uint32(id), uint32(gen)))
 }
 
+// goloop_datagram_open registers a datagram socket and stores the registration in outID and outGen. want:
+// GL_READABLE receives, GL_WRITABLE reports readiness to send.
+//
 //export goloop_datagram_open
 func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -244,6 +268,8 @@ func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
+// goloop_datagram_set replaces the directions of a datagram socket.
+//
 //export goloop_datagram_set
 func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -254,6 +280,9 @@ func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t 
 	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
 }
 
+// goloop_listener_open registers a listening socket and stores the registration in outID and outGen. The
+// only flag is GL_LISTEN_NODELAY.
+//
 //export goloop_listener_open
 func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -265,6 +294,9 @@ func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
+// goloop_watch_open registers a watch and stores the registration in outID and outGen. want: directions to
+// report in each turn; once: directions to report one time.
+//
 //export goloop_watch_open
 func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
 	r := findReactor(reactor)
@@ -276,6 +308,8 @@ func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outG
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
+// goloop_watch_set replaces both sets of directions of a watch.
+//
 //export goloop_watch_set
 func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32_t {
 	r := findReactor(reactor)

@@ -8,13 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-var ownPID = uintptr(os.Getpid()) // constant: a forked child starts its own Go runtime
+// ownPID is the process id. It is constant: a forked child starts its own Go runtime.
+var ownPID = uintptr(os.Getpid())
 
+// iovec is struct iovec for an address that may not be mapped. A Go pointer must not have such a value.
 type iovec struct {
 	base, len uint64
 }
 
-// readMemory copies memory of this process. It returns false if the memory is not mapped.
+// readMemory copies len(to) bytes of this process's memory. It returns false if any of them is not mapped.
 func readMemory(from uint64, to []byte) bool {
 	if len(to) == 0 {
 		return true

@@ -23,6 +23,7 @@ var (
 	libraryNames = []string{"goloop-resolve", C.STDERR_THREAD_NAME, C.MONITOR_THREAD_NAME}
 )
 
+// signalBits returns the signal mask of some signals, as the kernel shows it in /proc.
 func signalBits(signals ...syscall.Signal) (bits uint64) {
 	for _, s := range signals {
 		bits |= 1 << (s - 1)
@@ -52,8 +53,9 @@ func otherThreadsAlive(self int) bool {
 	return err != nil
 }
 
-// isProgramThread returns false for a thread of the library and for a thread that has ended. It returns
-// true if the kernel doesn't report the thread's signal mask (gVisor).
+// isProgramThread reports whether the thread with this id is the program's. It returns false for a thread
+// of the library and for a thread that has ended, and true if the kernel doesn't report the thread's signal
+// mask (gVisor).
 func isProgramThread(thread string) bool {
 	status, err := os.ReadFile("/proc/self/task/" + thread + "/status")
 	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ESRCH) {
@@ -62,6 +64,7 @@ func isProgramThread(thread string) bool {
 	return err != nil || isProgramStatus(status)
 }
 
+// isProgramStatus reports whether /proc/PID/task/TID/status describes a thread that is not the library's.
 func isProgramStatus(status []byte) bool {
 	for _, name := range libraryNames {
 		if strings.HasPrefix(string(status), "Name:\t"+name+"\n") {

@@ -66,6 +66,7 @@ type edge struct {
 	parent, code, at uint32
 }
 
+// knownCode is a code object with its address and the time (ns) at which it was last read.
 type knownCode struct {
 	code
 	address uint64
@@ -77,30 +78,34 @@ type taskTime struct {
 	wall, cpu, at int64
 }
 
-// lastSample has the clocks of a loop's previous sample.
+// lastSample has the clocks of a loop's previous sample: its time, the thread's processor time, and the
+// time in the poll until then, all in ns.
 type lastSample struct {
 	at, cpu int64
 	polled  uint64
 }
 
+// profile is the sampling profile of the process. The mutex protects all fields.
 type profile struct {
 	sync.Mutex
 	calls   []call
 	edges   map[edge]uint32
 	codes   []knownCode
 	byCode  map[uint64]uint32
-	names   int // bytes
-	tasks   map[uint64]taskTime
-	loops   map[int32]lastSample
-	began   int64
-	last    int64
+	names   int                  // bytes
+	tasks   map[uint64]taskTime  // by address of the coroutine
+	loops   map[int32]lastSample // by number of the loop
+	began   int64                // ns: start of the first sample's time
+	last    int64                // ns: time of the last sample
 	samples uint64
 	python  *netloop.Python
 	recorder
 }
 
+// processProfile is the only profile of the process.
 var processProfile = newProfile()
 
+// newProfile returns an empty profile.
 func newProfile() *profile {
 	return &profile{
 		calls:    make([]call, 1, 64),
@@ -113,12 +118,14 @@ func newProfile() *profile {
 	}
 }
 
+// samples is a queue of samples: the monitor fills it, addPendingSamples empties it.
 var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
-// countSamples is called in each turn. Most turns have no new samples.
+// countSamples adds the pending samples to the profile, unless another thread has locked it. It is called
+// in each turn. Most turns have no new samples.
 func countSamples() {
 	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && processProfile.TryLock() {
-		processProfile.count()
+		processProfile.addPendingSamples()
 		processProfile.Unlock()
 	}
 }
@@ -129,18 +136,22 @@ func countSamples() {
 //export goloop_count_samples
 func goloop_count_samples() {
 	processProfile.Lock()
-	processProfile.count()
+	processProfile.addPendingSamples()
 	processProfile.Unlock()
 }
 
-func (p *profile) count() {
+// addPendingSamples adds the samples that the monitor has written since the last call to the tree, and
+// removes them from the queue. The caller has locked the profile.
+func (p *profile) addPendingSamples() {
 	for n := atomic.LoadUint32(&samples.Counted); n != atomic.LoadUint32(&samples.Written); n++ {
-		p.add(&samples.Sample[n%netloop.SamplesMost])
+		p.addSample(&samples.Sample[n%netloop.SamplesMost])
 		atomic.StoreUint32(&samples.Counted, n+1)
 	}
 }
 
-func (p *profile) add(s *netloop.Sample) {
+// addSample adds the time of one sample to the call of its stack, and stores the sample for the flight
+// recorder. A sample without time creates the calls only. A full tree is pruned first.
+func (p *profile) addSample(s *netloop.Sample) {
 	for i := 0; p.python == nil; i++ { // equal for all loops
 		all := *slots.Load()
 		if i == len(all) {
@@ -219,6 +230,8 @@ func (p *profile) cpuTime(s *netloop.Sample, wall int64) int64 {
 	return int64(float64(wall) * min(1, float64(s.Cpu-before.cpu)/float64(busy)))
 }
 
+// addTask adds the times of a sample, in ns, to its coroutine's. If there are too many coroutines, it
+// removes the one with the oldest sample.
 func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 	had, ok := p.tasks[s.Coroutine]
 	if !ok && len(p.tasks) == maxTasks {
@@ -233,6 +246,8 @@ func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 	p.tasks[s.Coroutine] = taskTime{had.wall + wall, had.cpu + cpu, s.At}
 }
 
+// findCall returns the index of a call in p.calls, which it adds if it is new. code may have byLine; `at`
+// identifies the call among its parent's calls of the same code.
 func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
 	key := edge{parent, code, at}
 	index, ok := p.edges[key]
@@ -244,8 +259,8 @@ func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
 	return index
 }
 
-// codeAt returns the index of the code object at an address, or codeProcess if the frame has no Python
-// code.
+// codeAt returns the index in p.codes of the code object at an address. It returns codeProcess if the frame
+// has no Python code, codeUnknown if the address is not a code object any more. now is in ns.
 func (p *profile) codeAt(address uint64, now int64) uint32 {
 	index, ok := p.byCode[address]
 	if ok {
@@ -275,7 +290,8 @@ func (p *profile) codeAt(address uint64, now int64) uint32 {
 	return index
 }
 
-// prune drops half of the calls. A call is dropped before its caller, which has at least as much time.
+// prune drops half of the calls, the ones with the least time, and adds their time to their callers. A call
+// is dropped before its caller, which has at least as much time. Indices of calls and codes change.
 func (p *profile) prune() {
 	total := make([]int64, len(p.calls))
 	for i := len(p.calls) - 1; i > 0; i-- { // callers precede their callees
@@ -344,18 +360,20 @@ func (p *profile) prune() {
 	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
-// goloop_profile_text returns the profile of this process as JSON.
+// goloop_profile_text writes at most `size` bytes of the profile of this process as JSON, and returns the
+// length of the whole text.
 //
 //export goloop_profile_text
 func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, processProfile.text())
 }
 
-// text returns the profile as JSON, for goloop/_internal/metrics/profiling.py.
+// text returns the profile as JSON, for goloop/_internal/metrics/profiling.py. It adds the pending samples
+// first. It locks the profile.
 func (p *profile) text() []byte {
 	p.Lock()
 	defer p.Unlock()
-	p.count()
+	p.addPendingSamples()
 	number := func(t []byte, name string, value int64) []byte {
 		return strconv.AppendInt(append(t, name...), value, 10)
 	}

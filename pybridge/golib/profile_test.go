@@ -20,6 +20,7 @@ type made struct {
 	keep   [][]byte
 }
 
+// newMade returns the layout of objects that the functions below create.
 func newMade() *made {
 	m := &made{}
 	at := func(i int) uint64 { return uint64(uintptr(unsafe.Pointer(&m.types[i]))) }
@@ -33,6 +34,8 @@ func newMade() *made {
 	return m
 }
 
+// object creates an object of `size` bytes with these words at their offsets, followed by tail, and returns
+// its address.
 func (m *made) object(size int, words map[uint32]uint64, tail string) uint64 {
 	raw := make([]byte, size, size+len(tail))
 	binary.NativeEndian.PutUint64(raw, 1) // reference count
@@ -44,10 +47,12 @@ func (m *made) object(size int, words map[uint32]uint64, tail string) uint64 {
 	return uint64(uintptr(unsafe.Pointer(&raw[0])))
 }
 
+// text creates a str.
 func (m *made) text(text string) uint64 {
 	return m.object(40, map[uint32]uint64{8: m.layout.StrType, 16: uint64(len(text)), 32: 1<<2 | 1<<5 | 1<<6}, text)
 }
 
+// code creates a code object.
 func (m *made) code(function, file string, line int) uint64 {
 	// Two entries of one code unit each; the second is a line further.
 	table := m.object(24, map[uint32]uint64{8: m.layout.BytesType, 16: 2}, "\xd0\xd8")
@@ -55,12 +60,14 @@ func (m *made) code(function, file string, line int) uint64 {
 		32: table, 40: uint64(line)}, "")
 }
 
+// profile returns an empty profile for objects of this layout.
 func (m *made) profile() *profile {
 	p := newProfile()
 	p.python = &m.layout
 	return p
 }
 
+// sampleOf returns a sample of 10 ns that ends at this time, of a stack of code objects, outermost first.
 func sampleOf(at int64, codes ...uint64) *netloop.Sample {
 	s := &netloop.Sample{At: at, Since: at - 10, Coroutine: 1, Frames: uint32(len(codes))}
 	for i, each := range codes {
@@ -69,6 +76,7 @@ func sampleOf(at int64, codes ...uint64) *netloop.Sample {
 	return s
 }
 
+// sum returns the time of all calls in ns.
 func (p *profile) sum() (wall int64) {
 	for _, c := range p.calls {
 		wall += c.wall
@@ -87,8 +95,8 @@ func TestAFullProfileKeepsItsSumsAndItsBounds(t *testing.T) {
 	added := int64(0)
 	for i := range 20_000 {
 		rare := m.code(fmt.Sprintf("rare%d", i), "made.py", i)
-		p.add(sampleOf(added+10, outer[i%len(outer)], rare, rare))
-		p.add(sampleOf(added+20, outer[i%len(outer)], often))
+		p.addSample(sampleOf(added+10, outer[i%len(outer)], rare, rare))
+		p.addSample(sampleOf(added+20, outer[i%len(outer)], often))
 		added += 20
 		if len(p.calls) > maxCalls || len(p.codes) > maxCodes+netloop.SampleFrames || len(p.edges) > maxEdges+netloop.SampleFrames ||
 			p.names > maxNameBytes+netloop.SampleFrames*3*maxName {
@@ -114,7 +122,7 @@ func TestFramesWithoutCodeAreUnknown(t *testing.T) {
 	m := newMade()
 	p := m.profile()
 	none := m.object(64, map[uint32]uint64{8: m.layout.NoneType}, "")
-	p.add(sampleOf(10, m.code("f", "f.py", 5), none, 16, m.text("no code")))
+	p.addSample(sampleOf(10, m.code("f", "f.py", 5), none, 16, m.text("no code")))
 	names := ""
 	for _, c := range p.calls {
 		names += fmt.Sprint(c.code, p.codes[c.code].function, c.line, " ")
@@ -130,10 +138,10 @@ func TestReusedAddressIsAnotherCodeObject(t *testing.T) {
 	m := newMade()
 	p := m.profile()
 	address := m.code("first", "f.py", 5)
-	p.add(sampleOf(10, address))
+	p.addSample(sampleOf(10, address))
 	raw := m.keep[len(m.keep)-1]
 	binary.NativeEndian.PutUint64(raw[16:], m.text("second"))
-	p.add(sampleOf(10+recheckAfter, address))
+	p.addSample(sampleOf(10+recheckAfter, address))
 	last := p.codes[len(p.codes)-1].function
 	if last != "second" {
 		t.Errorf("%q is known there", last)
@@ -147,7 +155,7 @@ func TestAFreedCodeObjectIsUnknown(t *testing.T) {
 		p := m.profile()
 		address := m.code("freed", "f.py", 5)
 		binary.NativeEndian.PutUint64(m.keep[len(m.keep)-1], count)
-		p.add(sampleOf(10, address))
+		p.addSample(sampleOf(10, address))
 		if got := p.codes[len(p.codes)-1].function == "freed"; got != known {
 			t.Errorf("with %#x for its reference count it is known: %t", count, got)
 		}
@@ -158,7 +166,7 @@ func TestAFreedCodeObjectIsUnknown(t *testing.T) {
 func TestTheTextIsJSON(t *testing.T) {
 	m := newMade()
 	p := m.profile()
-	p.add(sampleOf(10, m.code(`a"\b`, "<x>&", 5)))
+	p.addSample(sampleOf(10, m.code(`a"\b`, "<x>&", 5)))
 	var told struct {
 		Codes [][]any
 		Calls [][]int64

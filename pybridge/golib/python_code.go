@@ -29,9 +29,9 @@ type code struct {
 type codeState int
 
 const (
-	isCode codeState = iota
-	isNotCode
-	isInvalid
+	isCode    codeState = iota // a code object
+	isNotCode                  // None or a shim: the frame has no Python code
+	isInvalid                  // freed memory, or an object of another type
 )
 
 // isFreed reports whether the first word of an object is not a reference count. Freed objects stay as they
@@ -39,6 +39,8 @@ const (
 // immortal objects, and from 3.14 on flags in the highest 16 bits.
 func isFreed(count uint64) bool { return uint32(count) == 0 || uint16(count>>32) != 0 }
 
+// readHead reads the identity of the code object at an address and returns the kind of object. None, which
+// frames without Python code have, is isNotCode.
 func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 	var raw [maxCodeHead]byte
 	size := int(py.CodeSize)
@@ -61,17 +63,17 @@ func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 	return isCode
 }
 
-// readCode reads the names of a code object. The result is valid only if the object is unchanged
-// afterwards.
-func readCode(py *netloop.Python, address uint64, functionRoom, fileRoom int) (c code, state codeState) {
+// readCode reads a code object with names of fewer than functionLimit and fileLimit bytes. It checks that
+// the object did not change meanwhile. isInvalid: there is no object any more.
+func readCode(py *netloop.Python, address uint64, functionLimit, fileLimit int) (c code, state codeState) {
 	if state = readHead(py, address, &c.head); state != isCode {
 		return c, state
 	}
 	var ok bool
-	if c.function, ok = readStr(py, c.head[0], functionRoom); !ok {
+	if c.function, ok = readStr(py, c.head[0], functionLimit); !ok {
 		return c, isInvalid
 	}
-	if c.file, ok = readStr(py, c.head[1], fileRoom); !ok {
+	if c.file, ok = readStr(py, c.head[1], fileLimit); !ok {
 		return c, isInvalid
 	}
 	var after [4]uint64
@@ -89,6 +91,7 @@ type strHead struct {
 	length, hash, state uint64
 }
 
+// readStrHead reads the head of the str object at an address. It returns false if there is no compact str.
 func readStrHead(py *netloop.Python, address uint64) (t strHead, ok bool) {
 	var raw [128]byte
 	if int(py.AsciiData) > len(raw) || !readMemory(address, raw[:py.AsciiData]) {
@@ -99,8 +102,9 @@ func readStrHead(py *netloop.Python, address uint64) (t strHead, ok bool) {
 	return t, word(py.ObjectType) == py.StrType && t.state&py.StrCompact != 0 && int64(t.length) >= 0
 }
 
-// readStr reads a str as UTF-8 with control characters replaced, cut to fewer than room bytes.
-func readStr(py *netloop.Python, address uint64, room int) (string, bool) {
+// readStr reads a str as UTF-8 with control characters replaced, cut to fewer than `limit` bytes. It
+// returns false if there is no such str or it changed meanwhile.
+func readStr(py *netloop.Python, address uint64, limit int) (string, bool) {
 	t, ok := readStrHead(py, address)
 	if !ok {
 		return "", false
@@ -114,14 +118,14 @@ func readStr(py *netloop.Python, address uint64, room int) (string, bool) {
 		return "", false
 	}
 	var raw [4 * maxCharacters]byte
-	n := int(min(t.length, uint64(room), maxCharacters))
+	n := int(min(t.length, uint64(limit), maxCharacters))
 	if n > 0 && !readMemory(data, raw[:n*kind]) {
 		return "", false
 	}
 	if after, ok := readStrHead(py, address); !ok || after.length != t.length || after.hash != t.hash {
 		return "", false
 	}
-	out := make([]byte, 0, min(room, 4*n))
+	out := make([]byte, 0, min(limit, 4*n))
 	for i := range n {
 		var c rune
 		switch kind {
@@ -135,7 +139,7 @@ func readStr(py *netloop.Python, address uint64, room int) (string, bool) {
 		if c < 0x20 || c == 0x7f {
 			c = '?'
 		}
-		if len(out)+utf8.UTFMax >= room {
+		if len(out)+utf8.UTFMax >= limit {
 			break
 		}
 		out = utf8.AppendRune(out, c) // a lone surrogate becomes U+FFFD
@@ -143,7 +147,8 @@ func readStr(py *netloop.Python, address uint64, room int) (string, bool) {
 	return string(out), true
 }
 
-// readLine returns the line of an instruction, or 0 if it is unknown.
+// readLine returns the line of an instruction of a code object at this address, or 0 if it is unknown.
+// instruction is an address.
 func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
 	var head [64]byte
 	table := c.head[2]
@@ -167,7 +172,8 @@ func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
 	return lineOf(lines, int32(c.head[3]), max(offset, 0))
 }
 
-// lineOf decodes CPython's location table (InternalDocs/code_objects.md).
+// lineOf decodes CPython's location table (InternalDocs/code_objects.md) and returns the line of the
+// instruction at an offset in bytes, or 0 if it has none. line is the first line of the code object.
 func lineOf(table []byte, line int32, offset int64) int32 {
 	at := int64(0)
 	for p := 0; p < len(table); {

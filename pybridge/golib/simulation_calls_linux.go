@@ -43,6 +43,7 @@ var simulatedTable = sync.OnceValue(func() unsafe.Pointer {
 	return table
 })
 
+// simulatedClock returns the address of goloop_simulated_clock, as a C function.
 func simulatedClock() *[0]byte { return (*[0]byte)(C.goloop_simulated_clock) }
 
 // Calls that can fail by request, in the order of gl_calls.
@@ -58,9 +59,9 @@ const (
 // faults is the failure that a test has requested.
 var faults struct {
 	sync.Mutex
-	on          atomic.Bool
-	call        int
-	after, left int
+	on          atomic.Bool // false: the other fields need not be read
+	call        int         // callRecv ...
+	after, left int         // calls that still succeed, then calls that fail
 	errno       syscall.Errno
 }
 
@@ -72,7 +73,8 @@ func setFailure(call int, errno syscall.Errno, after, times int) {
 	faults.on.Store(times > 0)
 }
 
-// injectFailure reports whether this call has to fail, and sets errno if so.
+// injectFailure reports whether this call has to fail by a test's request, and sets C's errno if so. It
+// counts the calls of the requested kind.
 func injectFailure(call int) bool {
 	if !faults.on.Load() {
 		return false
@@ -99,10 +101,16 @@ func returnErrno(n int, errno syscall.Errno) int {
 	return n
 }
 
+// kernelResult converts the results of a system call of the real kernel to C's: -1 with errno, or a number.
 func kernelResult(n, _ uintptr, errno syscall.Errno) int { return returnErrno(int(n), errno) }
 
+// bytesOf returns C memory as a slice.
 func bytesOf(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p), int(n)) }
 
+// goloop_simulated_recv is gl_calls.recv. This function and the next ones have the signatures of gl_calls
+// and return -1 with errno on failure. A failure that a test has requested comes first. Then a descriptor
+// of a simulation goes to its kernel, and any other descriptor to the real kernel.
+//
 //export goloop_simulated_recv
 func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
 	if injectFailure(callRecv) {
@@ -114,6 +122,8 @@ func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
+// goloop_simulated_send is gl_calls.send.
+//
 //export goloop_simulated_send
 func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
 	if injectFailure(callSend) {
@@ -125,6 +135,8 @@ func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
+// goloop_simulated_sendto is gl_calls.sendto.
+//
 //export goloop_simulated_sendto
 func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int, to unsafe.Pointer,
 	size C.socklen_t) C.ssize_t {
@@ -138,6 +150,8 @@ func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int
 		uintptr(to), uintptr(size))))
 }
 
+// goloop_simulated_shutdown is gl_calls.shutdown.
+//
 //export goloop_simulated_shutdown
 func goloop_simulated_shutdown(fd, how C.int) C.int {
 	if injectFailure(callShutdown) {
@@ -149,7 +163,7 @@ func goloop_simulated_shutdown(fd, how C.int) C.int {
 	return C.int(kernelResult(unix.Syscall(unix.SYS_SHUTDOWN, uintptr(fd), uintptr(how), 0)))
 }
 
-// fcntl calls the kernel that has the descriptor.
+// fcntl is fcntl(2) on the kernel that has the descriptor. It returns -1 with C's errno on failure.
 func fcntl(fd, command, arg int) int {
 	if s := simulationOf(fd); s != nil {
 		if command == unix.F_DUPFD_CLOEXEC {
@@ -160,6 +174,9 @@ func fcntl(fd, command, arg int) int {
 	return kernelResult(unix.Syscall(unix.SYS_FCNTL, uintptr(fd), uintptr(command), uintptr(arg)))
 }
 
+// goloop_simulated_nonblocking is gl_calls.nonblocking: it makes a descriptor non-blocking. It returns -1
+// with errno, or a number >= 0.
+//
 //export goloop_simulated_nonblocking
 func goloop_simulated_nonblocking(fd C.int) C.int {
 	if injectFailure(callNonblocking) {
@@ -172,6 +189,8 @@ func goloop_simulated_nonblocking(fd C.int) C.int {
 	return C.int(fcntl(int(fd), unix.F_SETFL, flags|unix.O_NONBLOCK))
 }
 
+// goloop_simulated_dup is gl_calls.dup: a duplicate that is close-on-exec and at least 3.
+//
 //export goloop_simulated_dup
 func goloop_simulated_dup(fd C.int) C.int {
 	if injectFailure(callDup) {
@@ -180,9 +199,13 @@ func goloop_simulated_dup(fd C.int) C.int {
 	return C.int(fcntl(int(fd), unix.F_DUPFD_CLOEXEC, 3))
 }
 
+// goloop_simulated_exists is gl_calls.exists: -1 if the number is not open.
+//
 //export goloop_simulated_exists
 func goloop_simulated_exists(fd C.int) C.int { return C.int(fcntl(int(fd), unix.F_GETFD, 0)) }
 
+// goloop_simulated_close is gl_calls.close.
+//
 //export goloop_simulated_close
 func goloop_simulated_close(fd C.int) C.int {
 	if s := simulationOf(int(fd)); s != nil {
@@ -191,6 +214,9 @@ func goloop_simulated_close(fd C.int) C.int {
 	return C.int(kernelResult(unix.Syscall(unix.SYS_CLOSE, uintptr(fd), 0, 0)))
 }
 
+// goloop_simulated_clock returns the time of this thread's simulation in ns, or CLOCK_MONOTONIC of the real
+// kernel.
+//
 //export goloop_simulated_clock
 func goloop_simulated_clock() C.int64_t {
 	if s := clockSimulation(); s != nil {

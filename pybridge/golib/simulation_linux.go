@@ -48,6 +48,7 @@ type simulation struct {
 	pollFD, wakeFD int
 }
 
+// simulations are the live simulated kernels and the threads that are attached to them.
 var simulations struct {
 	sync.Mutex
 	all      [maxSimulations]*simulation
@@ -66,7 +67,7 @@ func simulationOf(fd int) *simulation {
 	return simulations.all[(fd-firstSimulatedFD)>>simulatedFDBits%maxSimulations]
 }
 
-// threadSimulation returns the kernel of this thread, or nil.
+// threadSimulation returns the kernel to which this thread is attached, or nil.
 func threadSimulation() *simulation {
 	if simulations.live.Load() == 0 {
 		return nil
@@ -76,7 +77,8 @@ func threadSimulation() *simulation {
 	return simulations.byThread[unix.Gettid()]
 }
 
-// clockSimulation returns the kernel of this thread, which is known to have one.
+// clockSimulation is threadSimulation for a thread that is known to be attached: with one attached thread
+// it needs no lock.
 func clockSimulation() *simulation {
 	if s := simulations.single.Load(); s != nil {
 		return s
@@ -84,6 +86,7 @@ func clockSimulation() *simulation {
 	return threadSimulation()
 }
 
+// updateSingle updates simulations.single after a change of byThread. The caller has locked simulations.
 func updateSingle() {
 	simulations.single.Store(nil)
 	if len(simulations.byThread) == 1 {
@@ -93,8 +96,9 @@ func updateSingle() {
 	}
 }
 
-// newSimulation creates a kernel, with a trace if requested, and returns its number.
-func newSimulation(o simulated.Options, processTrace bool) (int, syscall.Errno) {
+// newSimulation creates a kernel, with a trace if requested, and returns its number. It overwrites Sealed,
+// First and, with a trace, Trace of the options. EMFILE if there are too many kernels.
+func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
 	simulations.Lock()
 	defer simulations.Unlock()
 	for i := range simulations.all {
@@ -107,7 +111,7 @@ func newSimulation(o simulated.Options, processTrace bool) (int, syscall.Errno) 
 		}
 		o.Sealed = true
 		o.First = firstSimulatedFD + i<<simulatedFDBits
-		if processTrace {
+		if traced {
 			s.trace = new(bytes.Buffer)
 			o.Trace = s.trace
 		}
@@ -120,6 +124,7 @@ func newSimulation(o simulated.Options, processTrace bool) (int, syscall.Errno) 
 	return -1, syscall.EMFILE
 }
 
+// openWake opens pollFD and wakeFD.
 func (s *simulation) openWake() syscall.Errno {
 	var err error
 	if s.pollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -135,12 +140,13 @@ func (s *simulation) openWake() syscall.Errno {
 	return 0
 }
 
+// closeWake closes pollFD and wakeFD.
 func (s *simulation) closeWake() {
 	_ = unix.Close(s.wakeFD)
 	_ = unix.Close(s.pollFD)
 }
 
-// end removes a kernel. Its descriptors are invalid from now on.
+// end removes a kernel and detaches its threads. Its descriptors are invalid from now on.
 func (s *simulation) end() {
 	simulations.Lock()
 	defer simulations.Unlock()
@@ -155,7 +161,7 @@ func (s *simulation) end() {
 	s.closeWake()
 }
 
-// attachThread attaches this thread to a kernel; nil detaches it.
+// attachThread attaches this thread to a kernel instead of to its last one; a nil s detaches it.
 func (s *simulation) attachThread() {
 	simulations.Lock()
 	defer simulations.Unlock()
@@ -170,7 +176,8 @@ func (s *simulation) attachThread() {
 	simulations.byThread[unix.Gettid()] = s
 }
 
-// reactorCalls returns the system calls of one reactor.
+// reactorCalls returns the system calls of the reactor with this shared block. Its waits end at once if a
+// wake-up is pending.
 func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	calls := s.calls
 	var poller, wakeup int
@@ -184,8 +191,8 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 		wakeup, token = writes, t
 		return reads, writes, errno
 	}
-	// A wake-up before the wait ends the wait. None can come during it, because this thread is the only
-	// one.
+	// A wake-up before the wait ends the wait. None can come during the wait, because this thread is the
+	// only one.
 	woken := func() {
 		if atomic.LoadUint32(&shared.WakePending) != 0 {
 			_ = s.calls.WakeWrite(poller, wakeup, token)
@@ -206,7 +213,8 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	return calls
 }
 
-// newReactor creates a reactor on this thread's kernel.
+// newReactor creates a reactor on the kernel to which this thread is attached, and returns whether this
+// kernel is simulated.
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	s := threadSimulation()
 	if s == nil {
@@ -220,7 +228,8 @@ func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	return r, true, err
 }
 
-// setHooks sets the gl_calls and the clock that C uses in this thread; nil stands for C's own.
+// setHooks stores in hooks the gl_calls and the clock that C uses in this thread; nil stands for C's own.
+// It returns 0.
 func setHooks(hooks *C.gl_simulation_hooks) C.int32_t {
 	hooks.calls, hooks.clock = nil, nil
 	if simulations.live.Load() > 0 || faults.on.Load() {

@@ -22,62 +22,68 @@ import (
 //
 // The result is a number >= 0, or -errno, as C's. goloop/testing/simulated/kernel.py is the caller.
 const (
-	reqMake = iota
-	reqEnd
-	reqEnter
-	reqLeave
-	reqNow
-	reqSleep
-	reqTrace
-	reqOpen
-	reqSocket
-	reqSocketpair
-	reqBind
-	reqListen
-	reqConnect
-	reqAccept
-	reqRecv
-	reqSend
-	reqShutdown
-	reqClose
-	reqSockname
-	reqPeername
-	reqSetOption
-	reqGetOption
-	reqLinger
-	reqControl
-	reqDup
-	reqUnlink
-	reqFaults
-	reqEndOfTime
-	reqMakeHost
-	reqChangeHost
-	reqLink
-	reqWay
-	reqSetFaults // for a host, or with -1 for all others: 0 removes the faults; socket limit
-	reqFail      // a call of fds/calls.c, errno, first calls that succeed, calls that fail; on any kernel
-	reqEpoll
-	reqEpollControl // operation, descriptor, events
-	reqEpollWait    // timeout in ns; the answer has a word for each event: descriptor, events
-	reqPipe
-	reqRead
-	reqWrite
-	reqInode
-	reqEndProgram
-	reqDecide // digits of decisions; returns the number left and the number missed
-	reqReseed // a new seed for later decisions
+	reqMake         = iota // a new kernel: seed, start, ns of a call, least and most latency, trace; returns its number
+	reqEnd                 // ends a kernel
+	reqEnter               // attaches the calling thread to a kernel
+	reqLeave               // detaches the calling thread
+	reqNow                 // the time in ns, in word 5
+	reqSleep               // ns
+	reqTrace               // returns the size of the next part of the trace, which is in the data
+	reqOpen                // returns the number of open descriptors
+	reqSocket              // family, type, owner; returns the descriptor
+	reqSocketpair          // family, type, owner; returns the first descriptor
+	reqBind                // size of the name in the data
+	reqListen              // backlog
+	reqConnect             // size of the name in the data
+	reqAccept              // flags; returns the descriptor, and the peer's name in the data
+	reqRecv                // size, flags; returns the size received into the data; the sender's name follows
+	reqSend                // size, flags, size of the name that follows the bytes; returns the size sent
+	reqShutdown            // SHUT_RD, SHUT_WR or SHUT_RDWR
+	reqClose               // a descriptor
+	reqSockname            // the name in the data
+	reqPeername            // the name in the data
+	reqSetOption           // level, option, value
+	reqGetOption           // level, option; returns the value
+	reqLinger              // on, seconds: SO_LINGER
+	reqControl             // fcntl(2): command, argument; returns the result
+	reqDup                 // returns a duplicate, close-on-exec
+	reqUnlink              // size of the path in the data, owner
+	reqFaults              // common faults of the kernel: chance in billionths; 0: memory and descriptors never run out
+	reqEndOfTime           // ns; 0: none
+	reqMakeHost            // returns the number of the new host
+	reqChangeHost          // host, action (simulated.HostKill ...)
+	reqLink                // from, to; the properties are numbers in the data, see network
+	reqWay                 // from, to, state (simulated.LinkOpen ...)
+	reqSetFaults           // for a host, or with -1 for all others: 0 removes the faults; socket limit
+	reqFail                // a call of fds/calls.c, errno, first calls that succeed, calls that fail; on any kernel
+	reqEpoll               // returns the descriptor of a new epoll
+	reqEpollControl        // operation, descriptor, events
+	reqEpollWait           // timeout in ns; the answer has a word for each event: descriptor, events
+	reqPipe                // flags, owners of the reading and the writing end; returns the reading end
+	reqRead                // size; returns the size read into the data
+	reqWrite               // size; returns the size written
+	reqInode               // size of the path in the data, owner; returns the inode
+	reqEndProgram          // owner
+	reqDecide              // digits of decisions; returns the number left and the number missed
+	reqReseed              // a new seed for later decisions
 )
 
+// requestHead is the size in bytes of the words before the data.
 const requestHead = 64
 
+// request is the buffer of one request, at least requestHead bytes.
 type request struct {
 	b []byte
 }
 
+// word returns the word at index i. Word 0 is the request, word 1 the descriptor or the kernel's number,
+// words 2 to 7 are the arguments.
 func (r request) word(i int) int { return int(int64(binary.NativeEndian.Uint64(r.b[8*i:]))) }
 
+// setWord stores a part of the answer in word i.
 func (r request) setWord(i, to int) { binary.NativeEndian.PutUint64(r.b[8*i:], uint64(to)) }
 
+// data returns the bytes after the words, for arguments and results.
 func (r request) data() []byte { return r.b[requestHead:] }
 
 // part returns n bytes of the data from an offset on, or nil if they do not exist.
@@ -89,7 +95,7 @@ func (r request) part(from, n int) []byte {
 	return data[from : from+n]
 }
 
-// putName writes a name after n bytes of data.
+// putName writes a name after n bytes of data, as much as fits, and its written size in word 5.
 func (r request) putName(n int, name []byte) {
 	if n < 0 || n > len(r.data()) {
 		n = len(r.data())
@@ -97,7 +103,7 @@ func (r request) putName(n int, name []byte) {
 	r.setWord(5, copy(r.data()[n:], name))
 }
 
-// simulate answers a request.
+// simulate answers the request in b and returns a number >= 0 or -errno.
 func simulate(b []byte) C.int32_t {
 	if len(b) < requestHead {
 		return -C.int32_t(syscall.EINVAL)
@@ -110,6 +116,8 @@ func simulate(b []byte) C.int32_t {
 	return C.int32_t(n)
 }
 
+// answer makes the requested call. It finds the kernel by word 1, which is the kernel's number or a
+// descriptor.
 func (r request) answer() (int, syscall.Errno) {
 	switch what := r.word(0); what {
 	case reqMake:
@@ -133,17 +141,19 @@ func (r request) answer() (int, syscall.Errno) {
 		if s == nil {
 			return -1, syscall.ESRCH
 		}
-		return r.ofKernel(s, what)
+		return r.callKernel(s, what)
 	default:
 		s := simulationOf(r.word(1))
 		if s == nil {
 			return -1, syscall.EBADF
 		}
-		return r.ofDescriptor(s, what, r.word(1))
+		return r.callDescriptor(s, what, r.word(1))
 	}
 }
 
-func (r request) ofKernel(s *simulation, what int) (int, syscall.Errno) {
+// callKernel makes a call that needs no descriptor, such as socket(2) or a change of the network. what is
+// the request.
+func (r request) callKernel(s *simulation, what int) (int, syscall.Errno) {
 	switch what {
 	case reqEnd:
 		s.end()
@@ -221,8 +231,8 @@ func (r request) network() (n simulated.Network) {
 	return n
 }
 
-// faults decodes the faults of goloop/testing/simulation/faults.py, whose chances have the same order.
-// They affect sockets only, except for waits that a signal interrupts.
+// faults decodes the faults of goloop/testing/simulation/faults.py, whose chances have the same order. They
+// affect sockets only, except for waits that a signal interrupts.
 func (r request) faults() simulated.Faults {
 	f := simulated.Faults{LateMost: 50_000_000, Descriptors: r.word(4)}
 	var reset, timeout, interrupted, wouldBlock, noBuffers float64
@@ -238,7 +248,8 @@ func (r request) faults() simulated.Faults {
 	return f
 }
 
-// floats decodes floating-point numbers.
+// floats decodes the floating-point numbers at the start of the data, 8 bytes each. A missing number leaves
+// its target unchanged.
 func (r request) floats(to ...*float64) {
 	for i, to := range to {
 		if raw := r.part(8*i, 8); raw != nil {
@@ -247,7 +258,8 @@ func (r request) floats(to ...*float64) {
 	}
 }
 
-func (r request) ofDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
+// callDescriptor makes a call on a descriptor of a kernel. what is the request; ENOSYS if it is unknown.
+func (r request) callDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
 	switch what {
 	case reqBind:
 		return 0, s.Bind(fd, r.part(0, r.word(2)))

@@ -44,27 +44,32 @@ const (
 	addresses  = 1<<48 - 1
 )
 
+// ring is the ring of records of one loop.
 type ring struct {
 	memory []byte // from mmap; never unmapped, because C may still write to it, but its pages are freed
-	read   uint64
+	read   uint64 // number of records that were sent
 }
 
+// trace returns the ring's memory as C uses it.
 func (r *ring) trace() *netloop.Trace { return (*netloop.Trace)(unsafe.Pointer(&r.memory[0])) }
 
+// tracer is the trace of the process. The mutex protects all fields.
 type tracer struct {
 	sync.Mutex
-	on    bool
+	on    bool // a client traces the process
 	rings map[*loop]*ring
-	spare []*ring
-	out   []byte
+	spare []*ring             // rings of closed loops, for the next ones
+	out   []byte              // bytes to send
 	known map[uint64]struct{} // addresses with names that were sent after `since`
 	since int64
 	at    int64 // ns: time of the last part
 }
 
+// processTrace is the only trace of the process.
 var processTrace = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
-// openLoop gives a ring to a new loop.
+// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. Simulated
+// loops are not traced.
 func (t *tracer) openLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
@@ -94,7 +99,7 @@ func (t *tracer) openLoop(l *loop) {
 	atomic.StoreUintptr(&l.shared.Trace, uintptr(unsafe.Pointer(trace)))
 }
 
-// closeLoop copies the last records of a loop that is closed.
+// closeLoop copies the last records of a loop that is closed, and takes its ring away.
 func (t *tracer) closeLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
@@ -104,6 +109,8 @@ func (t *tracer) closeLoop(l *loop) {
 	}
 }
 
+// stopRing takes a loop's ring away: C writes no more records, and the next loop may use the ring. The
+// caller has locked the tracer.
 func (t *tracer) stopRing(l *loop, r *ring) {
 	atomic.StoreUintptr(&l.shared.Trace, 0)
 	delete(t.rings, l)
@@ -111,7 +118,9 @@ func (t *tracer) stopRing(l *loop, r *ring) {
 	t.spare = append(t.spare, r)
 }
 
-func (t *tracer) frame(kind uint32, number int32, thread uint32) (end func()) {
+// beginFrame appends the head of a frame to the output. number is the loop's. The caller appends the bytes
+// of the frame and then calls end, which stores their length.
+func (t *tracer) beginFrame(kind uint32, number int32, thread uint32) (end func()) {
 	at := len(t.out)
 	for _, word := range []uint32{kind, 0, uint32(number), thread} {
 		t.out = binary.LittleEndian.AppendUint32(t.out, word)
@@ -119,8 +128,9 @@ func (t *tracer) frame(kind uint32, number int32, thread uint32) (end func()) {
 	return func() { binary.LittleEndian.PutUint32(t.out[at+4:], uint32(len(t.out)-at-frameHead)) }
 }
 
+// addClock appends a frame with one instant in both clocks, ticks and CLOCK_MONOTONIC, and sets t.at.
 func (t *tracer) addClock() {
-	end := t.frame(frameClock, 0, 0)
+	end := t.beginFrame(frameClock, 0, 0)
 	at, apart := uint64(0), uint64(math.MaxUint64)
 	for range 3 { // use the closest pair: the thread may lose its processor between the two clocks
 		before := uint64(C.gl_ticks())
@@ -134,13 +144,15 @@ func (t *tracer) addClock() {
 	end()
 }
 
+// monotonic returns the time of the monitor's clock in ns.
 func monotonic() int64 {
 	return int64(C.monitor_now()) // the clock of all other times, also if it is not the kernel's
 }
 
-// copyRecords copies the new records of a ring to the output. It returns their number, including lost ones.
+// copyRecords appends the new records of a loop's ring and the names in them to the output. It returns the
+// number of new records, including lost ones. The caller has locked the tracer.
 func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
-	const room, mask = netloop.TraceRecords - unreadableRecords, netloop.TraceRecords - 1
+	const readable, mask = netloop.TraceRecords - unreadableRecords, netloop.TraceRecords - 1
 	trace := r.trace()
 	written := atomic.LoadUint64(&trace.Written)
 	count := written - r.read
@@ -148,10 +160,10 @@ func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
 		return 0
 	}
 	lost := uint64(0)
-	if count > room {
-		lost = count - room
+	if count > readable {
+		lost = count - readable
 	}
-	end := t.frame(frameRecords, int32(atomic.LoadUint32(&l.shared.Number)), l.shared.NativeThread)
+	end := t.beginFrame(frameRecords, int32(atomic.LoadUint32(&l.shared.Number)), l.shared.NativeThread)
 	at := len(t.out)
 	t.out = binary.LittleEndian.AppendUint64(t.out, 0)
 	for i := r.read + lost; i < written; {
@@ -161,8 +173,8 @@ func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
 		i += n
 	}
 	// Records that C has overwritten during the copy are lost, too.
-	if after := atomic.LoadUint64(&trace.Written); after-r.read > lost+room {
-		more := min(after-r.read-room-lost, count-lost)
+	if after := atomic.LoadUint64(&trace.Written); after-r.read > lost+readable {
+		more := min(after-r.read-readable-lost, count-lost)
 		t.out = append(t.out[:at+8], t.out[at+8+int(more)*recordSize:]...)
 		lost += more
 	}
@@ -173,7 +185,8 @@ func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
 	return count
 }
 
-// addNames adds the names of the addresses in the records between two offsets of the output.
+// addNames appends a frame with the names of the addresses in the records between two offsets of the
+// output, except for names that were sent recently.
 func (t *tracer) addNames(l *loop, from, to int) {
 	if t.at-t.since > namesInterval || len(t.known) > maxKnownNames {
 		clear(t.known)
@@ -213,13 +226,14 @@ func (t *tracer) addNames(l *loop, from, to int) {
 		}
 	}
 	if len(text) > 0 {
-		end := t.frame(frameNames, 0, 0)
+		end := t.beginFrame(frameNames, 0, 0)
 		t.out = append(append(t.out, '{'), append(text[1:], '}')...)
 		end()
 	}
 }
 
-// readName reads a C string, cut to maxName bytes. The address may be invalid.
+// readName reads a C string, cut to about maxName bytes. If a part cannot be read, it returns the part
+// before.
 func readName(address uint64) string {
 	var text []byte
 	for len(text) < maxName {
@@ -246,13 +260,13 @@ func goloop_trace_start(fd C.int32_t) C.int32_t {
 	return -C.int32_t(C.monitor_start_trace(fd))
 }
 
-// goloop_trace_begin sends the head of a trace. It returns as goloop_trace_continue does.
+// goloop_trace_begin starts a trace for a connected client. It returns as goloop_trace_continue does.
 //
 //export goloop_trace_begin
 func goloop_trace_begin(fd C.int32_t) C.int32_t { return beginTrace(int(fd)) }
 
-// beginTrace starts a trace for a client unless another client has one. It returns as goloop_trace_continue
-// does.
+// beginTrace starts a trace for a connected client, or answers with an error and closes the connection if
+// another client has one. It returns as goloop_trace_continue does.
 func beginTrace(client int) C.int32_t {
 	head := strconv.AppendInt([]byte(`{"protocol":1,"pid":`), int64(unix.Getpid()), 10)
 	processTrace.Lock()
@@ -281,9 +295,10 @@ func beginTrace(client int) C.int32_t {
 	return goloop_trace_continue(C.int32_t(client), 0)
 }
 
-// goloop_trace_continue sends the new records. It returns the ms to wait for the client before the next
-// call, or -1 at the end of the trace, which comes when the client sends something or closes the
-// connection.
+// goloop_trace_continue sends the new records. `ended` is not 0 if the client has sent something or has
+// closed the connection: then it sends the last records, closes the connection and ends the trace. It also
+// does so if the client does not read. It returns the ms to wait for the client before the next call, or -1
+// at the end of the trace.
 //
 //export goloop_trace_continue
 func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {
@@ -300,7 +315,7 @@ func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {
 		most = max(most, t.copyRecords(l, r))
 	}
 	if ended != 0 {
-		t.frame(frameEnd, 0, 0)
+		t.beginFrame(frameEnd, 0, 0)
 	}
 	out := t.out
 	t.out = nil

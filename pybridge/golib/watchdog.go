@@ -65,7 +65,7 @@ const (
 
 // output is the text that stderr has not taken yet. A write to stderr may block: a pipe without a reader, a
 // terminal after Ctrl-S. Other processes share stderr, so it can't be made non-blocking. Texts are queued
-// here for a thread that lives as long as there are texts. A text for which the queue has no room is
+// here for a thread that lives as long as there are texts. A text for which the queue has no space is
 // dropped and counted.
 var output struct {
 	sync.Mutex
@@ -74,7 +74,8 @@ var output struct {
 	dropped uint64 // texts dropped since the last one that was queued
 }
 
-// goloop_write_stderr is the writer thread.
+// goloop_write_stderr is the writer thread: it writes the queued texts to stderr and ends when there are
+// none.
 //
 //export goloop_write_stderr
 func goloop_write_stderr(unsafe.Pointer) unsafe.Pointer {
@@ -98,6 +99,9 @@ func goloop_write_stderr(unsafe.Pointer) unsafe.Pointer {
 	}
 }
 
+// writeStderr queues a text for stderr and starts the writer thread if it does not run. It does not block.
+// If the queue is full or the thread cannot start, it drops the text. json is the format of the line that
+// counts dropped texts.
 func writeStderr(text []byte, json bool) {
 	output.Lock()
 	defer output.Unlock()
@@ -120,6 +124,7 @@ func writeStderr(text []byte, json bool) {
 	}
 }
 
+// stderrIsWritten reports whether the writer thread has ended, so that all queued texts are written.
 func stderrIsWritten() bool {
 	output.Lock()
 	defer output.Unlock()
@@ -128,16 +133,16 @@ func stderrIsWritten() bool {
 
 // blockState is the state of a loop's current block, or of its last one.
 type blockState struct {
-	sync.Mutex        // the monitor writes, Python reads
-	since, cpu int64  // start of the iteration, and the thread's processor time then, or -1
-	started    uint64 // callbacks started at the last tick
-	startedAt  int64  // when the last of these callbacks was first seen
-	holder     unsafe.Pointer
-	gilHeld    bool // the holder has had the GIL at each tick since the last snapshot
-	number     uint64
-	callback   int64 // ns that the callback of the last snapshot had run
-	snapshots  uint32
-	escalated  uint32 // number of snapshots for which stderr was considered
+	sync.Mutex                // the monitor writes, Python reads
+	since, cpu int64          // start of the iteration, and the thread's processor time then, or -1
+	started    uint64         // callbacks started at the last tick
+	startedAt  int64          // when the last of these callbacks was first seen
+	holder     unsafe.Pointer // the thread that had the GIL at the last snapshot
+	gilHeld    bool           // the holder has had the GIL at each tick since the last snapshot
+	number     uint64         // number of the block
+	callback   int64          // ns that the callback of the last snapshot had run
+	snapshots  uint32         // number of snapshots of the block
+	escalated  uint32         // number of snapshots for which stderr was considered
 	stacks     [netloop.BlockStacks + 1]stackSnapshot
 }
 
@@ -165,7 +170,8 @@ func (l *loop) cpu() int64 {
 	return t.Nano()
 }
 
-// updateBlockState updates the state at each tick, for the next snapshot.
+// updateBlockState updates the state at each tick, for the next snapshot. since is the start of the
+// iteration and now the time of the tick, both in ns.
 func (l *loop) updateBlockState(since, now int64) {
 	s, started := &l.blockState, l.callbacksStarted()
 	holder := C.gil_holder((*C.gl_shared)(unsafe.Pointer(l.shared)))
@@ -180,7 +186,8 @@ func (l *loop) updateBlockState(since, now int64) {
 	s.gilHeld = s.gilHeld && holder == s.holder
 }
 
-// stackOf reads a thread's stack, innermost frame first. It returns false if Python has ended.
+// stackOf reads the stack of a thread, which is a PyThreadState, innermost frame first. An unreadable stack
+// is empty. It returns false if Python has ended.
 func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	var raw [C.GL_FRAMES]netloop.RawFrame
 	for range maxWalks {
@@ -199,7 +206,7 @@ func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 }
 
 // nameFrames reads the names of frames and skips frames without Python code. It returns false if a frame is
-// invalid.
+// invalid, because the stack has changed.
 func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok bool) {
 	for _, f := range raw {
 		c, state := readCode(py, f.Code, maxFunction, maxFile)
@@ -214,9 +221,9 @@ func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok 
 	return frames, true
 }
 
-// recordStack records the stack of the loop's thread as the snapshot of this index; or, with index BlockStacks,
-// the stack of another thread that has the GIL. It returns false if Python has ended: then nothing is
-// reported any more.
+// recordStack records the stack of the loop's thread as the snapshot of this index; or, with index
+// BlockStacks, the stack of another thread that has the GIL. block is the block's number. It returns false
+// if Python has ended: then nothing is reported any more.
 func (l *loop) recordStack(block uint64, index uint32) bool {
 	s, shared := &l.blockState, (*C.gl_shared)(unsafe.Pointer(l.shared))
 	holder, thread := C.gil_holder(shared), atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&l.shared.Thread)))
@@ -284,7 +291,8 @@ func goloop_check_iteration(reactor C.int32_t, began, ns, now C.int64_t) {
 	}
 }
 
-// takeSnapshot records the stack of the loop's thread as the snapshot of this index, and starts a report.
+// takeSnapshot records the stack of the loop's thread as the snapshot of this index, and starts a thread
+// that reports it unless such a thread still waits for the GIL. since is the start of the iteration in ns.
 func (l *loop) takeSnapshot(reactor C.int32_t, since int64, index uint32) {
 	sh := l.shared
 	block, reportState := sh.Metrics.BlockedSpells, uint32(netloop.ReportLogged)
@@ -309,7 +317,8 @@ func (l *loop) takeSnapshot(reactor C.int32_t, since int64, index uint32) {
 	}
 }
 
-// escalate writes a report to stderr. reportState is shared.report_state.
+// escalate writes a report about a block that has lasted ns to stderr. reportState is shared.report_state;
+// aborts: the process ends afterwards.
 func (l *loop) escalate(ns int64, reportState uint32, aborts bool) {
 	if l.blockState.gilHeld {
 		l.recordStack(l.shared.Metrics.BlockedSpells, netloop.BlockStacks)
@@ -319,14 +328,15 @@ func (l *loop) escalate(ns int64, reportState uint32, aborts bool) {
 	}
 }
 
-// abort aborts the process. It waits for stderr for a limited time only.
+// abort writes last reports and aborts the process, because an iteration has lasted ns. It waits for stderr
+// for a limited time only. It returns only if Python has ended.
 func (l *loop) abort(ns int64) {
 	if !l.recordStack(l.shared.Metrics.BlockedSpells, netloop.BlockStacks-1) {
 		return // Python has ended, so there are no iterations any more
 	}
 	l.escalate(ns, atomic.LoadUint32(&l.shared.ReportState), true)
 	processProfile.Lock()
-	processProfile.count()
+	processProfile.addPendingSamples()
 	text := processProfile.crashReport()
 	processProfile.Unlock()
 	writeStderr(text, false)
@@ -351,23 +361,26 @@ func addFrames(t []byte, frames []frame) []byte {
 	return t
 }
 
-// goloop_block_report returns the report of a loop's current block, or of its last one.
+// goloop_block_report writes at most `size` bytes of the report of a loop's current block, or of its last
+// one, and returns the length of the whole text.
 //
 //export goloop_block_report
 func goloop_block_report(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, blockReport(reactor))
 }
 
-// goloop_stack_text returns the names of the frames of a stack.
+// goloop_stack_text writes a line for each frame of a stack, as addFrames, and returns as
+// goloop_block_report does.
 //
 //export goloop_stack_text
 func goloop_stack_text(stack *C.gl_stack, out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, stackText((*netloop.Stack)(unsafe.Pointer(stack))))
 }
 
-// blockReport returns the block's number, the number of its callbacks, ns of the last snapshot's callback,
-// ns on a processor or -1; then the stack of each snapshot and of the GIL's holder, each after "\x1e", the
-// iteration's age in ns and a newline.
+// blockReport returns the report of a loop's current or last block: the block's number, the number of its
+// callbacks, ns of the last snapshot's callback, ns on a processor or -1; then the stack of each snapshot
+// and of the GIL's holder, each after "\x1e", the iteration's age in ns and a newline. It returns nil for a
+// closed reactor.
 func blockReport(reactor C.int32_t) []byte {
 	l := findReactor(reactor)
 	if l == nil {
@@ -395,7 +408,7 @@ func blockReport(reactor C.int32_t) []byte {
 	return t
 }
 
-// stackText returns a line for each frame.
+// stackText returns a line for each frame of a stack, as addFrames.
 func stackText(of *netloop.Stack) []byte {
 	if of.Frames < 0 {
 		return nil

@@ -35,7 +35,7 @@ var _cgo_setenv unsafe.Pointer // pointer to C function
 //go:linkname _cgo_unsetenv
 var _cgo_unsetenv unsafe.Pointer // pointer to C function
 
-// Update the C environment if cgo is loaded.
+// setenv_c sets a variable in the C environment if cgo is loaded.
 func setenv_c(k string, v string) {
 	if _cgo_setenv == nil {
 		return
@@ -44,7 +44,7 @@ func setenv_c(k string, v string) {
 	asmcgocall(_cgo_setenv, unsafe.Pointer(&arg))
 }
 
-// Update the C environment if cgo is loaded.
+// unsetenv_c removes a variable from the C environment if cgo is loaded.
 func unsetenv_c(k string) {
 	if _cgo_unsetenv == nil {
 		return

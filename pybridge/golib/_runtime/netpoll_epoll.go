@@ -20,7 +20,7 @@ import "internal/runtime/atomic"
 var (
 	// netpollNote wakes the one thread that waits in netpoll: sched.lastpoll is 0 meanwhile.
 	netpollNote note
-	// netpollWakeSig is 1 from a wakeup until the thread has taken it. A second notewakeup would throw.
+	// netpollWakeSig is 1 from a wake-up until the thread has taken it. A second notewakeup would throw.
 	netpollWakeSig atomic.Uint32
 )
 
@@ -46,7 +46,7 @@ func netpollBreak() {
 }
 
 // netpoll waits until netpollBreak is called or delay is over: for ever if it is negative, not at
-// all if it is 0. There is never a goroutine to return. A wakeup that comes as the delay ends stays
+// all if it is 0. There is never a goroutine to return. A wake-up that comes as the delay ends stays
 // for the next call.
 func netpoll(delay int64) (gList, int32) {
 	if delay != 0 && notetsleep(&netpollNote, delay) {
