@@ -21,6 +21,8 @@ type Calls struct {
 	Map   func(size int) ([]byte, error)
 	Unmap func(memory []byte) error
 
+	// WakeOpen, WakeWrite and WakeDrain are openWakeup, writeWakeup and drainWakeup; t is the
+	// token of the wake-up.
 	WakeOpen  func(t uint64) (readFD, writeFD int, errno syscall.Errno)
 	WakeWrite func(poller, fd int, t uint64) syscall.Errno
 	WakeDrain func(fd int)

@@ -11,10 +11,10 @@ import (
 // Each datagram gets a slot of packetSlotSize bytes in the arena, for a Packet and the payload
 // of an Ethernet frame. Datagrams must not be truncated, so the rest of a longer datagram is
 // written to a tail: separate memory, which is large and not backed by pages until it is used.
-// Each tail is preceded by room for the slot, so that a long datagram can be made contiguous:
+// Each tail is preceded by space for the slot, so that a long datagram can be made contiguous:
 //
 //	arena:   | slot 0  | slot 1  | slot 2  | ...
-//	tails:   |  room   |  tail 0      |  room   |  tail 1      | ...
+//	tails:   |  space  |  tail 0      |  space  |  tail 1      | ...
 //	              '--- slot 0 is copied to here if tail 0 was needed
 //
 // C reads the datagrams until the next turn, so after a tail was used the rest of the turn
@@ -36,7 +36,8 @@ type datagramBatch struct {
 	lastTailTurn uint64 // the last turn in which a tail was used
 }
 
-// isAvailable reports whether a batch can be received in this turn.
+// isAvailable reports whether a batch can be received in this turn. The first call allocates the
+// buffers.
 func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	if b.refused || b.lastTailTurn == r.shared.Metrics.Turns {
 		return false
@@ -73,7 +74,7 @@ func (b *datagramBatch) wholePacket(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
-// receiveDatagramBatch receives up to n datagrams by one call; there must be room for them. It
+// receiveDatagramBatch receives up to n datagrams by one call; there must be space for them. It
 // returns their number. A result below n means that the socket has no more datagrams or that
 // the kernel reported an error.
 func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) int {

@@ -70,6 +70,8 @@ func (l *loop) udp(want interest) (e testEndpoint, peerPort int) {
 	return l.datagramsOver(fd, peer, want), peerName.Port
 }
 
+// datagramsOver opens an endpoint on a datagram socket, which is closed at the end of the test.
+// peer is the descriptor from which the test sends.
 func (l *loop) datagramsOver(fd, peer int, want interest) testEndpoint {
 	l.t.Helper()
 	id, gen, err := l.r.DatagramOpen(int32(fd), nil, uint32(want))
@@ -86,6 +88,7 @@ func (l *loop) datagramsOver(fd, peer int, want interest) testEndpoint {
 	return testEndpoint{id, gen, fd, peer}
 }
 
+// wantDatagrams replaces the directions of an endpoint.
 func (l *loop) wantDatagrams(e testEndpoint, want interest) {
 	l.t.Helper()
 	if err := l.r.DatagramSet(e.id, e.gen, uint32(want)); err != nil {
@@ -148,7 +151,7 @@ func TestDatagramsAreLimitedPerTurn(t *testing.T) {
 	l.expectIdle()
 }
 
-// The slack of the arena has room for the longest datagram, even if the arena is small.
+// The slack of the arena has space for the longest datagram, even if the arena is small.
 func TestLongDatagramsAreNotTruncated(t *testing.T) {
 	for _, arena := range []uint64{minArena, 128 << 10} {
 		t.Run(fmt.Sprint(arena), func(t *testing.T) {
@@ -186,7 +189,7 @@ func TestLongDatagramsAreNotTruncated(t *testing.T) {
 }
 
 // A socket that fills the arena in each turn is not served first in each turn.
-func TestDatagramFloodLeavesRoomForOthers(t *testing.T) {
+func TestDatagramFloodLeavesSpaceForOthers(t *testing.T) {
 	l := newLoop(t, sizes{256, minArena}, kernelCalls())
 	e := l.datagrams(readable)
 	other := l.stream(0)
@@ -210,7 +213,7 @@ func TestDatagramFloodLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// An endpoint that found no room is served first in the next turn.
+// An endpoint that found no space is served first in the next turn.
 func TestFloodedEndpointsAreServedAlternately(t *testing.T) {
 	l := newLoop(t, sizes{256, minArena}, kernelCalls())
 	flood := make([]byte, 2*minArena)
@@ -237,7 +240,7 @@ func TestFloodedEndpointsAreServedAlternately(t *testing.T) {
 	}
 }
 
-func TestDatagramsWaitForRoomInTheQueue(t *testing.T) {
+func TestDatagramsWaitForSpaceInTheQueue(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	e := l.datagrams(readable)
 	for i := range 9 {
@@ -337,8 +340,8 @@ func TestEndpointWithoutInterestIsNotPolled(t *testing.T) {
 	l.expectIdle()
 }
 
-// Room to send is reported in each turn while it is requested, after received datagrams.
-func TestRoomForDatagramsIsReported(t *testing.T) {
+// Space to send is reported in each turn while it is requested, after received datagrams.
+func TestSpaceForDatagramsIsReported(t *testing.T) {
 	l := defaultLoop(t)
 	e := l.datagrams(readable | writable)
 	writePeer(t, e.peer, []byte("x"))
@@ -436,6 +439,8 @@ func TestWatchDoesNotReplaceAnEndpointsRegistration(t *testing.T) {
 	expectKinds(t, l.turn(-1), CmpDatagram)
 }
 
+// datagramStep is one round of a benchmark: the peer sends three datagrams and turns receive
+// them.
 func datagramStep(tb testing.TB, l *loop, e testEndpoint, message []byte) {
 	for range 3 {
 		if n, err := sys.Write(e.peer, message); n != len(message) || err != nil {

@@ -7,9 +7,10 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// DatagramOpen registers a non-blocking datagram socket. want are the directions to report:
-// with readable the reactor receives datagrams, writable is reported once in each turn in which
-// there is room to send. owner is described at transports.Lease.
+// DatagramOpen registers a non-blocking datagram socket and returns the id and the generation of
+// the registration. want are the directions to report: with readable the reactor receives
+// datagrams, writable is reported once in each turn in which there is space to send. owner is
+// described at transports.Lease.
 func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("datagram_open", syscall.EBADF)
@@ -26,8 +27,8 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 	return id, s.gen, nil
 }
 
-// DatagramSet replaces the directions. If there are none, the socket is removed from the
-// poller.
+// DatagramSet replaces the directions. If there are none, the socket is removed from the poller.
+// ENOENT if the registration has ended.
 func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	s := r.registry.findKind(id, gen, kindDatagram)
 	if s == nil {
@@ -36,7 +37,8 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	return errnoError("epoll_ctl", r.setDatagram(id, s, want))
 }
 
-// setDatagram sets the directions of an endpoint and updates its registration.
+// setDatagram sets the directions of a datagram socket and updates its registration in the
+// poller. It returns the poller's errno.
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.SetInterest(transports.Interest(in))
@@ -46,29 +48,29 @@ func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	return r.setInterest(id, s, in)
 }
 
-// serveDatagram receives datagrams and then reports room to send, which is asyncio's order. It
-// returns false and leaves the endpoint ready if the room for completions ran out before.
+// serveDatagram receives datagrams and then reports space to send, which is asyncio's order. It
+// returns false and leaves the endpoint ready if the space for completions ran out before.
 func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	d := s.datagram
 	in := s.ready & interest(d.Interest())
 	if in&readable != 0 && !r.receiveDatagrams(t, d) {
 		return false
 	}
-	if in&writable != 0 && r.out.room() > 0 {
+	if in&writable != 0 && r.out.completionSpace() > 0 {
 		r.out.put(Completion{Kind: CmpReady, ID: t.id(), Gen: t.gen(), Res: int32(writable)})
 	}
 	return true
 }
 
 // receiveDatagrams receives up to DatagramsPerTurn datagrams. It returns false if there was no
-// room for any datagram. If it returns true, the poller reports remaining datagrams after the
+// space for any datagram. If it returns true, the poller reports remaining datagrams after the
 // events of the other descriptors, so that a flood of datagrams is not served first in each
 // turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
-	for more && got < transports.DatagramsPerTurn && r.out.room() > 0 && r.out.arenaRoom() > 0 {
-		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.room())
-		if n > 1 && r.out.arenaRoom() >= transports.RecvBatchMax*packetSlotSize && r.datagrams.isAvailable(r) {
+	for more && got < transports.DatagramsPerTurn && r.out.completionSpace() > 0 && r.out.arenaSpace() > 0 {
+		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.completionSpace())
+		if n > 1 && r.out.arenaSpace() >= transports.RecvBatchMax*packetSlotSize && r.datagrams.isAvailable(r) {
 			received := r.receiveDatagramBatch(t, d, n)
 			got += received
 			more = received == n || r.datagrams.refused
@@ -80,11 +82,11 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	return got > 0 || !more
 }
 
-// receiveDatagram receives one datagram; there must be room. It returns false if the socket was
+// receiveDatagram receives one datagram; there must be space. It returns false if the socket was
 // empty or the kernel reported an error.
 func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 	// The last packet may extend into the slack of the arena, so datagrams are never truncated
-	// for lack of room.
+	// for lack of space.
 	p := (*Packet)(r.out.arenaNext())
 	p.AddrLen = SockaddrMax
 	base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
@@ -105,7 +107,8 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 	return false
 }
 
-// putDatagram reports a received datagram.
+// putDatagram reports a received datagram of `length` bytes, which follow the Packet p. There
+// must be space for a completion.
 func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 	r.countReceived(length)
 	r.out.put(Completion{Kind: CmpDatagram, ID: t.id(), Gen: t.gen(),

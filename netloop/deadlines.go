@@ -3,8 +3,8 @@ package netloop
 // Times at which the reactor must run: the deadlines of timers and the ends of listeners'
 // delays.
 
-// pollTimeout returns the timeout of the poll: the requested one, limited by the next deadline,
-// and 0 if there are leftovers.
+// pollTimeout returns the timeout of the poll in ns: the requested one (< 0: without limit),
+// limited by the next deadline, and 0 if there are leftovers.
 func (r *Reactor) pollTimeout(requested, now int64) int64 {
 	if requested == 0 || r.hasLeftovers() {
 		return 0
@@ -37,7 +37,8 @@ const (
 	timerGroup    = 4
 )
 
-// timerWait returns the time to wait for a timer.
+// timerWait returns the ns to wait for a timer with this deadline: the exact time, or a little
+// longer for a group of timers.
 func (r *Reactor) timerWait(deadline, now int64) int64 {
 	wait := deadline - now
 	if r.timersFired >= timerGroup && wait <= timerSlack && r.earliestArmed > now {
@@ -46,7 +47,8 @@ func (r *Reactor) timerWait(deadline, now int64) int64 {
 	return max(wait, 0)
 }
 
-// nextDeadline returns the next time at which the reactor must run without an event.
+// nextDeadline returns the next time at which the reactor must run without an event, or
+// DeadlineNone.
 func (r *Reactor) nextDeadline() int64 {
 	if len(r.backingOff) == 0 {
 		return r.wheel.Next()
@@ -55,13 +57,14 @@ func (r *Reactor) nextDeadline() int64 {
 }
 
 // deferTimers reports whether timers that are due must wait for descriptors that were ready
-// before them.
+// before them. served is the number of registrations that this turn served; full: the poll
+// returned as many events as it can.
 //
-// asyncio processes all events of a poll before it runs timers: after a long callback,
-// data that has arrived is received before the timeout that guards it expires. One turn may not
-// have room for all events, and one poll may not return all events (full). So timers wait until
-// no event is left, or until as many registrations were served as exist. Thus descriptors that
-// are always ready do not delay timers indefinitely.
+// asyncio processes all events of a poll before it runs timers: after a long callback, data that
+// has arrived is received before the timeout that guards it expires. One turn may not have space
+// for all events, and one poll may not return all events (full). So timers wait until no event
+// is left, or until as many registrations were served as exist. Thus descriptors that are always
+// ready do not delay timers indefinitely.
 func (r *Reactor) deferTimers(served int, full bool) bool {
 	if r.wheel.Next() > r.shared.Now {
 		r.servesBeforeTimers = 0
@@ -77,11 +80,12 @@ func (r *Reactor) deferTimers(served int, full bool) bool {
 	return r.servesBeforeTimers > 0
 }
 
-// expireTimers reports the timers that are due.
+// expireTimers disarms the timers that are due and reports them, as far as there is space for
+// completions.
 func (r *Reactor) expireTimers() {
 	r.timersFired, r.earliestArmed = 0, DeadlineNone
-	for r.out.room() > 0 && r.wheel.Next() <= r.shared.Now {
-		n := r.wheel.Expire(r.shared.Now, r.expiredIDs[:min(len(r.expiredIDs), r.out.room())])
+	for r.out.completionSpace() > 0 && r.wheel.Next() <= r.shared.Now {
+		n := r.wheel.Expire(r.shared.Now, r.expiredIDs[:min(len(r.expiredIDs), r.out.completionSpace())])
 		for _, id := range r.expiredIDs[:n] {
 			r.out.put(Completion{Kind: CmpTimer, ID: id})
 		}

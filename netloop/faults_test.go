@@ -39,6 +39,7 @@ func (f *faults) isPending(name string) bool {
 	return len(f.next[name]) > 0
 }
 
+// nextErrno counts a call and returns the errno that was prepared for it, or 0.
 func (f *faults) nextErrno(name string) syscall.Errno {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,6 +52,8 @@ func (f *faults) nextErrno(name string) syscall.Errno {
 	return errno
 }
 
+// newFaults returns calls that count themselves and fail with prepared errnos, and otherwise
+// call the test's kernel.
 func newFaults() *faults {
 	f := &faults{calls: kernelCalls(), next: map[string][]syscall.Errno{}, made: map[string]int{}}
 	c, real := &f.calls, kernelCalls()

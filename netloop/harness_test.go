@@ -30,11 +30,13 @@ type completion struct {
 	from Packet
 }
 
+// sizes are the numbers of completions and of the arena's bytes of a loop.
 type sizes struct {
 	completions uint32
 	arena       uint64
 }
 
+// defaultSizes have space for everything that an ordinary test does in a turn.
 var defaultSizes = sizes{256, 1 << 20}
 
 // mapMemory maps n bytes outside of Go's heap.
@@ -48,10 +50,14 @@ func mapMemory(t testing.TB, n int) []byte {
 	return m
 }
 
+// address returns the address of the first byte.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
+// testSubmissions is the size of the submission queue.
 const testSubmissions = 4096
 
+// newLoop opens a reactor with its shared memory. At the end of the test it closes the reactor,
+// and fails the test if registrations or descriptors are left.
 func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	t.Helper()
 	checkDescriptors(t)
@@ -81,6 +87,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	return l
 }
 
+// defaultLoop is newLoop with defaultSizes on the test's kernel.
 func defaultLoop(t testing.TB) *loop { return newLoop(t, defaultSizes, kernelCalls()) }
 
 // checkDescriptors fails a test that leaves descriptors open.
@@ -96,6 +103,7 @@ func checkDescriptors(t testing.TB) {
 	})
 }
 
+// submit appends a submission for the next turn.
 func (l *loop) submit(op SubmissionOp, id, gen uint32, arg int64) {
 	l.t.Helper()
 	if l.sh.SubLen == l.sh.SubCap {
@@ -122,17 +130,23 @@ func (l *loop) setWants(s testStream, set, clear uint32) {
 	l.submitStream(s)
 }
 
-func (l *loop) pause(s testStream)  { l.t.Helper(); l.setWants(s, 0, transports.WantRead) }
-func (l *loop) resume(s testStream) { l.t.Helper(); l.setWants(s, transports.WantRead, 0) }
-func (l *loop) shut(s testStream)   { l.t.Helper(); l.setWants(s, transports.WantShut, 0) }
+// pause requests that Go stops receiving.
+func (l *loop) pause(s testStream) { l.t.Helper(); l.setWants(s, 0, transports.WantRead) }
 
-// write queues b and requests a report without delay; writeUnreported does not request it.
+// resume requests that Go receives.
+func (l *loop) resume(s testStream) { l.t.Helper(); l.setWants(s, transports.WantRead, 0) }
+
+// shut requests a shutdown of the writing half after the queue.
+func (l *loop) shut(s testStream) { l.t.Helper(); l.setWants(s, transports.WantShut, 0) }
+
+// write queues b and requests a report without delay.
 func (l *loop) write(s testStream, b []byte) {
 	l.t.Helper()
 	s.push(b)
 	l.setWants(s, transports.WantReport, 0)
 }
 
+// writeUnreported queues b and does not request a report without delay.
 func (l *loop) writeUnreported(s testStream, b []byte) {
 	l.t.Helper()
 	s.push(b)
@@ -142,6 +156,8 @@ func (l *loop) writeUnreported(s testStream, b []byte) {
 // push appends a piece to the record's queue.
 func (s testStream) push(b []byte) { s.pushAt(address(b), uintptr(len(b))) }
 
+// pushAt appends `size` bytes of memory at `base` to the record's queue, which grows as C's
+// does.
 func (s testStream) pushAt(base, size uintptr) {
 	io := s.io
 	if io.Head == io.Tail {
@@ -268,6 +284,7 @@ func (l *loop) stream(flags uint32) testStream {
 	return s
 }
 
+// open opens a stream on a descriptor, which is closed at the end of the test.
 func (l *loop) open(fd int, flags uint32) testStream {
 	l.t.Helper()
 	io := readingRecord()
@@ -304,6 +321,7 @@ func (l *loop) deregister(id, gen uint32) error {
 	return nil
 }
 
+// close ends a stream and closes its descriptor.
 func (l *loop) close(s testStream) {
 	l.t.Helper()
 	if err := l.deregister(s.id, s.gen); err != nil {
@@ -343,6 +361,7 @@ func copyToC(t testing.TB, b []byte) []byte {
 	return m
 }
 
+// expectKinds verifies the kinds of completions, in their order.
 func expectKinds(t testing.TB, got []completion, want ...CompletionKind) {
 	t.Helper()
 	var kinds []CompletionKind

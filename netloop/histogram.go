@@ -14,7 +14,8 @@ func (h *Histogram) add(value int64) {
 	h.Bucket[bucketIndex(v)]++
 }
 
-// bucketIndex returns the bucket of a value: eight buckets for each power of two.
+// bucketIndex returns the bucket of a value: eight buckets for each power of two. Larger values
+// are in the last bucket.
 func bucketIndex(v uint64) int {
 	if v < 8 {
 		return int(v)

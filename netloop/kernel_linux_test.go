@@ -17,6 +17,7 @@ type kernel struct {
 	descriptors func() int
 }
 
+// hostKernel is the kernel of this machine.
 var hostKernel = kernel{"Linux", simulated.Linux{}, SystemCalls, monotonic, hostDescriptors}
 
 // testKernel is the kernel on which the tests run; sys makes the system calls of the tests
@@ -26,8 +27,10 @@ var (
 	sys        = hostKernel.sys
 )
 
+// kernelCalls returns the calls of a reactor on the test's kernel.
 func kernelCalls() Calls { return testKernel.calls() }
 
+// hostDescriptors returns the number of open descriptors of the process, or -1.
 func hostDescriptors() int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -13,8 +13,10 @@ var testKernel = struct {
 	descriptors func() int
 }{monotonic, func() int { return -1 }} // unknown on this system
 
+// kernelCalls returns the calls of a reactor on this machine's kernel.
 func kernelCalls() Calls { return SystemCalls() }
 
+// host has the system calls of this machine under the names of golang.org/x/sys/unix.
 type host struct{}
 
 func (host) Accept(fd int) (int, unix.Sockaddr, error) { return unix.Accept(fd) }

@@ -2,6 +2,7 @@ package netloop
 
 import "golang.org/x/sys/unix"
 
+// kevent is one change or event of kqueue.
 type kevent = unix.Kevent_t
 
 const (
@@ -17,11 +18,14 @@ const (
 	evEOF      = unix.EV_EOF
 )
 
+// makeKevent returns a change of one filter of a descriptor. flags are EV_ADD, EV_DELETE and the
+// like.
 func makeKevent(fd int32, filter, flags int) (event kevent) {
 	unix.SetKevent(&event, int(fd), filter, flags)
 	return event
 }
 
+// systemPollCalls returns the calls of the host's kernel.
 func systemPollCalls() PollCalls {
 	return PollCalls{Create: unix.Kqueue, Kevent: unix.Kevent, Close: unix.Close}
 }

@@ -41,14 +41,18 @@ const (
 	evEOF      = C.EV_EOF
 )
 
+// makeKevent returns a change of one filter of a descriptor. flags are EV_ADD, EV_DELETE and the
+// like.
 func makeKevent(fd int32, filter, flags int) kevent {
 	return kevent{Ident: uint64(fd), Filter: int16(filter), Flags: uint16(flags)}
 }
 
+// systemPollCalls returns the calls of libkqueue.
 func systemPollCalls() PollCalls {
 	return PollCalls{Create: createLibkqueue, Kevent: callLibkqueue, Close: unix.Close}
 }
 
+// createLibkqueue is kqueue(2).
 func createLibkqueue() (int, error) {
 	kq, err := C.kqueue()
 	if kq >= 0 {
@@ -57,8 +61,8 @@ func createLibkqueue() (int, error) {
 	return int(kq), err
 }
 
-// callLibkqueue copies the arguments, because C must not access memory that contains Go
-// pointers.
+// callLibkqueue is kevent(2). It copies the arguments, because C must not access memory that
+// contains Go pointers.
 func callLibkqueue(kq int, changes, events []kevent, ts *unix.Timespec) (int, error) {
 	given, got := slices.Clone(changes), make([]kevent, len(events))
 	n, err := C.kevent(C.int(kq), array(given), C.int(len(given)), array(got), C.int(len(got)),
@@ -70,6 +74,7 @@ func callLibkqueue(kq int, changes, events []kevent, ts *unix.Timespec) (int, er
 	return int(n), nil
 }
 
+// array returns the address of the first event as C's type.
 func array(events []kevent) *C.struct_kevent {
 	return (*C.struct_kevent)(unsafe.Pointer(unsafe.SliceData(events)))
 }

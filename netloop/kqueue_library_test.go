@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// libkqueue closes the descriptors of a queue when the next queue is opened.
+// closesDelayed is true because libkqueue closes the descriptors of a queue when the next queue
+// is opened.
 const closesDelayed = true
 
 // libkqueueDiffers lists the tests of behaviour in which libkqueue differs from kqueue(2).

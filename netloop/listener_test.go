@@ -7,14 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// testListener is a registered listening socket.
 type testListener struct {
 	id, gen uint32
 	fd      int
 	addr    unix.Sockaddr
 }
 
+// listen is listenWith without flags.
 func (l *loop) listen(backlog int32) testListener { return l.listenWith(backlog, 0) }
 
+// listenWith opens a listener on a free TCP port. The socket is closed at the end of the test.
 func (l *loop) listenWith(backlog int32, flags uint32) testListener {
 	l.t.Helper()
 	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -223,7 +226,7 @@ func TestListenersShareTheAcceptTimeOfATurn(t *testing.T) {
 	l.expectIdle()
 }
 
-func TestAcceptsBeyondTheRoomAreMadeLater(t *testing.T) {
+func TestAcceptsBeyondTheSpaceAreMadeLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	ln := l.listen(100)
 	ln.dial(t, 60)

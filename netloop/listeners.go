@@ -7,8 +7,9 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// ListenerOpen registers a listening, non-blocking socket. At most backlog connections are
-// accepted in a turn. The only flag is ListenNoDelay. owner is described at transports.Lease.
+// ListenerOpen registers a listening, non-blocking socket and returns the id and the generation
+// of the registration. At most backlog connections are accepted in a turn. The only flag is
+// ListenNoDelay. owner is described at transports.Lease.
 func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("listener_open", syscall.EBADF)
@@ -34,6 +35,7 @@ const (
 	acceptInitialCost = 250_000 // assumed ns per connection before the first measurement
 )
 
+// acceptBudget is the listeners' share of the time of a turn.
 type acceptBudget struct {
 	costPerAccept  int64  // moving average of the ns per connection
 	acceptedBefore uint64 // Metrics.ConnectionsAccepted at the start of the last turn
@@ -41,7 +43,8 @@ type acceptBudget struct {
 	acceptsLeft    int64  // connections that may still be accepted in this turn
 }
 
-// beginTurn computes acceptsLeft from the time since the last poll.
+// beginTurn computes acceptsLeft for this turn. elapsed is the ns since the last poll, with the
+// time that C spent on accepted connections.
 func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
 	accepted, timeSpent := int64(sh.Metrics.ConnectionsAccepted-a.acceptedBefore), sh.Accepting-a.timeBefore
 	a.acceptedBefore, a.timeBefore = sh.Metrics.ConnectionsAccepted, sh.Accepting
@@ -52,7 +55,7 @@ func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
 }
 
 // serveListener accepts until the kernel's queue is empty or the listener's share is used. It
-// returns false and leaves the listener ready if the room for completions ran out before.
+// returns false and leaves the listener ready if the space for completions ran out before.
 func (r *Reactor) serveListener(t token, s *slot) bool {
 	l := s.listener
 	if l.Interest() == 0 {
@@ -62,7 +65,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 		if i > 0 && r.acceptBudget.acceptsLeft <= 0 {
 			break
 		}
-		if r.out.room() == 0 || r.out.arenaRoom() < unsafe.Sizeof(Endpoints{}) {
+		if r.out.completionSpace() == 0 || r.out.arenaSpace() < unsafe.Sizeof(Endpoints{}) {
 			return false
 		}
 		ends := (*Endpoints)(r.out.arenaNext())
@@ -93,7 +96,8 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	return true // the poller reports the remaining connections
 }
 
-// putAccept reports an accepted connection with the errno of setting TCP_NODELAY.
+// putAccept reports an accepted connection. noDelay is the errno of setting TCP_NODELAY, or 0.
+// ends has the peer's address; putAccept adds the socket's own.
 func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoints) {
 	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
 	if errno != 0 {
@@ -112,7 +116,8 @@ func (r *Reactor) putAcceptError(t token, errno syscall.Errno, willRetry int64) 
 	r.out.put(Completion{Kind: CmpAcceptError, ID: t.id(), Gen: t.gen(), Res: int32(errno), Arg: willRetry})
 }
 
-// backOff adds a listener to the list of backed-off listeners.
+// backOff adds a listener, which is out of the poller, to the listeners that back off. The first
+// one also makes closes in other reactors wake this one.
 func (r *Reactor) backOff(t token, l *transports.Listener) {
 	if len(r.backingOff) == 0 {
 		closeCount := r.calls.closes.addWaiter(r)
@@ -130,7 +135,7 @@ func (r *Reactor) backOff(t token, l *transports.Listener) {
 const earlyRetryTurns = 3
 
 // retryBackedOff resumes backed-off listeners before their delay ends if a descriptor was
-// closed.
+// closed. It is called in each turn while there are such listeners.
 func (r *Reactor) retryBackedOff() {
 	now := r.clock.now()
 	if n := r.calls.closes.count.Load(); n != r.seenCloseCount {
@@ -186,7 +191,7 @@ func (r *Reactor) reportFailedListeners() {
 		s := r.registry.find(t.id(), t.gen())
 		switch {
 		case s == nil:
-		case r.out.room() == 0:
+		case r.out.completionSpace() == 0:
 			remaining = append(remaining, t)
 		default:
 			r.putAcceptError(t, syscall.Errno(s.readError), 0)
@@ -195,7 +200,8 @@ func (r *Reactor) reportFailedListeners() {
 	r.failedListeners = remaining
 }
 
-// nextBackOffEnd returns the earliest end of a delay, or DeadlineNone.
+// nextBackOffEnd returns the earliest time at which a listener's back-off delay ends, or
+// DeadlineNone.
 func (r *Reactor) nextBackOffEnd() int64 {
 	earliest := int64(DeadlineNone)
 	for _, t := range r.backingOff {

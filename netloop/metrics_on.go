@@ -2,5 +2,5 @@
 
 package netloop
 
-// countMetrics is false in a library for measuring the cost of the metrics.
+// countMetrics enables the metrics. It is false in a library for measuring their cost.
 const countMetrics = true

@@ -3,15 +3,15 @@ package netloop
 import "unsafe"
 
 // output fills the completion queue and the arena of one turn. Both belong to C and have a
-// fixed size. Callers must check for room before they add to them.
+// fixed size. Callers must check for space before they add to them.
 type output struct {
 	cmp   []Completion
-	n     int
+	n     int // number of completions in cmp
 	limit int // maximum of n in the current step of the turn
 
-	large     *[LargeMax]uintptr
-	largeSize uintptr
-	largeNext int
+	large     *[LargeMax]uintptr // buffers of C for large receives; 0: none
+	largeSize uintptr            // size of each
+	largeNext int                // index of the next unused buffer
 
 	arena     unsafe.Pointer
 	arenaSize uintptr
@@ -25,7 +25,7 @@ const (
 	minArena       = 4096
 	maxPerStep     = 4
 
-	// maxReceive is the maximum size of one recv. minReceive is the room that must be left for
+	// maxReceive is the maximum size of one recv. minReceive is the space that must be left for
 	// a recv (or a quarter of a small arena).
 	maxReceive = 256 << 10
 	minReceive = 64 << 10
@@ -38,7 +38,7 @@ const (
 	arenaAlign = 64
 )
 
-// begin empties the queues for a new turn.
+// begin empties the completion queue and the arena of the shared block for a new turn.
 func (o *output) begin(sh *Shared) {
 	o.cmp = unsafe.Slice(sh.Cmp, sh.CmpCap)
 	o.n = 0
@@ -59,25 +59,25 @@ func (o *output) largeBuffer() uintptr {
 	return o.large[o.largeNext]
 }
 
-// room returns the number of completions that may still be added.
-func (o *output) room() int { return o.limit - o.n }
+// completionSpace returns the number of completions that may still be added.
+func (o *output) completionSpace() int { return o.limit - o.n }
 
-// put appends a completion; there must be room.
+// put appends a completion; there must be space.
 func (o *output) put(c Completion) {
 	o.cmp[o.n] = c
 	o.n++
 }
 
-// arenaRoom returns the number of unused bytes of the arena.
-func (o *output) arenaRoom() uintptr { return o.arenaSize - o.arenaUsed }
+// arenaSpace returns the number of unused bytes of the arena.
+func (o *output) arenaSpace() uintptr { return o.arenaSize - o.arenaUsed }
 
-// receiveRoom returns the maximum size of one recv, or 0 if the arena is too full.
-func (o *output) receiveRoom() uintptr {
-	room := o.arenaRoom()
-	if room < min(minReceive, o.arenaSize/4) {
+// receiveSpace returns the maximum size of one recv, or 0 if the arena is too full.
+func (o *output) receiveSpace() uintptr {
+	space := o.arenaSpace()
+	if space < min(minReceive, o.arenaSize/4) {
 		return 0
 	}
-	return min(room, maxReceive)
+	return min(space, maxReceive)
 }
 
 // arenaNext returns the address of the unused part of the arena.

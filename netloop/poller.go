@@ -16,16 +16,16 @@ import "syscall"
 //	isValid() bool
 //	    reports whether this number still refers to the object. Must be called after addWakeup.
 //	isValidQuick() bool
-//	    reports whether the numbers of the object and of the wakeup still refer to them, in
-//	    a time that does not depend on the number of registrations. It may undo a wake.
+//	    reports whether the numbers of the object and of the wake-up still refer to them, in
+//	    a time that does not depend on the number of registrations. It may undo a wake-up.
 //	isValidInThread() bool
 //	    reports the same for the descriptor table of the calling thread, which may differ
-//	    from the loop thread's table (unshare with CLONE_FILES). It does not undo a wake.
+//	    from the loop thread's table (unshare with CLONE_FILES). It does not undo a wake-up.
 //	track(fd int) bool
 //	    records another descriptor of the reactor's own without polling it.
 //	tracks(fd int) bool
 //	    reports whether the number still refers to the file that was passed to track or
-//	    addWakeup. For the wakeup, the call may undo a wake.
+//	    addWakeup. For the wake-up, the call may undo a wake-up.
 //	repair() error
 //	    reopens other descriptors of the backend that were closed.
 //	add(fd int32, t token, in interest) syscall.Errno
@@ -48,7 +48,7 @@ import "syscall"
 //	    registrations again. It may ask isKnown whether a number still refers to the
 //	    registered file.
 //	addWakeup(fd int, t token) error
-//	    registers the descriptor of the wakeup for reading, possibly edge-triggered.
+//	    registers the descriptor of the wake-up for reading, possibly edge-triggered.
 //	wait(timeout int64) (int, syscall.Errno)
 //	    waits for events for up to timeout ns: 0 does not wait and must be cheap, < 0 waits
 //	    without limit. The wait is exact to the kernel's timer slack, never rounded to
@@ -107,7 +107,7 @@ func (r *Reactor) setInterest(id uint32, s *slot, want interest) syscall.Errno {
 	return 0
 }
 
-// endRegistration removes the poller's registration of a slot.
+// endRegistration removes the poller's registration of a slot. The slot stays.
 func (r *Reactor) endRegistration(s *slot) {
 	if s.registered != 0 {
 		_ = r.poller.remove(s.fd, s.registered)
@@ -147,6 +147,7 @@ func (r *Reactor) renewPoller() {
 const renewalRetryTurns = 64
 
 // reregister adds a slot to the renewed poller, or makes it ready if its number was reused.
+// isKnown reports whether the old poller has a registration of this number and its present file.
 func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
 	t, registered := makeToken(id, s.gen), s.registered
 	if s.oneShotFired || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {
@@ -173,7 +174,7 @@ const maxErrorOnlyEvents = 16
 
 // updateEdgeMode is called after a transport's event was served. An error that calls do not
 // return would be reported in each poll. Such a transport is registered with edge. It is
-// registered again after each event of another kind, so that data and room are reported as
+// registered again after each event of another kind, so that data and space are reported as
 // if it were level-triggered.
 func (r *Reactor) updateEdgeMode(t token, s *slot) {
 	if s.ready&errorOnly == 0 {
@@ -199,8 +200,9 @@ func (s *slot) pollInterest(in interest) interest {
 	return in
 }
 
-// poll waits for events. Before it blocks, and after maxAssumedArmedTurns turns, it arms each
-// watch of assumedArmed (watches.go).
+// poll waits for events for up to timeout ns (< 0: without limit) and returns their number.
+// Before it blocks, and after maxAssumedArmedTurns turns, it arms each watch of assumedArmed
+// (watches.go).
 func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
 	if len(r.assumedArmed) == 0 {
 		return r.poller.wait(timeout)

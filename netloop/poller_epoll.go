@@ -119,8 +119,8 @@ type poller struct {
 	calls *PollCalls
 	epfd  int
 
-	wakeFD int
-	wakeup token
+	wakeFD int   // the eventfd of the wake-up
+	wakeup token // token of the wake-up
 
 	// Arguments and results of the calls are stored here. As local variables they would be
 	// allocated in each call, because they are passed to function variables.
@@ -134,6 +134,7 @@ type poller struct {
 	coarse     bool // timeouts in milliseconds; permanent
 }
 
+// open creates the epoll and finds out how its waits can be timed. p is not open after an error.
 func (p *poller) open(c *PollCalls) error {
 	p.calls, p.timerfd = c, -1
 	epfd, errno := c.Create()
@@ -157,7 +158,8 @@ func isUnavailable(errno syscall.Errno) bool {
 	return errno == syscall.ENOSYS || errno == syscall.EPERM
 }
 
-// openTimer prepares waits that are timed without epoll_pwait2.
+// openTimer prepares waits that are timed without epoll_pwait2: with a timerfd, or coarse if
+// there is none.
 func (p *poller) openTimer() error {
 	timerfd, errno := p.calls.TimerCreate()
 	if isUnavailable(errno) {
@@ -184,8 +186,10 @@ func (p *poller) repair() error {
 	return p.openTimer()
 }
 
+// descriptor returns the number of the epoll.
 func (p *poller) descriptor() int { return p.epfd }
 
+// close closes the epoll, and the timerfd if its number still refers to it.
 func (p *poller) close() {
 	if p.timerfd >= 0 && p.tracks(p.timerfd) {
 		_ = p.calls.Close(p.timerfd)
@@ -194,9 +198,9 @@ func (p *poller) close() {
 }
 
 // isValid reports whether the epoll's number still refers to the epoll. The kernel lists the
-// wakeup in the epoll's description together with its token, which is unique to this reactor.
+// wake-up in the epoll's description together with its token, which is unique to this reactor.
 // If the kernel's /proc does not have this line (gVisor), or /proc is missing or forbidden,
-// isValid only checks that the number refers to an epoll that has registered the wakeup's
+// isValid only checks that the number refers to an epoll that has registered the wake-up's
 // number and file.
 func (p *poller) isValid() bool {
 	info, errno := p.calls.FDInfo(p.epfd)
@@ -209,9 +213,9 @@ func (p *poller) isValid() bool {
 }
 
 // isValidQuick is isValid for a running loop, because the description of a poller lists all of
-// possibly thousands of registrations. The eventfd is identified by its count, and an
-// epoll that has registered our eventfd is our epoll. The description is only read if the
-// kernel does not report the count. The call may undo a wake.
+// possibly thousands of registrations. The eventfd is identified by its count, and an epoll that
+// has registered our eventfd is our epoll. The description is only read if the kernel does not
+// report the count. The call may undo a wake-up.
 func (p *poller) isValidQuick() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
@@ -224,7 +228,7 @@ func (p *poller) isValidQuick() bool {
 }
 
 // isValidInThread verifies the numbers in the calling thread's descriptor table, by the
-// eventfd's count. If the kernel does not report it, the function checks that the wakeup's
+// eventfd's count. If the kernel does not report it, the function checks that the wake-up's
 // number refers to a file that is registered in the poller.
 func (p *poller) isValidInThread() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
@@ -241,7 +245,7 @@ func (p *poller) isValidInThread() bool {
 }
 
 // eventfdCount finds the count in the description of an eventfd: "eventfd-count: 2f", in
-// hexadecimal.
+// hexadecimal. It returns false if there is none.
 func eventfdCount(info []byte) (uint64, bool) {
 	for line := range bytes.Lines(info) {
 		words := fieldsOfCompleteLine(line)
@@ -264,7 +268,8 @@ func fieldsOfCompleteLine(line []byte) [][]byte {
 }
 
 // registeredData finds a descriptor's data in the description of an epoll: "tfd: 5 events: 19
-// data: 2f pos:0 ino:1 sdev:f", with data in hexadecimal.
+// data: 2f pos:0 ino:1 sdev:f", with data in hexadecimal. It returns false if the descriptor is
+// not listed.
 func registeredData(info []byte, fd int) (uint64, bool) {
 	for line := range bytes.Lines(info) {
 		words := fieldsOfCompleteLine(line)
@@ -277,14 +282,15 @@ func registeredData(info []byte, fd int) (uint64, bool) {
 	return 0, false
 }
 
-// track registers the descriptor for errors only, which it does not have.
+// track registers the descriptor for errors only, which it does not have. It returns false if
+// this fails.
 func (p *poller) track(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
-// tracks relies on epoll, which finds a registration by number and file: EPOLL_CTL_MOD fails if
-// the number refers to another file than the registered one. For the wakeup, the call may undo
-// a wake.
+// tracks reports whether the number still refers to the registered file. It relies on epoll,
+// which finds a registration by number and file: EPOLL_CTL_MOD fails if the number refers to
+// another file than the registered one. For the wake-up, the call may undo a wake-up.
 func (p *poller) tracks(fd int) bool {
 	if fd == p.wakeFD {
 		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLET) == 0
@@ -300,7 +306,7 @@ func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
 	return p.calls.Ctl(p.epfd, op, fd, &p.ev)
 }
 
-// epollMask converts an interest mask to EPOLL flags.
+// epollMask converts an interest mask, with its trigger mode, to EPOLL flags.
 func epollMask(in interest) uint32 {
 	var mask uint32
 	if in&readable != 0 {
@@ -318,18 +324,25 @@ func epollMask(in interest) uint32 {
 	return mask
 }
 
+// add registers a descriptor (EPOLL_CTL_ADD). EEXIST if it is registered, EPERM if the file
+// cannot be polled.
 func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_ADD, fd, t, epollMask(in))
 }
 
+// modify replaces a registration (EPOLL_CTL_MOD) and re-enables a oneShot. ENOENT if there is
+// none.
 func (p *poller) modify(fd int32, t token, _, in interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_MOD, fd, t, epollMask(in))
 }
 
+// remove ends a registration (EPOLL_CTL_DEL). ENOENT if there is none.
 func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
 }
 
+// isRegistered reports whether the epoll has a registration of this number and its present file,
+// or cannot tell. It tries to add one, and removes it again.
 func (p *poller) isRegistered(fd int32) bool {
 	// The registration is silent: it reports errors only, and only once.
 	if p.ctl(unix.EPOLL_CTL_ADD, fd, timerToken, unix.EPOLLONESHOT) != 0 {
@@ -366,13 +379,16 @@ func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest
 	return errno
 }
 
+// addWakeup registers the eventfd of the wake-up, edge-triggered, with its token.
 func (p *poller) addWakeup(fd int, t token) error {
-	// The eventfd is always readable and does not report this until a wake requests it
+	// The eventfd is always readable and does not report this until a wake-up requests it
 	// (writeWakeup).
 	p.wakeFD, p.wakeup = fd, t
 	return errnoError("epoll_ctl", p.ctl(unix.EPOLL_CTL_ADD, int32(fd), t, unix.EPOLLET))
 }
 
+// wait waits for up to timeout ns (< 0: without limit) and returns the number of events, which
+// event() decodes.
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	switch {
 	case timeout == 0:
@@ -397,7 +413,7 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	}
 }
 
-// setTimer sets the timerfd to expire after timeout ns, or never.
+// setTimer sets the timerfd to expire after timeout ns; < 0: never.
 func (p *poller) setTimer(timeout int64) syscall.Errno {
 	if timeout < 0 && !p.timerArmed {
 		return 0
@@ -407,6 +423,7 @@ func (p *poller) setTimer(timeout int64) syscall.Errno {
 	return p.calls.TimerSet(p.timerfd, &p.spec)
 }
 
+// event returns the token and the readiness of event i of the last wait, in the reactor's bits.
 func (p *poller) event(i int) (token, interest) {
 	ev := &p.events[i]
 	var in interest
@@ -425,6 +442,7 @@ func (p *poller) event(i int) (token, interest) {
 	return makeToken(uint32(ev.Fd), uint32(ev.Pad)), in
 }
 
+// describe names the mechanism that times the waits, for diagnostics.
 func (p *poller) describe() string {
 	if p.timerfd >= 0 {
 		return "epoll, timerfd"

@@ -15,6 +15,7 @@ type PollCalls struct {
 	Close  func(fd int) error
 }
 
+// maxEvents is the maximum number of events of one wait.
 const maxEvents = 512
 
 // poller polls with kqueue, which registers the two directions of a descriptor separately.
@@ -28,6 +29,7 @@ type poller struct {
 	tokens  map[uint64]token
 }
 
+// open creates the kqueue.
 func (p *poller) open(c *PollCalls) error {
 	p.calls = c
 	p.tokens = map[uint64]token{}
@@ -40,23 +42,33 @@ func (p *poller) open(c *PollCalls) error {
 	return nil
 }
 
+// close closes the kqueue.
 func (p *poller) close() { _ = p.calls.Close(p.kq) }
 
+// descriptor returns the number of the kqueue.
 func (p *poller) descriptor() int { return p.kq }
 
+// isValid returns true: a kqueue's number cannot be verified.
 func (p *poller) isValid() bool { return true }
 
+// isValidQuick returns true; see isValid.
 func (p *poller) isValidQuick() bool { return true }
 
+// isValidInThread returns true; see isValid.
 func (p *poller) isValidInThread() bool { return true }
 
+// track does nothing: numbers cannot be verified.
 func (p *poller) track(int) bool { return true }
 
+// tracks returns true; see isValid.
 func (p *poller) tracks(int) bool { return true }
 
+// repair does nothing: this backend has one descriptor only.
 func (p *poller) repair() error { return nil }
 
-// apply submits changes of one descriptor: the filters to set and the filters to delete.
+// apply submits changes of one descriptor: the directions to register with setFlags, and the
+// directions to delete if they are not in set. Deleting a registration that does not exist is
+// not an error.
 func (p *poller) apply(fd int32, set interest, setFlags int, end interest) syscall.Errno {
 	n := 0
 	change := func(in, direction interest, filter, flags int) {
@@ -81,10 +93,12 @@ func (p *poller) apply(fd int32, set interest, setFlags int, end interest) sysca
 	return 0
 }
 
+// add registers a descriptor. EPERM if the file cannot be polled.
 func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
 	return p.modify(fd, t, 0, in)
 }
 
+// modify registers the directions in `in` and deletes the other directions of `registered`.
 func (p *poller) modify(fd int32, t token, registered, in interest) syscall.Errno {
 	flags := evAdd | evEnable
 	if in&oneShot != 0 {
@@ -101,22 +115,26 @@ func (p *poller) modify(fd int32, t token, registered, in interest) syscall.Errn
 	return errno
 }
 
+// remove deletes the directions of a registration.
 func (p *poller) remove(fd int32, registered interest) syscall.Errno {
 	delete(p.tokens, uint64(fd))
 	return p.apply(fd, 0, 0, registered)
 }
 
-// isRegistered cannot find out: kqueue replaces a registration without an error.
+// isRegistered returns true, for unknown: kqueue replaces a registration without an error.
 func (p *poller) isRegistered(int32) bool { return true }
 
-// renew is empty: kqueue removes a descriptor's registrations when its number is closed.
+// renew does nothing: kqueue removes a descriptor's registrations when its number is closed.
 func (p *poller) renew(func(func(int32, token, interest) bool)) syscall.Errno { return 0 }
 
+// addWakeup registers the reading end of the wake-up's pipe, edge-triggered, with its token.
 func (p *poller) addWakeup(fd int, t token) error {
 	p.tokens[uint64(fd)] = t
 	return errnoError("kevent", p.apply(int32(fd), readable, evAdd|evClear, 0))
 }
 
+// wait waits for up to timeout ns (< 0: without limit) and returns the number of events, which
+// event() decodes.
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	ts := &p.ts
 	if timeout < 0 {
@@ -131,6 +149,7 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	return n, 0
 }
 
+// event returns the token and the readiness of event i of the last wait, in the reactor's bits.
 func (p *poller) event(i int) (token, interest) {
 	ev := &p.events[i]
 	in := readable
@@ -146,4 +165,5 @@ func (p *poller) event(i int) (token, interest) {
 	return p.tokens[uint64(ev.Ident)], in
 }
 
+// describe names the mechanism, for diagnostics.
 func (p *poller) describe() string { return "kqueue" }

@@ -126,7 +126,7 @@ func (r *Reactor) closeFDs() {
 	}
 }
 
-// closeWakeup closes both ends of the wakeup.
+// closeWakeup closes both ends of the wake-up, which may be one descriptor.
 func (r *Reactor) closeWakeup() {
 	_ = r.calls.Close(r.wakeup.readFD)
 	if r.wakeup.writeFD != r.wakeup.readFD {
@@ -134,9 +134,10 @@ func (r *Reactor) closeWakeup() {
 	}
 }
 
-// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to
-// them. It returns EBADF if the poller or the wakeup was closed, because the reactor cannot
-// continue without them.
+// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to them,
+// and clears CheckFDs, with which C or the reactor requested this. A timerfd that was closed is
+// opened again, a closed ring for the next batch. It returns EBADF if the poller or the wake-up
+// was closed, because the reactor cannot continue without them.
 func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= CheckFDs
 	if !r.poller.isValidQuick() {
@@ -248,12 +249,14 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 // Now returns the time of the last turn's poll.
 func (r *Reactor) Now() int64 { return r.shared.Now }
 
-// hasLeftovers reports whether there is work that does not wait for an event.
+// hasLeftovers reports whether there is work that does not wait for an event, so that the next
+// turn must not block.
 func (r *Reactor) hasLeftovers() bool {
 	return r.ready.n > 0 || r.urgentReports > 0 || len(r.failedListeners) > 0
 }
 
-// queueEvents adds the registrations of the poller's events to the ready list.
+// queueEvents adds the registrations of the poller's first `events` events to the ready list. It
+// processes the wake-up's event itself.
 func (r *Reactor) queueEvents(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
@@ -282,11 +285,11 @@ func (r *Reactor) queueEvents(events int) {
 	}
 }
 
-// serve serves each ready registration once, until the room for completions runs out. The rest
-// stays at the front of the list.
+// serve serves each ready registration once, until the space for completions runs out. The
+// remaining registrations stay at the front of the list.
 func (r *Reactor) serve() {
 	r.fewReady = r.ready.n < minBatch
-	for n := r.ready.n; n > 0 && r.out.room() >= maxPerStep; n-- {
+	for n := r.ready.n; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {
 		if n >= minBatch {
 			if k := r.receiveBatch(n); k > 0 {
 				n -= k - 1
@@ -320,17 +323,17 @@ func (r *Reactor) serve() {
 
 // Stats are the counters of a reactor, for diagnostics.
 type Stats struct {
-	Poller        string
-	Registrations int
-	Timers        int
-	Ignored       uint64
-	Stale         uint64
-	Batches       uint64
-	Polls         uint64
-	Recvs         uint64
-	Sends         uint64
-	Wakeups       uint64
-	Fences        uint32
+	Poller        string // mechanism of the waits
+	Registrations int    // present registrations
+	Timers        int    // armed timers
+	Ignored       uint64 // submissions with an unknown operation or a stale generation
+	Stale         uint64 // events of ended registrations
+	Batches       uint64 // batches on the ring
+	Polls         uint64 // turns that polled
+	Recvs         uint64 // receives of streams and datagrams
+	Sends         uint64 // sends of streams
+	Wakeups       uint64 // wake-ups that a turn has processed
+	Fences        uint32 // Shared.FenceState
 }
 
 // Stats returns the counters. It must be called by the thread that uses the reactor.

@@ -16,6 +16,8 @@ type busyWatches struct {
 	callsSeen int
 }
 
+// newBusyWatches returns busyEvents watches whose last turn reported all of them, so that the
+// loop is busy.
 func newBusyWatches(t *testing.T) *busyWatches {
 	t.Helper()
 	f := newFaults()
@@ -31,22 +33,26 @@ func newBusyWatches(t *testing.T) *busyWatches {
 	return c
 }
 
+// wait submits a wait after EAGAIN for watch i.
 func (c *busyWatches) wait(i int, direction interest) {
 	c.l.submit(SubWatchWait, c.w[i].id, c.w[i].gen, int64(direction))
 }
 
+// waitAll submits a wait for readability for each watch.
 func (c *busyWatches) waitAll() {
 	for i := range c.w {
 		c.wait(i, readable)
 	}
 }
 
+// writeAll makes all watched descriptors readable.
 func (c *busyWatches) writeAll() {
 	for _, peer := range c.peers {
 		writePeer(c.l.t, peer, []byte("x"))
 	}
 }
 
+// readAll reads all watched descriptors until EAGAIN.
 func (c *busyWatches) readAll() {
 	for _, fd := range c.ours {
 		readPeer(c.l.t, fd)

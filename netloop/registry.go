@@ -6,7 +6,7 @@ import "github.com/goloop/goloop/transports"
 type kind uint8
 
 const (
-	kindFree kind = iota
+	kindFree kind = iota // an unused slot
 	kindStream
 	kindListener
 	kindWatch
@@ -24,7 +24,7 @@ const (
 	edge     interest = 8
 	// broken is a flag of events only: the peer is gone, or the socket has an error.
 	broken interest = 16
-	// errorOnly is a flag of events only: the poller reports an error without data, room or an
+	// errorOnly is a flag of events only: the poller reports an error without data, space or an
 	// end. An error queue that is not read (IP_RECVERR, SO_TIMESTAMPING) causes this in each
 	// poll.
 	errorOnly interest = 32
@@ -109,9 +109,9 @@ type registry struct {
 	// submission may have an earlier generation. So the blocks have the size of the maximum
 	// number of simultaneous registrations, 88 bytes each, and are reused.
 	blocks    []*[slotsPerBlock]slot
-	slotsUsed uint32 // number of slots that were ever used
-	free      []uint32
-	live      int
+	slotsUsed uint32   // number of slots that were ever used
+	free      []uint32 // ids of unused slots
+	live      int      // number of registrations
 
 	// owners maps a descriptor's number to the slot that registered it in the poller (id+1, 0:
 	// none), which is the slot with registered != 0. Numbers are reused: a watch on a
@@ -120,6 +120,7 @@ type registry struct {
 	owners owners
 }
 
+// slotsPerBlock is the number of slots that are allocated together.
 const slotsPerBlock = 256
 
 // slot returns the slot of an id below slotsUsed.
@@ -129,6 +130,7 @@ func (g *registry) slot(id uint32) *slot { return &g.blocks[id/slotsPerBlock][id
 // the number of open descriptors and not on the highest number.
 type owners struct{ blocks []*[ownersPerBlock]uint32 }
 
+// ownersPerBlock is the number of consecutive descriptors in a block.
 const ownersPerBlock = 1024
 
 // get returns the owner of fd as id+1, or 0.
@@ -152,7 +154,8 @@ func (o *owners) set(fd int32, owner uint32) {
 	o.blocks[b][int(fd)%ownersPerBlock] = owner
 }
 
-// open allocates a slot for a registration.
+// open allocates a slot for a registration of fd and returns its id and the slot. All other
+// fields are reset, except for a Datagram that can be reused.
 func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 	var id uint32
 	if n := len(g.free); n > 0 {
@@ -171,7 +174,8 @@ func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 	return id, s
 }
 
-// release frees a slot and starts its next generation.
+// release frees a slot and starts its next generation. The poller's registration must have ended
+// before.
 func (g *registry) release(id uint32, s *slot) {
 	s.kind = kindFree
 	s.listener = nil
@@ -220,8 +224,8 @@ func (g *registry) hasTransport(fd int32) bool {
 	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).leaseValid()
 }
 
-// disownFD is called when the reactor itself has opened a descriptor with this number: an
-// earlier registration of the number has ended.
+// disownFD ends the poller's registration of fd in the registry. It is called when the reactor
+// itself has opened a descriptor with this number, so an earlier file of the number is closed.
 func (g *registry) disownFD(fd int32) {
 	if id := g.owners.get(fd); id != 0 {
 		g.slot(id - 1).registered = 0

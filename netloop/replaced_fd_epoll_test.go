@@ -64,7 +64,7 @@ func TestCloseLeavesOtherFilesOpen(t *testing.T) {
 			epoll := r.poller.epfd
 			r.Close()
 			if name == "wakeup" {
-				closeLeftOpen(r, epoll) // the poller is only identified by its wakeup
+				closeLeftOpen(r, epoll) // the poller is only identified by its wake-up
 			}
 		})
 	}
@@ -332,7 +332,7 @@ func TestReactorRunsWithIncompleteFDInfo(t *testing.T) {
 			replaceFD(t, r.wakeup.readFD)
 			r.shared.Flags |= CheckFDs
 			if _, err := r.Turn(0); ErrnoOf(err) != unix.EBADF {
-				t.Errorf("without its wakeup Turn returned %v", err)
+				t.Errorf("without its wake-up Turn returned %v", err)
 			}
 			closeLeftOpen(r, ours[0])
 			r.wakeup.close()

@@ -28,9 +28,10 @@ import (
 //	    makes the calls in this order and empties the batch. Each result is in results: the
 //	    return value of the call, or -errno. False: the ring is broken and must be closed,
 //	    and some calls may not have been made (ringNotRun).
-//
-// A ring is opened for the first batch. If it is refused (a kernel before 5.12, a sandbox,
-// GOLOOP_IO_URING=0), each stream makes its own calls, as in a turn with few ready streams.
+
+// ringState is the state of a reactor's ring. A ring is opened for the first batch. If it is
+// refused (a kernel before 5.12, a sandbox, GOLOOP_IO_URING=0), each stream makes its own calls,
+// as in a turn with few ready streams.
 //
 //	unknown --the first batch--> open ---run fails---> refused
 //	   |  ^                       |
@@ -39,9 +40,9 @@ import (
 type ringState uint8
 
 const (
-	ringUnknown ringState = iota
+	ringUnknown ringState = iota // not opened yet: the next batch tries
 	ringOpen
-	ringRefused
+	ringRefused // never tried again
 )
 
 const (
@@ -70,7 +71,7 @@ type ringResults struct {
 	results [maxBatch]int32
 }
 
-// result returns result i in the form of a system call's results.
+// result returns result i of the last batch in the form of a system call's results.
 func (b *ringResults) result(i int) (int, syscall.Errno) {
 	if b.results[i] < 0 {
 		return 0, syscall.Errno(-b.results[i])
@@ -81,10 +82,10 @@ func (b *ringResults) result(i int) (int, syscall.Errno) {
 // ringBatchState has the state of the ring, the streams of the current batch and their buffers.
 type ringBatchState struct {
 	state     ringState
-	fdTracked bool // the poller tracks the ring's descriptor
-	runs      uint64
+	fdTracked bool   // the poller tracks the ring's descriptor
+	runs      uint64 // number of batches
 	streams   [maxBatch]token
-	buffers   [maxBatch]uintptr
+	buffers   [maxBatch]uintptr // of receives, in the arena
 	// gatherBuffer has the copies of sendGathered. It is allocated on first use.
 	gatherBuffer []byte
 }
@@ -102,7 +103,7 @@ func (r *Reactor) ringAvailable() bool {
 	return r.batch.state == ringOpen
 }
 
-// runBatch makes the calls of the batch.
+// runBatch makes the calls of the batch. A ring that fails is closed and not opened again.
 func (r *Reactor) runBatch() {
 	r.batch.runs++
 	if !r.ring.run() {
@@ -111,7 +112,8 @@ func (r *Reactor) runBatch() {
 	}
 }
 
-// closeRing closes the ring. It does not close a number that refers to another file by now.
+// closeRing closes the ring. It does not close its number if the number refers to another file
+// by now.
 func (r *Reactor) closeRing() {
 	r.ring.close(!r.batch.fdTracked || r.poller.tracks(r.ring.descriptor()))
 }
@@ -120,16 +122,16 @@ func (r *Reactor) closeRing() {
 // other streams are left to flushDirty.
 func (r *Reactor) sendBatches() {
 	for next := 0; next < len(r.dirty); {
-		n, gatherRoom := 0, uintptr(gatherBufferSize)
+		n, gatherSpace := 0, uintptr(gatherBufferSize)
 		for ; next < len(r.dirty) && n < maxBatch; next++ {
 			t := r.dirty[next]
 			s := r.registry.find(t.id(), t.gen())
 			if s == nil {
 				continue
 			}
-			path, gathered := s.chooseSendPath(whenManyQueued, gatherRoom)
+			path, gathered := s.chooseSendPath(whenManyQueued, gatherSpace)
 			if path == sendInBatch || path == sendGathered {
-				gatherRoom -= gathered
+				gatherSpace -= gathered
 				r.batch.streams[n] = t
 				n++
 			}
@@ -141,7 +143,8 @@ func (r *Reactor) sendBatches() {
 	}
 }
 
-// sendBatch makes the next send of each of these streams.
+// sendBatch makes the next send of each of these streams on the ring. An error is stored in the
+// stream's slot, and flushDirty reports it.
 func (r *Reactor) sendBatch(streams []token) {
 	r.batch.gatherBuffer = r.batch.gatherBuffer[:0]
 	for _, t := range streams {
@@ -169,8 +172,8 @@ func (r *Reactor) sendBatch(streams []token) {
 // receiveBatch serves the streams at the front of the ready list that receive in batches, at
 // most n, and returns their number.
 func (r *Reactor) receiveBatch(n int) int {
-	n = min(n, maxBatch, r.out.room()/maxPerStep)
-	batched, arenaLeft := 0, r.out.arenaRoom()
+	n = min(n, maxBatch, r.out.completionSpace()/maxPerStep)
+	batched, arenaLeft := 0, r.out.arenaSpace()
 	for ; batched < n; batched++ {
 		t := r.ready.at(batched)
 		s := r.registry.find(t.id(), t.gen())
@@ -207,13 +210,14 @@ func (r *Reactor) receiveBatch(n int) int {
 	return batched
 }
 
-// gather returns one vector with the bytes of v.
+// gather returns one vector with the bytes of v: v's own memory if it is one vector, else a copy
+// in the gather buffer, which must have space.
 func (r *Reactor) gather(v []transports.Vector) transports.Vector {
 	if len(v) == 1 {
 		return v[0]
 	}
 	if r.batch.gatherBuffer == nil {
-		r.batch.gatherBuffer = make([]byte, 0, gatherBufferSize) // never grows: chooseSendPath checks the room
+		r.batch.gatherBuffer = make([]byte, 0, gatherBufferSize) // never grows: chooseSendPath checks the space
 	}
 	start := len(r.batch.gatherBuffer)
 	for i := range v {

@@ -109,6 +109,8 @@ type ring struct {
 	cqes          []ringCQE
 }
 
+// open creates the io_uring and maps its queues. ringUnknown means that a later attempt may
+// succeed.
 func (g *ring) open(c *RingCalls) ringState {
 	if c.Setup == nil {
 		return ringRefused
@@ -131,7 +133,8 @@ func (g *ring) open(c *RingCalls) ringState {
 	return ringOpen
 }
 
-// mapQueues maps the submission queue, the completion queue and the submission entries.
+// mapQueues maps the submission queue, the completion queue and the submission entries. It
+// returns false if a mapping fails.
 func (g *ring) mapQueues(p *RingParams) bool {
 	var err error
 	size := max(int(p.SQ.Array)+4*int(p.SQEntries),
@@ -156,8 +159,11 @@ func (g *ring) mapQueues(p *RingParams) bool {
 	return true
 }
 
+// descriptor returns the number of the io_uring.
 func (g *ring) descriptor() int { return g.fd }
 
+// close unmaps the queues, and closes the descriptor if fd is true. The results of the last
+// batch stay.
 func (g *ring) close(fd bool) {
 	for _, m := range [][]byte{g.table, g.queues} {
 		if m != nil {
@@ -170,15 +176,18 @@ func (g *ring) close(fd bool) {
 	*g = ring{ringResults: g.ringResults} // the results are read later
 }
 
+// send adds a send of `size` bytes at `base` to the batch.
 func (g *ring) send(fd int32, base, size uintptr) {
 	g.add(ringOpSend, fd, base, size, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
+// receive adds a receive of up to `size` bytes to `base` to the batch.
 func (g *ring) receive(fd int32, base, size uintptr) {
 	g.add(ringOpReceive, fd, base, size, unix.MSG_DONTWAIT)
 }
 
-// add appends a submission entry to the batch.
+// add appends a submission entry to the batch. op is the operation, flags are the flags of
+// recv(2) or send(2). There must be space for the entry.
 func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 	tail := *g.sqTail // only this side writes it
 	g.sqes[tail&g.sqMask] = ringSQE{
@@ -190,8 +199,9 @@ func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 	g.n++
 }
 
-// run makes the kernel execute the calls and waits for all of them. With MSG_DONTWAIT each call
-// is completed while it is submitted, so run does not block and no call continues afterwards.
+// run makes the kernel execute the calls and waits for all of them. It returns false if the ring
+// is broken. With MSG_DONTWAIT each call is completed while it is submitted, so run does not
+// block and no call continues afterwards.
 func (g *ring) run() bool {
 	submit, outstanding := uint32(g.n), g.n
 	g.n = 0

@@ -65,6 +65,7 @@ func exchange(t testing.TB, l *loop, streams []testStream, size func(i int) int)
 	return others
 }
 
+// manyStreams opens n streams.
 func manyStreams(l *loop, n int) []testStream {
 	streams := make([]testStream, n)
 	for i := range streams {
@@ -319,7 +320,7 @@ func TestPauseBeforeABatchKeepsReceivedData(t *testing.T) {
 	}
 }
 
-// The kernel accepts a part of each piece. The rest is sent when there is room.
+// The kernel accepts a part of each piece. The rest is sent when there is space.
 func TestBatchWithPartialSends(t *testing.T) {
 	needsRing(t)
 	l := defaultLoop(t)
@@ -349,7 +350,7 @@ func TestBatchWithPartialSends(t *testing.T) {
 	sends := l.sh.Sends
 	l.turn(0)
 	if l.sh.Sends != sends {
-		t.Errorf("%d sends to peers that have no room", l.sh.Sends-sends)
+		t.Errorf("%d sends to peers that have no space", l.sh.Sends-sends)
 	}
 	for i, s := range streams {
 		// The second piece is queued after the rest of the first piece.
@@ -494,6 +495,7 @@ type ringFaults struct {
 	attempts map[string]int
 }
 
+// nextErrno counts a call and returns the error that was prepared for it, or nil.
 func (f *ringFaults) nextErrno(name string) error {
 	f.attempts[name]++
 	if queue := f.fail[name]; len(queue) > 0 {
@@ -503,6 +505,7 @@ func (f *ringFaults) nextErrno(name string) error {
 	return nil
 }
 
+// calls returns calls of the test's kernel whose ring fails as prepared.
 func (f *ringFaults) calls() Calls {
 	calls, real := kernelCalls(), systemRingCalls()
 	f.attempts = map[string]int{}

@@ -107,7 +107,7 @@ func simulatedTransports(k *simulated.Kernel) transports.Calls {
 	}
 }
 
-// cMemory returns C memory that a call reads or writes.
+// cMemory returns C memory, which a call reads or writes, as a slice.
 func cMemory(base, size uintptr) []byte {
 	v := transports.Vector{Base: base, Len: size}
 	return v.Bytes()
@@ -134,7 +134,7 @@ func storeAddress(addr, addrLen uintptr, name []byte) {
 	*length = uint32(len(name))
 }
 
-// recvmmsg is recvmmsg(2) on the simulated kernel.
+// recvmmsg is recvmmsg(2) on the simulated kernel, for at most max datagrams.
 func recvmmsg(k *simulated.Kernel, fd int, m *transports.RecvBatch, max int) (int, syscall.Errno) {
 	newBuffer := func(i int) []byte {
 		n := 0

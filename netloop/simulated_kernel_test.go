@@ -41,6 +41,7 @@ var linuxOnly = map[string]string{
 	"TestRingWithoutProgressIsClosed":              noRing,
 }
 
+// noRing is the reason for which a test cannot run on a simulated kernel.
 const noRing = "needs io_uring"
 
 var onlyKernel = flag.String("kernel", "", "run the tests only on this kernel: linux, simulated, or all-simulated, which includes linuxOnly")

@@ -25,6 +25,7 @@ import (
 // two ends gets an error; the end of a stream is reported once; timers are never early; and the
 // run always progresses until all clients are done.
 
+// runCount is the flag -runs.
 var runCount = flag.Int("runs", 40, "number of simulated runs, each with its own seed")
 
 // simulatedRun is one run.
@@ -74,6 +75,7 @@ func useSimulated(t *testing.T, k *simulated.Kernel) Calls {
 	return calls
 }
 
+// simulate makes a run with a seed, verifies it and returns its log.
 func simulate(t *testing.T, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	f := &simulatedRun{t: t, rand: r, streams: map[uint32]*runEnd{}}
@@ -139,6 +141,7 @@ func simulate(t *testing.T, seed uint64) []byte {
 // connectionEnds counts the connections by their result.
 var connectionEnds struct{ complete, failed atomic.Int64 }
 
+// callLater arms a timer of the reactor that calls run after ns.
 func (f *simulatedRun) callLater(ns int64, run func()) {
 	at := f.k.Now() + ns
 	f.l.arm(uint32(len(f.timers)), at)
@@ -177,6 +180,7 @@ func (f *simulatedRun) handleCompletions(n int) {
 	}
 }
 
+// serve handles a completion of one end of a connection. The server sends all bytes back.
 func (f *simulatedRun) serve(s *runEnd, d completion) {
 	switch d.Kind {
 	case CmpData:
@@ -219,6 +223,7 @@ func (f *simulatedRun) checkShutdown(s *runEnd) {
 	}
 }
 
+// dial connects a client, again later if there are no descriptors, and begins to send.
 func (f *simulatedRun) dial(c *runEnd) {
 	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -238,6 +243,7 @@ func (f *simulatedRun) dial(c *runEnd) {
 	}
 }
 
+// open registers one end of a connection. It returns false after an error, which ends it.
 func (f *simulatedRun) open(s *runEnd, fd int) bool {
 	io := readingRecord()
 	id, gen, err := f.l.r.StreamOpen(int32(fd), io, 0)
@@ -267,6 +273,7 @@ func (f *simulatedRun) sendNext(c *runEnd) {
 	f.callLater(f.rand.Int64N(300_000_000), func() { f.sendNext(c) })
 }
 
+// send queues bytes to send.
 func (f *simulatedRun) send(s *runEnd, b []byte) {
 	s.sending = append(s.sending, b) // kept alive, because the reactor has only the address
 	f.l.writeUnreported(s.testStream, b)

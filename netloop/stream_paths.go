@@ -99,7 +99,7 @@ type sendOccasion uint8
 const (
 	whenQueued     sendOccasion = iota // C has appended to the queue
 	whenManyQueued                     // C has appended to the queues of many streams
-	whenWritable                       // the poller reports room, or C requires an attempt
+	whenWritable                       // the poller reports space, or C requires an attempt
 )
 
 // chooseSendPath chooses the path of a stream's pending writes. The first row that applies is
@@ -107,12 +107,12 @@ const (
 //
 //	path              used if                                     bytes are sent by
 //	sendWhenWritable  the kernel accepted only a part before,     a later turn, when the poller
-//	                  and not whenWritable                        reports room
+//	                  and not whenWritable                        reports space
 //	sendInBatch       whenManyQueued, and the queue is one        one io_uring_enter for all such
 //	                  piece of at most batchSendMax; not for      streams
 //	                  pipes
 //	sendGathered      the same with at most gatherMaxVectors      the same, after the pieces were
-//	                  pieces, gatherMaxBytes in total, and room   copied together
+//	                  pieces, gatherMaxBytes in total, and space  copied together
 //	                  in the gather buffer
 //	sendAlone         otherwise                                   Stream.Flush: send for one piece,
 //	                                                              sendmsg for several, writev for a
@@ -123,9 +123,9 @@ const (
 // copied together, because this costs less than a system call of their own. If the ring is not
 // available or fewer than minBatch streams use it, each stream sends alone.
 //
-// gatherRoom is the unused room of the gather buffer; gathered is the part that sendGathered
+// gatherSpace is the unused space of the gather buffer; gathered is the part that sendGathered
 // uses.
-func (s *slot) chooseSendPath(when sendOccasion, gatherRoom uintptr) (path sendPath, gathered uintptr) {
+func (s *slot) chooseSendPath(when sendOccasion, gatherSpace uintptr) (path sendPath, gathered uintptr) {
 	switch {
 	case when != whenWritable && s.stream.Blocked():
 		return sendWhenWritable, 0
@@ -142,7 +142,7 @@ func (s *slot) chooseSendPath(when sendOccasion, gatherRoom uintptr) (path sendP
 	for _, piece := range v {
 		gathered += piece.Len
 	}
-	if gathered > min(gatherMaxBytes, gatherRoom) {
+	if gathered > min(gatherMaxBytes, gatherSpace) {
 		return sendAlone, 0
 	}
 	return sendGathered, gathered

@@ -7,8 +7,9 @@ import (
 )
 
 // StreamOpen registers a connected, non-blocking descriptor with C's record, which both sides
-// share until Deregister. With OpenWatchEnd the stream never receives: the first readability is
-// reported as the end of the stream.
+// share until Deregister, and returns the id and the generation of the registration. With
+// OpenWatchEnd the stream never receives: the first readability is reported as the end of the
+// stream.
 func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("stream_open", syscall.EBADF)
@@ -48,7 +49,8 @@ func (r *Reactor) Deregister(id, gen uint32) error {
 	return nil
 }
 
-// closeSlot removes a registration from the poller and frees its slot.
+// closeSlot removes a registration from the poller, frees its slot and wakes backed-off
+// listeners, because its descriptor will be closed.
 func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.setInterest(id, s, 0)
 	r.clearUrgent(s)
@@ -83,7 +85,8 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	return nil
 }
 
-// Flush decodes all submissions and sends the pending writes of all streams.
+// Flush decodes all submissions and sends the pending writes of all streams. The next turn
+// reports the sent bytes.
 func (r *Reactor) Flush() {
 	r.decode()
 	r.flushDirty()
@@ -113,7 +116,8 @@ func (r *Reactor) flushDirty() {
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends a stream's pending writes and updates its interest.
+// flushSlot sends a stream's pending writes if its send path permits this now, queues a report
+// of sent bytes or of an error, and updates its interest.
 func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 	st := &s.stream
 	if path, _ := s.chooseSendPath(when, 0); path != sendWhenWritable {
@@ -131,8 +135,8 @@ func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 }
 
 // updateInterest updates the poller's registration of a stream. A stream that neither receives
-// nor waits for room is removed from the poller, because a hang-up cannot be masked and would
-// be reported in each poll.
+// nor waits for space is removed from the poller, because a hang-up cannot be masked and would be
+// reported in each poll. If the poller refuses, the stream gets an error.
 func (r *Reactor) updateInterest(id uint32, s *slot) {
 	want := s.pollInterest(interest(s.stream.Interest()))
 	if want == s.registered {
@@ -175,9 +179,9 @@ func (r *Reactor) clearUrgent(s *slot) {
 	}
 }
 
-// reportPending makes the pending reports, at most as many as half of the queue has room for.
+// reportPending makes the pending reports, at most as many as half of the queue has space for.
 func (r *Reactor) reportPending() {
-	for n := r.pendingReports.n; n > 0 && r.out.room() >= 2; n-- {
+	for n := r.pendingReports.n; n > 0 && r.out.completionSpace() >= 2; n-- {
 		t := r.pendingReports.pop()
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			s.inReports = false
@@ -234,7 +238,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	// writer has written in the meantime are received too, which saves both sides a sleep. This
 	// is done only once, because the first of many buffers would be out of the processor's
 	// cache when Python reads it.
-	if path == receiveLargePipe && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.room() >= maxPerStep {
+	if path == receiveLargePipe && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.completionSpace() >= maxPerStep {
 		r.receive(t, s, receiveLarge)
 		s.receivesLarge = true
 	}
@@ -243,7 +247,8 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 
 // serveBroken serves a stream with pending writes after its peer is gone or its socket has an
 // error. It receives first, in Go, as asyncio does, because the send fails and takes the
-// socket's error with it. C receives the rest before it ends the stream.
+// socket's error with it. C receives the rest before it ends the stream. serveBroken returns
+// false and leaves the stream ready if the arena is too full to receive.
 func (r *Reactor) serveBroken(t token, s *slot) bool {
 	if _, done := r.receive(t, s, r.chooseReceivePath(s, beforeDeadSend)); !done {
 		return false
@@ -257,22 +262,22 @@ func (r *Reactor) serveBroken(t token, s *slot) bool {
 // receive receives once for a stream. It returns the number of bytes, and false if the bytes
 // must wait for a buffer of the next turn.
 func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
-	var base, room uintptr
+	var base, space uintptr
 	var large int32 // number of the large buffer, 0 for the arena
 	switch path {
 	case receiveNextTurn:
 		return 0, false
 	case receiveLarge, receiveLargePipe:
-		base, room = r.out.largeBuffer(), r.out.largeSize
+		base, space = r.out.largeBuffer(), r.out.largeSize
 		large = int32(r.out.largeNext) + 1
 	default:
-		if room = r.out.receiveRoom(); room == 0 {
+		if space = r.out.receiveSpace(); space == 0 {
 			return 0, false
 		}
 		base = uintptr(r.out.arenaNext())
 	}
 	r.shared.Recvs++
-	n, outcome, errno := s.stream.Receive(&r.calls.Calls, base, room)
+	n, outcome, errno := s.stream.Receive(&r.calls.Calls, base, space)
 	if outcome == transports.OK {
 		if large != 0 {
 			r.out.largeNext++

@@ -11,12 +11,16 @@ type tokenQueue struct {
 // token is an id and a generation in one word.
 type token uint64
 
+// makeToken packs an id and a generation.
 func makeToken(id, gen uint32) token { return token(gen)<<32 | token(id) }
 
-func (t token) id() uint32  { return uint32(t) }
+// id returns the id in a token.
+func (t token) id() uint32 { return uint32(t) }
+
+// gen returns the generation in a token.
 func (t token) gen() uint32 { return uint32(t >> 32) }
 
-// push appends a token.
+// push appends a token. It allocates only if the queue is full.
 func (q *tokenQueue) push(t token) {
 	if q.n == len(q.buf) {
 		buf := make([]token, max(64, 2*len(q.buf))) // always a power of two
@@ -29,13 +33,13 @@ func (q *tokenQueue) push(t token) {
 	q.n++
 }
 
-// first returns the token at the front.
+// first returns the token at the front. The queue must not be empty.
 func (q *tokenQueue) first() token { return q.buf[q.head] }
 
 // at returns entry i, counted from the front.
 func (q *tokenQueue) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
 
-// pop removes the token at the front and returns it.
+// pop removes the token at the front and returns it. The queue must not be empty.
 func (q *tokenQueue) pop() token {
 	t := q.buf[q.head]
 	q.head = (q.head + 1) & (len(q.buf) - 1)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// arm submits a timer.
 func (l *loop) arm(id uint32, deadline int64) { l.submit(SubTimerArm, id, 0, deadline) }
 
 // checkTimerAccuracy waits for timers a fraction of a millisecond away. Each waiting turn must
@@ -166,8 +167,8 @@ func TestClockFollowsTheKernelsAndIsNeverAhead(t *testing.T) {
 	}
 }
 
-// Timers beyond the room for completions are not lost, and the turn reports leftovers.
-func TestTimersBeyondTheRoomStayArmed(t *testing.T) {
+// Timers beyond the space for completions are not lost, and the turn reports leftovers.
+func TestTimersBeyondTheSpaceStayArmed(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	now := l.r.clock.now()
 	for i := range uint32(100) {
@@ -213,7 +214,7 @@ func TestMemoryOfManyTimersIsFreedOnce(t *testing.T) {
 	}
 }
 
-func TestReportsBeyondTheRoomAreMadeLater(t *testing.T) {
+func TestReportsBeyondTheSpaceAreMadeLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left := map[uint32]bool{}
 	for range 50 {
@@ -361,8 +362,8 @@ func TestTimersExpireAfterEarlierDataWasDelivered(t *testing.T) {
 	}
 }
 
-// Reports leave room for receives.
-func TestReportsLeaveRoomForReceives(t *testing.T) {
+// Reports leave space for receives.
+func TestReportsLeaveSpaceForReceives(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	for range 3 * minCompletions {
 		l.write(l.stream(0), copyToC(t, []byte("x")))
@@ -418,11 +419,11 @@ func TestManyWakesCauseOneEvent(t *testing.T) {
 	}
 	expectKinds(t, l.turn(-1))
 	if l.sh.Wakeups != 1 || l.sh.WakePending != 0 {
-		t.Errorf("%d wakeups seen, pending %d", l.sh.Wakeups, l.sh.WakePending)
+		t.Errorf("%d wake-ups seen, pending %d", l.sh.Wakeups, l.sh.WakePending)
 	}
 	l.expectIdle()
 	if n := l.pendingEvents(); n != 0 {
-		t.Errorf("%d events after the wakeup was seen", n)
+		t.Errorf("%d events after the wake-up was seen", n)
 	}
 	if err := l.r.Wake(); err != nil || f.count("wake") != 2 {
 		t.Errorf("the wake after: %v, %d writes", err, f.count("wake"))
@@ -441,7 +442,7 @@ func TestWakeWorksAfterAnError(t *testing.T) {
 	if err := l.r.Wake(); ErrnoOf(err) != unix.EIO {
 		t.Error(err)
 	}
-	// The failure must not affect later wakes.
+	// The failure must not affect later wake-ups.
 	if err := l.r.Wake(); err != nil {
 		t.Error(err)
 	}
@@ -644,6 +645,8 @@ func BenchmarkEcho1KiB(b *testing.B) {
 	}
 }
 
+// timerStep is one round of a benchmark: a turn that arms two timers, cancels one and expires
+// one.
 func timerStep(tb testing.TB, l *loop, i int) {
 	now := l.sh.Now
 	l.submit(SubTimerArm, uint32(i%1000), 0, now+30_000_000_000)

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// The wakeup ends a wait of the poller from any thread. Shared.WakePending is 1 from the first
-// wake until the turn that processes the event, so that a thousand wakes cost one write. C
+// The wake-up ends a wait of the poller from any thread. Shared.WakePending is 1 from the first
+// wake-up until the turn that processes the event, so that a thousand wake-ups cost one write. C
 // uses the same protocol (gl_wake) without calling Go:
 //
 //	compare-and-swap wake_pending from 0 to 1; on success call gl_wake_up (abi.h).
@@ -22,15 +22,16 @@ import (
 // wakeTokens counts the reactors of the process.
 var wakeTokens atomic.Uint32
 
-// newWakeToken returns the token of a reactor's wakeup in its poller, which also identifies the
-// poller. Generations are never 0, so no registration has this token. Another reactor has a
-// different token, and other users of epoll hardly ever have the same data.
+// newWakeToken returns the token of a reactor's wake-up in its poller, which also identifies the
+// poller. now is any time in ns. Generations are never 0, so no registration has this token.
+// Another reactor has a different token, and other users of epoll hardly ever have the same
+// data.
 func newWakeToken(now int64) token {
 	const odd = 0x9e3779b1 // spreads the bits
 	return makeToken((uint32(now)*odd)<<12|wakeTokens.Add(1)&0xfff|0x80000000, 0)
 }
 
-// wakeup has the descriptors of the wakeup. It also makes Close wait for wakes in other
+// wakeup has the descriptors of the wake-up. It also makes Close wait for wake-ups in other
 // threads, because neither the descriptors nor the shared block may be used after Close.
 type wakeup struct {
 	token           token
@@ -54,7 +55,7 @@ func (r *Reactor) Wake() error {
 		switch errno := r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token)); errno {
 		case syscall.EINTR:
 		case 0, syscall.EAGAIN:
-			// EAGAIN: the pipe is full of unread wakes, so the poller reports it.
+			// EAGAIN: the pipe is full of unread wake-ups, so the poller reports it.
 			return nil
 		default:
 			atomic.StoreUint32(&r.shared.WakePending, 0)
@@ -63,14 +64,14 @@ func (r *Reactor) Wake() error {
 	}
 }
 
-// clearWakeup processes the wakeup's event.
+// clearWakeup processes the wake-up's event: later wake-ups cause an event again.
 func (r *Reactor) clearWakeup() {
 	r.calls.WakeDrain(r.wakeup.readFD)
 	atomic.StoreUint32(&r.shared.WakePending, 0)
 	r.shared.Wakeups++
 }
 
-// close refuses further wakes and waits for wakes in progress, which are short.
+// close refuses further wake-ups and waits for wake-ups in progress, which are short.
 func (w *wakeup) close() {
 	w.closed.Store(true)
 	for w.wakesInProgress.Load() > 0 {

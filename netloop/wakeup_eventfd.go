@@ -9,16 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openWakeup opens an eventfd, which is both ends. It is always readable. Its count never
-// changes: it is the token, which identifies the eventfd.
+// openWakeup opens the eventfd of a wake-up with token t, which is both ends. It is always
+// readable. Its count never changes: it is the low half of the token, which identifies the
+// eventfd.
 func openWakeup(t uint64) (readFD, writeFD int, errno syscall.Errno) {
 	n, _, e := unix.RawSyscall(unix.SYS_EVENTFD2, uintptr(uint32(t)), unix.EFD_CLOEXEC|unix.EFD_NONBLOCK, 0)
 	return int(n), int(n), e
 }
 
-// writeWakeup registers the eventfd again, edge-triggered, which causes an event. epoll finds
-// the registration by number and file, so the call has no effect if one of the numbers refers
-// to another file now.
+// writeWakeup makes the poller's wait end: it registers the eventfd `fd` in the epoll `poller`
+// again, edge-triggered and with its token t, which causes an event. epoll finds the
+// registration by number and file, so the call has no effect if one of the numbers refers to
+// another file now.
 func writeWakeup(poller, fd int, t uint64) syscall.Errno {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(t), Pad: int32(t >> 32)}
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(poller), unix.EPOLL_CTL_MOD, uintptr(fd),
@@ -26,5 +28,5 @@ func writeWakeup(poller, fd int, t uint64) syscall.Errno {
 	return e
 }
 
-// drainWakeup is empty, because the eventfd is neither read nor written.
+// drainWakeup does nothing, because the eventfd is neither read nor written.
 func drainWakeup(int) {}

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openWakeup opens a pipe.
+// openWakeup opens the pipe of a wake-up, non-blocking and close-on-exec. Only the eventfd needs
+// the token.
 func openWakeup(uint64) (readFD, writeFD int, errno syscall.Errno) {
 	var ends [2]int
 	if err := unix.Pipe(ends[:]); err != nil {
@@ -25,9 +26,12 @@ func openWakeup(uint64) (readFD, writeFD int, errno syscall.Errno) {
 	return ends[0], ends[1], 0
 }
 
+// wakeBytes are the bytes of one wake-up, the same as gl_wake_up of abi.h writes.
 var wakeBytes = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
-// writeWakeup writes to the pipe.
+// writeWakeup writes to the pipe, so that the poller's wait ends. Only the eventfd needs the
+// poller and the token. It returns EAGAIN if the pipe is full; then the pipe is readable
+// already.
 func writeWakeup(_, fd int, _ uint64) syscall.Errno {
 	if _, err := unix.Write(fd, wakeBytes); err != nil {
 		return ErrnoOf(err)
@@ -35,7 +39,7 @@ func writeWakeup(_, fd int, _ uint64) syscall.Errno {
 	return 0
 }
 
-// drainWakeup empties the pipe.
+// drainWakeup empties the pipe, so that the poller does not report it again.
 func drainWakeup(fd int) {
 	var buf [512]byte
 	for {

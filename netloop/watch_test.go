@@ -7,10 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// testWatch is the id and the generation of a watch.
 type testWatch struct {
 	id, gen uint32
 }
 
+// watch opens a watch, which ends at the end of the test. The descriptor is the caller's.
 func (l *loop) watch(fd int, want, once interest) testWatch {
 	l.t.Helper()
 	id, gen, err := l.r.WatchOpen(int32(fd), uint32(want), uint32(once))
@@ -27,6 +29,7 @@ func (l *loop) watch(fd int, want, once interest) testWatch {
 	return testWatch{id, gen}
 }
 
+// setWatch replaces both sets of directions.
 func (l *loop) setWatch(w testWatch, want, once interest) {
 	l.t.Helper()
 	if err := l.r.WatchSet(w.id, w.gen, uint32(want), uint32(once)); err != nil {
@@ -49,6 +52,7 @@ func (l *loop) expectReady(w testWatch, want interest) {
 	}
 }
 
+// watchedPair returns two connected descriptors that are closed at the end of the test.
 func watchedPair(t *testing.T) (a, b int) {
 	a, b = pair(t)
 	t.Cleanup(func() {
@@ -268,7 +272,7 @@ func TestOnceCostsOneCall(t *testing.T) {
 	}
 }
 
-// overflowWatches opens more ready once-watches than one turn has room for. It returns the
+// overflowWatches opens more ready once-watches than one turn has space for. It returns the
 // watches that the first turn did not report, and the descriptors.
 func overflowWatches(t *testing.T, l *loop) (left map[uint32]testWatch, fds map[uint32]int) {
 	left, fds = map[uint32]testWatch{}, map[uint32]int{}
@@ -287,7 +291,7 @@ func overflowWatches(t *testing.T, l *loop) (left map[uint32]testWatch, fds map[
 }
 
 // The kernel reports a once-watch only once, so unreported watches must stay in the ready list.
-func TestWatchesBeyondTheRoomAreReportedLater(t *testing.T) {
+func TestWatchesBeyondTheSpaceAreReportedLater(t *testing.T) {
 	l := newLoop(t, sizes{minCompletions, minArena}, kernelCalls())
 	left, _ := overflowWatches(t, l)
 	for len(left) > 0 {

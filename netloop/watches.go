@@ -16,8 +16,9 @@ type watch struct {
 	want, once interest
 }
 
-// WatchOpen registers any pollable descriptor. want are the directions to report in each turn
-// while they are ready, once the directions to report one time.
+// WatchOpen registers any pollable descriptor and returns the id and the generation of the
+// registration. want are the directions to report in each turn while they are ready, once the
+// directions to report one time. EEXIST if the number belongs to a transport.
 func (r *Reactor) WatchOpen(fd int32, want, once uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("watch_open", syscall.EBADF)
@@ -30,7 +31,8 @@ func (r *Reactor) WatchOpen(fd int32, want, once uint32) (id, gen uint32, err er
 	return id, s.gen, nil
 }
 
-// WatchSet replaces both sets of directions.
+// WatchSet replaces both sets of directions. ENOENT if the registration has ended, EEXIST if the
+// number belongs to a transport now.
 func (r *Reactor) WatchSet(id, gen, want, once uint32) error {
 	s := r.registry.findKind(id, gen, kindWatch)
 	if s == nil {
@@ -41,13 +43,14 @@ func (r *Reactor) WatchSet(id, gen, want, once uint32) error {
 	return errnoError("epoll_ctl", r.setWatch(id, s, interest(want)&directions, interest(once)&directions))
 }
 
-// usedByTransport reports whether a watch's number now belongs to a transport, whose
+// usedByTransport reports whether a watch's number now belongs to a transport or listener, whose
 // registration must not be replaced.
 func (r *Reactor) usedByTransport(fd int32) bool {
 	return r.registry.hasTransport(fd) && r.poller.isRegistered(fd)
 }
 
-// setWatch sets the directions of a watch and updates its registration.
+// setWatch sets the directions of a watch and updates its registration in the poller. It returns
+// the poller's errno, or EEXIST if the number belongs to a transport.
 func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errno {
 	if r.usedByTransport(s.fd) {
 		return syscall.EEXIST
@@ -119,7 +122,8 @@ func (r *Reactor) arm(t token, s *slot) {
 	}
 }
 
-// serveWatch reports the requested directions that are ready.
+// serveWatch reports the requested directions that are ready, and removes the reported ones from
+// once. If the number was lost, the watch ends, and the report says so unless want is empty.
 func (r *Reactor) serveWatch(t token, s *slot) {
 	w := &s.watch
 	res := s.ready & (w.want | w.once)

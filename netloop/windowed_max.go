@@ -10,7 +10,8 @@ type windowedMax struct {
 	current, previous uint64
 }
 
-// observe adds a value and returns the maximum.
+// observe adds a value at time now (ns) and returns the maximum of the current and the previous
+// window.
 func (w *windowedMax) observe(now int64, value uint64) uint64 {
 	if now >= w.windowEnd {
 		w.previous = w.current

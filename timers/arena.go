@@ -21,6 +21,7 @@ type timer struct {
 	node       uint32 // the node that has the timer in its list; 0: not armed
 }
 
+// timerChunk has the timers of consecutive ids. armed is the number of armed ones.
 type timerChunk struct {
 	armed  int
 	timers [timerChunkSize]timer
@@ -34,7 +35,7 @@ type timerArena struct {
 	peak      int // maximum of allocated since ShouldReleaseMemory last returned true
 }
 
-// at returns the timer of an id that has a chunk.
+// at returns the timer of an id whose chunk exists.
 func (a *timerArena) at(id uint32) *timer {
 	return &a.chunks[id>>timerChunkBits].timers[id%timerChunkSize]
 }
@@ -70,7 +71,7 @@ func (a *timerArena) findOrCreate(id uint32) *timer {
 	return &c.timers[id%timerChunkSize]
 }
 
-// addArmed counts a timer that becomes armed.
+// addArmed counts a timer that becomes armed. Its chunk must exist.
 func (a *timerArena) addArmed(id uint32) { a.chunks[id>>timerChunkBits].armed++ }
 
 // removeArmed counts a timer that is no longer armed, and frees its chunk if it was the
@@ -99,6 +100,7 @@ type node struct {
 	level      uint8
 }
 
+// nodeChunk has nodes of consecutive indices.
 type nodeChunk struct {
 	free     uint64 // a bit for each unused node
 	position int    // index in nodeArena.withFree while free != 0
@@ -119,7 +121,7 @@ func (a *nodeArena) at(i uint32) *node {
 	return &a.chunks[i>>nodeChunkBits].nodes[i%nodeChunkSize]
 }
 
-// alloc returns an empty node that belongs to a slot of parent.
+// alloc returns the index of an empty node of this level that belongs to a slot of parent.
 func (a *nodeArena) alloc(parent uint32, slot, level uint8) uint32 {
 	if len(a.withFree) == 0 {
 		a.grow()
@@ -137,7 +139,7 @@ func (a *nodeArena) alloc(parent uint32, slot, level uint8) uint32 {
 	return ci<<nodeChunkBits + di + 1
 }
 
-// grow adds a chunk of unused nodes.
+// grow adds a chunk of unused nodes, which is the spare one if there is one.
 func (a *nodeArena) grow() {
 	c := a.spare
 	a.spare = nil

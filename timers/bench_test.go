@@ -15,6 +15,7 @@ type heapTimers struct {
 	key   []int64
 }
 
+// newHeapTimers returns a heap for ids below n.
 func newHeapTimers(n int) *heapTimers {
 	return &heapTimers{at: make([]int, n), key: make([]int64, n)}
 }
@@ -35,16 +36,26 @@ func (h *heapTimers) Pop() any {
 	h.order = h.order[:len(h.order)-1]
 	return id
 }
+
+// Arm adds a timer, which must not be armed.
 func (h *heapTimers) Arm(id uint32, deadline int64) {
 	h.key[id] = deadline
 	heap.Push(h, id)
 }
+
+// Cancel removes an armed timer.
 func (h *heapTimers) Cancel(id uint32) { heap.Remove(h, h.at[id]) }
-func (h *heapTimers) Next() int64      { return h.key[h.order[0]] }
+
+// Next returns the earliest deadline. A timer must be armed.
+func (h *heapTimers) Next() int64 { return h.key[h.order[0]] }
+
+// PopFirst removes the earliest timer and returns its id.
 func (h *heapTimers) PopFirst() uint32 { return heap.Pop(h).(uint32) }
 
+// sizes are the numbers of armed timers of the benchmarks.
 var sizes = []int{1e3, 1e5, 1e6}
 
+// minute is a minute in ns.
 const minute = 60_000_000_000
 
 // BenchmarkArmCancel arms one timer, reads the next deadline and cancels the timer, while many

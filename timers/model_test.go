@@ -14,12 +14,14 @@ type model struct {
 	count int
 }
 
+// armed is an armed timer; order counts the calls of arm.
 type armed struct {
 	id       uint32
 	deadline int64
 	order    int
 }
 
+// arm is Wheel.Arm.
 func (m *model) arm(id uint32, deadline int64) {
 	m.cancel(id)
 	m.count++
@@ -37,6 +39,7 @@ func (m *model) arm(id uint32, deadline int64) {
 	m.armed = slices.Insert(m.armed, i, a)
 }
 
+// cancel is Wheel.Cancel.
 func (m *model) cancel(id uint32) bool {
 	i := slices.IndexFunc(m.armed, func(a armed) bool { return a.id == id })
 	if i < 0 {
@@ -46,6 +49,7 @@ func (m *model) cancel(id uint32) bool {
 	return true
 }
 
+// next is Wheel.Next.
 func (m *model) next() int64 {
 	if len(m.armed) == 0 {
 		return NoDeadline
@@ -53,6 +57,7 @@ func (m *model) next() int64 {
 	return m.armed[0].deadline
 }
 
+// expire is Wheel.Expire with at most `capacity` timers.
 func (m *model) expire(now int64, capacity int) []uint32 {
 	var due []uint32
 	for len(m.armed) > 0 && len(due) < capacity && m.armed[0].deadline <= now {
@@ -69,6 +74,7 @@ type pair struct {
 	model model
 }
 
+// arm arms a timer in both.
 func (p *pair) arm(id uint32, deadline int64) {
 	if !p.wheel.Arm(id, deadline) {
 		p.t.Fatalf("Arm(%d) was refused", id)
@@ -77,6 +83,7 @@ func (p *pair) arm(id uint32, deadline int64) {
 	p.compare("Arm")
 }
 
+// cancel cancels a timer in both.
 func (p *pair) cancel(id uint32) {
 	if got, want := p.wheel.Cancel(id), p.model.cancel(id); got != want {
 		p.t.Fatalf("Cancel(%d) = %v, want %v", id, got, want)
@@ -84,6 +91,7 @@ func (p *pair) cancel(id uint32) {
 	p.compare("Cancel")
 }
 
+// expire expires timers in both and compares their order.
 func (p *pair) expire(now int64, capacity int) {
 	buf := make([]uint32, capacity)
 	got := buf[:p.wheel.Expire(now, buf)]
@@ -93,6 +101,8 @@ func (p *pair) expire(now int64, capacity int) {
 	p.compare("Expire")
 }
 
+// compare compares the next deadline and the number of timers; `after` names the operation
+// before.
 func (p *pair) compare(after string) {
 	if got, want := p.wheel.Next(), p.model.next(); got != want {
 		p.t.Fatalf("after %s: Next() = %d, want %d", after, got, want)

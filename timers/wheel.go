@@ -280,7 +280,7 @@ func (w *Wheel) unlink(id uint32, t *timer) {
 	}
 }
 
-// remove disarms an armed timer.
+// remove disarms an armed timer and may free its chunk; t must not be used any more.
 func (w *Wheel) remove(id uint32, t *timer) {
 	w.unlink(id, t)
 	t.node = 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// expireAll expires up to 1000 timers and returns their ids.
 func expireAll(w *Wheel, now int64) []uint32 {
 	buf := make([]uint32, 1000)
 	return buf[:w.Expire(now, buf)]

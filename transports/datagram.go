@@ -13,7 +13,7 @@ import "syscall"
 // before (to a closed port, for example), and the next receive may succeed.
 //
 // C sends datagrams itself, with a system call inside sendto(): asyncio promises an immediate
-// send and an immediate error. Only if the kernel has no room, C asks to be notified when the
+// send and an immediate error. Only if the kernel has no space, C asks to be notified when the
 // socket is writable: SetInterest(with Writable).
 
 // DatagramsPerTurn is the maximum number of datagrams that one endpoint receives in a turn,
@@ -40,7 +40,8 @@ func (d *Datagram) LeaseValid() bool { return d.lease.Valid() }
 // Discard ends the use of the descriptor.
 func (d *Datagram) Discard() { d.Open(Lease{fd: -1}, 0) }
 
-// SetInterest sets the directions that must be polled.
+// SetInterest sets the directions that must be polled: Readable to receive, Writable for a
+// report of space to send.
 func (d *Datagram) SetInterest(want Interest) { d.interest = want }
 
 // Interest returns the directions that must be polled.

@@ -32,6 +32,7 @@ const (
 // kernel queues are not longer.
 const maxRefusals = 128
 
+// listenerState is the state of a Listener, as in the diagram above.
 type listenerState uint8
 
 const (
@@ -74,7 +75,8 @@ func (l *Listener) Interest() Interest {
 	return 0
 }
 
-// BackingOff reports whether the listener backs off, and until when.
+// BackingOff reports whether the listener backs off, and until when, in ns of the reactor's
+// clock.
 func (l *Listener) BackingOff() (until int64, yes bool) {
 	return l.resumeAt, l.state == backingOff
 }
@@ -82,8 +84,9 @@ func (l *Listener) BackingOff() (until int64, yes bool) {
 // RetriedEarly reports whether the listener resumed before its delay was over.
 func (l *Listener) RetriedEarly() bool { return l.retriedEarly }
 
-// BackOff stops accepting for a delay and reports whether the error should be reported. After
-// an early retry it neither extends the current delay nor lengthens the next delay.
+// BackOff stops accepting for a delay that begins now (ns) and reports whether the error should
+// be reported. After an early retry it neither extends the current delay nor lengthens the next
+// delay.
 func (l *Listener) BackOff(now int64) (report bool) {
 	l.state = backingOff
 	if !l.retriedEarly || l.resumeAt <= now {
@@ -98,7 +101,7 @@ func (l *Listener) BackOff(now int64) (report bool) {
 	return true
 }
 
-// Resume continues accepting after a delay.
+// Resume continues accepting after a delay, or before its end (an early retry). now is in ns.
 func (l *Listener) Resume(now int64) {
 	if l.state == backingOff {
 		l.state, l.retriedEarly = listening, now < l.resumeAt
@@ -110,7 +113,7 @@ func (l *Listener) RetrySoon(now int64) {
 	l.resumeAt, l.delay = min(l.resumeAt, now+BackOffMin), BackOffMin
 }
 
-// Stop ends accepting permanently.
+// Stop ends accepting permanently. The listener's Interest is 0 from now on.
 func (l *Listener) Stop() { l.state = stopped }
 
 // Accept accepts one connection. The peer's address is written to addr. The value at addrLen is

@@ -31,11 +31,12 @@ func newFakePipe() (*fakePipe, *testStream) {
 // fill writes more bytes than the pipe accepts, and then the rest.
 func (p *fakePipe) fill(s *testStream) { p.transfer(s, defaultPipeSize, defaultPipeSize+1) }
 
-func (p *fakePipe) transfer(s *testStream, room, size int) {
+// transfer writes `size` bytes to a pipe that accepts `space` bytes at first, and then the rest.
+func (p *fakePipe) transfer(s *testStream, space, size int) {
 	s.push(1000, uintptr(size))
-	p.sendRoom = room
+	p.sendSpace = space
 	flush(s, p.fakeKernel)
-	p.sendRoom = 1 << 40
+	p.sendSpace = 1 << 40
 	before := s.pipePressure
 	flush(s, p.fakeKernel)
 	s.pipePressure = before // the second flush must not count

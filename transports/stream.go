@@ -82,7 +82,8 @@ type Stream struct {
 	pipePressure pipePressure
 }
 
-// Open initialises the stream for a non-blocking descriptor.
+// Open initialises the stream for a non-blocking descriptor with C's record, which both use
+// until Discard.
 func (s *Stream) Open(fd int32, io *StreamIO) {
 	io.State = 0
 	*s = Stream{io: io, fd: fd, reported: io.Sent}
@@ -107,7 +108,10 @@ func (s *Stream) WatchesEnd() bool { return s.has(StateWatchEnd) }
 // IsPipe reports whether a call has shown that the descriptor is not a socket.
 func (s *Stream) IsPipe() bool { return s.has(StatePipe) }
 
-func (s *Stream) has(state uint32) bool  { return s.io.State&state != 0 }
+// has reports whether one of these bits of StreamIO.State is set.
+func (s *Stream) has(state uint32) bool { return s.io.State&state != 0 }
+
+// wants reports whether one of these bits of StreamIO.Want is set.
 func (s *Stream) wants(want uint32) bool { return s.io.Want&want != 0 }
 
 // Interest returns the directions that must be polled.
@@ -135,7 +139,7 @@ func (s *Stream) ReceivesInCIfFew() bool { return s.wants(WantFew) }
 // WantsReport reports whether C needs to know without delay that bytes were sent.
 func (s *Stream) WantsReport() bool { return s.wants(WantReport) }
 
-// HasPending reports whether there are bytes to send.
+// HasPending reports whether there are bytes to send and sending has not failed.
 func (s *Stream) HasPending() bool { return s.io.Head < s.io.Tail && !s.has(StateDead) }
 
 // Blocked reports whether sending must wait until the poller reports the stream as writable.
@@ -177,7 +181,8 @@ func (s *Stream) shutdownIfDrained(c *Calls) {
 	}
 }
 
-// TakeUnreportedBytes returns the number of bytes sent since the last call.
+// TakeUnreportedBytes returns the number of bytes sent since the last call, and counts them as
+// reported.
 func (s *Stream) TakeUnreportedBytes() int64 {
 	n := s.UnreportedBytes()
 	s.reported = s.io.Sent
@@ -233,7 +238,7 @@ func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again 
 	}
 	if !s.consume(v, n) && !s.has(StatePipe) {
 		// The kernel accepted a part, so another call would return EAGAIN. A pipe is different:
-		// the write has just woken its reader, which may have made room.
+		// the write has just woken its reader, which may have made space.
 		s.io.State |= StateBlocked
 		return false, 0
 	}
@@ -262,8 +267,8 @@ func (s *Stream) CompleteSend(c *Calls, n int, errno syscall.Errno) syscall.Errn
 // FailWriting marks the writing half as dead. Its queue is not sent any more.
 func (s *Stream) FailWriting() { s.io.State = s.io.State&^StateBlocked | StateDead }
 
-// send makes one system call for v: send for one vector, sendmsg for several, writev for a
-// pipe.
+// send makes one system call for v: send for one vector, sendmsg for several, writev for a pipe.
+// It returns the call's results, or EBADF if the lease has ended.
 func (s *Stream) send(c *Calls, v []Vector, scratch *Scratch) (int, syscall.Errno) {
 	fd := int(s.fd)
 	switch {
@@ -295,8 +300,8 @@ func (s *Stream) consume(v []Vector, n int) bool {
 	return true
 }
 
-// Receive receives up to size bytes to base. After EOF and Failed, Go does not receive any
-// more.
+// Receive receives up to size bytes to base and returns their number with the outcome; the errno
+// belongs to Failed. After EOF and Failed, Go does not receive any more.
 func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Errno) {
 	if s.has(StateWatchEnd) {
 		s.FinishReading()
@@ -326,7 +331,8 @@ func (s *Stream) CanBatchReceive() bool {
 	return s.Reading() && !s.has(StateWatchEnd|StatePipe) && s.LeaseValid()
 }
 
-// CompleteReceive converts the result of a recv to an outcome and updates the state.
+// CompleteReceive converts the result of a recv or read to an outcome and updates the state. It
+// returns the number of bytes, 0 unless the outcome is OK, and the errno of Failed.
 func (s *Stream) CompleteReceive(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
 	switch {
 	case errno == 0 && n > 0:

@@ -7,11 +7,11 @@ import (
 	"unsafe"
 )
 
-// fakeKernel accepts up to sendRoom bytes and records the addresses of the bytes that it
+// fakeKernel accepts up to sendSpace bytes and records the addresses of the bytes that it
 // accepted. The tests of the reactor verify the bytes themselves.
 type fakeKernel struct {
 	Calls
-	sendRoom  int // bytes that the kernel accepts before it returns EAGAIN
+	sendSpace int // bytes that the kernel accepts before it returns EAGAIN
 	errno     syscall.Errno
 	accepted  []Vector
 	sendCalls int
@@ -19,6 +19,7 @@ type fakeKernel struct {
 	recv      func() (int, syscall.Errno)
 }
 
+// newFakeKernel returns a kernel that accepts no bytes yet.
 func newFakeKernel() *fakeKernel {
 	w := &fakeKernel{}
 	w.Send = func(_ int, base, size uintptr) (int, syscall.Errno) {
@@ -32,18 +33,19 @@ func newFakeKernel() *fakeKernel {
 	return w
 }
 
+// send accepts bytes of v, at most sendSpace, and returns their number.
 func (w *fakeKernel) send(v []Vector) (int, syscall.Errno) {
 	w.sendCalls++
 	if w.errno != 0 {
 		return -1, w.errno
 	}
-	if w.sendRoom == 0 {
+	if w.sendSpace == 0 {
 		return -1, syscall.EAGAIN
 	}
 	n := 0
 	for _, piece := range v {
-		take := min(int(piece.Len), w.sendRoom)
-		w.sendRoom -= take
+		take := min(int(piece.Len), w.sendSpace)
+		w.sendSpace -= take
 		n += take
 		if last := len(w.accepted) - 1; last >= 0 && w.accepted[last].Base+w.accepted[last].Len == piece.Base {
 			w.accepted[last].Len += uintptr(take)
@@ -57,6 +59,7 @@ func (w *fakeKernel) send(v []Vector) (int, syscall.Errno) {
 	return n, 0
 }
 
+// flush flushes the stream on the fake kernel.
 func flush(s *testStream, w *fakeKernel) syscall.Errno {
 	var sends uint64
 	var scratch Scratch
@@ -69,6 +72,7 @@ type testStream struct {
 	io StreamIO
 }
 
+// newTestStream returns an open stream with an empty record.
 func newTestStream() *testStream {
 	s := new(testStream)
 	s.reopen()
@@ -97,8 +101,10 @@ func (s *testStream) push(base, size uintptr) {
 	s.queue()[io.Tail-1] = Vector{base, size}
 }
 
+// queue returns all vectors of the record, sent ones too.
 func (s *testStream) queue() []Vector { return unsafe.Slice(s.io.IOV, s.io.Tail) }
 
+// pendingBytes returns the number of bytes that were not sent.
 func (s *testStream) pendingBytes() int64 { return int64(s.io.Appended - s.io.Sent) }
 
 // For any sizes of partial sends, each byte is sent once and in order, and the counters agree
@@ -118,7 +124,7 @@ func TestFlushSendsTheQueueInOrder(t *testing.T) {
 				next += size
 				pushed += int64(size)
 			}
-			w.sendRoom = rng.IntN(12_000)
+			w.sendSpace = rng.IntN(12_000)
 			if errno := flush(s, w); errno != 0 {
 				t.Fatal(errno)
 			}
@@ -134,7 +140,7 @@ func TestFlushSendsTheQueueInOrder(t *testing.T) {
 				t.Fatal("interest and queue do not agree")
 			}
 		}
-		w.sendRoom = 1 << 40
+		w.sendSpace = 1 << 40
 		for s.pendingBytes() > 0 {
 			if errno := flush(s, w); errno != 0 {
 				t.Fatal(errno)
@@ -151,7 +157,7 @@ func TestFlushStopsAfterAPartialSend(t *testing.T) {
 	s := newTestStream()
 	s.push(1000, 100)
 	s.push(2000, 100)
-	w.sendRoom = 150
+	w.sendSpace = 150
 	flush(s, w)
 	if w.sendCalls != 1 || !s.Blocked() || s.pendingBytes() != 50 {
 		t.Errorf("%d calls, blocked %v, %d pending", w.sendCalls, s.Blocked(), s.pendingBytes())
@@ -164,7 +170,7 @@ func TestFlushLimitsTheNumberOfCalls(t *testing.T) {
 	for i := range uintptr(3 * maxSendCalls * MaxVectors) {
 		s.push(1000+i, 1)
 	}
-	w.sendRoom = 1 << 40
+	w.sendSpace = 1 << 40
 	flush(s, w)
 	if w.sendCalls != maxSendCalls || s.Interest()&Writable == 0 {
 		t.Errorf("%d calls, interest %d", w.sendCalls, s.Interest())
@@ -179,7 +185,7 @@ func TestFlushLimitsTheNumberOfBytes(t *testing.T) {
 		for i := range uintptr(8) {
 			s.push(1+i*size, size)
 		}
-		w.sendRoom = 1 << 40
+		w.sendSpace = 1 << 40
 		flush(s, w)
 		if sent := s.io.Sent; sent == 0 || sent >= 2*maxSendBytes || s.Interest()&Writable == 0 {
 			t.Errorf("vectors of %d bytes: %d bytes sent, interest %d", size, sent, s.Interest())
@@ -195,7 +201,7 @@ func TestPartialSendUpdatesTheRecord(t *testing.T) {
 	for i := range uintptr(3) {
 		s.push(1000*(i+1), 100)
 	}
-	w.sendRoom = 250
+	w.sendSpace = 250
 	flush(s, w)
 	want := StreamIO{IOV: s.io.IOV, Appended: 300, Cap: 4, Tail: 3, Want: WantRead,
 		Head: 2, State: StateBlocked, Sent: 250}
@@ -206,7 +212,7 @@ func TestPartialSendUpdatesTheRecord(t *testing.T) {
 		t.Errorf("the partially sent vector is %+v", left)
 	}
 	s.push(4000, 10)
-	w.sendRoom = 1000
+	w.sendSpace = 1000
 	flush(s, w)
 	want.Appended, want.Sent, want.Head, want.Tail, want.State = 310, 310, 4, 4, 0
 	if s.io != want {
@@ -215,7 +221,7 @@ func TestPartialSendUpdatesTheRecord(t *testing.T) {
 	// At the boundary of a vector: it is removed, and the next vector is complete.
 	s.push(5000, 10)
 	s.push(6000, 10)
-	w.sendRoom = 10
+	w.sendSpace = 10
 	flush(s, w)
 	if s.io.Head != 1 || s.queue()[1] != (Vector{6000, 10}) || s.io.State != StateBlocked {
 		t.Errorf("the record is %+v, the queue is %+v", s.io, s.queue())
@@ -241,12 +247,12 @@ func TestShutdownFollowsTheLastSend(t *testing.T) {
 	s.reopen()
 	s.push(1000, 100)
 	s.io.Want |= WantShut
-	w.sendRoom = 60
+	w.sendSpace = 60
 	flush(s, w)
 	if w.shutdowns != 1 {
 		t.Error("shut down before the queue was empty")
 	}
-	w.sendRoom = 60
+	w.sendSpace = 60
 	flush(s, w)
 	if w.shutdowns != 2 || s.pendingBytes() != 0 {
 		t.Error("not shut down when the queue was empty")
@@ -257,7 +263,7 @@ func TestSendErrorIsFinal(t *testing.T) {
 	w := newFakeKernel()
 	s := newTestStream()
 	s.push(1000, 100)
-	w.sendRoom = 30
+	w.sendSpace = 30
 	flush(s, w)
 	w.errno = syscall.ECONNRESET
 	if errno := flush(s, w); errno != syscall.ECONNRESET {
@@ -316,7 +322,7 @@ func TestPipeIsDetectedByENOTSOCK(t *testing.T) {
 		t.Error("the next descriptor is treated as a pipe")
 	}
 	s.push(1000, 10)
-	w.sendRoom = 10
+	w.sendSpace = 10
 	if errno := flush(s, w); errno != 0 || s.pendingBytes() != 0 {
 		t.Errorf("%v, %d pending", errno, s.pendingBytes())
 	}
