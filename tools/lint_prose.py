@@ -1,10 +1,12 @@
 """A lint of comments, docstrings and pages: `python tools/lint_prose.py [FILE_OR_FOLDER...]`.
 
-Without arguments it reads the paths listed in CLEAN.  It reports two findings:
+Without arguments it reads the paths listed in CLEAN.  It reports three findings:
 
     opening   a comment or docstring that begins with a pronoun or a relative clause, where the
               noun it is about should stand
     word      a word of WORDS, each with the word to write in its place
+    name      a comment directly above a function, type, constant or variable of Go that does not
+              begin with its name, for example because of a rename
 
 An exemption is a marker on the same line, with its reason: `prose: allow (quoted from the RFC)`.
 """
@@ -60,7 +62,7 @@ CLEAN: list[str] = [
     "docs/troubleshooting.md",
     "docs/what-works-here.md",
     "goloop/testing",
-    "netloop/simulated",
+    "netloop",
     "pybridge/abi.h",
     "pybridge/abi_observers.h",
     "pybridge/core/datagrams",
@@ -165,6 +167,31 @@ def page_text(source: str) -> Iterator[Text]:
     yield 1, bare
 
 
+# A declaration of Go that is not in a group, with its names.
+_GO_DECLARATION = re.compile(
+    r"func (?:\([^)]*\) )?(?P<func>\w+)|(?:type|const|var) (?P<names>\w+(?:, \w+)*)"
+)
+
+
+def misnamed(source: str) -> Iterator[tuple[int, str]]:
+    """Names of Go whose comment begins with another name, with the line of the comment.
+
+    A test's name is a sentence, which its comment continues.
+    """
+    lines = source.splitlines()
+    for index, line in enumerate(lines):
+        found = _GO_DECLARATION.match(line)
+        start = index
+        while start > 0 and lines[start - 1].startswith("//"):
+            start -= 1
+        head = re.match(r"//(?!go:|export )\s*(?:(?:A|An|The) )?(\w*)", lines[start])
+        if not found or not head:
+            continue
+        names = (found["func"] or found["names"]).split(", ")
+        if head[1] not in names and not re.match(r"_$|(?:Test|Benchmark|Fuzz)\w", names[0]):
+            yield start + 1, names[0]
+
+
 def findings(path: Path) -> Iterator[str]:
     """Findings of one file, as `path:line: rule: advice`."""
     source = path.read_text(encoding="utf-8")
@@ -182,6 +209,10 @@ def findings(path: Path) -> Iterator[str]:
                 line = start + text.count("\n", 0, word.start())
                 if not ALLOWED.search(lines[line - 1]):
                     yield f"{name}:{line}: word: {word[0]!r}, {advice}"
+    if path.suffix == ".go":
+        for line, declared in misnamed(source):
+            if not ALLOWED.search(lines[line - 1]):
+                yield f"{name}:{line}: name: begin with {declared!r}"
 
 
 def files(paths: list[str]) -> Iterator[Path]:
