@@ -69,8 +69,10 @@
 
 #include "watch/older_waiters.c"
 #include "watch/watch.c"
+#include "watch/watch_methods.c"
 #include "watch/sockop.c"
 
+#include "transports/transport_registration.c"
 #include "transports/transport.c"
 #include "transports/transport_type.c"
 

@@ -1,7 +1,7 @@
 /*
- * transport.c: the life of a transport of any kind: construction, registration with the reactor,
- * closing, connection_lost; and the finalizer of a transport that was not closed.  transports.h
- * draws the states.
+ * transport.c: the life of a transport of any kind: construction, closing,
+ * connection_lost; and the finalizer of a transport that was not closed.  transports.h draws the
+ * states, and transport_registration.c has the registration with the reactor.
  *
  *   gl_transport_construct                 lease of the descriptor, arguments: GL_STARTING
  *   gl_transport_schedule_connection_made
@@ -17,8 +17,8 @@
  */
 #include "transports/transports.h"
 
-#include <errno.h>
-
+/* Returns 0 if the transport's loop can be used, or if it has none; else -1 with RuntimeError: the
+ * loop is closed or belongs to another process. */
 GL_PRIVATE int
 gl_transport_check_usable(gl_transport *t)
 {
@@ -27,6 +27,8 @@ gl_transport_check_usable(gl_transport *t)
     return 0;
 }
 
+/* Schedules a call of the transport's method `name`, with `arg` unless it is NULL.  Does nothing
+ * for a transport without a loop.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 {
@@ -41,108 +43,9 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
     return rc;
 }
 
-/* ---- the reactor ------------------------------------------------------------- */
+/* ---- the fd number -------------------------------------------------------------- */
 
-/* Deregisters the transport in Go. */
-GL_NO_PYTHON static void
-transport_deregister(gl_transport *t)
-{
-    gl_reactor_api(t->loop)->unregister(t->loop->reactor, t->id, t->gen);
-}
-
-/* Registers with Go and in the registry.  Returns 0 or an errno. */
-GL_NO_PYTHON static int
-transport_add_registration(gl_transport *t, int fd)
-{
-    gl_loop *loop = t->loop;
-    int32_t rc = t->ops->register_fd(t, fd);
-    if (rc < 0)
-        return -rc;
-    if (gl_reg_set(loop, t->id, t->gen, t->ops->kind, (PyObject *)t, fd) < 0) {
-        PyErr_Clear();
-        transport_deregister(t);
-        return ENOMEM;
-    }
-    t->registered = true;
-    return 0;
-}
-
-/* Returns true if another transport or a watch uses the fd number.  The poller accepts each number
- * once. */
-static bool
-fd_number_is_used(gl_transport *t, gl_loop *loop, int number)
-{
-    gl_fd *f = gl_fd_find(loop, number);
-    if (f == NULL)
-        return false;
-    gl_watch *w = f->watch;
-    return (f->transport != NULL && f->transport != (PyObject *)t) ||
-           (w != NULL && w->watched && (w->slot[0].waiter != NULL || w->slot[1].waiter != NULL));
-}
-
-GL_PRIVATE int
-gl_transport_register(gl_transport *t)
-{
-    if (gl_loop_check_usable(t->loop) < 0)
-        return -1;
-    if (t->ops->shares_number && fd_number_is_used(t, t->loop, t->lease.number) &&
-        gl_lease_duplicate(&t->lease) < 0)
-        return -1;
-    int fd = gl_lease_fd(&t->lease);
-    if (fd < 0)
-        return gl_set_oserror(EBADF);
-    gl_watch left;
-    gl_watch_detach(t->loop, fd, &left);
-    int err = transport_add_registration(t, fd);
-    int rc;
-    if (err == 0)
-        rc = t->ops->update_interest(t);
-    else
-        rc = gl_set_oserror(err);
-    PyObject *exc = gl_take_exception();
-    gl_watch_discard(&left);
-    gl_restore_exception(exc);
-    return rc;
-}
-
-GL_PRIVATE void
-gl_transport_unregister(gl_transport *t)
-{
-    PyObject *owner = NULL;
-    if (t->registered) {
-        gl_loop *loop = t->loop;
-        bool foreign = gl_loop_is_foreign(loop);
-        t->registered = false;
-        if (!foreign && loop->go != NULL)
-            transport_deregister(t);
-        owner = gl_reg_take(loop, t->id, t->gen);
-    }
-    t->ops->discard_queue(t);
-    Py_XDECREF(owner);
-}
-
-GL_PRIVATE int
-gl_transport_update_interest(gl_transport *t)
-{
-    if (is_ending(t))
-        return 0;
-    return t->ops->update_interest(t);
-}
-
-/* Deregisters in Go for Loop.close().  The queue is kept, because asyncio's transports would still
- * report its size. */
-GL_PRIVATE void
-gl_transport_unregister_on_loop_close(PyObject *owner)
-{
-    gl_transport *t = (gl_transport *)owner;
-    if (!t->registered)
-        return;
-    t->registered = false;
-    if (t->loop != NULL && t->loop->go != NULL && !gl_loop_is_foreign(t->loop))
-        transport_deregister(t);
-}
-
-/* Removes this transport as the user of its fd number. */
+/* Removes this transport from the table of fd numbers. */
 static void
 transport_clear_fd_user(gl_transport *t)
 {
@@ -150,15 +53,9 @@ transport_clear_fd_user(gl_transport *t)
         gl_fd_clear_transport(t->loop, t->fd_in_repr, (PyObject *)t);
 }
 
-GL_PRIVATE bool
-gl_transport_blocks_number(PyObject *transport)
-{
-    gl_transport *t = (gl_transport *)transport;
-    return !is_closing(t) && gl_lease_fd(&t->lease) >= 0;
-}
-
 /* ---- construction -------------------------------------------------------------------- */
 
+/* Allocates a transport in GL_EMPTY; a new reference, or NULL with MemoryError. */
 GL_PRIVATE gl_transport *
 gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
@@ -176,7 +73,8 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
     return t;
 }
 
-/* Acquires the lease of the descriptor and converts the arguments; may run Python. */
+/* Acquires the lease of the descriptor and converts the arguments; may run Python.  -1 with an
+ * exception. */
 static int
 transport_convert(gl_transport *t, transport_arguments *a)
 {
@@ -203,7 +101,7 @@ transport_convert(gl_transport *t, transport_arguments *a)
 }
 
 /* Checks the state again, which Python code may have changed, and makes the descriptor
- * non-blocking. */
+ * non-blocking.  -1 with an exception. */
 static int
 transport_check(gl_transport *t, transport_arguments *a)
 {
@@ -219,12 +117,14 @@ transport_check(gl_transport *t, transport_arguments *a)
     return gl_lease_nonblocking(&a->lease);
 }
 
+/* Moves the lease and the converted arguments into the transport: GL_STARTING.  The last step of
+ * construction.  -1 with MemoryError or OSError, and the transport is unchanged. */
 GL_NO_PYTHON GL_PRIVATE int
 gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     int number = a->lease.number;
-    if (!(t->ops->shares_number && fd_number_is_used(t, loop, number)) &&
+    if (!(t->ops->shares_number && transport_number_is_used(t, loop, number)) &&
         gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
         return -1;
     PyObject *before = t->extra; /* released by the caller */
@@ -243,6 +143,8 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
     return 0;
 }
 
+/* Acquires the descriptor and moves the arguments into the transport: GL_STARTING.  -1 with an
+ * exception, and the transport is unchanged. */
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
@@ -251,6 +153,7 @@ gl_transport_construct(gl_transport *t, transport_arguments *a)
     return gl_transport_attach_fd(t, a);
 }
 
+/* Releases the arguments that gl_transport_attach_fd() has not moved. */
 GL_PRIVATE void
 gl_transport_arguments_clear(transport_arguments *a)
 {
@@ -259,6 +162,8 @@ gl_transport_arguments_clear(transport_arguments *a)
     Py_CLEAR(a->context);
 }
 
+/* Schedules connection_made and _start(waiter).  `waiter` is a Future, or None.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 {
@@ -278,6 +183,8 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
     return gl_transport_call_soon(t, G.s__start, waiter);
 }
 
+/* Calls `method` of `object`, without arguments, in a copy of the transport's context.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *method)
 {
@@ -291,7 +198,7 @@ gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *m
     return rc;
 }
 
-/* Sets GL_LOST and drops the references to the loop and the protocol. */
+/* Sets GL_LOST and drops the references to the loop and the protocol; runs Python. */
 static void
 transport_release_loop_and_protocol(gl_transport *t)
 {
@@ -301,6 +208,8 @@ transport_release_loop_and_protocol(gl_transport *t)
     Py_CLEAR(t->loop);
 }
 
+/* Sets GL_LOST after a failed construction and keeps the exception.  The descriptor still belongs
+ * to its owner or, without one, to the caller.  Returns -1. */
 GL_PRIVATE int
 gl_transport_fail_construction(gl_transport *t)
 {
@@ -314,7 +223,7 @@ gl_transport_fail_construction(gl_transport *t)
     return -1;
 }
 
-/* Calls waiter.set_result(None) unless the waiter was cancelled. */
+/* Calls waiter.set_result(None) unless the waiter was cancelled.  -1 with an exception. */
 static int
 wake_waiter(PyObject *waiter)
 {
@@ -344,7 +253,8 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* Unregisters and schedules connection_lost(exc), after GL_ENDING was set. */
+/* Deregisters the transport and schedules connection_lost(exc), after GL_ENDING was set.  Where
+ * drains_input is set, the last received bytes are delivered first.  -1 with an exception. */
 static int
 transport_schedule_end(gl_transport *t, PyObject *exc)
 {
@@ -355,6 +265,8 @@ transport_schedule_end(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
 
+/* Ends the transport: sets GL_ENDING and schedules connection_lost(exc), where `exc` may be None.
+ * -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -363,6 +275,8 @@ gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
     return transport_schedule_end(t, exc);
 }
 
+/* _force_close(exc), and abort() with None: ends the transport at once.  The bytes that asyncio
+ * would have sent already are sent first.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
@@ -382,6 +296,8 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
     return rc;
 }
 
+/* close(): sets GL_CLOSING; received bytes are dropped, pending ones are sent first.  A failure
+ * restores the phase: -1 with an exception. */
 GL_PRIVATE int
 transport_close(gl_transport *t)
 {
@@ -400,6 +316,8 @@ transport_close(gl_transport *t)
     return rc;
 }
 
+/* Calls the method _fatal_error(exc, message), which logs the exception and ends the transport.  -1
+ * with an exception of that call. */
 GL_PRIVATE int
 gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
@@ -409,6 +327,9 @@ gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
         PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc, message));
 }
 
+/* Ends the transport with the current exception, by _fatal_error().  Returns 0 with the exception
+ * cleared; -1 with SystemExit or KeyboardInterrupt still set, or with an exception of
+ * _fatal_error(). */
 GL_PRIVATE int
 gl_transport_fatal_current(gl_transport *t, const char *message)
 {
@@ -420,6 +341,7 @@ gl_transport_fatal_current(gl_transport *t, const char *message)
     return rc;
 }
 
+/* Sets the phase GL_ENDING, and asyncio's count _conn_lost, at the end of a transport. */
 GL_NO_PYTHON static void
 transport_set_ending(gl_transport *t)
 {
@@ -430,6 +352,8 @@ transport_set_ending(gl_transport *t)
         t->conn_lost = 1;
 }
 
+/* Closes the descriptor and frees its number.  A peer in the same loop then gets its last bytes by
+ * forced polls.  -1 with the exception of the owner's close(). */
 static int
 transport_close_descriptor(gl_transport *t)
 {
@@ -439,6 +363,7 @@ transport_close_descriptor(gl_transport *t)
     return gl_lease_close(&t->lease);
 }
 
+/* Calls connection_lost(exc) of the protocol, if there is one.  -1 with its exception. */
 static int
 transport_call_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -450,7 +375,8 @@ transport_call_connection_lost(gl_transport *t, PyObject *exc)
     return rc;
 }
 
-/* Replaces an earlier exception by a later one, as a chain of `finally` clauses does. */
+/* After a failed step (rc < 0) moves its exception into *error.  An earlier one is dropped, as in a
+ * chain of `finally` clauses. */
 static void
 keep_last_failure(int rc, PyObject **error)
 {
@@ -458,6 +384,8 @@ keep_last_failure(int rc, PyObject **error)
         Py_XSETREF(*error, gl_take_exception());
 }
 
+/* _call_connection_lost(exc): calls connection_lost, deregisters, closes the descriptor and sets
+ * GL_LOST.  Each step runs even if an earlier one has failed.  -1 with the last exception. */
 GL_PRIVATE int
 gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -484,9 +412,9 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* __del__: the last reference was dropped while the descriptor is open.  The transport never
- * started, or its loop was closed or is garbage too, or the program has dropped a transport that
- * the reactor can't call (gl_reg_is_dormant). */
+/* __del__: closes the descriptor of a transport that was not closed, with a ResourceWarning.  The
+ * transport never started, or its loop was closed or is garbage too, or the program has dropped a
+ * transport that the reactor can't call (gl_reg_is_dormant). */
 GL_PRIVATE void
 gl_transport_finalize(PyObject *self)
 {
@@ -509,6 +437,8 @@ gl_transport_finalize(PyObject *self)
     gl_restore_exception(saved);
 }
 
+/* tp_traverse of the fields of the base.  The registry's reference to a dormant transport counts as
+ * its own. */
 GL_PRIVATE int
 gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
 {
@@ -531,6 +461,7 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     return 0;
 }
 
+/* tp_clear of the fields of the base. */
 GL_PRIVATE void
 gl_transport_clear(gl_transport *t)
 {
@@ -554,6 +485,7 @@ gl_transport_clear(gl_transport *t)
         Py_CLEAR(t->protocol);
 }
 
+/* tp_dealloc of all transports. */
 GL_PRIVATE void
 gl_transport_dealloc(PyObject *self)
 {

@@ -7,6 +7,8 @@
 static const gl_params set_protocol_params =
     GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
+/* Adds a write after the loss of the connection to *count.  From asyncio's limit (5) on logs the
+ * message `warning`.  -1 with an exception. */
 GL_PRIVATE int
 gl_count_late_write(uint32_t *count, const char *warning)
 {
@@ -25,6 +27,8 @@ gl_count_late_write(uint32_t *count, const char *warning)
     return 0;
 }
 
+/* Sets the TypeError for data to be sent that is not bytes-like, in the words of asyncio's
+ * method. */
 GL_PRIVATE void
 gl_transport_set_data_error(PyObject *transport, PyObject *data)
 {
@@ -36,48 +40,56 @@ gl_transport_set_data_error(PyObject *transport, PyObject *data)
 
 /* ---- methods ----------------------------------------------------------------------------- */
 
+/* close(). */
 static PyObject *
 transport_close_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return gl_none_or_null(transport_close(t));
 }
 
+/* abort(). */
 static PyObject *
 transport_abort_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return gl_none_or_null(gl_transport_force_close(t, Py_None));
 }
 
+/* _force_close(exc). */
 static PyObject *
 transport_force_close_method(gl_transport *t, PyObject *exc)
 {
     return gl_none_or_null(gl_transport_force_close(t, exc));
 }
 
+/* _call_connection_lost(exc), as a scheduled handle calls it. */
 static PyObject *
-transport_lost_method(gl_transport *t, PyObject *exc)
+transport_connection_lost_method(gl_transport *t, PyObject *exc)
 {
     return gl_none_or_null(gl_transport_connection_lost(t, exc));
 }
 
+/* is_closing(). */
 static PyObject *
 transport_is_closing_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
+/* is_reading(): neither paused nor closing. */
 static PyObject *
 transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(!is_closing(t) && !t->paused);
 }
 
+/* get_protocol(): the protocol, or None after connection_lost. */
 static PyObject *
 transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
     return Py_NewRef(t->protocol ? t->protocol : Py_None);
 }
 
+/* set_protocol(protocol): the transport adapts to the protocol before it is set. */
 static PyObject *
 transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -89,7 +101,8 @@ transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs,
     Py_RETURN_NONE;
 }
 
-/* Logs in debug mode; the loop may be gone. */
+/* Logs `format`, with the transport as %r, if the loop is in debug mode; the loop may be gone.
+ * Returns None. */
 static PyObject *
 transport_log_debug(gl_transport *t, const char *format)
 {
@@ -98,6 +111,8 @@ transport_log_debug(gl_transport *t, const char *format)
     Py_RETURN_NONE;
 }
 
+/* pause_reading(): deregisters from receiving.  Bytes that were received already become paused
+ * data. */
 static PyObject *
 transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -111,6 +126,7 @@ transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     return transport_log_debug(t, "%r pauses reading");
 }
 
+/* resume_reading(): schedules the delivery of paused data, or receives again. */
 static PyObject *
 transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -131,6 +147,8 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 
 /* ---- paused data ---------------------------------------------- */
 
+/* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
+ * the reference, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
 {
@@ -154,6 +172,7 @@ gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
     return rc;
 }
 
+/* Drops the received items that wait for delivery, and the stored end after them. */
 GL_PRIVATE void
 gl_transport_discard_paused_data(gl_transport *t)
 {
@@ -161,6 +180,7 @@ gl_transport_discard_paused_data(gl_transport *t)
     Py_CLEAR(t->paused_data); /* lint: allow check-commit: own bytes, addresses, exceptions */
 }
 
+/* Schedules _deliver_paused_data(), once.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_delivery(gl_transport *t)
 {
@@ -172,6 +192,8 @@ gl_transport_schedule_delivery(gl_transport *t)
     return 0;
 }
 
+/* Delivers paused_data until the protocol pauses or the share of the turn is used up.  Runs Python.
+ * -1 with an exception of the protocol. */
 GL_PRIVATE int
 gl_transport_deliver_paused_data(gl_transport *t)
 {
@@ -216,7 +238,7 @@ transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignore
 
 /* ---- attributes ------------------------------------------------------ */
 
-/* asyncio's attribute _extra, which hides asyncio's slot.  The dict is created on first access,
+/* _extra: asyncio's attribute, which hides asyncio's slot.  The dict is created on first access,
  * because most connections never use it. */
 static PyObject *
 transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
@@ -233,6 +255,7 @@ transport_extra_getter(gl_transport *t, void *Py_UNUSED(closure))
     return Py_NewRef(t->extra);
 }
 
+/* Sets _extra; a deletion leaves an empty dict. */
 static int
 transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure))
 {
@@ -240,20 +263,21 @@ transport_extra_setter(gl_transport *t, PyObject *extra, void *Py_UNUSED(closure
     return 0;
 }
 
+/* _closing: is_closing() as asyncio's attribute. */
 static PyObject *
 transport_closing_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(is_closing(t));
 }
 
+/* _receives: true if the transport is registered for receiving, for repr. */
 static PyObject *
 transport_receives_getter(gl_transport *t, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(t->ops->is_receiving(t));
 }
 
-/* ---- the tables of methods and attributes
- * ------------------------------------------------------------------------- */
+/* ---- the tables of methods and attributes ------------------------------------------------- */
 
 GL_TAKES_NONE(is_closing_checked, transport_is_closing_method, "is_closing")
 GL_TAKES_NONE(get_protocol_checked, transport_get_protocol_method, "get_protocol")
@@ -284,7 +308,7 @@ static PyMethodDef transport_methods[] = {
     {"close", GL_FASTKW(close_checked),
      PyDoc_STR("close($self)\n--\n\n"
                "Close the transport after queued data is sent; no more data is received.")},
-    {"_call_connection_lost", GL_ONEARG(transport_lost_method), NULL},
+    {"_call_connection_lost", GL_ONEARG(transport_connection_lost_method), NULL},
     {"_deliver_paused_data", GL_NOARGS(transport_deliver_paused_data_method), NULL},
     {"_force_close", GL_ONEARG(transport_force_close_method), NULL},
     {"_start", GL_ONEARG(gl_transport_start_method), NULL},
@@ -302,7 +326,7 @@ static PyGetSetDef transport_attributes[] = {
 /* ---- the types ---------------------------------------------------------------------------- */
 
 /* Returns true if asyncio's class has its slots where TRANSPORT_FIELDS has them.  A class without
- * some of the slots is accepted too. */
+ * the slots of _FlowControlMixin is accepted too. */
 static bool
 slots_match(PyObject *cls)
 {
@@ -325,6 +349,9 @@ slots_match(PyObject *cls)
     return good;
 }
 
+/* Adds to a new type max_size and the methods and attributes of all transports, and guards them
+ * in a build without the GIL.  abort() is left out where the bases have none.  -1 with an
+ * exception. */
 static int
 add_shared_members(PyTypeObject *type, long max_size)
 {
@@ -338,6 +365,9 @@ add_shared_members(PyTypeObject *type, long max_size)
     return GL_GUARD_TYPE(type, gl_transport, owner_loop, NULL, GL_GUARD_DEALLOC);
 }
 
+/* Makes a type over the classes `base` and, unless NULL, `second` of asyncio.transports, with the
+ * methods of all transports and with max_size.  NULL with an exception; ImportError if the slots of
+ * `base` lie elsewhere. */
 GL_PRIVATE PyTypeObject *
 gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
                        long max_size)

@@ -1,8 +1,9 @@
 /*
  * transports.h: the base of stream and datagram transports.
  *
- *   transport.c         construction, closing, connection_lost, finalizer, registration
- *   transport_type.c    the methods and attributes that both types have; paused data
+ *   transport_registration.c   registration with the reactor
+ *   transport.c                construction, closing, connection_lost, finalizer
+ *   transport_type.c           the methods and attributes that both types have; paused data
  *
  * The life of a transport is one number, gl_phase:
  *
@@ -66,10 +67,10 @@ typedef struct transport_ops {
     int (*update_interest)(gl_transport *t);
     /* Starts receiving, after connection_made.  -1: an exception that _start raises. */
     int (*start)(gl_transport *t);
-    /* close() in GL_CLOSING: sends the queue or ends the transport. */
+    /* For close(), in GL_CLOSING: sends the queue or ends the transport. */
     int (*close)(gl_transport *t);
-    /* abort(): sends the bytes that asyncio would have handed to the kernel already.  Returns the
-     * exception of a failed send, or NULL.  The member may be NULL. */
+    /* For abort(): sends the bytes that asyncio would have handed to the kernel already.  Returns
+     * the exception of a failed send, or NULL.  The member may be NULL. */
     PyObject *(*flush_before_abort)(gl_transport *t);
     /* Discards the write queue.  May run Python. */
     void (*discard_queue)(gl_transport *t);
@@ -79,24 +80,28 @@ typedef struct transport_ops {
     int (*after_finalize)(gl_transport *t);
     /* Frees the memory that no Python object owns. */
     void (*free_memory)(gl_transport *t);
-    /* resume_reading: returns true if paused data has to be delivered before receiving goes on. */
+    /* For resume_reading(): returns true if paused data, or an end, has to be delivered before
+     * receiving goes on. */
     bool (*has_pending)(gl_transport *t);
-    /* Schedules the delivery of the last received bytes, and connection_lost(exc) after it. */
+    /* Schedules the delivery of the last received bytes, and connection_lost(exc) after it.  Called
+     * in place of the end where drains_input is set. */
     int (*schedule_input_drain)(gl_transport *t, PyObject *exc);
     /* Delivers one item of paused_data to the protocol, or with NULL the end of the stream after
      * them.  Runs Python. */
     int (*deliver_item)(gl_transport *t, PyObject *item);
     /* Returns true if the remaining paused data has to wait for the next turn; may be NULL. */
     bool (*budget_exhausted)(gl_transport *t);
-    /* set_protocol() was called with another protocol; may be NULL.  May run Python. */
+    /* Adapts the transport to the protocol of a set_protocol() call, before it is set; may be NULL.
+     * May run Python. */
     int (*protocol_changed)(gl_transport *t, PyObject *protocol);
     /* Returns true if the transport receives; for repr. */
     bool (*is_receiving)(gl_transport *t);
 } transport_ops;
 
-/* The first fields of both structs.  They begin with the slots of asyncio.transports.BaseTransport
- * and _FlowControlMixin, in asyncio's order; transport_type.c checks the offsets.  slot_loop and
- * slot_protocol_paused stay NULL where an attribute of the type itself hides asyncio's slot.
+/* The first fields of gl_stream and gl_datagram.  They begin with the slots of
+ * asyncio.transports.BaseTransport and _FlowControlMixin, in asyncio's order; transport_type.c
+ * checks the offsets.  slot_loop and slot_protocol_paused stay NULL where an attribute of the type
+ * itself hides asyncio's slot.
  *
  * extra          dict; NULL: empty, created on first access
  * high_water     the marks as get_write_buffer_limits() returns them, like low_water
@@ -107,6 +112,7 @@ typedef struct transport_ops {
  * lease          the descriptor; empty after it was closed
  * fd_in_repr     the fd number for repr, kept after closing; -1: GL_EMPTY
  * id, gen        the registration, valid while registered
+ * ops            the functions of this kind of transport
  * conn_lost      asyncio's _conn_lost: > 0 from GL_ENDING on; counts late writes
  * phase          a gl_phase
  * paused_end     GL_CMP_EOF or GL_CMP_READ_ERROR that is delivered after paused_data; 0: none
@@ -173,6 +179,20 @@ struct gl_transport {
 /* close() was called, and the queue is still being sent. */
 #define is_flushing(t) ((t)->phase == GL_CLOSING)
 
+/* ---- transport_registration.c ----------------------------------------------------------- */
+
+/* Registers the descriptor with the reactor.  -1 with an exception. */
+GL_PRIVATE int gl_transport_register(gl_transport *t);
+/* Unregisters from the reactor and discards the queue.  The caller has a reference of its own. */
+GL_PRIVATE void gl_transport_unregister(gl_transport *t);
+/* Sends a changed interest to the reactor; does nothing from GL_ENDING on. */
+GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
+/* Returns true if another transport or a watch of the loop uses the fd number. */
+GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int number);
+/* The functions of gl_reg_ops (fds/fds.h) with these names. */
+GL_PRIVATE void gl_transport_unregister_on_loop_close(PyObject *owner);
+GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
+
 /* ---- transport.c ----------------------------------------------------------------------- */
 
 /* The arguments that all constructors have, and the objects that are made of them. */
@@ -196,7 +216,8 @@ GL_PRIVATE gl_transport *gl_transport_alloc(PyTypeObject *type, const transport_
 /* Acquires a lease of the descriptor and moves the arguments into the transport: GL_STARTING.
  * -1 with an exception, and the transport is unchanged. */
 GL_PRIVATE int gl_transport_construct(gl_transport *t, transport_arguments *a);
-/* The last step of gl_transport_construct(); runs no Python.  -1 with MemoryError. */
+/* The last step of gl_transport_construct(); runs no Python.  -1 with MemoryError or OSError, and
+ * the transport is unchanged. */
 GL_PRIVATE int gl_transport_attach_fd(gl_transport *t, transport_arguments *a);
 /* Releases the arguments that gl_transport_attach_fd() has not moved. */
 GL_PRIVATE void gl_transport_arguments_clear(transport_arguments *a);
@@ -214,36 +235,30 @@ GL_PRIVATE int gl_transport_fail_construction(gl_transport *t);
 GL_PRIVATE int gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg);
 /* RuntimeError if the loop is closed or belongs to another process. */
 GL_PRIVATE int gl_transport_check_usable(gl_transport *t);
-/* Registers the descriptor with the reactor. */
-GL_PRIVATE int gl_transport_register(gl_transport *t);
-/* Unregisters from the reactor and discards the queue.  The caller keeps a reference. */
-GL_PRIVATE void gl_transport_unregister(gl_transport *t);
-/* Sends a changed interest to the reactor; does nothing from GL_ENDING on. */
-GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
-/* gl_reg_ops */
-GL_PRIVATE void gl_transport_unregister_on_loop_close(PyObject *owner);
-GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
-
+/* close(): received bytes are dropped, pending ones are sent first. */
 GL_PRIVATE int transport_close(gl_transport *t);
 /* Sets GL_ENDING and schedules connection_lost(exc).  Nothing is sent from now on, and nothing is
  * received unless drains_input is set. */
 GL_PRIVATE int gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc);
-/* asyncio's methods _force_close and _fatal_error. */
+/* The methods _force_close(exc) and _fatal_error(exc, message) of asyncio's transports. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
 GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message);
 /* Calls _fatal_error with the current exception.  For SystemExit and KeyboardInterrupt returns -1
  * with the exception still set. */
 GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
+/* Calls connection_lost(exc), closes the descriptor and sets GL_LOST. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
-/* _start(waiter) */
+/* _start(waiter): starts receiving, and resolves the waiter unless it is None. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
  * the reference, which may be NULL with an exception set. */
 GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
+/* Drops the received items that wait for delivery. */
 GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
 /* Delivers paused_data until the protocol pauses.  Runs Python. */
 GL_PRIVATE int gl_transport_deliver_paused_data(gl_transport *t);
+/* Schedules _deliver_paused_data(), once. */
 GL_PRIVATE int gl_transport_schedule_delivery(gl_transport *t);
 
 /* Functions for the slots of the types.  The tp_traverse and tp_clear of a type call the last

@@ -6,6 +6,8 @@
  */
 #include "watch/private.h"
 
+/* Drops the references to all older Futures and their sockets.  Runs Python, so the list is emptied
+ * first. */
 GL_PRIVATE void
 older_waiters_discard(gl_older_waiters *older)
 {
@@ -18,6 +20,8 @@ older_waiters_discard(gl_older_waiters *older)
     PyMem_RawFree(out.slot);
 }
 
+/* Adds the waiter of a slot as the newest one, and empties the slot.  Returns false without memory;
+ * the slot then keeps its waiter. */
 GL_NO_PYTHON GL_PRIVATE bool
 older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
 {
@@ -29,6 +33,8 @@ older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
     return true;
 }
 
+/* Moves the entry of the Future `waiter`, or of the newest one if NULL, to *out.  Returns false if
+ * there is none. */
 GL_NO_PYTHON GL_PRIVATE bool
 older_waiters_remove(gl_older_waiters *older, const PyObject *waiter, gl_watch_slot *out)
 {

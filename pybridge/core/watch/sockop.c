@@ -28,33 +28,38 @@
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
+/* A coroutine of sock_recv(), sock_recv_into() or sock_sendall(). */
 typedef struct {
     PyObject_HEAD
     PyObject *weakrefs;
     gl_loop *loop;
     PyObject *sock;
-    PyObject *arg;   /* n, the buffer, or the data */
-    PyObject *wait;  /* the Future of the wait, or NULL */
-    Py_buffer view;  /* sendall; view.obj is NULL before the first step */
-    Py_ssize_t size; /* recv: n; sendall: bytes sent */
-    Py_ssize_t most; /* sendall: maximum of one call */
-    const char *name, *qualname;
-    int fd; /* the fd number of `wait` */
-    uint8_t kind, state;
-    char running; /* a step is running */
-    bool refused; /* the last call returned EAGAIN, and that ended the step */
+    PyObject *arg;               /* n, the buffer, or the data */
+    PyObject *wait;              /* the Future of the wait, or NULL */
+    Py_buffer view;              /* sendall; view.obj is NULL before the first step */
+    Py_ssize_t size;             /* recv: n; sendall: bytes sent */
+    Py_ssize_t call_max;         /* sendall: maximum of one send, in bytes */
+    const char *name, *qualname; /* as asyncio's coroutine has them */
+    int fd;                      /* the fd number of `wait` */
+    uint8_t kind;                /* sockop_kind */
+    uint8_t state;               /* sockop_state */
+    char running;                /* a step is running */
+    bool refused;                /* the last call returned EAGAIN, and that ended the step */
     GL_OWNER_LOOP
 } sockop;
 
-/* asyncio's names. */
+/* The qualified names of asyncio's coroutines, by sockop_kind. */
 #define QUALIFIED "BaseSelectorEventLoop."
 static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_recv_into",
                                         QUALIFIED "sock_sendall"};
 
 /* ---- one attempt ------------------------------------------------------------------- */
 
-/* An attempt returns 1 and *result, 0 for "would block", or -1 with an exception. */
+/* An attempt is one system call, or several of sendall.  It returns 1 with the result of the
+ * operation in *result, 0 if the operation has to wait for the fd, or -1 with an exception. */
 
+/* Handles the errno of a failed call.  Returns 0 if the operation has to wait for the fd (EAGAIN)
+ * or was interrupted, else -1 with OSError. */
 static int
 sockop_call_failed(sockop *op, int err)
 {
@@ -64,7 +69,7 @@ sockop_call_failed(sockop *op, int err)
     return gl_set_oserror(err);
 }
 
-/* The socket's descriptor as it is now; borrowed. */
+/* Returns a lease of the socket's present number, for one call; it needs no release. */
 static inline gl_lease
 sockop_lease(sockop *op)
 {
@@ -73,6 +78,7 @@ sockop_lease(sockop *op)
     return lease;
 }
 
+/* Attempts sock_recv(): receives up to op->size bytes.  *result is a new bytes object. */
 static int
 try_recv(sockop *op, PyObject **result)
 {
@@ -93,6 +99,7 @@ try_recv(sockop *op, PyObject **result)
     return -1;
 }
 
+/* Attempts sock_recv_into(): receives into the buffer.  *result is the number of bytes. */
 static int
 try_recv_into(sockop *op, PyObject **result)
 {
@@ -121,7 +128,8 @@ try_recv_into(sockop *op, PyObject **result)
     return -1;
 }
 
-/* Returns 1 if the data may be sent in parts (a stream), else 0: a message is sent whole. */
+/* Returns 1 if the data may be sent in parts (a stream), 0 if not: a message is sent whole; -1 with
+ * an exception. */
 static int
 can_send_in_parts(PyObject *sock)
 {
@@ -135,21 +143,24 @@ can_send_in_parts(PyObject *sock)
     return number == SOCK_STREAM;
 }
 
-/* Acquires the buffer of the data, in the first step. */
+/* Acquires the buffer of the data, in the first step, and sets the maximum of one call.  -1 with an
+ * exception. */
 static int
 begin_send(sockop *op)
 {
     if (PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
         return -1;
-    op->most = op->view.len;
+    op->call_max = op->view.len;
     if (op->view.len <= GL_SEND_MOST)
         return 0;
     int parts = can_send_in_parts(op->sock);
     if (parts > 0)
-        op->most = GL_SEND_MOST;
+        op->call_max = GL_SEND_MOST;
     return parts < 0 ? -1 : 0;
 }
 
+/* Attempts sock_sendall(): sends until all is sent, the kernel refuses bytes, or SEND_STEP_MAX is
+ * reached.  *result is None. */
 static int
 try_send(sockop *op, PyObject **result)
 {
@@ -159,7 +170,7 @@ try_send(sockop *op, PyObject **result)
     Py_ssize_t before = op->size;
     do {
         gl_lease lease = sockop_lease(op);
-        Py_ssize_t size = Py_MIN(op->view.len - op->size, op->most);
+        Py_ssize_t size = Py_MIN(op->view.len - op->size, op->call_max);
         ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size, (size_t)size,
                                     MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0)
@@ -176,6 +187,7 @@ try_send(sockop *op, PyObject **result)
 
 /* ---- steps ------------------------------------------------------------------------ */
 
+/* Returns the direction for which the operation waits. */
 static inline int
 sockop_direction(const sockop *op)
 {
@@ -184,7 +196,8 @@ sockop_direction(const sockop *op)
     return GL_READING;
 }
 
-/* Registers for the direction and makes the Future that the coroutine yields. */
+/* Registers for the direction and makes the Future that the coroutine yields, in op->wait.  -1 with
+ * an exception. */
 static int
 sockop_wait(sockop *op)
 {
@@ -216,7 +229,8 @@ sockop_cancel_wait(sockop *op)
     }
 }
 
-/* Raises the RuntimeError of Future.__await__ if the coroutine is resumed before it is done. */
+/* Returns 0 if the Future of the wait is done; -1 with the RuntimeError of Future.__await__ if the
+ * coroutine was resumed before that, and the wait is cancelled. */
 static int
 sockop_check_wait_done(sockop *op)
 {
@@ -233,6 +247,8 @@ sockop_check_wait_done(sockop *op)
     return -1;
 }
 
+/* Sets OP_FINISHED and drops the references to the socket, the argument and the Future.  Also the
+ * type's tp_clear; the reference to the loop stays. */
 static int
 sockop_finish(PyObject *self)
 {
@@ -246,7 +262,7 @@ sockop_finish(PyObject *self)
     return 0;
 }
 
-/* Cancels the operation, and releases all references. */
+/* Cancels the operation and drops its references, except to the loop. */
 static void
 sockop_end(sockop *op)
 {
@@ -256,7 +272,8 @@ sockop_end(sockop *op)
     Py_DECREF(op);
 }
 
-/* -1 with the exception of a coroutine that is running, or has finished. */
+/* Returns -1 with the exception of a coroutine that is running; with `finished` also for one that
+ * has finished. */
 static int
 sockop_check(const sockop *op, bool finished)
 {
@@ -269,7 +286,8 @@ sockop_check(const sockop *op, bool finished)
     return -1;
 }
 
-/* Makes one step of send(): PYGEN_NEXT with the future, PYGEN_RETURN with the value. */
+/* Makes one step of the coroutine: a system call, and the wait that it may need.  PYGEN_NEXT with
+ * the Future, PYGEN_RETURN with the value, or PYGEN_ERROR. */
 static PySendResult
 sockop_step(sockop *op, PyObject **result)
 {
@@ -299,6 +317,8 @@ sockop_step(sockop *op, PyObject **result)
     return PYGEN_ERROR;
 }
 
+/* am_send: resumes the coroutine.  PYGEN_NEXT with the Future to wait for, PYGEN_RETURN with the
+ * value, or PYGEN_ERROR. */
 static PySendResult
 sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
@@ -317,6 +337,8 @@ sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
     return r;
 }
 
+/* send(value): like sockop_am_send(), but returns the Future, or raises StopIteration with the
+ * value. */
 static PyObject *
 sockop_send(PyObject *self, PyObject *value)
 {
@@ -334,6 +356,8 @@ sockop_iternext(PyObject *self)
     return sockop_send(self, Py_None);
 }
 
+/* throw(): cancels the operation and raises the given exception.  It is never handled, because the
+ * coroutine has no code of its own. */
 static PyObject *
 sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -343,7 +367,7 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         return NULL;
     sockop_end((sockop *)self);
     if (nargs == 1 && PyExceptionInstance_Check(args[0])) {
-        PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* with its own traceback */
+        PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* keeps its own traceback */
         return NULL;
     }
     PyObject *throw = gl_import_attr("goloop._internal.net.sockets", "throw");
@@ -354,6 +378,7 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     return r;
 }
 
+/* close(): cancels the operation. */
 static PyObject *
 sockop_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -385,6 +410,7 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+/* tp_finalize: warns of an operation that was never awaited, and cancels one that waits. */
 static void
 sockop_finalize(PyObject *self)
 {
@@ -458,6 +484,8 @@ static PyType_Spec sockop_spec = {
     .slots = sockop_slots,
 };
 
+/* Adds the type SockOp to the module and registers it as a collections.abc.Coroutine, so that
+ * asyncio.iscoroutine() accepts it.  -1 with an exception. */
 GL_PRIVATE int
 gl_sockop_init_type(PyObject *module)
 {
@@ -475,6 +503,8 @@ gl_sockop_init_type(PyObject *module)
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
 
+/* Makes the coroutine of one of the three methods: a SockOp for a plain socket and ordinary
+ * arguments, else the coroutine of goloop/_internal/net/sockets.py. */
 static inline PyObject *
 sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)

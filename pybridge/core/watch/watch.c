@@ -1,5 +1,5 @@
 /*
- * watch.c: _add_reader, _add_writer and waiting for an fd once.
+ * watch.c: the slots of a watched fd, their registration with Go, and the completions of watches.
  *
  * Each direction of an fd has one slot: a Handle, called in each turn while the fd is ready, or a
  * Future that is resolved once (sock_recv and similar methods).  A later caller replaces the
@@ -7,7 +7,7 @@
  * and each waiter with a refused call waits again.
  *
  *     empty --watch_set_slot--> set in turn n --ready in turn n+1 or later--> called
- *       ^                          |                (a Future: empty again)
+ *       ^                             |                (a Future: empty again)
  *       +------watch_clear_slot-------+
  *
  * A waiter gets the events of later turns only: the events of the turn in which the slot was set
@@ -24,8 +24,9 @@
 
 /* ---- the registration with Go ------------------------------------------------------------- */
 
-/* Deregisters the watch. */
-GL_NO_PYTHON static void
+/* Deregisters the watch in Go and in the registry, if it is registered.  The waiters stay in their
+ * slots. */
+GL_NO_PYTHON GL_PRIVATE void
 watch_unregister(gl_loop *loop, gl_watch *w)
 {
     if (!w->watched)
@@ -37,7 +38,8 @@ watch_unregister(gl_loop *loop, gl_watch *w)
 }
 
 /* Submits a wait after a refused call, which needs no call of Go: the submission is decoded before
- * the poll.  Returns false if the registration has to be updated now. */
+ * the poll.  Returns false if the registration has to be updated now: there is none, a Handle
+ * watches the other direction, or there is no memory. */
 GL_NO_PYTHON static bool
 watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
 {
@@ -107,7 +109,7 @@ watch_detach_file(gl_watch *w)
 }
 
 /* Returns the fd that is watched for this very object, or -1. */
-static int
+GL_PRIVATE int
 watch_find_by_file(gl_loop *loop, PyObject *file)
 {
     for (uint32_t i = 0; i < loop->regs_cap; i++) {
@@ -134,6 +136,9 @@ watch_cancel_replaced(gl_watch_slot *old)
     Py_CLEAR(old->sock);
 }
 
+/* Ends the watch of a number before a transport or a listener is registered on it.  Its references
+ * are moved to `out`, which the caller passes to gl_watch_discard() when its own state is
+ * consistent. */
 GL_NO_PYTHON GL_PRIVATE void
 gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
 {
@@ -166,16 +171,18 @@ watch_find_or_make(gl_loop *loop, int fd)
     return f->watch;
 }
 
-/* Puts `made` into the slot and steals its references, on failure too.  `file` (stolen, may be
- * NULL) is the object with the fd. */
-static int
+/* Puts `made` into the slot of a direction and steals its references, on failure too.  A replaced
+ * Handle is cancelled; a Future that another Future replaces waits on as an older one.  `file`
+ * (stolen, may be NULL) is the object with the fd.  -1 with an exception, and the slot is
+ * unchanged. */
+GL_PRIVATE int
 watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {
     gl_watch *w = watch_find_or_make(loop, fd);
-    PyObject *listener = NULL; /* of a server, which counts as a reader */
+    PyObject *listener = NULL; /* a server's, which counts as a reader */
     if (w != NULL && which == GL_READING)
         listener = gl_fd_take_listener(loop, fd);
-    gl_watch_slot out = made; /* to be released: the previous waiter, or `made` */
+    gl_watch_slot out = made; /* released at the end: the previous waiter, or `made` */
     int err = 0;
     if (w != NULL) {
         out = w->slot[which];
@@ -216,6 +223,9 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     return placed ? 0 : -1;
 }
 
+/* Removes the waiter of a direction; a Handle is cancelled.  If `only` is not NULL, only that
+ * Future is removed, and an older one may take its slot; with NULL all older ones are dropped too.
+ * Returns true if it was found. */
 GL_PRIVATE bool
 watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
 {
@@ -251,6 +261,7 @@ watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
     return true;
 }
 
+/* Drops all references of a watch; runs Python. */
 GL_PRIVATE void
 gl_watch_discard(gl_watch *out)
 {
@@ -262,6 +273,7 @@ gl_watch_discard(gl_watch *out)
     Py_CLEAR(out->file);
 }
 
+/* A gl_fd_call: visits the references of the number's watch, for the garbage collector. */
 GL_PRIVATE int
 gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
 {
@@ -280,6 +292,7 @@ gl_watch_traverse(gl_fd *f, visitproc visit, void *arg)
     return 0;
 }
 
+/* A gl_fd_call: frees the number's watch, when the loop closes. */
 GL_PRIVATE int
 gl_watch_free(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
 {
@@ -294,7 +307,8 @@ gl_watch_free(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
 
 /* ---- sockets that became ready --------------------------------------------------------- */
 
-/* Keeps a socket open until its waiter runs; steals the reference. */
+/* Keeps a socket open until its waiter runs; steals the reference.  If that is impossible, the
+ * reference is dropped: the socket may then be closed before its waiter runs. */
 static void
 watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 {
@@ -309,7 +323,9 @@ watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 
 /* ---- completions -------------------------------------------------------------------------- */
 
-static int
+/* Runs a Handle unless it was cancelled, or resolves a Future with None.  -1 if an exit exception
+ * leaves the loop; other exceptions are reported. */
+GL_PRIVATE int
 watch_run_waiter(gl_loop *loop, PyObject *waiter)
 {
     if (gl_is_handle(waiter))
@@ -329,7 +345,8 @@ older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
     }
 }
 
-/* Warns that a descriptor was closed while a Handle watched it; the watch has ended. */
+/* Calls Loop._watch_lost(fd), which warns that a descriptor was closed while a Handle watched it;
+ * the watch has ended.  -1 if an exit exception leaves the loop. */
 static int
 watch_warn_fd_closed(gl_loop *loop, int fd)
 {
@@ -337,6 +354,9 @@ watch_warn_fd_closed(gl_loop *loop, int fd)
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 
+/* Handles one READY completion of a watch: runs the Handles of the ready directions, and resolves
+ * and removes their Futures.  Slots that were set in this turn are left alone.  -1 if an exit
+ * exception leaves the loop. */
 GL_PRIVATE int
 gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
@@ -380,72 +400,11 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
     return result;
 }
 
-/* ---- methods of Loop ---------------------------------------------------------- */
+/* ---- waiting once ------------------------------------------------------------------------ */
 
-/* _add_reader(fd, callback, *args) and _add_writer: returns the Handle. */
-static PyObject *
-watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
-          int which)
-{
-    PyObject *named[2];
-    if (gl_args(params, self, args, nargs, NULL, named) < 0)
-        return NULL;
-    int fd = gl_fd_from_object(args[0]);
-    if (fd < 0 || gl_loop_check_usable(self) < 0)
-        return NULL;
-    const gl_call call = {args[1], args + 2, nargs - 2, NULL};
-    PyObject *h = gl_handle_new(self, &call);
-    if (h == NULL)
-        return NULL;
-    gl_handle_track(h);
-    /* A garbage collection during gl_handle_new() may have closed the loop. */
-    if (gl_loop_check_usable(self) < 0) {
-        Py_DECREF(h);
-        return NULL;
-    }
-    gl_watch_slot made = {.waiter = Py_NewRef(h)};
-    PyObject *file = PyLong_Check(args[0]) ? NULL : Py_NewRef(args[0]);
-    if (watch_set_slot(self, fd, which, made, file) < 0)
-        Py_CLEAR(h);
-    return h;
-}
-
-static PyObject *
-watch_remove(gl_loop *self, PyObject *arg, int which)
-{
-    long number = -1;
-    if (!gl_fd_number(arg, &number) && !PyErr_ExceptionMatches(PyExc_ValueError))
-        return NULL;
-    PyErr_Clear();
-    /* For a closed file object asyncio searches the registrations. */
-    int fd = -1;
-    if (number >= 0 && number <= INT_MAX)
-        fd = (int)number;
-    else if (!self->closed)
-        fd = watch_find_by_file(self, arg);
-    if (fd < 0 && number < 0 && !self->closed)
-        return PyErr_Format(PyExc_ValueError, "Invalid file descriptor: %ld", number);
-    if (fd < 0 || self->closed)
-        Py_RETURN_FALSE;
-    bool removed = watch_clear_slot(self, fd, which, NULL);
-    if (!removed && which == GL_READING) {
-        PyObject *listener = gl_fd_take_listener(self, fd); /* a reader in asyncio */
-        removed = listener != NULL;
-        Py_XDECREF(listener);
-    }
-    return PyBool_FromLong(removed);
-}
-
-static PyObject *
-loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
-{
-    long fd;
-    if (!gl_fd_number(arg, &fd) ||
-        (fd >= 0 && fd <= INT_MAX && gl_fd_ensure_no_transport(self, (int)fd, arg) < 0))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
+/* Makes a Future that is resolved when the fd is ready once in the direction `which`, and puts it
+ * into the slot.  `slot` has the socket and the fact of a refused call.  A new reference, or NULL
+ * with an exception. */
 GL_PRIVATE PyObject *
 make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
 {
@@ -471,130 +430,3 @@ make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
         Py_CLEAR(fut);
     return fut;
 }
-
-static PyObject *
-wait_for_direction(gl_loop *self, PyObject *arg, int which)
-{
-    int fd = gl_fd_from_object(arg);
-    if (fd < 0)
-        return NULL;
-    gl_watch_slot slot = {0};
-    if (!PyLong_Check(arg))
-        slot.sock = arg;
-    return make_wait_future(self, fd, which, slot);
-}
-
-#define WATCH_METHODS(dir, which)                                                                  \
-    static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)           \
-    {                                                                                              \
-        static const gl_params params = {"_add_" #dir, 2, 2, true, 2, {0}};                        \
-        return watch_add(self, &params, args, n, which);                                           \
-    }                                                                                              \
-    static PyObject *loop__remove_##dir(gl_loop *self, PyObject *fd)                               \
-    {                                                                                              \
-        return watch_remove(self, fd, which);                                                      \
-    }                                                                                              \
-    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                                 \
-    {                                                                                              \
-        return wait_for_direction(self, arg, which);                                               \
-    }
-
-WATCH_METHODS(reader, GL_READING)
-WATCH_METHODS(writer, GL_WRITING)
-
-static PyObject *
-loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError,
-                            "_forget_wait() takes 2 arguments: an fd and a future");
-    int fd = gl_fd_from_object(args[0]);
-    if (fd < 0)
-        return NULL;
-    if (!self->closed) {
-        (void)watch_clear_slot(self, fd, GL_READING, args[1]);
-        (void)watch_clear_slot(self, fd, GL_WRITING, args[1]);
-        gl_kept_socket_end(self, args[1]);
-    }
-    Py_RETURN_NONE;
-}
-
-/* Returns true if a Future in the slot waits for the socket with this count of users. */
-static inline bool
-slot_waits_for(const gl_watch_slot *slot, PyObject *users)
-{
-    return slot->once && gl_socket_has_users(slot->sock, users);
-}
-
-/* _waits(users, fd): returns True if a Future waits for the socket with this count of users; None:
- * the loop keeps the socket open. */
-static PyObject *
-loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError,
-                            "_waits() takes 2 arguments: a count of users and an fd");
-    int fd = gl_fd_from_object(args[1]);
-    if (fd < 0)
-        return NULL;
-    for (uint32_t i = 0; i < self->kept_sockets_len; i++)
-        if (gl_socket_has_users(self->kept_sockets[i].sock, args[0]))
-            Py_RETURN_NONE;
-    gl_fd *f = gl_fd_find(self, fd);
-    gl_watch *w = f ? f->watch : NULL;
-    if (w == NULL)
-        Py_RETURN_FALSE;
-    /* Events of a duplicate, for example in a child process, would wake the loop. */
-    if (w->slot[0].waiter == NULL && w->slot[1].waiter == NULL)
-        watch_unregister(self, w);
-    return PyBool_FromLong(slot_waits_for(&w->slot[0], args[0]) ||
-                           slot_waits_for(&w->slot[1], args[0]));
-}
-
-static PyObject *
-loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2)
-        return PyErr_Format(PyExc_TypeError,
-                            "_end_waits() takes 2 arguments: a count of users and an fd");
-    int fd = gl_fd_from_object(args[1]);
-    if (fd < 0)
-        return NULL;
-    int rc = 0;
-    for (int which = 0; which < 2 && rc == 0; which++) {
-        bool ended = true;
-        while (ended && rc == 0) { /* the older waiters too */
-            gl_fd *f = self->closed ? NULL : gl_fd_find(self, fd);
-            if (f == NULL || f->watch == NULL || !slot_waits_for(&f->watch->slot[which], args[0]))
-                break;
-            PyObject *waiter = Py_NewRef(f->watch->slot[which].waiter);
-            ended = watch_clear_slot(self, fd, which, waiter);
-            if (ended)
-                rc = watch_run_waiter(self, waiter);
-            Py_DECREF(waiter);
-        }
-    }
-    return gl_none_or_null(rc);
-}
-
-#define WATCH_ENTRIES(dir, adjective)                                                              \
-    {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                                \
-        {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                    \
-    {                                                                                              \
-        "_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL                                       \
-    }
-
-static PyMethodDef watch_table[] = {
-    WATCH_ENTRIES(reader, "readable"),
-    WATCH_ENTRIES(writer, "writable"),
-    {"_all_transports", GL_NOARGS(gl_fd_transports), NULL},
-    {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
-    {"_waits", GL_FAST(loop_waits), NULL},
-    {"_end_waits", GL_FAST(loop_end_waits),
-     PyDoc_STR("_end_waits(users, fd): end the waits for a socket that is about to be closed.")},
-    {"_forget_wait", GL_FAST(loop_forget_wait),
-     PyDoc_STR(
-         "_forget_wait(fd, future): clear the slot of a wait that has ended or was cancelled.")},
-    {NULL, NULL, 0, NULL},
-};
-GL_PRIVATE PyMethodDef *const gl_watch_methods = watch_table;

@@ -1,9 +1,10 @@
 /*
  * watch.h: watches of descriptors.
  *
- *   older_waiters.c       older Futures that wait for the same direction of an fd
- *   watch.c         add_reader, add_writer, remove_*; waiting for an fd once
- *   sockop.c        sock_recv, sock_recv_into, sock_sendall as coroutines
+ *   older_waiters.c   older Futures that wait for the same direction of an fd
+ *   watch.c           the slots of an fd, their registration with Go, and completions
+ *   watch_methods.c   methods of Loop: _add_reader, _remove_reader, _wait_readable, ...
+ *   sockop.c          sock_recv, sock_recv_into, sock_sendall as coroutines
  */
 #pragma once
 
@@ -14,10 +15,11 @@ typedef struct gl_watch_slot {
     PyObject *waiter; /* owned: a Handle, or a Future that waits once; or NULL */
     PyObject *sock;   /* owned: the socket for which the Future waits, or NULL */
     uint64_t turn; /* the turn in which the slot was set; its events are for the previous waiter */
-    bool once;
-    bool refused; /* the kernel has just refused a call in this direction */
+    bool once;     /* the waiter is a Future, which is removed after one event */
+    bool refused;  /* the kernel has just refused a call in this direction */
 } gl_watch_slot;
 
+/* The directions: the index of a slot, the parameter `which` of functions. */
 enum { GL_READING, GL_WRITING };
 
 /* Futures that were replaced in a slot by a later one, and still wait [GIL]. */
@@ -26,27 +28,30 @@ typedef struct gl_older_waiters {
     uint32_t len, cap;
 } gl_older_waiters;
 
+/* The watch of one fd.  An array has an entry for each direction. */
 typedef struct gl_watch {
     gl_watch_slot slot[2];
-    gl_older_waiters older[2]; /* of each slot */
-    PyObject *file;            /* owned: the object that add_reader/_writer got, or NULL [GIL] */
-    uint32_t id, gen;          /* of the registration, while `watched` [loop] */
-    int fd;                    /* [made] */
-    bool watched;              /* registered with Go [loop] */
+    gl_older_waiters older[2];
+    PyObject *file;   /* owned: the object that add_reader/_writer got, or NULL [GIL] */
+    uint32_t id, gen; /* the registration's; valid while `watched` [loop] */
+    int fd;           /* the watched number [made] */
+    bool watched;     /* registered with Go [loop] */
 } gl_watch;
 
-/* The methods of Loop in watch.c and sockop.c. */
+/* The methods of Loop in watch_methods.c and sockop.c. */
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
 
+/* Adds the type of the coroutines of sock_recv and others to the module. */
 GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 
-/* Handles one completion of a watch. */
+/* Handles one completion of a watch.  -1 if an exit exception leaves the loop. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
 /* Unregisters the watch of a number before a transport or listener is registered.  Its references
  * are moved to `out`, which the caller passes to gl_watch_discard() when its own state is
  * consistent. */
 GL_PRIVATE void gl_watch_detach(gl_loop *loop, int fd, gl_watch *out);
 GL_PRIVATE void gl_watch_discard(gl_watch *out);
-/* For the registry: visit and free the watch of a number. */
+/* Functions for gl_registry_traverse() and gl_registry_clear(), which visit and free the watch of a
+ * number. */
 GL_PRIVATE gl_fd_call gl_watch_traverse, gl_watch_free;
