@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <netinet/in.h>
 
-/* Calls server._attach() or server._detach(), which take the transport since 3.13. */
+/* Calls `method` of the server, which is _attach() or _detach().  Since 3.13 both get the
+ * transport.  -1 with an exception. */
 static int
 stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
 {
@@ -17,6 +18,8 @@ stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
     return gl_call_method(server, method, arg);
 }
 
+/* Removes the stream from its server: drops the reference and calls _detach(), once.  -1 with the
+ * exception of that call. */
 static int
 stream_detach_server(gl_stream *s)
 {
@@ -31,6 +34,8 @@ stream_detach_server(gl_stream *s)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
+/* transport_ops.register_fd: gives Go the stream's record, with the interest of this moment.
+ * Returns 0 or -errno. */
 GL_NO_PYTHON static int32_t
 stream_register_fd(gl_transport *t, int fd)
 {
@@ -46,6 +51,8 @@ stream_register_fd(gl_transport *t, int fd)
                                                 &s->gen);
 }
 
+/* transport_ops.update_interest: submits the stream's record if it has changed.  Does nothing for a
+ * stream that is not registered.  -1 with an exception. */
 static int
 stream_update_interest(gl_transport *t)
 {
@@ -64,8 +71,8 @@ typedef struct {
     gl_receive *native_receive;
 } protocol_kind;
 
-/* Returns 1 if the protocol has the methods of a BufferedProtocol.  For a class without a base of
- * asyncio Python checks the methods, which is rare. */
+/* Returns 1 if the protocol has the methods of a BufferedProtocol, 0 if not, -1 with an exception.
+ * For a class without a base of asyncio Python checks the methods, which is rare. */
 static int
 protocol_is_buffered(PyObject *protocol)
 {
@@ -85,8 +92,10 @@ protocol_is_buffered(PyObject *protocol)
     return r;
 }
 
+/* Finds out how the protocol receives bytes, and stores it in *kind.  -1 with an exception.  Runs
+ * Python, so it precedes the change of the stream. */
 static int
-protocol_kind_of(PyObject *protocol, protocol_kind *kind)
+find_protocol_kind(PyObject *protocol, protocol_kind *kind)
 {
     int buffered = protocol_is_buffered(protocol);
     if (buffered < 0)
@@ -98,6 +107,7 @@ protocol_kind_of(PyObject *protocol, protocol_kind *kind)
     return 0;
 }
 
+/* Stores the result of find_protocol_kind() in the stream. */
 GL_NO_PYTHON static void
 stream_set_protocol_kind(gl_stream *s, protocol_kind kind)
 {
@@ -105,19 +115,23 @@ stream_set_protocol_kind(gl_stream *s, protocol_kind kind)
     s->native_receive = kind.native_receive;
 }
 
+/* transport_ops.protocol_changed: adapts the stream to the protocol that set_protocol() is about to
+ * set.  -1 with an exception, and nothing has changed. */
 static int
 stream_protocol_changed(gl_transport *t, PyObject *protocol)
 {
     gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
     /* Pipes call data_received of any protocol, as in asyncio. */
-    if (!s->kind && protocol_kind_of(protocol, &kind) < 0)
+    if (!s->kind && find_protocol_kind(protocol, &kind) < 0)
         return -1;
     stream_set_protocol_kind(s, kind);
     return 0;
 }
 
-/* Attaches the server and schedules connection_made, after gl_transport_attach_fd(). */
+/* Attaches the server and schedules connection_made, after gl_transport_attach_fd().  `waiter` is
+ * the Future to resolve when the transport has started, `server` a Server; either may be None.  -1
+ * with an exception: the stream is then GL_LOST. */
 static int
 stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
 {
@@ -137,6 +151,7 @@ stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
     return gl_transport_fail_construction(&s->base);
 }
 
+/* Returns true if a raw socket address is of the family AF_INET. */
 static bool
 is_ipv4(const uint8_t *name)
 {
@@ -145,7 +160,8 @@ is_ipv4(const uint8_t *name)
     return family == AF_INET;
 }
 
-/* Returns the number of bytes of a name that are stored. */
+/* Returns the number of bytes of a raw name that are stored: an IPv4 address without its
+ * padding. */
 static uint32_t
 name_length(const uint8_t *name, uint32_t len)
 {
@@ -154,13 +170,14 @@ name_length(const uint8_t *name, uint32_t len)
     return Py_MIN(len, GL_SOCKADDR_MAX);
 }
 
+/* Returns true if the raw names, if any, are in short_raw, so that `raw` is not in use. */
 static bool
 has_short_names(const gl_stream *s)
 {
     return s->peer_len <= SHORT_NAME && s->local_len <= SHORT_NAME;
 }
 
-/* Stores the raw names of an accepted connection. */
+/* Stores the raw names of an accepted connection.  -1 with MemoryError. */
 static int
 stream_store_names(gl_stream *s, const gl_endpoints *ends)
 {
@@ -182,6 +199,9 @@ stream_store_names(gl_stream *s, const gl_endpoints *ends)
     return 0;
 }
 
+/* Returns the name of one side of an accepted connection as a Python address: the peer's, or
+ * the local one.  NULL without an exception: the kernel gave no name, and the socket has to be
+ * asked. */
 GL_PRIVATE PyObject *
 stream_name(gl_stream *s, bool peer)
 {
@@ -194,6 +214,8 @@ stream_name(gl_stream *s, bool peer)
     return gl_address_object(name, is_ipv4(name) ? sizeof(struct sockaddr_in) : len);
 }
 
+/* Returns true if `cls` is a class of stream transports, which a program may replace; else false
+ * with TypeError. */
 GL_PRIVATE bool
 gl_stream_class(PyObject *cls)
 {
@@ -206,12 +228,14 @@ gl_stream_class(PyObject *cls)
     return false;
 }
 
+/* Constructs the transport of an accepted connection, in a stream that __new__ has made.  `a` has
+ * the lease of the accepted fd, which moves into the stream.  -1 with an exception. */
 static int
 stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
                           PyObject *server)
 {
     protocol_kind kind;
-    if (stream_store_names(s, ends) < 0 || protocol_kind_of(a->protocol, &kind) < 0 ||
+    if (stream_store_names(s, ends) < 0 || find_protocol_kind(a->protocol, &kind) < 0 ||
         gl_loop_check_usable((gl_loop *)a->loop) < 0)
         return -1;
     if (gl_transport_attach_fd(&s->base, a) < 0)
@@ -221,6 +245,8 @@ stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoin
     return stream_finish_construction(s, Py_None, server);
 }
 
+/* Creates the transport of an accepted connection, a new reference.  The fd belongs to it, or is
+ * closed on failure: NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepted,
                    PyObject *protocol, PyObject *server, PyObject *context)
@@ -253,6 +279,7 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepte
 
 static const transport_ops pipe_ops;
 
+/* Changes a new stream of kind KIND_SOCKET into an end of a pipe. */
 static void
 stream_become_pipe(gl_stream *s, enum stream_kind kind)
 {
@@ -281,7 +308,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     if (pipe && s->phase == GL_EMPTY && s->kind == KIND_SOCKET)
         stream_become_pipe(s, KIND_WRITE_PIPE);
-    if (!s->kind && protocol_kind_of(a.protocol, &kind) < 0)
+    if (!s->kind && find_protocol_kind(a.protocol, &kind) < 0)
         return -1;
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&s->base, &a);
@@ -295,6 +322,8 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
+/* transport_ops.start of a socket, called after connection_made: registers the fd, so that
+ * receiving starts.  An error ends the transport. */
 static int
 stream_start(gl_transport *t)
 {
@@ -310,8 +339,9 @@ stream_start(gl_transport *t)
     return 0;
 }
 
-/* Starts reading, or watching for the end; a writing end is also registered while it is closing and
- * its queue is being sent.  A device that can't be polled (/dev/null) fails here. */
+/* transport_ops.start of a pipe: starts reading, or watching for the end.  A writing end is also
+ * registered while it is closing and its queue is being sent.  A device that can't be polled
+ * (/dev/null) fails here: -1 with OSError. */
 static int
 pipe_start(gl_transport *t)
 {
@@ -325,9 +355,9 @@ pipe_start(gl_transport *t)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* Sends the bytes that asyncio would have handed to the kernel in write(); only the bytes that the
- * kernel refuses are dropped.  Returns the exception of a failed send, with which asyncio would
- * have ended the stream earlier. */
+/* transport_ops.flush_before_abort: sends the bytes that asyncio would have handed to the kernel in
+ * write(); only the bytes that the kernel refuses are dropped.  Returns the exception of a failed
+ * send, with which asyncio would have ended the stream earlier, or NULL. */
 static PyObject *
 stream_flush_before_abort(gl_transport *t)
 {
@@ -337,6 +367,9 @@ stream_flush_before_abort(gl_transport *t)
     return gl_take_exception();
 }
 
+/* transport_ops.close: sends the queue now.  With an empty queue schedules connection_lost;
+ * otherwise the WROTE completion of the last byte ends the stream.  During writelines() the end
+ * waits for all its items.  -1 with an exception. */
 static int
 stream_close(gl_transport *t)
 {
@@ -359,6 +392,8 @@ stream_close(gl_transport *t)
     return gl_transport_schedule_connection_lost(t, Py_None);
 }
 
+/* _close_if_sent(): the second half of a close() during which the protocol was still paused.  Runs
+ * after resume_writing(), and ends the stream if nothing was written in between. */
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -372,6 +407,8 @@ stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* transport_ops.after_connection_lost: detaches the server, and sets ConnectionError on the Future
+ * of _make_empty_waiter().  -1 with the last exception of the two. */
 static int
 stream_after_connection_lost(gl_transport *t)
 {
@@ -390,6 +427,8 @@ stream_after_connection_lost(gl_transport *t)
     return error != NULL ? -1 : 0;
 }
 
+/* _let_go(): deregisters the pipe and ends its lease without closing the descriptor, which then
+ * belongs to the caller again. */
 GL_PRIVATE PyObject *
 pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -405,7 +444,7 @@ pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _ignore_end(): stops watching a writing end for a closed reader. */
+/* _ignore_end(): stops watching a writing end for a closed reader.  The stream remains open. */
 GL_PRIVATE PyObject *
 pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -420,6 +459,8 @@ pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 /* ---- the end ---------------------------------------------------------------------------- */
 
 #if GL_SERVER_TRACKS_TRANSPORTS
+/* transport_ops.after_finalize: detaches the server of a stream that was dropped without a
+ * close(). */
 static int
 stream_after_finalize(gl_transport *t)
 {
@@ -429,12 +470,14 @@ stream_after_finalize(gl_transport *t)
 #define stream_after_finalize NULL
 #endif
 
+/* transport_ops.discard_queue: drops all pending pieces. */
 static void
 stream_discard_queue_op(gl_transport *t)
 {
     stream_discard_queue((gl_stream *)t);
 }
 
+/* transport_ops.free_memory: frees the arrays of the queue and the raw names. */
 static void
 stream_free_memory(gl_transport *t)
 {
@@ -463,6 +506,7 @@ stream_clear(PyObject *self)
     return 0;
 }
 
+/* transport_ops.is_receiving: returns true if the stream wants to be registered for reading. */
 static bool
 stream_is_receiving(gl_transport *t)
 {
@@ -490,6 +534,8 @@ static const transport_ops pipe_ops = {
     .start = pipe_start,
 };
 
+/* tp_new of a socket's stream and of a pipe's writing end: a transport in GL_EMPTY with asyncio's
+ * default write limits. */
 GL_PRIVATE PyObject *
 stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
@@ -501,6 +547,7 @@ stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw
     return (PyObject *)s;
 }
 
+/* tp_new of ReadPipeTransport: like stream_new(), but the reading end of a pipe. */
 GL_PRIVATE PyObject *
 read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

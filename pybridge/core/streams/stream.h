@@ -61,10 +61,10 @@ typedef struct gl_piece {
 enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
 
 typedef struct gl_stream {
-    TRANSPORT_HEAD /* the lease's owner: a socket.socket, or NULL where none was made; the file
-                    * object of a pipe */
-    PyObject *server;
-    PyObject *empty_waiter; /* future of _make_empty_waiter */
+    TRANSPORT_HEAD    /* the lease's owner: a socket.socket, or NULL where none was made; the file
+                       * object of a pipe */
+    PyObject *server; /* owned: the Server that accepted the connection, None or NULL */
+    PyObject *empty_waiter; /* owned: the Future of _make_empty_waiter(), or NULL */
 
     uint8_t kind;                /* stream_kind */
     bool watch_end;              /* KIND_WRITE_PIPE: the reactor reports when the reader closed */
@@ -74,23 +74,23 @@ typedef struct gl_stream {
     bool eof;                    /* write_eof() was called */
     bool shutdown_when_sent;     /* ... with a queue: Go shuts down when it is sent */
     bool in_writelines;          /* writelines() iterates: the end waits */
-    bool protocol_paused;        /* pause_writing() was called */
+    bool protocol_paused;        /* pause_writing() was called, resume_writing() not yet */
     bool receives_large;         /* the last receive was large: READY instead of DATA */
     uint8_t read_end;            /* GL_CMP_EOF or GL_CMP_READ_ERROR after it arrived */
     char lazy_extra;             /* extra is not yet complete.  Set by Python */
     char counted;                /* counted as a connection of its server.  Set by Python */
-    uint8_t peer_len, local_len; /* of the raw names */
-    bool single_write_last_turn; /* a single write was made in last_write_turn */
+    uint8_t peer_len, local_len; /* lengths of the raw names; 0: not known */
+    bool single_write_last_turn; /* only one write was made in last_write_turn */
     uint32_t last_write_turn;    /* turn of the last write, see use_eager_send() */
-    int paused_errno;            /* of paused_end */
-    uint32_t late_writes;        /* a pipe's _conn_lost of asyncio: writes after close() */
-    uint32_t released_pieces;    /* <= io.head */
-    gl_receive *native_receive;  /* of a BufferedProtocol in C; else NULL */
+    int paused_errno;            /* the errno of the last READ_ERROR, for paused_end */
+    uint32_t late_writes; /* count of ignored or failed writes; a pipe's _conn_lost of asyncio */
+    uint32_t released_pieces;   /* pieces in io.iov whose references were dropped; <= io.head */
+    gl_receive *native_receive; /* receive function of a BufferedProtocol in C; else NULL */
 
     /* Writing (stream_io.c, stream_write.c). */
     gl_stream_io io;   /* Go has its address while registered */
-    PyObject **owners; /* of the pieces in io.iov; references from `released_pieces` on */
-    Py_ssize_t high_mark;
+    PyObject **owners; /* objects of the pieces in io.iov; references from `released_pieces` on */
+    Py_ssize_t high_mark; /* write limits, in bytes; high_water and low_water have the objects */
     Py_ssize_t low_mark;
 
     /* The raw names of an accepted connection: the peer's, then the local one. */
@@ -108,34 +108,37 @@ typedef struct gl_stream {
 
 /* ---- stream_paths.c ------------------------------------------------------------- */
 
-/* The ways in which bytes reach the kernel; choose_send_path() has the table. */
+/* The ways in which bytes reach the kernel; the comment of choose_send_path() has the table. */
 enum send_path {
-    SEND_EAGERLY,       /* by C, within write() */
-    SEND_BY_FLUSH,      /* by Go, called now */
-    SEND_IN_TURN,       /* by Go, in the next turn */
-    SEND_WHEN_WRITABLE, /* by Go, when the kernel has room again */
+    SEND_EAGERLY,       /* C sends within write() */
+    SEND_BY_FLUSH,      /* C calls Go, which sends now */
+    SEND_IN_TURN,       /* Go sends in the next turn */
+    SEND_WHEN_WRITABLE, /* Go sends when the kernel has room again */
 };
+/* The occasion on which a path is chosen. */
 enum send_occasion {
     ON_WRITE,     /* write(), before the bytes are queued */
     AFTER_APPEND, /* bytes were queued */
     AFTER_TRY,    /* bytes were queued that the kernel did not accept in write() */
     ON_REQUEST,   /* the caller needs an empty queue or its exact size */
-    ON_WRITE_EOF,
-    ON_CLOSE,
+    ON_WRITE_EOF, /* write_eof() was called with a queue */
+    ON_CLOSE,     /* close() was called */
 };
+/* Returns the path of a write of `size` bytes (ON_WRITE), or of the queue (`size` is ignored). */
 GL_PRIVATE_INLINE enum send_path choose_send_path(gl_stream *s, enum send_occasion occasion,
                                                   Py_ssize_t size);
 
 /* The ways in which received bytes reach the protocol; choose_receive_path() has the table. */
 enum receive_path {
-    RECEIVE_NOTHING,
-    RECEIVE_LATER,                /* as paused data */
+    RECEIVE_NOTHING,              /* the bytes stay in the kernel, or are dropped */
+    RECEIVE_LATER,                /* stored as paused data */
     RECEIVE_FROM_ARENA,           /* received by Go, copied */
     RECEIVE_FROM_LENT_BUFFER,     /* received by Go into a bytes object */
     RECEIVE_INTO_PROTOCOL_BUFFER, /* received by C into get_buffer() */
     RECEIVE_INTO_BYTES,           /* received by C into a bytes object */
     RECEIVE_INTO_SCRATCH,         /* received by C into the scratch buffer, copied */
 };
+/* Returns the path of the bytes of a DATA or READY completion. */
 GL_PRIVATE_INLINE enum receive_path choose_receive_path(const gl_stream *s, const gl_completion *c);
 /* Returns the GL_WANT_ bits by which C requests READY instead of DATA. */
 GL_PRIVATE_INLINE uint32_t receive_requests(const gl_stream *s);
@@ -148,10 +151,10 @@ GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject 
 GL_PRIVATE PyObject *pipe_release_fd(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *pipe_stop_watching_end(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
-/* Returns a name that an accepted connection arrived with.  NULL without an exception: the socket
- * has to be asked. */
+/* Returns a name that the kernel gave with an accepted connection.  NULL without an exception: it
+ * gave none, and the socket has to be asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
-/* The second half of a close() that was called before resume_writing. */
+/* _close_if_sent(): the second half of a close() that was called before resume_writing. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int stream_clear(PyObject *self);
@@ -196,13 +199,12 @@ GL_PRIVATE uint32_t stream_interest(gl_stream *s);
 /* Updates the record of a registered stream, and submits it for the next turn if it has changed.
  * Not during a turn. */
 GL_PRIVATE int stream_submit(gl_stream *s);
-/* Tries to send the queue now.  -1 with an exception if the fd can't be registered; an error of the
- * socket arrives with the next turn. */
+/* Calls Go, which sends the queue now.  -1 with an exception: the fd can't be registered, or the
+ * send has failed, which the next turn reports too unless the stream is ended before. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
-/* gl_reg_ops. */
+/* The functions queued_bytes and is_dormant of gl_reg_ops (fds/fds.h). */
 GL_PRIVATE size_t stream_get_queued_bytes(PyObject *transport);
-/* Reads only fields that C writes: Go may be working while another thread collects garbage. */
 GL_PRIVATE bool stream_is_dormant(PyObject *transport);
 /* Sends the queue before other code uses the socket, or ends the process. */
 GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
@@ -233,7 +235,8 @@ GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 /* Delivers n bytes.  `whole`, if not NULL, is a bytes object of exactly these bytes.  Bytes that
  * can't be delivered because of a pause or an exit exception go to the front of paused_data. */
 GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole);
-/* Receives and counts.  Returns the result of recv(2), with errno in *err. */
+/* Receives at most `size` bytes without blocking.  Returns the result of recv(2), with errno in
+ * *err. */
 GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err);
 GL_PRIVATE bool stream_has_pending(gl_transport *t);
 GL_PRIVATE int stream_deliver_item(gl_transport *t, PyObject *item);

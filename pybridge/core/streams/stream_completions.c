@@ -3,7 +3,8 @@
  */
 #include "streams/stream.h"
 
-/* gl_reg_ops.complete: handles one completion in the context of the transport. */
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  An exception goes
+ * to the loop's exception handler.  Returns 0, or -1 if an exit exception leaves the loop. */
 GL_PRIVATE int
 stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {

@@ -21,7 +21,8 @@
 /* Limit of the receives: a peer that has shut down only its reading side may go on sending. */
 #define DRAIN_RECEIVES_MAX 64
 
-/* Receives once and delivers the bytes.  Returns 1 if there were any, else 0, or -1. */
+/* Receives once and delivers the bytes.  Returns 1 if there were any, 0 at the end of the bytes or
+ * at an error of the receive, or -1 with an exception of the delivery. */
 static int
 stream_drain_once(gl_stream *s)
 {
@@ -76,6 +77,9 @@ stream_has_data_completion(const gl_stream *s)
     return false;
 }
 
+/* transport_ops.schedule_input_drain: discards the write queue and schedules _drain_input(exc).
+ * The stream stays registered if received bytes of this turn are still to be delivered.  -1 with an
+ * exception. */
 GL_PRIVATE int
 stream_schedule_input_drain(gl_transport *t, PyObject *exc)
 {
@@ -91,7 +95,9 @@ stream_schedule_input_drain(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__drain_input, exc);
 }
 
-/* _drain_input(exc): delivers the received bytes, and calls connection_lost(exc) after them. */
+/* _drain_input(exc): delivers the received bytes, and calls connection_lost(exc) after them.
+ * Schedules itself again while completions of this turn, or a scheduled delivery, still have bytes
+ * of the stream. */
 GL_PRIVATE PyObject *
 stream_drain_input_method(gl_stream *s, PyObject *exc)
 {
@@ -126,7 +132,8 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
     return gl_none_or_null(rc);
 }
 
-/* Closes the transport with the error of a send in Go. */
+/* Closes the transport with the error `err` of a send in Go: reports it to the protocol and to the
+ * Future that waits for the empty queue.  -1 with an exception. */
 static int
 stream_fail_unsent(gl_stream *s, int err)
 {
@@ -142,9 +149,9 @@ stream_fail_unsent(gl_stream *s, int err)
     return rc;
 }
 
-/* Handles a WRITE_ERROR completion: delivers the bytes that the kernel has received, and reports
- * the error after them.  If the protocol pauses reading, the remaining bytes are dropped, as in
- * asyncio. */
+/* Handles a WRITE_ERROR completion with the errno `err`: delivers the bytes that the kernel has
+ * received, and reports the error after them.  If the protocol pauses reading, the remaining bytes
+ * are dropped, as in asyncio.  -1 with an exception of the protocol. */
 GL_PRIVATE int
 stream_handle_write_error(gl_stream *s, int err)
 {

@@ -22,6 +22,7 @@
 
 /* ---- the queue --------------------------------------------------------------- */
 
+/* Frees the arrays of the queue, which must be empty. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_free_queue(gl_stream *s)
 {
@@ -31,6 +32,8 @@ stream_free_queue(gl_stream *s)
     s->io.cap = 0;
 }
 
+/* Drops the references to the pieces that Go has sent.  If none is left, moves the indices to the
+ * start, and frees arrays that are very small or very large. */
 GL_NO_PYTHON static void
 queue_release_sent(gl_stream *s)
 {
@@ -46,6 +49,7 @@ queue_release_sent(gl_stream *s)
     }
 }
 
+/* Like queue_release_sent(), and locks the record for it. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_release_sent(gl_stream *s)
 {
@@ -54,6 +58,7 @@ stream_release_sent(gl_stream *s)
     gl_shared_unlock(s->loop);
 }
 
+/* Drops all pieces, sent or not.  Go sends none of them any more. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_discard_queue(gl_stream *s)
 {
@@ -65,7 +70,8 @@ stream_discard_queue(gl_stream *s)
 }
 
 /* Makes room for one more piece.  The pieces are moved to the front if half of the array is free
- * there, so that a queue that is never empty does not grow with the number of its pieces. */
+ * there, so that a queue that is never empty does not grow with the number of its pieces.  -1 with
+ * MemoryError, and the queue is unchanged. */
 static int
 queue_make_room(gl_stream *s)
 {
@@ -107,7 +113,8 @@ queue_make_room(gl_stream *s)
     return 0;
 }
 
-/* Steals the reference if it succeeds. */
+/* Appends a piece to the queue.  Steals the piece's reference if it succeeds.  -1 with
+ * MemoryError. */
 static int
 queue_append(gl_stream *s, gl_piece piece)
 {
@@ -121,6 +128,8 @@ queue_append(gl_stream *s, gl_piece piece)
     return 0;
 }
 
+/* Returns true if received bytes are still delivered after a failed send: a socket that is being
+ * read, without a pause and before its end. */
 GL_PRIVATE bool
 stream_can_drain_input(const gl_stream *s)
 {
@@ -128,6 +137,9 @@ stream_can_drain_input(const gl_stream *s)
            s->protocol != NULL;
 }
 
+/* Ends the transport after a failed send within a call of the program; the exception is set, and is
+ * reported by _fatal_error().  Received bytes are delivered first (drains_input).  -1 with an
+ * exception that leaves the call. */
 GL_PRIVATE int
 stream_fail_send(gl_stream *s)
 {
@@ -138,6 +150,9 @@ stream_fail_send(gl_stream *s)
     return rc;
 }
 
+/* Sends as much of the piece `c` as the kernel accepts, by C, and removes these bytes from the
+ * piece.  Tries only if the queue is empty and Go has no request of the stream.  Returns 1 if it
+ * has tried, else 0.  An error closes the transport: 0, or -1 if that fails. */
 GL_PRIVATE int
 stream_try_send(gl_stream *s, gl_piece *c)
 {
@@ -170,6 +185,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
 
 /* ---- submissions to Go -------------------------------------------------------------- */
 
+/* Returns true if the stream's loop has a reactor that this process may call. */
 static inline bool
 stream_can_call_go(gl_stream *s)
 {
@@ -177,6 +193,8 @@ stream_can_call_go(gl_stream *s)
     return loop != NULL && loop->go != NULL && !gl_loop_is_foreign(loop);
 }
 
+/* Returns true if the stream has to be registered for reading: it delivers received bytes now, or
+ * watches for a closed reader. */
 GL_PRIVATE bool
 stream_wants_read(gl_stream *s)
 {
@@ -186,6 +204,7 @@ stream_wants_read(gl_stream *s)
            !s->paused_end;
 }
 
+/* Returns the GL_WANT_ bits of the stream's present state, for gl_stream_io.want. */
 GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_interest(gl_stream *s)
 {
@@ -199,7 +218,8 @@ stream_interest(gl_stream *s)
     return interest;
 }
 
-/* Submits the record for the next turn if the interest, the lease or the queue has changed. */
+/* Submits the record for the next turn if the interest or the lease has changed, or if pieces are
+ * queued that the kernel has not refused.  -1 with MemoryError. */
 static int
 submit_if_changed(gl_stream *s)
 {
@@ -217,6 +237,7 @@ submit_if_changed(gl_stream *s)
     return 0;
 }
 
+/* Like submit_if_changed(), and locks the record for it.  Not during a turn. */
 GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
@@ -226,6 +247,8 @@ stream_submit(gl_stream *s)
     return rc;
 }
 
+/* Appends n pieces to the queue, and submits them if the reactor knows the stream.  Steals the
+ * references, on failure too.  -1 with MemoryError. */
 GL_PRIVATE int
 stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 {
@@ -246,6 +269,9 @@ stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
     return rc;
 }
 
+/* Calls Go, which sends the queue now; registers the stream first if necessary.  A protocol that
+ * may resume writing is resumed in a later iteration.  -1 with the exception of the registration,
+ * or with OSError of the send. */
 GL_PRIVATE int
 stream_flush_now(gl_stream *s)
 {
@@ -269,12 +295,15 @@ stream_flush_now(gl_stream *s)
     return 0;
 }
 
+/* gl_reg_ops.queued_bytes: for the metric of the bytes in write buffers. */
 GL_PRIVATE size_t
 stream_get_queued_bytes(PyObject *transport)
 {
     return (size_t)stream_queued((gl_stream *)transport);
 }
 
+/* gl_reg_ops.is_dormant: an open stream that neither reads nor has pieces to send.  Reads only
+ * fields that C writes: Go may be working while another thread collects garbage. */
 GL_PRIVATE bool
 stream_is_dormant(PyObject *transport)
 {
@@ -283,6 +312,8 @@ stream_is_dormant(PyObject *transport)
            s->empty_waiter == NULL;
 }
 
+/* _flush(): sends the queue, and the deferred sends of other streams before it.  Called before
+ * other code uses the socket, or ends the process. */
 GL_PRIVATE PyObject *
 stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {

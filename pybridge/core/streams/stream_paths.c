@@ -8,11 +8,12 @@
 
 /* ---- sending ------------------------------------------------------------------------- */
 
-/* Returns true if the few-ready rule permits an eager send: few streams are ready in this turn, so
- * the peer can work on the answer while Python goes on.  It covers the first write of a stream in a
- * turn, while eager sends of the turn are left, if nothing is queued.  A stream that wrote more
- * than once in the turn of its previous write is excluded, because it may do so again, and then its
- * pieces leave in one call. */
+/* Applies the few-ready rule to a write.  Returns true if it is sent eagerly, and then decrements
+ * eager_sends_left; records the write in last_write_turn either way.  Few streams are ready in this
+ * turn, so the peer can work on the answer while Python goes on.  The rule covers the first write
+ * of a stream in a turn, while eager sends of the turn are left, if nothing is queued.  A stream
+ * that wrote more than once in the turn of its previous write is excluded, because it may do so
+ * again, and then its pieces leave in one call. */
 static inline bool
 use_eager_send(gl_stream *s)
 {
@@ -27,8 +28,8 @@ use_eager_send(gl_stream *s)
     return true;
 }
 
-/* Returns true if a queue may not wait for the next turn.  The monitor can't send the queue of a
- * stream that Go does not know. */
+/* Returns true if the queue may not wait for the next turn: it is large, user code can use the
+ * socket too, or Go does not know the stream, so that the monitor can't send the queue. */
 static inline bool
 queue_is_urgent(const gl_stream *s)
 {
@@ -37,6 +38,8 @@ queue_is_urgent(const gl_stream *s)
            queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
 }
 
+/* Chooses the path of the queued bytes.  `tried`: C has just tried to send, and the kernel did not
+ * accept all. */
 static inline enum send_path
 choose_path_of_queue(const gl_stream *s, bool tried)
 {
@@ -62,16 +65,17 @@ choose_path_of_queue(const gl_stream *s, bool tried)
  *                                      use_eager_send(): few streams     the peer works meanwhile
  *                                      are ready; not for pipes
  * SEND_BY_FLUSH       AFTER_APPEND,    the loop does not run             no turn will come
- * (by Go, now:        AFTER_TRY        not blocked, the protocol is not  as for SEND_EAGERLY; a
- * stream_flush_now)                    paused, and queue_is_urgent()     busy reader of a pipe may
- *                                                                        still be awake
+ * (by Go, now:        AFTER_TRY        not blocked, the protocol is not  the reasons of
+ * stream_flush_now)                    paused, and queue_is_urgent()     SEND_EAGERLY; a pipe's
+ *                                                                        reader may be awake now
  *                     ON_REQUEST       bytes are queued, not blocked     get_write_buffer_size(),
  *                                                                        abort(), fork, use of the
  *                                                                        socket: asyncio would have
  *                                                                        sent already
  *                     ON_WRITE_EOF     the loop does not run             no turn will come
- *                     ON_CLOSE         bytes are queued, and the loop    as above; also if the
- *                                      is open                           kernel refused bytes
+ *                     ON_CLOSE         bytes are queued, and the loop    asyncio would have sent
+ *                                      is open; also if the kernel has   already
+ *                                      refused bytes
  * SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
  *                                      (AFTER_TRY, or blocked)           poller reports room
  * SEND_IN_TURN        all              otherwise                         all writes of an iteration
@@ -117,6 +121,8 @@ choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
 
 /* ---- receiving ----------------------------------------------------------------------- */
 
+/* Returns true if newly received bytes must not be delivered now: reading is paused, or earlier
+ * input still waits for delivery. */
 static inline bool
 has_paused_input(const gl_stream *s)
 {
@@ -127,11 +133,15 @@ has_paused_input(const gl_stream *s)
  * is used:
  *
  * path                          completion  condition                    the reason
- * RECEIVE_NOTHING               READY       the stream is closing, is    the poller repeats it.
- *                                           paused, has paused data, or  After a failed send Go
- *                                           a send has failed            reports that next; then
- *                                                                        all bytes are received
- *                                                                        (stream_failed_send.c)
+ * RECEIVE_NOTHING               all         the stream has no protocol:  no receiver
+ *                                           connection_lost was called
+ *                               READY       the stream is closing, is    the bytes stay in the
+ *                                           paused, has paused data, or  kernel, and the poller
+ *                                           a send has failed            reports READY again.  Go's
+ *                                                                        next completion reports a
+ *                                                                        failed send, and
+ *                                                                        stream_failed_send.c then
+ *                                                                        receives the rest
  *                               DATA        received bytes are dropped   as in asyncio
  *                                           after close()
  * RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy
@@ -141,14 +151,15 @@ has_paused_input(const gl_stream *s)
  * RECEIVE_INTO_SCRATCH          READY       otherwise: few streams are   the bytes are in cache,
  *                                           ready                        and the peer works while
  *                                                                        others are served
- * RECEIVE_LATER                 DATA        the stream is paused or has  order; the bytes become
- *                                           paused data                  paused data
- * RECEIVE_FROM_LENT_BUFFER      DATA        Go used a large buffer, and  without a copy; large
+ * RECEIVE_LATER                 DATA        the stream is paused or has  bytes arrive in order:
+ *                                           paused data                  they are appended to the
+ *                                                                        paused data
+ * RECEIVE_FROM_LENT_BUFFER      DATA        Go used a large buffer, and  without a copy; for large
  *                                           the protocol gets bytes      receives of pipes
- * RECEIVE_FROM_ARENA            DATA        otherwise: many streams are  one batch of receives for
- *                                           ready, or a pipe             all; C copies
+ * RECEIVE_FROM_ARENA            DATA        otherwise: many streams are  Go has received for all of
+ *                                           ready, or a pipe             them in one batch; a copy
  *
- * With receive_requests() C tells Go in advance which completion it wants. */
+ * receive_requests() requests READY or DATA from Go in advance. */
 GL_PRIVATE_INLINE enum receive_path
 choose_receive_path(const gl_stream *s, const gl_completion *c)
 {

@@ -28,8 +28,8 @@
 
 /* ---- delivery: each function returns -1 if an exception has to leave the loop ----------- */
 
-/* Gets the buffer of a BufferedProtocol.  Returns 1 with a view that is not empty, 0 if an error
- * has closed the transport, or -1. */
+/* Calls get_buffer(-1) of a BufferedProtocol.  Returns 1 with a writable view that is not empty, 0
+ * if an error has closed the transport, or -1 with an exception. */
 static int
 stream_get_buffer(gl_stream *s, Py_buffer *view)
 {
@@ -71,6 +71,8 @@ stream_get_buffer(gl_stream *s, Py_buffer *view)
     return 1;
 }
 
+/* Calls buffer_updated(n) of a BufferedProtocol.  An exception of the method closes the
+ * transport. */
 static int
 stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 {
@@ -87,8 +89,8 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
     return rc;
 }
 
-/* Calls get_buffer and buffer_updated once.  *done: the number of copied bytes, 0 if an error has
- * closed the transport. */
+/* Calls get_buffer, copies as many of the n bytes as fit, and calls buffer_updated.  *done: the
+ * number of copied bytes, 0 if an error has closed the transport. */
 static int
 stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
 {
@@ -125,6 +127,8 @@ stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject
     return rc;
 }
 
+/* Passes n bytes to a BufferedProtocol that is written in C, without get_buffer and buffer_updated.
+ * An exception closes the transport. */
 static int
 stream_call_native_receive(gl_stream *s, const char *data, Py_ssize_t n)
 {
@@ -157,6 +161,9 @@ stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
     return rc;
 }
 
+/* Delivers n received bytes to the protocol, in as many calls as its buffers need.  `whole`, if not
+ * NULL, is a bytes object of exactly these bytes, which data_received() then gets.  Bytes that
+ * can't be delivered because of a pause or an exit exception go to the front of paused_data. */
 GL_PRIVATE int
 stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -233,6 +240,7 @@ write_pipe_ended(gl_stream *s)
     return rc;
 }
 
+/* Handles the end of a pipe, of either kind. */
 static int
 pipe_ended(gl_stream *s)
 {
@@ -241,6 +249,8 @@ pipe_ended(gl_stream *s)
     return write_pipe_ended(s);
 }
 
+/* Reports the end of file: calls eof_received(), and closes the transport unless it returns true.
+ * Ends of pipes have their own rules. */
 static int
 stream_deliver_eof(gl_stream *s)
 {
@@ -269,6 +279,7 @@ stream_deliver_eof(gl_stream *s)
     return gl_call_method((PyObject *)s, G.s_close, NULL);
 }
 
+/* Closes the transport with the OSError of the errno `err`, unless it is closing already. */
 static int
 stream_deliver_read_error(gl_stream *s, int err)
 {
@@ -282,6 +293,7 @@ stream_deliver_read_error(gl_stream *s, int err)
     return rc;
 }
 
+/* Delivers the end of the received bytes, GL_CMP_EOF or GL_CMP_READ_ERROR. */
 static int
 stream_deliver_end(gl_stream *s, uint8_t end)
 {
@@ -298,8 +310,8 @@ stream_deliver_end(gl_stream *s, uint8_t end)
  * cases Go only reports that the stream is readable, and C receives.
  */
 
-/* Handles EOF that C has received.  Go stops reading by itself only at an EOF that it has
- * received. */
+/* Handles EOF that C has received: deregisters from reading and reports it.  Go stops reading by
+ * itself only at an EOF that it has received. */
 static int
 stream_handle_recv_eof(gl_stream *s)
 {
@@ -311,6 +323,8 @@ stream_handle_recv_eof(gl_stream *s)
     return stream_deliver_eof(s);
 }
 
+/* Receives at most `size` bytes, without blocking, and counts them in the metrics.  Returns the
+ * result of recv(2), with errno in *err. */
 GL_PRIVATE ssize_t
 stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 {
@@ -321,7 +335,8 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
     return n;
 }
 
-/* Handles the result n of a receive.  Returns 1 if there are bytes to deliver, else 0 or -1. */
+/* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
+ * receive.  Returns 1 if there are bytes to deliver, else 0 or -1. */
 static int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
@@ -339,6 +354,8 @@ stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
     return 1;
 }
 
+/* Executes RECEIVE_INTO_PROTOCOL_BUFFER: get_buffer(), a receive into that buffer,
+ * buffer_updated(). */
 static int
 stream_receive_into_protocol_buffer(gl_stream *s)
 {
@@ -359,6 +376,8 @@ stream_receive_into_protocol_buffer(gl_stream *s)
     return stream_buffer_updated(s, n);
 }
 
+/* Executes RECEIVE_INTO_BYTES: a receive into a new large bytes object, which is cut to its length
+ * and delivered. */
 static int
 stream_receive_into_bytes(gl_stream *s)
 {
@@ -377,6 +396,8 @@ stream_receive_into_bytes(gl_stream *s)
     return rc;
 }
 
+/* Executes RECEIVE_INTO_SCRATCH: a receive into the loop's scratch buffer, whose bytes are copied
+ * for the protocol. */
 static int
 stream_receive_into_scratch(gl_stream *s)
 {
@@ -393,7 +414,7 @@ stream_receive_into_scratch(gl_stream *s)
     return rc;
 }
 
-/* Receives, after Go has reported that the stream is readable. */
+/* Handles a READY completion: receives, after Go has reported that the stream is readable. */
 GL_PRIVATE int
 stream_handle_readable(gl_stream *s, const gl_completion *c)
 {
@@ -409,6 +430,7 @@ stream_handle_readable(gl_stream *s, const gl_completion *c)
     }
 }
 
+/* transport_ops.deliver_item: delivers an item of paused_data, or with NULL the stored end. */
 GL_PRIVATE int
 stream_deliver_item(gl_transport *t, PyObject *item)
 {
@@ -420,8 +442,9 @@ stream_deliver_item(gl_transport *t, PyObject *item)
     return stream_deliver_end(s, end);
 }
 
-/* A socket at EOF stays readable.  asyncio reports EOF again when reading is resumed, and start_tls
- * relies on it. */
+/* transport_ops.has_pending.  Stores EOF as pending again if the stream has reached it: a socket at
+ * EOF stays readable, asyncio reports EOF again when reading is resumed, and start_tls relies on
+ * it. */
 GL_PRIVATE bool
 stream_has_pending(gl_transport *t)
 {
@@ -433,7 +456,8 @@ stream_has_pending(gl_transport *t)
 
 /* ---- completions of Go ----------------------------------------------------------- */
 
-/* Delivers a DATA completion: bytes that Go has received. */
+/* Handles a DATA completion: delivers the bytes that Go has received, or stores them as paused
+ * data. */
 GL_PRIVATE int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {
@@ -465,7 +489,7 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     return rc;
 }
 
-/* Delivers an EOF or READ_ERROR completion, or stores it after paused data. */
+/* Handles an EOF or READ_ERROR completion: delivers the end, or stores it after paused data. */
 GL_PRIVATE int
 stream_handle_read_end(gl_stream *s, const gl_completion *c)
 {

@@ -15,6 +15,7 @@
 static const gl_params write_params =
     GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
 
+/* write(data): parses the arguments of stream_write(). */
 static PyObject *
 stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -58,26 +59,31 @@ stream_adopt(gl_stream *s, PyObject *sock)
     Py_RETURN_TRUE;
 }
 
+/* _queued: the number of bytes that the kernel has not accepted, without an attempt to send
+ * them. */
 static PyObject *
 stream_queued_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
     return PyLong_FromSsize_t(stream_queued(s));
 }
 
+/* _protocol_connected: asyncio's attribute; true once the transport was constructed. */
 static PyObject *
 stream_connected_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
     return PyBool_FromLong(s->phase != GL_EMPTY);
 }
 
+/* _empty_waiter: the Future that waits for an empty queue, or None. */
 static PyObject *
-stream_waiter_getter(gl_stream *s, void *Py_UNUSED(closure))
+stream_empty_waiter_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
     return Py_NewRef(s->empty_waiter ? s->empty_waiter : Py_None);
 }
 
+/* Sets _empty_waiter; None or a deletion clears it.  While it is set, write() is refused. */
 static int
-stream_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
+stream_empty_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 {
     Py_XSETREF(s->empty_waiter, value == Py_None ? NULL : Py_XNewRef(value));
     return 0;
@@ -128,7 +134,8 @@ static PyGetSetDef stream_getset[] = {
     {"_low_water", (getter)stream_mark_getter, (setter)stream_mark_setter, NULL, NULL},
     {"_queued", (getter)stream_queued_getter, NULL, NULL, NULL},
     {"_protocol_connected", (getter)stream_connected_getter, NULL, NULL, NULL},
-    {"_empty_waiter", (getter)stream_waiter_getter, (setter)stream_waiter_setter, NULL, NULL},
+    {"_empty_waiter", (getter)stream_empty_waiter_getter, (setter)stream_empty_waiter_setter, NULL,
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -195,6 +202,7 @@ static const gl_reg_ops stream_reg_ops = {
     .is_dormant = stream_is_dormant,
 };
 
+/* Adds the types StreamTransport and ReadPipeTransport to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_stream_init_type(PyObject *module)
 {

@@ -20,7 +20,8 @@
 
 /* ---- flow control ------------------------------------------------------------------ */
 
-/* Calls pause_writing() or resume_writing(); an exception goes to the loop's exception handler. */
+/* Calls pause_writing() or resume_writing() of the protocol.  An exception goes to the loop's
+ * exception handler, with the message `failed`; -1 if that fails. */
 static int
 stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
 {
@@ -38,6 +39,7 @@ stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
     return rc;
 }
 
+/* Calls pause_writing() once the queue is above the high-water mark. */
 static inline int
 stream_maybe_pause(gl_stream *s)
 {
@@ -47,6 +49,7 @@ stream_maybe_pause(gl_stream *s)
     return stream_call_flow_control(s, G.s_pause_writing, "protocol.pause_writing() failed");
 }
 
+/* Calls resume_writing() of a paused protocol once the queue is at or below the low-water mark. */
 static inline int
 stream_maybe_resume(gl_stream *s)
 {
@@ -75,6 +78,7 @@ stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_pause(s));
 }
 
+/* _maybe_resume_protocol(): stream_maybe_resume() as a handle of its own. */
 GL_PRIVATE PyObject *
 stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -120,6 +124,8 @@ mark_as_number(PyObject *mark, Py_ssize_t *out)
     return *out == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
+/* Getter of _high_water, or of _low_water with the closure NULL: the mark as the program has set
+ * it. */
 GL_PRIVATE PyObject *
 stream_mark_getter(gl_stream *s, void *high)
 {
@@ -127,6 +133,8 @@ stream_mark_getter(gl_stream *s, void *high)
     return Py_NewRef(mark ? mark : Py_None);
 }
 
+/* Setter of _high_water and _low_water.  Stores the object, for the getter, and its value as an
+ * integer, for the comparisons.  May schedule resume_writing(). */
 GL_PRIVATE int
 stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 {
@@ -151,6 +159,8 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
     return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
 }
 
+/* get_write_buffer_size(): tries to send the queue first, so that only bytes that the kernel
+ * refuses are counted, as in asyncio. */
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -162,7 +172,7 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 /* ---- write -------------------------------------------------------------------------- */
 
 /* Makes a piece for the queue from an object with the buffer protocol.  Bytes and views of bytes
- * are referenced; mutable objects are copied. */
+ * are referenced; mutable objects are copied.  -1 with an exception. */
 static int
 piece_from_object(PyObject *data, gl_piece *c)
 {
@@ -199,6 +209,8 @@ stream_is_write_too_late(const gl_stream *s)
     return is_ending(s);
 }
 
+/* Counts a write that is ignored, in the counter of asyncio's transport of this kind, and logs its
+ * warning. */
 static int
 stream_count_late_write(gl_stream *s)
 {
@@ -208,6 +220,8 @@ stream_count_late_write(gl_stream *s)
                                                 "raised exception.");
 }
 
+/* write(): checks the arguments and the state, then sends the bytes by the path that
+ * choose_send_path() gives.  Returns None, or NULL with an exception. */
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -270,6 +284,8 @@ stream_write(gl_stream *s, PyObject *data)
 
 #if GL_STREAM_HAS_WRITELINES
 
+/* Makes a piece from an item of writelines(), which may be any object with the buffer protocol.  -1
+ * with an exception. */
 static int
 piece_from_item(PyObject *item, gl_piece *piece)
 {
@@ -313,7 +329,8 @@ stream_queue_item(gl_stream *s, PyObject *item)
     return stream_append(s, &piece, 1);
 }
 
-/* Executes a close() or write_eof() of the iteration now, after all items. */
+/* Executes a close() or write_eof() of the iteration now, after all items.  `before`: the value of
+ * in_writelines before this call; true if an outer writelines() still iterates. */
 static int
 stream_end_writelines(gl_stream *s, bool before)
 {
@@ -385,6 +402,8 @@ stream_write_items(gl_stream *s, PyObject *items)
     return rc;
 }
 
+/* Queues the items of writelines(): of a list or a tuple all or none, of another iterable since
+ * 3.15 one by one.  -1 with an exception. */
 static int
 stream_write_list(gl_stream *s, PyObject *list)
 {
@@ -404,6 +423,7 @@ stream_write_list(gl_stream *s, PyObject *list)
 static const gl_params writelines_params =
     GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
 
+/* writelines(list_of_data): queues all items, and sends them by one path. */
 GL_PRIVATE PyObject *
 stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -436,6 +456,8 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
 
 #endif
 
+/* write_eof() of a socket: shuts down the writing side, now if the queue is empty, else after its
+ * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py. */
 GL_PRIVATE PyObject *
 stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -458,6 +480,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(rc);
 }
 
+/* can_write_eof(): always True. */
 GL_PRIVATE PyObject *
 stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
 {
@@ -478,6 +501,8 @@ stream_end_after_exception(gl_stream *s)
     return -1;
 }
 
+/* Resolves the Future that waits for the empty queue; with `exc`, sets this exception: the bytes
+ * will never be sent.  Does nothing without a Future, or if it is done.  -1 with an exception. */
 GL_PRIVATE int
 stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
 {
