@@ -9,12 +9,14 @@
 
 /* ---- the reactor ------------------------------------------------------------- */
 
+/* transport_ops.is_receiving: true while received datagrams go to the protocol at once. */
 static bool
 datagram_is_receiving(gl_transport *t)
 {
     return t->phase == GL_OPEN && !t->paused && t->paused_data == NULL;
 }
 
+/* Returns the directions that the reactor should watch: GL_READABLE, GL_WRITABLE. */
 static uint32_t
 datagram_interest(gl_datagram *d)
 {
@@ -26,6 +28,7 @@ datagram_interest(gl_datagram *d)
     return interest;
 }
 
+/* transport_ops.register_fd: returns 0 or -errno. */
 GL_NO_PYTHON static int32_t
 datagram_register_fd(gl_transport *t, int fd)
 {
@@ -36,6 +39,8 @@ datagram_register_fd(gl_transport *t, int fd)
                                                   d->interest, &d->id, &d->gen);
 }
 
+/* transport_ops.update_interest: sends changed directions to Go, or registers the transport for its
+ * first ones.  -1 with an exception. */
 static int
 datagram_update_interest(gl_transport *t)
 {
@@ -57,6 +62,8 @@ datagram_update_interest(gl_transport *t)
 
 /* ---- construction ------------------------------------------------------------------ */
 
+/* DatagramTransport(loop, sock, protocol, ...): `address` is the remote address, or false;
+ * `connected`: the socket has a peer; `nameless`: that peer is an unnamed Unix socket. */
 static int
 datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -90,6 +97,7 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
+/* transport_ops.start: starts receiving.  An error ends the transport. */
 static int
 datagram_start(gl_transport *t)
 {
@@ -100,6 +108,7 @@ datagram_start(gl_transport *t)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
+/* transport_ops.close: ends the transport now, or after the last queued datagram. */
 static int
 datagram_close(gl_transport *t)
 {
@@ -110,6 +119,7 @@ datagram_close(gl_transport *t)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
+/* transport_ops.discard_queue: drops the queued datagrams.  May run Python. */
 static void
 datagram_discard_queue(gl_transport *t)
 {
@@ -119,6 +129,7 @@ datagram_discard_queue(gl_transport *t)
     Py_CLEAR(d->queue);
 }
 
+/* transport_ops.free_memory: drops the cached addresses. */
 static void
 datagram_free_memory(gl_transport *t)
 {
@@ -149,6 +160,7 @@ datagram_clear(PyObject *self)
 
 /* ---- the type --------------------------------------------------------------------------- */
 
+/* transport_ops.has_pending: true if received datagrams wait for delivery. */
 static bool
 datagram_has_pending(gl_transport *t)
 {
@@ -169,6 +181,7 @@ static const transport_ops datagram_transport_ops = {
     .is_receiving = datagram_is_receiving,
 };
 
+/* tp_new: a transport in GL_EMPTY. */
 static PyObject *
 datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
@@ -183,6 +196,7 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
 static const gl_params sendto_params =
     GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false, GL_NAME(data), GL_NAME(addr));
 
+/* sendto(data, addr=None): parses the arguments of datagram_sendto(). */
 static PyObject *
 datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -238,6 +252,7 @@ static const gl_reg_ops datagram_ops = {
     .blocks_number = gl_transport_blocks_number,
 };
 
+/* Adds the type DatagramTransport to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_datagram_init_type(PyObject *module)
 {

@@ -16,6 +16,7 @@
 
 /* ---- addresses --------------------------------------------------------------------- */
 
+/* Hashes a raw address of `len` bytes. */
 static inline uint32_t
 peer_hash(const uint8_t *raw, uint32_t len)
 {
@@ -41,6 +42,7 @@ peers_grow(gl_datagram *d)
     d->peers_mask = PEERS - 1;
 }
 
+/* Drops all cached addresses of senders, and returns to the table with one entry. */
 GL_PRIVATE void
 datagram_clear_peers(gl_datagram *d)
 {
@@ -53,6 +55,8 @@ datagram_clear_peers(gl_datagram *d)
     d->peers_mask = 0;
 }
 
+/* Converts a datagram's raw address to a Python address; a new reference.  NULL with an exception;
+ * OSError for an unknown family. */
 static PyObject *
 peer_address(const gl_packet *p)
 {
@@ -62,7 +66,8 @@ peer_address(const gl_packet *p)
     return object;
 }
 
-/* Returns the sender's address as an object; new reference. */
+/* Returns the sender's address as an object, from the table of peers, to which a new sender is
+ * added; a new reference, or NULL with an exception. */
 static inline PyObject *
 datagram_find_sender(gl_datagram *d, const gl_packet *p)
 {
@@ -89,6 +94,7 @@ datagram_find_sender(gl_datagram *d, const gl_packet *p)
 
 /* ---- delivery ------------------------------------------------------------------------ */
 
+/* Calls datagram_received(data, addr) of the protocol.  -1 with its exception. */
 static inline int
 datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -100,9 +106,9 @@ datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
     return rc;
 }
 
-/* Returns true if the socket has used up its share of this turn.  The share is the time that the
- * iteration had taken before the first datagram of all sockets, at least SHARE_MIN and at least one
- * callback. */
+/* transport_ops.budget_exhausted: returns true if the socket has used up its share of this turn.
+ * The first call of a turn starts the share, which is the time that the iteration had taken before
+ * the first datagram of all sockets, at least SHARE_MIN and at least one callback. */
 GL_PRIVATE bool
 datagram_budget_exhausted(gl_transport *t)
 {
@@ -117,8 +123,9 @@ datagram_budget_exhausted(gl_transport *t)
     return false;
 }
 
-/* Adds an item that can't be delivered now to the paused data; steals the reference.  The transport
- * is not registered for reading until it is delivered, after a pause by resume_reading. */
+/* Adds an item that can't be delivered now to the paused data; steals the reference, which may be
+ * NULL with an exception.  The transport is not registered for reading until the item is delivered,
+ * after a pause by resume_reading. */
 static int
 datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 {
@@ -133,12 +140,15 @@ datagram_keep_paused_data(gl_datagram *d, PyObject *item)
     return 0;
 }
 
+/* Returns true if a received datagram or error becomes paused data: reading is paused, earlier
+ * items wait, or the socket's share of the turn is used up. */
 static inline bool
 datagram_must_wait(gl_datagram *d)
 {
     return d->paused || d->paused_data != NULL || datagram_budget_exhausted(&d->base);
 }
 
+/* Handles a DATAGRAM completion: delivers the datagram, or stores it as paused data. */
 static int
 datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 {
@@ -161,6 +171,8 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
     return rc;
 }
 
+/* Handles a DATAGRAM_ERROR completion: reports the errno to error_received(), or stores it in
+ * order. */
 static int
 datagram_handle_error(gl_datagram *d, int err)
 {
@@ -172,6 +184,9 @@ datagram_handle_error(gl_datagram *d, int err)
     return datagram_report_error(d, exc);
 }
 
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  An exception of the
+ * protocol goes to the loop's exception handler.  Returns 0, or -1 if an exit exception leaves the
+ * loop. */
 GL_PRIVATE int
 datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -204,7 +219,8 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     return 0;
 }
 
-/* Delivers an item of paused data: a datagram with its address, or an error. */
+/* transport_ops.deliver_item: delivers an item of paused data, which is a tuple of a datagram and
+ * its address, or an error. */
 GL_PRIVATE int
 datagram_deliver_item(gl_transport *t, PyObject *item)
 {

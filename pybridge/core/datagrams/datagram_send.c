@@ -26,7 +26,9 @@
 
 /* ---- the system call ---------------------------------------------------------------- */
 
-/* Finds the raw form of an address.  Returns false if the socket itself has to convert it. */
+/* Finds the raw form of an address: the cached one of the last sender or destination, or a new one,
+ * which is cached.  Returns false if the socket itself has to convert it.  *raw is valid until the
+ * next call. */
 static inline bool
 datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
@@ -54,7 +56,7 @@ enum send_result {
     SEND_FAILED_FATAL,       /* another exception is set, which ends the transport */
 };
 
-/* Classifies the current exception as asyncio does. */
+/* Classifies the current exception as asyncio does; clears it for SEND_BLOCKED. */
 static enum send_result
 classify_send_exception(void)
 {
@@ -75,6 +77,7 @@ destination_is_implied(const gl_datagram *d, PyObject *addr)
     return d->connected || (d->peer_unnamed && addr == Py_None);
 }
 
+/* Sends a datagram by sock.sendto(data, addr), which converts the address and raises its errors. */
 static enum send_result
 send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -116,7 +119,8 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     return classify_send_exception();
 }
 
-/* Sends one datagram. */
+/* Sends one datagram to `addr`, or to the socket's peer.  Raises the audit event of
+ * socket.sendto().  Runs Python. */
 static enum send_result
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -143,6 +147,8 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
+/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; steals `exc`, which
+ * may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 datagram_report_error(gl_datagram *d, PyObject *exc)
 {
@@ -158,7 +164,8 @@ datagram_report_error(gl_datagram *d, PyObject *exc)
     return rc;
 }
 
-/* Handles SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL. */
+/* Handles SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL; the exception is
+ * set.  -1 with an exception that leaves sendto(). */
 static int
 datagram_send_failed(gl_datagram *d, enum send_result what)
 {
@@ -172,6 +179,7 @@ datagram_send_failed(gl_datagram *d, enum send_result what)
 
 /* ---- sendto() -------------------------------------------------------------------------- */
 
+/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol. */
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -179,7 +187,8 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
         PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
 }
 
-/* Raises ValueError for a host name.  asyncio resolves it in sendto(), which blocks the loop. */
+/* Returns -1 with ValueError for an address with a host name, which asyncio resolves in sendto(),
+ * and so blocks the loop; else 0. */
 static int
 datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
 {
@@ -205,8 +214,9 @@ datagram_has_remote(const gl_datagram *d)
     return truth;
 }
 
-/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote
- * address. */
+/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote address.
+ * *remote: the transport has a remote address, from which `addr` must not differ.  NULL with an
+ * exception. */
 static PyObject *
 datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 {
@@ -225,7 +235,8 @@ datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
     return Py_NewRef(addr);
 }
 
-/* Sends or queues a datagram with valid arguments. */
+/* Sends or queues a datagram with valid arguments; `remote` as in datagram_destination().  A lost
+ * transport only counts it.  -1 with an exception. */
 static int
 datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
@@ -250,6 +261,8 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
     return -1;
 }
 
+/* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
+ * Returns None, or NULL with an exception. */
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -278,7 +291,8 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-/* _send(data, addr): returns False if the kernel has no room.  The caller classifies exceptions. */
+/* _send(data, addr): sends a queued datagram.  Returns False if the kernel has no room.  The caller
+ * classifies exceptions. */
 GL_PRIVATE PyObject *
 datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -294,7 +308,7 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
     return NULL;
 }
 
-/* _sent_all(): the queue is empty. */
+/* _sent_all(): the queue is empty.  Stops watching for room, or ends a closing transport. */
 GL_PRIVATE PyObject *
 datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
 {

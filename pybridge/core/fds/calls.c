@@ -12,13 +12,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* sendto's own prototype has a union for the address. */
+/* Calls sendto(2) with the parameter types of gl_calls: glibc's own prototype has a union for the
+ * address. */
 static ssize_t
 kernel_sendto(int fd, const void *buf, size_t n, int flags, const void *to, socklen_t len)
 {
     return sendto(fd, buf, n, flags, to, len);
 }
 
+/* Sets O_NONBLOCK unless it is set.  -1 with errno. */
 static int
 kernel_nonblocking(int fd)
 {
@@ -28,12 +30,14 @@ kernel_nonblocking(int fd)
     return fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 }
 
+/* Duplicates a descriptor, close-on-exec.  -1 with errno. */
 static int
 kernel_dup(int fd)
 {
     return fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
+/* Returns a negative number if the descriptor is not open. */
 static int
 kernel_exists(int fd)
 {
@@ -51,9 +55,9 @@ static const gl_calls kernel_calls = {
     .close = close,
 };
 
-/* The descriptor to use, or -1 with errno. */
+/* Returns the descriptor of a valid lease, or -1 with EBADF in errno. */
 static inline int
-call_fd(const gl_lease *l)
+valid_fd(const gl_lease *l)
 {
     int fd = gl_lease_fd(l);
     if (fd < 0)
@@ -66,7 +70,7 @@ call_fd(const gl_lease *l)
 #define LEASED(type, name, declared, passed)                                                       \
     GL_PRIVATE type gl_call_##name(const gl_lease *l declared)                                     \
     {                                                                                              \
-        int fd = call_fd(l);                                                                       \
+        int fd = valid_fd(l);                                                                      \
         return fd < 0 ? -1 : G.calls->name(fd passed);                                             \
     }
 #define _(...) , __VA_ARGS__
@@ -80,6 +84,8 @@ LEASED(int, dup, , )
 #undef LEASED
 #undef _
 
+/* Closes a descriptor without the GIL, because close(2) may wait (SO_LINGER).  Errors are
+ * ignored. */
 GL_PRIVATE void
 gl_call_close(int fd)
 {
@@ -90,8 +96,9 @@ gl_call_close(int fd)
 }
 
 /* _simulate(request): passes a writable buffer to golib/simulation_requests_linux.go, which reads
- * the request from it and writes the answer to it.  Afterwards this thread's clock and the system
- * calls of all threads are set as the existing simulations require. */
+ * the request from it and writes the answer to it.  Returns the result of that call as an int.
+ * Afterwards this thread's clock and the system calls of all threads are set as the existing
+ * simulations require. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {
@@ -119,6 +126,7 @@ static PyMethodDef calls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Selects the kernel's own calls and adds _simulate() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_calls_init(PyObject *module)
 {

@@ -21,14 +21,16 @@
 
 #include "fds/lease.h"
 
-typedef struct gl_reg { /* registry.c: by id [loop; never during a turn] */
-    PyObject *owner;    /* owned while registered; of a watch: NULL */
-    uint32_t gen;
-    uint32_t kind;
-    int fd; /* watch: index in fds */
+/* A registration with the reactor, indexed by its id [loop; never during a turn]. */
+typedef struct gl_reg {
+    PyObject *owner; /* the transport or listener, owned while registered; NULL for a watch */
+    uint32_t gen;    /* the generation; completions of another one are ignored */
+    uint32_t kind;   /* gl_reg_kind */
+    int fd;          /* the fd number, by which gl_fd_find() finds a watch */
 } gl_reg;
 
-typedef struct gl_fd {      /* registry.c: the users of a number [GIL] */
+/* The users of an fd number [GIL]. */
+typedef struct gl_fd {
     PyObject *transport;    /* borrowed: a gl_stream or gl_datagram, or NULL */
     struct gl_watch *watch; /* watch.c: owned, kept until the loop closes; or NULL */
     uint8_t kind;           /* gl_reg_kind of the transport; without one GL_REG_LISTENER where
@@ -51,8 +53,8 @@ typedef struct gl_fd_branch {
 /* Stores a registration under the id that Go chose; takes a new reference to owner. */
 GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner,
                           int fd);
-/* Remove a registration: the first returns its reference, which may be NULL, the second drops it.
- * Later completions of the registration are ignored. */
+/* Remove a registration: gl_reg_take() returns its reference, which may be NULL, gl_reg_clear()
+ * drops it.  Later completions of the registration are ignored. */
 GL_PRIVATE PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);
 GL_PRIVATE void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
 /* For the garbage collector: returns true if this owner is registered and no completion can call
@@ -94,17 +96,20 @@ GL_PRIVATE PyObject *gl_large_detach(gl_loop *loop, const gl_completion *c);
 GL_PRIVATE_INLINE void gl_large_record_receive(gl_loop *loop, int64_t n);
 /* Fills the lent buffers before a turn; without memory fewer, or none. */
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
+/* Frees the lent buffers. */
 GL_PRIVATE void gl_large_free(gl_loop *loop);
 /* Allocates a bytes object for a large receive; then truncates it to n received bytes, or sets it
  * to NULL with an exception. */
 GL_PRIVATE PyObject *gl_large_alloc(gl_loop *loop);
 GL_PRIVATE void gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
-/* A buffer of GL_SCRATCH_SIZE bytes to receive into; NULL with an exception. */
+/* The size of the scratch buffer, into which C receives. */
 #define GL_SCRATCH_SIZE (256 * 1024)
+/* Acquire and return the scratch buffer; NULL with MemoryError. */
 GL_PRIVATE uint8_t *gl_scratch_acquire(gl_loop *loop);
 GL_PRIVATE void gl_scratch_release(gl_loop *loop, uint8_t *scratch);
 
-/* ---- calls.c and lease.c, at import ------------------------------------------ */
+/* ---- calls.c and lease.c ------------------------------------------------------ */
 
+/* Initialise the files at import.  -1 with an exception. */
 GL_PRIVATE int gl_calls_init(PyObject *module);
 GL_PRIVATE int gl_lease_init(PyObject *module);

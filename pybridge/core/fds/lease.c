@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+/* Returns the address of the fd number in a socket.socket or a FileIO. */
 static inline const int32_t *
 object_number_word(PyObject *o)
 {
@@ -18,32 +19,37 @@ object_number_word(PyObject *o)
 
 /* ---- sockets ------------------------------------------------------------------- */
 
+/* Returns true for a _socket.socket whose layout is known. */
 static inline bool
 is_socket(PyObject *o)
 {
     return G.lease.socket_base != NULL && PyObject_TypeCheck(o, G.lease.socket_base);
 }
 
+/* Returns true if the object is a socket that has this number now. */
 GL_PRIVATE bool
 gl_socket_has(PyObject *sock, int number)
 {
     return is_socket(sock) && *object_number_word(sock) == number;
 }
 
+/* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
+ * calls fileno(). */
 GL_PRIVATE int
 gl_socket_number(PyObject *sock)
 {
     if (G.lease.socket_base != NULL)
         return *object_number_word(sock);
-    PyObject *told = PyObject_CallMethodNoArgs(sock, G.s_fileno);
+    PyObject *number_object = PyObject_CallMethodNoArgs(sock, G.s_fileno);
     long number = -1;
-    if (told)
-        number = PyLong_AsLong(told);
-    Py_XDECREF(told);
+    if (number_object)
+        number = PyLong_AsLong(number_object);
+    Py_XDECREF(number_object);
     PyErr_Clear();
     return (int)number;
 }
 
+/* Returns the address of a __slots__ field of a socket. */
 static inline PyObject **
 socket_slot(PyObject *sock, Py_ssize_t offset)
 {
@@ -71,8 +77,8 @@ is_observed_count(PyObject *count)
            PyLong_Check(count);
 }
 
-/* Adds to the number of a socket's users; false if it does not count them.  The dropped value is an
- * int, so no Python runs; the new value is a plain int. */
+/* Adds `change` to the number of a socket's users; returns false if it does not count them.  The
+ * dropped value is an int, so no Python runs; the new value is a plain int. */
 static bool
 slot_add_users(PyObject **slot, long change)
 {
@@ -93,6 +99,7 @@ slot_add_users(PyObject **slot, long change)
     return sum != NULL;
 }
 
+/* Like slot_add_users(), with the socket's own lock in a build without the GIL. */
 static bool
 socket_add_users(PyObject *sock, long change)
 {
@@ -103,14 +110,14 @@ socket_add_users(PyObject *sock, long change)
     return good;
 }
 
-/* Returns true if a socket's count reports its close(). */
+/* Returns true if the socket's counter reports its close(). */
 static bool
 observes_close(PyObject *sock)
 {
     PyObject *count = slot_value(sock, G.lease.io_refs);
-    bool tells = is_observed_count(count);
+    bool observed = is_observed_count(count);
     Py_XDECREF(count);
-    return tells;
+    return observed;
 }
 
 /* Returns true if a socket counts its users. */
@@ -120,6 +127,8 @@ is_counted(PyObject *sock)
     return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
 }
 
+/* Makes the caller one of the socket's users, so that its close() waits for the caller; false if it
+ * does not count them.  Runs no Python. */
 GL_PRIVATE bool
 gl_socket_add_user(PyObject *sock)
 {
@@ -147,6 +156,8 @@ socket_release(PyObject *sock)
 
 /* ---- sockets with waiters ------------------------------------------------ */
 
+/* Gives the socket a counter of users that reports its close(), so that a close() ends the waits
+ * for the socket.  Imports the counter's class on first use.  -1 with an exception. */
 GL_PRIVATE int
 gl_socket_observe_close(PyObject *sock)
 {
@@ -166,6 +177,7 @@ gl_socket_observe_close(PyObject *sock)
     return gl_call_method(users, G.s_notice, sock);
 }
 
+/* Returns true if `users` is the socket's counter object.  `sock` may be NULL. */
 GL_PRIVATE bool
 gl_socket_has_users(PyObject *sock, PyObject *users)
 {
@@ -173,6 +185,8 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
            GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
 }
 
+/* Starts to keep a socket open for `waiter`, and steals the reference to the socket.  Returns false
+ * if that is impossible; then nothing is stolen. */
 GL_PRIVATE bool
 gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {
@@ -183,12 +197,15 @@ gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
     return true;
 }
 
+/* Returns true if close() of the socket was called. */
 static inline bool
 is_closed(PyObject *sock)
 {
     return GL_READ(*socket_slot(sock, G.lease.closed)) == Py_True;
 }
 
+/* Stops keeping a socket open and drops the references.  If its owner has closed it meanwhile, it
+ * is really closed now, which runs Python; exceptions go to sys.unraisablehook. */
 GL_PRIVATE void
 gl_socket_stop_keeping(gl_kept_socket *kept)
 {
@@ -201,6 +218,8 @@ gl_socket_stop_keeping(gl_kept_socket *kept)
     Py_CLEAR(kept->waiter);
 }
 
+/* Ends the keeping of the waiter's socket, because the waiter runs.  A socket that was closed
+ * before stays open until the iteration has run the ready queue. */
 GL_PRIVATE void
 gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
@@ -241,6 +260,9 @@ raw_file(PyObject *o)
 
 /* ---- taking --------------------------------------------------------------------- */
 
+/* Acquires a lease of the descriptor that owner.fileno() returns; takes a reference to `owner`.
+ * `counted`: keeps a socket open until the lease ends.  Runs Python.  -1 with ValueError (no
+ * descriptor) or OSError. */
 GL_PRIVATE int
 gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
 {
@@ -272,8 +294,8 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     return 0;
 }
 
-/* The reactor reads and writes without a check of O_NONBLOCK; a blocking socket would block the
- * loop. */
+/* Makes the descriptor non-blocking, because the reactor reads and writes without a check of
+ * O_NONBLOCK, and a blocking socket would block the loop.  -1 with OSError. */
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
@@ -282,6 +304,8 @@ gl_lease_nonblocking(const gl_lease *l)
     return 0;
 }
 
+/* Makes the socket object `owner`, which was made over the descriptor, the owner of a lease without
+ * one.  Takes a reference. */
 GL_PRIVATE void
 gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
@@ -292,6 +316,7 @@ gl_lease_set_owner(gl_lease *l, PyObject *owner)
     }
 }
 
+/* Duplicates the descriptor; the lease uses the duplicate from now on.  -1 with OSError. */
 GL_PRIVATE int
 gl_lease_duplicate(gl_lease *l)
 {
@@ -306,7 +331,7 @@ gl_lease_duplicate(gl_lease *l)
 
 /* ---- ending --------------------------------------------------------------------- */
 
-/* Moves the lease into a local one, because ending it runs Python. */
+/* Moves the lease into a local one, because ending it runs Python, and closes its duplicate. */
 static gl_lease
 lease_move_out(gl_lease *l)
 {
@@ -318,6 +343,8 @@ lease_move_out(gl_lease *l)
     return out;
 }
 
+/* Ends the lease and closes the descriptor, by the owner's close() if there is an owner.  Releases
+ * the GIL meanwhile.  -1 with the exception of that close(). */
 GL_PRIVATE int
 gl_lease_close(gl_lease *l)
 {
@@ -334,6 +361,8 @@ gl_lease_close(gl_lease *l)
     return rc;
 }
 
+/* Ends the lease and leaves the descriptor to its owner.  A delayed close() of the owner happens
+ * now; its exception goes to sys.unraisablehook.  Keeps the current exception. */
 GL_PRIVATE void
 gl_lease_release(gl_lease *l)
 {
@@ -345,7 +374,8 @@ gl_lease_release(gl_lease *l)
     gl_restore_exception(exc);
 }
 
-/* Returns the class if its new instances have -1 after the head, else NULL. */
+/* Returns the class if its new instances have the number -1 directly after the head, else NULL; a
+ * new reference. */
 static PyTypeObject *
 class_if_number_follows_head(const char *module, const char *name)
 {
@@ -363,6 +393,8 @@ class_if_number_follows_head(const char *module, const char *name)
     return (PyTypeObject *)cls;
 }
 
+/* Checks the layouts of sockets and files, at import.  -1 with an exception; unknown layouts are no
+ * error. */
 GL_PRIVATE int
 gl_lease_init(PyObject *Py_UNUSED(module))
 {

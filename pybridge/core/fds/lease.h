@@ -34,7 +34,7 @@ typedef struct gl_lease {
     PyObject *backing;   /* owned: the object that contains `word`, if not the owner; or NULL */
     const int32_t *word; /* the field with the number inside the owner, or NULL */
     int number;          /* the owner's number, or ours; -1: empty */
-    int own;             /* a duplicate that is used instead of `number`, or -1 */
+    int own;             /* our duplicate, which is used instead of `number`; or -1 */
     bool counted;        /* the lease is one of the owner's _io_refs */
 } gl_lease;
 
@@ -120,10 +120,12 @@ typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     int (*close)(int fd);
 } gl_calls;
 
-/* Each returns -1 with errno like the system call; EBADF if the lease is no longer valid. */
+/* The calls on a leased descriptor.  Each returns the result of its system call, or -1 with errno;
+ * EBADF if the lease is no longer valid. */
 GL_PRIVATE ssize_t gl_call_recv(const gl_lease *l, void *buf, size_t n, int flags);
-/* The maximum of one send on a stream, as Go's maxSend.  A send of hundreds of megabytes would go
- * on as long as its reader keeps pace; this amount is copied in some milliseconds. */
+/* The maximum of one send on a stream in bytes, like maxSendBytes in transports/stream.go.  A send
+ * of hundreds of megabytes would go on as long as its reader keeps pace; this amount is copied in
+ * some milliseconds. */
 #define GL_SEND_MOST (4 * 1024 * 1024)
 GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,

@@ -19,11 +19,12 @@
 
 #include <stdlib.h>
 
-#define GL_LARGE_SIZE (128 * 1024)
+#define GL_LARGE_SIZE (128 * 1024) /* the size of a buffer in bytes */
 #define GL_LARGE_WIDE (256 * 1024) /* after a receive that filled the smaller one: a large pipe */
-#define GL_LARGE_LEAST (32 * 1024)
-#define GL_LARGE_IDLE 4096u
+#define GL_LARGE_LEAST (32 * 1024) /* the size of a receive that counts as large */
+#define GL_LARGE_IDLE 4096u        /* turns without a large receive after which buffers are freed */
 
+/* Frees the lent buffers.  A large receive brings them back. */
 GL_PRIVATE void
 gl_large_free(gl_loop *loop)
 {
@@ -35,6 +36,8 @@ gl_large_free(gl_loop *loop)
     loop->large_wanted = false;
 }
 
+/* Fills the lent buffers before a turn, and frees them after GL_LARGE_IDLE turns without use.
+ * Without memory fewer buffers are lent, or none. */
 GL_PRIVATE void
 gl_large_refill(gl_loop *loop)
 {
@@ -58,6 +61,8 @@ gl_large_refill(gl_loop *loop)
     }
 }
 
+/* Takes the loop's scratch buffer of GL_SCRATCH_SIZE bytes, or allocates one if it is in use.  NULL
+ * with MemoryError.  The caller returns it with gl_scratch_release(). */
 GL_PRIVATE uint8_t *
 gl_scratch_acquire(gl_loop *loop)
 {
@@ -70,13 +75,16 @@ gl_scratch_acquire(gl_loop *loop)
     return scratch;
 }
 
+/* Returns a buffer of gl_scratch_acquire() to the loop. */
 GL_PRIVATE void
 gl_scratch_release(gl_loop *loop, uint8_t *scratch)
 {
-    PyMem_RawFree(loop->scratch); /* of a sock_recv() within a callback, if any */
+    /* A sock_recv() that ran inside a callback may have left its own scratch buffer here. */
+    PyMem_RawFree(loop->scratch);
     loop->scratch = scratch;
 }
 
+/* Chooses the size of the next large buffers from the size n of a receive. */
 static inline void
 set_large_size(gl_loop *loop, int64_t n)
 {
@@ -86,6 +94,8 @@ set_large_size(gl_loop *loop, int64_t n)
         loop->shared->large_size = GL_LARGE_WIDE;
 }
 
+/* Records a receive of n bytes.  A large one makes the loop lend buffers to Go from the next turn
+ * on. */
 GL_PRIVATE_INLINE void
 gl_large_record_receive(gl_loop *loop, int64_t n)
 {
@@ -104,6 +114,8 @@ gl_large_record_receive(gl_loop *loop, int64_t n)
     }
 }
 
+/* Removes the lent buffer of a DATA completion and returns it as a bytes object of the received
+ * length; NULL with MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_detach(gl_loop *loop, const gl_completion *c)
 {
@@ -114,6 +126,8 @@ gl_large_detach(gl_loop *loop, const gl_completion *c)
     return bytes;
 }
 
+/* Allocates a bytes object, with undefined contents, for a large receive by C; NULL with
+ * MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_alloc(gl_loop *loop)
 {
@@ -121,6 +135,8 @@ gl_large_alloc(gl_loop *loop)
     return PyBytes_FromStringAndSize(NULL, size ? (Py_ssize_t)size : GL_LARGE_SIZE);
 }
 
+/* Cuts an object of gl_large_alloc() to the n received bytes; n <= 0: to none.  Sets *bytes to NULL
+ * with MemoryError. */
 GL_PRIVATE void
 gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
 {

@@ -12,6 +12,8 @@
 
 #include <errno.h>
 
+/* Stores a registration under the id that Go chose, and takes a new reference to `owner`, which may
+ * be NULL.  `fd` is the number.  -1 with MemoryError. */
 GL_NO_PYTHON GL_PRIVATE int
 gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
 {
@@ -28,6 +30,8 @@ gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *ow
     return 0;
 }
 
+/* Removes a registration and returns its reference, which may be NULL.  Later completions of the
+ * registration are ignored.  Does nothing for an older generation. */
 GL_NO_PYTHON GL_PRIVATE PyObject *
 gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
 {
@@ -40,6 +44,7 @@ gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
     return owner;
 }
 
+/* Removes a registration and drops its reference. */
 GL_PRIVATE void
 gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 {
@@ -48,6 +53,7 @@ gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 
 /* ---- the table of numbers ------------------------------------------------------ */
 
+/* Returns the entry of a number in the table, or NULL. */
 GL_PRIVATE_INLINE gl_fd *
 gl_fd_find(gl_loop *loop, int fd)
 {
@@ -61,6 +67,7 @@ gl_fd_find(gl_loop *loop, int fd)
     return NULL;
 }
 
+/* Like gl_fd_find(), but creates the entry; NULL with OSError (EBADF: not open) or MemoryError. */
 GL_PRIVATE gl_fd *
 gl_fd_get(gl_loop *loop, int fd)
 {
@@ -88,6 +95,7 @@ gl_fd_get(gl_loop *loop, int fd)
     return f;
 }
 
+/* Sets a transport as the user of a number.  The reference is borrowed.  -1 as gl_fd_get(). */
 GL_PRIVATE int
 gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *transport)
 {
@@ -99,6 +107,7 @@ gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *tran
     return 0;
 }
 
+/* Removes a transport as the user of a number, if it still is. */
 GL_PRIVATE void
 gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
 {
@@ -107,6 +116,8 @@ gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
         f->transport = NULL;
 }
 
+/* Sets a listener as the user of a number.  Errors are ignored: without an entry a watch of the
+ * number is refused. */
 GL_PRIVATE void
 gl_fd_set_listener(gl_loop *loop, int fd)
 {
@@ -117,6 +128,8 @@ gl_fd_set_listener(gl_loop *loop, int fd)
         f->kind = GL_REG_LISTENER;
 }
 
+/* Deregisters the listener of a number in Go and in the registry, and returns the registry's
+ * reference to it, or NULL if there is none. */
 GL_NO_PYTHON GL_PRIVATE PyObject *
 gl_fd_take_listener(gl_loop *loop, int fd)
 {
@@ -134,6 +147,8 @@ gl_fd_take_listener(gl_loop *loop, int fd)
     return NULL;
 }
 
+/* Returns -1 with RuntimeError, in asyncio's words, if an open transport uses the number.  `named`
+ * is the object for the message; NULL: the number. */
 GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
@@ -141,7 +156,7 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
     if (f == NULL || f->transport == NULL || !G.reg_ops[f->kind]->blocks_number(f->transport))
         return 0;
     PyObject *transport = gl_try_newref(f->transport);
-    if (transport == NULL) /* in its dealloc */
+    if (transport == NULL) /* the transport is being freed */
         return 0;
     if (named)
         PyErr_Format(PyExc_RuntimeError, "File descriptor %R is used by transport %R", named,
@@ -155,13 +170,15 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 
 /* ---- sockets that became ready ------------------------------------------------------- */
 
+/* Stops keeping the sockets open that were ready in the last turn; runs Python.  Keeps the current
+ * exception. */
 GL_PRIVATE void
 gl_kept_sockets_release(gl_loop *loop)
 {
     PyObject *exc = gl_take_exception();
     while (loop->kept_sockets_len > 0) {
-        gl_kept_socket held = loop->kept_sockets[--loop->kept_sockets_len];
-        gl_socket_stop_keeping(&held);
+        gl_kept_socket kept = loop->kept_sockets[--loop->kept_sockets_len];
+        gl_socket_stop_keeping(&kept);
     }
     loop->kept_sockets_next = 0;
     gl_restore_exception(exc);
@@ -169,6 +186,7 @@ gl_kept_sockets_release(gl_loop *loop)
 
 /* ---- the collector, and the end ---------------------------------------------------- */
 
+/* Calls `each` for every entry in the table, while it returns 0.  Returns the last result. */
 GL_PRIVATE int
 gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 {
@@ -185,7 +203,8 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
     return 0;
 }
 
-/* Appends to a list, which runs no Python that could change the table. */
+/* A gl_fd_call: appends the number's transport to a list, which runs no Python that could change
+ * the table.  -1 with MemoryError. */
 static int
 append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
@@ -197,6 +216,7 @@ append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
     return rc;
 }
 
+/* _all_transports(): returns a list of the loop's transports, registered or not. */
 GL_PRIVATE PyObject *
 gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
 {
@@ -206,8 +226,9 @@ gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* The garbage collector sees the registry's reference to a dormant owner as a reference of the
- * owner to itself, so the owner is garbage as soon as the program has dropped it. */
+/* For the garbage collector: returns true if `owner` is registered under this id and no completion
+ * can call it.  The registry's reference to it then counts as a reference of the owner to itself,
+ * so the owner is garbage as soon as the program has dropped it. */
 GL_PRIVATE bool
 gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
 {
@@ -217,6 +238,8 @@ gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
     return ops != NULL && ops->is_dormant != NULL && ops->is_dormant(owner);
 }
 
+/* Visits all references of the registry, except to dormant owners; `watch` visits the references of
+ * a watch. */
 GL_PRIVATE int
 gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg)
 {
@@ -232,6 +255,8 @@ gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *ar
     return gl_fds_each(&loop->fds, watch, visit, arg);
 }
 
+/* Clears the tables when the loop closes, without a notification of Go; `drop` frees a watch.  The
+ * fds stay open, because they belong to their owners.  Runs Python. */
 GL_PRIVATE void
 gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
 {

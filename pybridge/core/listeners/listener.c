@@ -17,15 +17,16 @@
 
 #include <errno.h>
 
+/* The Python object of one listening socket. */
 typedef struct gl_listener {
     PyObject_HEAD
     gl_loop *loop;
-    gl_lease lease; /* of the socket, which its owner may close at any time */
-    PyObject *context;
-    const gl_endpoints *ends; /* of `number` */
-    int number;               /* the accepted fd that is not yet taken over; else -1 */
-    uint32_t id, gen;         /* valid while open */
-    bool open;
+    gl_lease lease;           /* the socket's; its owner may close it at any time */
+    PyObject *context;        /* owned: the context in which the server was started */
+    const gl_endpoints *ends; /* the addresses of the accepted connection `number` */
+    int number;               /* the accepted fd that _accepted() has not yet taken over; else -1 */
+    uint32_t id, gen;         /* the registration's; valid while open */
+    bool open;                /* registered with Go */
     GL_OWNER_LOOP
 } gl_listener;
 
@@ -40,7 +41,8 @@ listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)l;
 }
 
-/* Registers the listener.  Returns 0 or an errno. */
+/* Registers the listener, which accepts at most `most` connections in a turn, with TCP_NODELAY if
+ * `tcp`.  Returns 0 or an errno. */
 GL_NO_PYTHON static int
 listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
 {
@@ -100,16 +102,16 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     l->loop = (gl_loop *)Py_NewRef(loop);
     l->lease = lease;
     l->context = Py_NewRef(context);
-    gl_watch left;
-    gl_watch_detach(g, lease.number, &left);
+    gl_watch ended_watch;
+    gl_watch_detach(g, lease.number, &ended_watch);
     int err = listener_register(l, g, most, tcp);
-    gl_watch_discard(&left);
+    gl_watch_discard(&ended_watch);
     if (err != 0)
         return gl_set_oserror(err);
     return 0;
 }
 
-/* Deregisters in Go.  The caller keeps a reference. */
+/* Deregisters in Go; the registry's entry and its reference stay.  The caller keeps a reference. */
 static void
 listener_unregister(gl_listener *l)
 {
@@ -121,12 +123,14 @@ listener_unregister(gl_listener *l)
         gl_reactor_api(loop)->unregister(loop->reactor, l->id, l->gen);
 }
 
+/* gl_reg_ops.unregister_on_loop_close. */
 static void
 listener_unregister_on_loop_close(PyObject *owner)
 {
     listener_unregister((gl_listener *)owner);
 }
 
+/* stop(): deregisters the listener.  The socket stays open and belongs to its owner. */
 static PyObject *
 listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
@@ -143,7 +147,8 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* ---- one connection ----------------------------------------------------------- */
 
-/* _take(cls, protocol, server, context): makes a transport of the fd. */
+/* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`,
+ * which _accepted() calls once. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -164,7 +169,8 @@ listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
     return transport;
 }
 
-/* _detach(): returns the fd, which then belongs to the caller. */
+/* _detach(): returns the accepted fd, which then belongs to the caller; -1 if it was taken over
+ * already. */
 static PyObject *
 listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
@@ -186,13 +192,15 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
     return Py_NewRef(Py_None);
 }
 
+/* Handles an ACCEPT completion: calls _accepted(context, errno of TCP_NODELAY, methods of sockets
+ * are replaced), and closes the fd if it was not taken over.  -1 with an exception. */
 static int
 listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
     PyObject *context = PyContext_Copy(l->context);
     PyObject *r = NULL;
     l->number = c->res;
-    l->ends = c->ptr; /* in the arena, valid until the next turn */
+    l->ends = c->ptr; /* part of the arena, valid until the next turn */
     if (context != NULL && PyContext_Enter(context) == 0) {
         /* True if the program has replaced methods of socket.socket. */
         bool changed = gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
@@ -214,6 +222,8 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
     return gl_drop_result(r);
 }
 
+/* gl_reg_ops.complete: handles an accepted connection, or reports a failed accept by _failed().  -1
+ * if an exit exception leaves the loop. */
 static int
 listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -245,7 +255,8 @@ listener_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* A registered listener is kept alive by its loop, so this runs only if the loop is garbage too. */
+/* tp_finalize: deregisters the listener.  A registered listener is kept alive by its loop, so this
+ * runs only if the loop is garbage too. */
 static void
 listener_finalize(PyObject *self)
 {
@@ -331,6 +342,7 @@ static PyType_Spec listener_spec = {
     .slots = listener_slots,
 };
 
+/* Adds the type Listener to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {
