@@ -20,11 +20,14 @@ typedef struct gl_inbox {
     PyObject *first, *last;   /* Handles, owned, through gl_owner_loop.next */
     uint32_t any;             /* `first` is not NULL [atomic] */
     int64_t credit;           /* references to the loop that the next post may take [atomic] */
-    unsigned long long posts; /* with the mutex; read by any thread [atomic] */
+    unsigned long long posts; /* total; written with the mutex, read by any thread [atomic] */
     uint32_t waiting;         /* number of threads that wait for the lock [atomic] */
-    uint32_t entries; /* total of waiting threads that got the lock; with the mutex and the lock */
-    uint32_t let_in;  /* futex: counts the times that the lock was offered; with the mutex */
-    uint32_t entered; /* futex: counts the times that a waiting thread got it; with the mutex */
-    char after[64];   /* padding */
+    /* Total of waiting threads that got the lock; guarded by the mutex and the lock. */
+    uint32_t entries;
+    /* Futexes, guarded by the mutex: number of times that the lock was offered, and number of times
+     * that a waiting thread got it. */
+    uint32_t let_in;
+    uint32_t entered;
+    char after[64]; /* padding */
 } gl_inbox;
 #endif

@@ -5,6 +5,7 @@
  */
 #include "state/state.h"
 
+/* Adds a new loop to the list of all loops, as a borrowed reference. */
 GL_PRIVATE void
 gl_loops_add(gl_loop *loop)
 {
@@ -17,6 +18,7 @@ gl_loops_add(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
+/* Removes a loop from the list of all loops. */
 GL_PRIVATE void
 gl_loops_remove(gl_loop *loop)
 {
@@ -32,8 +34,9 @@ gl_loops_remove(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
-/* A loop is removed from the list before it is freed; it is still in it while callbacks of its weak
- * references run. */
+/* Returns new references to all loops of this process; fewer or none without memory.  `closed`:
+ * includes closed loops.  A loop is removed from the list before it is freed; it is still in it
+ * while callbacks of its weak references run, and gl_try_newref() then fails. */
 GL_PRIVATE gl_loop_list
 gl_loops_all(bool closed)
 {
@@ -48,6 +51,7 @@ gl_loops_all(bool closed)
     return list;
 }
 
+/* Drops the references of a gl_loops_all() and frees the array. */
 GL_PRIVATE void
 gl_loops_drop(gl_loop_list *list)
 {

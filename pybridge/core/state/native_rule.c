@@ -35,6 +35,7 @@ static const struct {
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 
+/* Sets the class of a rule, which can be used from then on.  -1 with an exception. */
 GL_PRIVATE int
 gl_rule_begin(enum gl_rule rule, PyObject *cls)
 {
@@ -72,9 +73,10 @@ is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, P
     return own != NULL && PyUnicode_Compare(own, name) == 0;
 }
 
-/* Inspects a class and caches the result.  Rare, so it is not inlined.  Runs no Python. */
+/* Returns gl_replaced() by an inspection of the class, and caches the result.  Rare, so it is not
+ * inlined.  Runs no Python. */
 static __attribute__((noinline)) unsigned
-rule_look(enum gl_rule rule, PyTypeObject *type)
+inspect_class(enum gl_rule rule, PyTypeObject *type)
 {
     const struct gl_rule_class *r = &G.rule[rule];
     if (r->type == NULL || !PyType_IsSubtype(type, r->type) ||
@@ -99,6 +101,8 @@ rule_look(enum gl_rule rule, PyTypeObject *type)
     return replaced;
 }
 
+/* Returns the methods of a class that a program has replaced: bits in the order of the rule's
+ * table, or GL_NOT_OURS if the class does not derive from the rule's.  Runs no Python. */
 GL_PRIVATE_INLINE unsigned
 gl_replaced(enum gl_rule rule, PyTypeObject *type)
 {
@@ -106,9 +110,11 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
     uint64_t seen = __atomic_load_n(&G.rule[rule].seen, __ATOMIC_RELAXED);
     if (tag != 0 && tag == seen >> 16)
         return (unsigned)(seen & 0xFFFF);
-    return rule_look(rule, type);
+    return inspect_class(rule, type);
 }
 
+/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does.
+ * An object whose dict can't be read counts as replacing all. */
 GL_PRIVATE unsigned
 gl_object_replaced(enum gl_rule rule, PyObject *o)
 {
@@ -125,13 +131,16 @@ gl_object_replaced(enum gl_rule rule, PyObject *o)
     return replaced;
 }
 
+/* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
+ * rule's, and neither the class nor the object replaces one. */
 GL_PRIVATE bool
 gl_native(enum gl_rule rule, PyObject *o)
 {
     return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
 }
 
-/* _core.replaced_methods(sock): the names, for Python, which chooses transports. */
+/* _core.replaced_methods(sock): returns a list of the names of socket methods that the program has
+ * replaced, for Python, which chooses transports. */
 static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
@@ -150,6 +159,8 @@ static PyMethodDef native_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Begins the rules of the classes that the module imports, and adds replaced_methods() to it.  -1
+ * with an exception. */
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
@@ -162,6 +173,8 @@ gl_native_init(PyObject *module)
 
 /* ---- the scheduler --------------------------------------------------------------------- */
 
+/* Returns true if a program has replaced Handle._run or TimerHandle._run, as profilers of callbacks
+ * do. */
 GL_PRIVATE_INLINE bool
 gl_handles_hooked(void)
 {
@@ -169,12 +182,17 @@ gl_handles_hooked(void)
     return gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type) & 1;
 }
 
+/* Returns true if a subclass or the instance of a goloop loop replaces one of `methods`, GL_OWN_
+ * bits. */
 GL_PRIVATE bool
 gl_loop_has_own(gl_loop *loop, unsigned methods)
 {
     return ((gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) | loop->replaced) & methods) != 0;
 }
 
+/* Returns `loop` (borrowed) if entries may be pushed on its ready queue without a call of
+ * call_soon: a usable goloop loop, not in debug mode, with its original call_soon.  Otherwise NULL,
+ * without an exception. */
 GL_PRIVATE_INLINE gl_loop *
 gl_native_loop(PyObject *loop)
 {
@@ -189,6 +207,8 @@ gl_native_loop(PyObject *loop)
     return self;
 }
 
+/* Records that an attribute of the instance is set, or deleted (`value` is NULL), if it is one of
+ * the rule's methods. */
 GL_PRIVATE void
 gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 {

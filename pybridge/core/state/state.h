@@ -23,6 +23,7 @@
  * consistent, and a call that needs the reactor waits for the end of the turn
  * (threads/shared_lock.c). */
 
+/* An entry of the ready queue. */
 typedef struct gl_entry {
     PyObject *object; /* owned */
     uint64_t sample;  /* gl_sample_pack(), or 0: the waiting time is not measured */
@@ -35,21 +36,24 @@ gl_sample_pack(int64_t since, uint32_t weight)
 {
     return (uint64_t)since << 5 | (unsigned)__builtin_ctz(weight);
 }
+/* Returns the time of the push in ns of a packed sample. */
 static inline int64_t
 gl_sample_time(uint64_t sample)
 {
     return (int64_t)(sample >> 5);
 }
+/* Returns the weight of a packed sample. */
 static inline uint32_t
 gl_sample_weight(uint64_t sample)
 {
     return 1u << (sample & 31);
 }
 
-typedef struct gl_ready { /* queue/ready.c: a FIFO [GIL] */
-    gl_entry *slot;       /* NULL once closed */
-    size_t capacity;      /* a power of two; 0 once closed */
-    uint64_t head;        /* total of entries that were run; its low bits are the index */
+/* The ready queue (queue/ready.c), a FIFO [GIL]. */
+typedef struct gl_ready {
+    gl_entry *slot;  /* NULL once closed */
+    size_t capacity; /* a power of two; 0 once closed */
+    uint64_t head;   /* total of entries that were run; its low bits are the index */
     size_t count;
     uint32_t to_next_sample; /* entries up to and including the next sampled one */
     uint32_t stride;         /* entries that the next sample represents */
@@ -59,18 +63,20 @@ typedef struct gl_ready { /* queue/ready.c: a FIFO [GIL] */
     uint64_t rng;            /* state of a linear congruential generator */
 } gl_ready;
 
-typedef struct gl_fds { /* [GIL] */
+/* The root of the tree of fd numbers (fds/registry.c) [GIL]. */
+typedef struct gl_fds {
     struct gl_fd_branch **branch;
     uint32_t branches;
 } gl_fds;
 
 typedef struct gl_timer_chunk gl_timer_chunk;
-typedef struct gl_timers {  /* queue/timers.c [GIL] */
-    gl_timer_chunk **chunk; /* by id / GL_TIMER_CHUNK; NULL: no id of the chunk is armed */
+/* The timers of a loop by id (queue/timers.c) [GIL]. */
+typedef struct gl_timers {
+    gl_timer_chunk **chunk; /* indexed by id / GL_TIMER_CHUNK; NULL: no id of the chunk is armed */
     uint32_t chunks;
     uint32_t first_free; /* lowest chunk with a free id */
-    uint32_t armed;
-    uint32_t *retired; /* cancelled ids that Go may still report */
+    uint32_t armed;      /* number of armed timers */
+    uint32_t *retired;   /* cancelled ids that Go may still report */
     uint32_t retired_len, retired_cap;
 } gl_timers;
 
@@ -95,8 +101,8 @@ struct gl_loop {
     /* The shared block; NULL once closed [made].  Its contents belong to C, with the GIL, except
      * during a call of Go. */
     gl_shared *shared;
-    int32_t reactor;              /* number of the reactor [made] */
-    uint64_t epoch;               /* of the library; differs in a forked child [made] */
+    int32_t reactor; /* number of the reactor [made] */
+    uint64_t epoch;  /* the library's number at creation; differs in a forked child [made] */
     unsigned long thread_id;      /* 0 while not running; Python may write it [GIL] */
     unsigned long running;        /* the thread that is in _run(), or 0 [written by loop] */
     char closed, stopping, debug; /* [GIL] */
@@ -117,7 +123,7 @@ struct gl_loop {
     uint8_t replaced;        /* methods that were set on the instance (native_rule.c) [GIL] */
     char current_task_stale; /* asyncio's dict still has an entry without a task
                               * (tasks/current_task.c) [loop] */
-    PyObject *task_factory;  /* or NULL, or None [GIL] */
+    PyObject *task_factory;  /* the factory that the program has set, NULL or None [GIL] */
     gl_ready ready;
     uint32_t cmp_pos;      /* completions delivered in this turn [loop] */
     uint64_t accepts_seen; /* metrics.connections_accepted when all of them had been
@@ -187,7 +193,8 @@ gl_loop_runs_here(const gl_loop *loop)
 
 /* ---- native_rule.c ---------------------------------------------------------------- */
 
-/* gl_rule_begin() sets the class of a rule, which can be used from then on. */
+/* gl_native_init() begins the rules of imported classes, at import; gl_rule_begin() sets the class
+ * of another rule, which can be used from then on.  Both return -1 with an exception. */
 GL_PRIVATE int gl_native_init(PyObject *module);
 GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
 /* Returns the methods of a class that a program has replaced: bits in the order of the rule's
@@ -224,7 +231,7 @@ GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 
 /* ---- loops.c ----------------------------------------------------------------- */
 
-/* The list of loops that have a reactor. */
+/* Add and remove a loop; the list has every loop that was created and not yet freed. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
 /* Returns new references to all loops of this process; an empty list if out of memory.  `closed`:

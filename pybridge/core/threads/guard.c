@@ -21,6 +21,7 @@
 
 #ifdef GL_FREE_THREADED
 
+/* Returns the record of the guarded type from which the object's type derives. */
 static const gl_guarded_type *
 guarded_type(PyObject *self)
 {
@@ -36,6 +37,8 @@ typedef struct {
     PyObject *loop;
 } future_head;
 
+/* Returns the loop of an object (borrowed), or NULL if it has none yet.  `loop_offset` as in
+ * gl_guard_type(). */
 static inline gl_loop *
 loop_of(PyObject *self, Py_ssize_t loop_offset)
 {
@@ -65,6 +68,7 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t loop_offset)
     gl_guard_begin(guard, loop);
 }
 
+/* Makes an object immortal: no thread counts references to it any more. */
 static void
 make_immortal(PyObject *o)
 {
@@ -77,13 +81,15 @@ make_immortal(PyObject *o)
 
 /* ---- methods ------------------------------------------------------------------------------ */
 
-/* The definition in the descriptor of a guarded method. */
+/* The definition of a guarded method, in its descriptor. */
 typedef struct guarded_method {
     PyMethodDef def;
     vectorcallfunc call; /* the original: checks the arguments and calls */
     Py_ssize_t loop_offset;
 } guarded_method;
 
+/* The vectorcall of a guarded method: takes the lock of the first argument's loop and calls the
+ * original. */
 static PyObject *
 method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *names)
 {
@@ -94,8 +100,8 @@ method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *nam
     return m->call(descr, args, nargsf, names);
 }
 
-/* A bound method calls the descriptor.  A builtin_function_or_method would not: it has the
- * function itself. */
+/* tp_descr_get: a bound method that calls the descriptor.  A builtin_function_or_method would not:
+ * it has the function itself. */
 static PyObject *
 method_bind(PyObject *descr, PyObject *self, PyObject *type)
 {
@@ -114,6 +120,7 @@ static PyTypeObject method_type = {
     .tp_descr_get = method_bind,
 };
 
+/* Makes the calls of a method descriptor take the lock.  -1 with MemoryError. */
 static int
 guard_method(PyMethodDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -131,13 +138,15 @@ guard_method(PyMethodDescrObject *descr, Py_ssize_t loop_offset)
 
 /* ---- attributes ---------------------------------------------------------------------------- */
 
+/* The definition of a guarded attribute. */
 typedef struct guarded_attribute {
     PyGetSetDef def;           /* the guarded attribute */
-    const PyGetSetDef *getset; /* the original, or */
-    PyMemberDef *member;
+    const PyGetSetDef *getset; /* the original; NULL for a member */
+    PyMemberDef *member;       /* the original member, or NULL */
     Py_ssize_t loop_offset;
 } guarded_attribute;
 
+/* Getter of a guarded attribute; `closure` is its guarded_attribute. */
 static PyObject *
 attribute_get(PyObject *self, void *closure)
 {
@@ -149,6 +158,7 @@ attribute_get(PyObject *self, void *closure)
     return PyMember_GetOne((char *)self, a->member);
 }
 
+/* Setter of a guarded attribute. */
 static int
 attribute_set(PyObject *self, PyObject *value, void *closure)
 {
@@ -160,6 +170,7 @@ attribute_set(PyObject *self, PyObject *value, void *closure)
     return PyMember_SetOne((char *)self, a->member, value);
 }
 
+/* Makes the definition of a guarded attribute, which is never freed.  NULL with MemoryError. */
 static guarded_attribute *
 attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t loop_offset)
 {
@@ -173,6 +184,7 @@ attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t loop_
     return a;
 }
 
+/* Makes getter and setter of a descriptor take the lock.  -1 with MemoryError. */
 static int
 guard_getset(PyGetSetDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -185,6 +197,8 @@ guard_getset(PyGetSetDescrObject *descr, Py_ssize_t loop_offset)
     return 0;
 }
 
+/* Replaces a member of `type` by an attribute whose getter and setter take the lock.  -1 with an
+ * exception. */
 static int
 guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -202,6 +216,7 @@ guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_
 
 /* ---- slots ------------------------------------------------------------------------------ */
 
+/* tp_finalize of a guarded type: calls the original with the lock. */
 static void
 slot_finalize(PyObject *self)
 {
@@ -210,6 +225,7 @@ slot_finalize(PyObject *self)
     t->finalize(self);
 }
 
+/* tp_clear of a guarded type: calls the original with the lock. */
 static int
 slot_clear(PyObject *self)
 {
@@ -218,7 +234,8 @@ slot_clear(PyObject *self)
     return t->clear(self);
 }
 
-/* A loop that is being freed has no other user, so its lock is not needed. */
+/* tp_dealloc of a guarded type: calls the original with the lock, and keeps the loop alive
+ * meanwhile.  A loop that is being freed has no other user, so its lock is not needed. */
 static void
 slot_dealloc(PyObject *self)
 {
@@ -244,8 +261,10 @@ slot_dealloc(PyObject *self)
 
 /* ---- a type --------------------------------------------------------------------------------- */
 
+/* Returns true if the entry `name` of a type needs no guard: it is in the list `names`, or is a
+ * special method, which is fixed when the type is made. */
 static bool
-is_free(const char *const *names, PyObject *name)
+needs_no_guard(const char *const *names, PyObject *name)
 {
     const char *text = PyUnicode_AsUTF8(name);
     bool special = text != NULL && strncmp(text, "__", 2) == 0; /* fixed when the type is made */
@@ -254,6 +273,8 @@ is_free(const char *const *names, PyObject *name)
     return special;
 }
 
+/* Guards one entry of a type's dict, if it is a method, an attribute or a member.  -1 with an
+ * exception. */
 static int
 guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -266,6 +287,7 @@ guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop
     return 0;
 }
 
+/* Guards all entries of a type's dict except `free_names`.  -1 with an exception. */
 static int
 guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names)
 {
@@ -278,14 +300,15 @@ guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *fre
         if (Py_IS_TYPE(descr, &PyWrapperDescr_Type) && type->tp_finalize != NULL &&
             ((PyWrapperDescrObject *)descr)->d_wrapped == (void *)type->tp_finalize)
             ((PyWrapperDescrObject *)descr)->d_wrapped = (void *)slot_finalize;
-        if (!is_free(free_names, name))
+        if (!needs_no_guard(free_names, name))
             rc = guard_entry(type, name, descr, loop_offset);
     }
     Py_XDECREF(dict);
     return rc;
 }
 
-/* Creates a guarded copy of a base's descriptor; NULL with or without an exception. */
+/* Creates a guarded copy of a base's descriptor; a new reference.  NULL without an exception: it is
+ * neither a method nor an attribute. */
 static PyObject *
 guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -299,6 +322,8 @@ guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
     return made;
 }
 
+/* Adds guarded copies of the methods and attributes that `type` inherits from `base`.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset)
 {
@@ -307,7 +332,7 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     PyObject *name, *descr;
     int rc = own == NULL || inherited == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
-        rc = is_free(NULL, name) ? 1 : PyDict_Contains(own, name);
+        rc = needs_no_guard(NULL, name) ? 1 : PyDict_Contains(own, name);
         if (rc == 0 && Py_IS_TYPE(descr, &PyMemberDescr_Type)) {
             rc = guard_member(type, name, (PyMemberDescrObject *)descr, loop_offset);
             continue;
@@ -325,6 +350,8 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     return rc;
 }
 
+/* Makes all methods of a new type take the loop's lock, except `free_names`; threads.h explains the
+ * parameters.  -1 with an exception. */
 GL_PRIVATE int
 gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
               enum gl_guard_scope scope)
@@ -333,7 +360,8 @@ gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *fre
         PyErr_SetString(PyExc_SystemError, "goloop: too many guarded types");
         return -1;
     }
-    method_type.tp_getset = PyMethodDescr_Type.tp_getset; /* or its __doc__ were one of its own */
+    method_type.tp_getset =
+        PyMethodDescr_Type.tp_getset; /* without them its __doc__ would be another */
     if (PyType_Ready(&method_type) < 0 || guard_entries(type, loop_offset, free_names) < 0)
         return -1;
     gl_guarded_type *t = &G.guards.type[G.guards.types];

@@ -37,7 +37,7 @@
 #define SECTION_GIVEN_UP ((uintptr_t)1)
 #define SECTION_MASK (~(uintptr_t)3)
 
-/* In a PyMutex; the other bits count for nothing here. */
+/* A bit of a PyMutex; its other bits do not matter here. */
 #define MUTEX_LOCKED 1
 
 #if !GL_CRITICAL_SECTIONS_KNOWN
@@ -65,17 +65,17 @@ lock_is_held(PyObject *lock, bool innermost)
 #define WAIT_NS 1000000 /* between two attempts */
 #define WAIT_PATIENCE 5 /* attempts, together as long as Python's switch interval */
 
-/* 0 or an errno. */
+/* Initialises the inbox's mutex.  Returns 0 or an errno. */
 static int
 inbox_init(gl_inbox *inbox)
 {
     return pthread_mutex_init(&inbox->mutex, NULL);
 }
 
-/* Waits for an event, at most `ns`.  With the mutex, which is released meanwhile; detached.
- *
- * Not with a pthread condition variable, which waits until an absolute time of the kernel's clock:
- * a preloaded library (libfaketime) may have replaced the function that reads that clock. */
+/* Waits for an event, at most `ns`; `event` is a futex word that inbox_signal() increments.  With
+ * the mutex, which is released meanwhile; the thread is detached from Python.  Not with a pthread
+ * condition variable, which waits until an absolute time of the kernel's clock: a preloaded library
+ * (libfaketime) may have replaced the function that reads that clock. */
 static void
 inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 {
@@ -102,8 +102,9 @@ inbox_signal(uint32_t *event)
 #endif
 }
 
-/* Begins the guard's section where that needs no wait, as PyCriticalSection_Begin does then.  That
- * one would wait until the owner gives the lock up, which a callback that computes never does. */
+/* Takes the lock by a section in the guard where that needs no wait, as PyCriticalSection_Begin
+ * does then.  Returns false if another thread has the lock: PyCriticalSection_Begin would wait
+ * until the owner gives the lock up, which a callback that computes never does. */
 static inline bool
 try_section(gl_guard *guard, PyMutex *lock)
 {
@@ -123,17 +124,18 @@ try_section(gl_guard *guard, PyMutex *lock)
     return guard->begun = true;
 }
 
-/* In a stopped world, where no other thread is in a section: the lock is taken there, and not when
- * the world goes on, for its owner may be back first.  It is not free only where CPython has handed
- * it to a thread that is about to go on. */
+/* Takes the lock of a gl_guard in a stopped world, where no other thread is in a section, and not
+ * when the world goes on, for its owner may be back first.  The lock is not free only where CPython
+ * has handed it to a thread that is about to go on.  Returns 0, which ends the visit. */
 static int
-take_stopped(PyObject *Py_UNUSED(first_object), void *guard)
+take_lock_in_stopped_world(PyObject *Py_UNUSED(first_object), void *guard)
 {
     try_section(guard, ((gl_guard *)guard)->section._cs_mutex);
     return 0;
 }
 
-/* Waits for the lock and takes it. */
+/* Waits until the loop offers the lock, or stops the world after some attempts, and takes the lock.
+ * The thread is detached from Python while it waits. */
 static void
 lock_wait(gl_guard *guard, gl_loop *loop)
 {
@@ -143,7 +145,7 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     for (int i = 0; !try_section(guard, lock); i++) {
         guard->section._cs_mutex = lock;
         if (i >= WAIT_PATIENCE)
-            PyUnstable_GC_VisitObjects(take_stopped, guard); /* runs no Python */
+            PyUnstable_GC_VisitObjects(take_lock_in_stopped_world, guard); /* runs no Python */
         if (guard->begun)
             break;
         Py_BEGIN_ALLOW_THREADS
@@ -160,6 +162,9 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     pthread_mutex_unlock(&inbox->mutex);
 }
 
+/* Offers the lock to the waiting threads and waits until one has taken it, at most 0.2 ms.  The
+ * loop's thread calls it between iterations and before a poll.  The thread is detached from Python
+ * meanwhile, which releases the lock. */
 GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {
@@ -176,6 +181,7 @@ gl_lock_let_in(gl_loop *loop)
 
 /* ---- guards -------------------------------------------------------------------------------- */
 
+/* Begins a section of CPython on `lock`, which may wait. */
 static inline void
 guard_section(gl_guard *guard, PyObject *lock)
 {
@@ -183,6 +189,8 @@ guard_section(gl_guard *guard, PyObject *lock)
     PyCriticalSection_Begin(&guard->section, lock);
 }
 
+/* Takes the loop's lock.  `innermost`: it has to be the thread's innermost section, so that it is
+ * released and taken again around a wait. */
 static inline void
 guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
 {
@@ -195,6 +203,7 @@ guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
         lock_wait(guard, loop);
 }
 
+/* Takes the loop's lock, as the innermost section.  `loop` may be NULL: then it does nothing. */
 GL_PRIVATE_INLINE void
 gl_guard_begin(gl_guard *guard, gl_loop *loop)
 {
@@ -202,12 +211,15 @@ gl_guard_begin(gl_guard *guard, gl_loop *loop)
         guard_loop(guard, loop, true);
 }
 
+/* Takes the loop's lock for code that runs no Python, or only on errors, so that the lock need not
+ * be the innermost section. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
 {
     guard_loop(guard, loop, false);
 }
 
+/* Takes the object's own lock. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_self(gl_guard *guard, PyObject *self)
 {
@@ -215,6 +227,7 @@ gl_guard_begin_self(gl_guard *guard, PyObject *self)
         guard_section(guard, self);
 }
 
+/* Releases the lock that the guard has taken, if it has taken one. */
 GL_PRIVATE_INLINE void
 gl_guard_end(gl_guard *guard)
 {
@@ -222,6 +235,7 @@ gl_guard_end(gl_guard *guard)
         PyCriticalSection_End(&guard->section);
 }
 
+/* Creates the lock and the inbox of a new loop.  -1 with MemoryError. */
 GL_PRIVATE int
 gl_lock_init(gl_loop *loop)
 {
@@ -234,6 +248,7 @@ gl_lock_init(gl_loop *loop)
     return -1;
 }
 
+/* Resets the locks in a forked child, where another thread of the parent may have had them. */
 GL_PRIVATE void
 gl_lock_forget_others(gl_loop *loop)
 {

@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Registers at import, when there is one thread and the call returns at once.  With more threads,
- * such as Go's, the first registration takes some milliseconds; the monitor's own is then free. */
+/* Registers the process for membarrier(2) at import, when there is one thread and the call returns
+ * at once.  With more threads, such as Go's, the first registration takes some milliseconds; the
+ * monitor's own is then free.  Returns 0. */
 GL_PRIVATE int
 gl_shared_lock_init(PyObject *Py_UNUSED(module))
 {
@@ -28,7 +29,8 @@ gl_shared_lock_init(PyObject *Py_UNUSED(module))
     return 0;
 }
 
-/* Waits for the monitor, which wants or has the lock. */
+/* Waits until the monitor, which wants or has the lock, has released it; the caller has locked it
+ * then. */
 GL_NO_PYTHON static void
 wait_for_monitor(gl_loop *loop)
 {
@@ -68,6 +70,9 @@ wait_for_turn(gl_loop *loop)
         nanosleep(&pause, NULL);
 }
 
+/* Locks the shared block and the reactor against the monitor; recursive.  Called with the GIL; no
+ * Python may run before gl_shared_unlock().  Waits while another thread is in a turn.  Does nothing
+ * for NULL and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_shared_lock(gl_loop *loop)
 {
@@ -87,6 +92,7 @@ gl_shared_lock(gl_loop *loop)
         wait_for_monitor(loop);
 }
 
+/* Releases the shared lock, once for each gl_shared_lock(). */
 GL_PRIVATE_INLINE void
 gl_shared_unlock(gl_loop *loop)
 {
@@ -95,6 +101,8 @@ gl_shared_unlock(gl_loop *loop)
         __atomic_store_n(&sh->lock_depth, sh->lock_depth - 1, __ATOMIC_RELEASE);
 }
 
+/* Returns the API table for one immediate call, which takes the shared lock itself; NULL once
+ * closed.  Waits while another thread is in a turn. */
 GL_PRIVATE_INLINE const gl_table *
 gl_reactor_api(gl_loop *loop)
 {
@@ -103,6 +111,7 @@ gl_reactor_api(gl_loop *loop)
     return loop->go;
 }
 
+/* Marks the loop as active, after a poll or when it starts to run, and wakes a parked monitor. */
 GL_PRIVATE_INLINE void
 gl_monitor_resume(gl_loop *loop)
 {
@@ -113,6 +122,7 @@ gl_monitor_resume(gl_loop *loop)
         loop->go->wake_monitor(loop->reactor);
 }
 
+/* Marks the loop as inactive, before a poll or when it stops: the monitor ignores it. */
 GL_PRIVATE_INLINE void
 gl_monitor_pause(gl_loop *loop)
 {

@@ -16,6 +16,7 @@
 #define GL_SUB_INITIAL 256u
 #define GL_SUB_KEEP 65536u /* capacity that is kept after a burst */
 
+/* Frees the extra memory of a burst, after a turn. */
 GL_PRIVATE void
 gl_submissions_trim(gl_loop *loop)
 {
@@ -30,6 +31,7 @@ gl_submissions_trim(gl_loop *loop)
     gl_shared_unlock(loop);
 }
 
+/* Records that a write waits for the turn, so that no later write of this turn is sent eagerly. */
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_defer_sends(gl_loop *loop)
 {
@@ -37,6 +39,7 @@ gl_defer_sends(gl_loop *loop)
     loop->sends_deferred = 1;
 }
 
+/* Calls Go, which sends the queues of all streams. */
 GL_NO_PYTHON static void
 flush_deferred_sends(gl_loop *loop)
 {
@@ -48,6 +51,8 @@ flush_deferred_sends(gl_loop *loop)
         go->flush(loop->reactor);
 }
 
+/* Sends the writes that wait for the turn, before a send that does not wait.  Runs no Python; an
+ * error of a stream is reported by the next turn. */
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_flush_deferred_sends(gl_loop *loop)
 {
@@ -55,6 +60,8 @@ gl_flush_deferred_sends(gl_loop *loop)
         flush_deferred_sends(loop);
 }
 
+/* Appends a submission `op` for the registration or timer `id`; `arg` depends on it (abi.h).  With
+ * the shared lock; amortised O(1).  -1 with MemoryError. */
 GL_PRIVATE_INLINE int
 gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {

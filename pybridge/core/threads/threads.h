@@ -30,9 +30,11 @@ GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 #ifdef GL_FREE_THREADED
 /* ---- lock.c ------------------------------------------------------------------ */
 
+/* Creates the lock and the inbox of a new loop.  -1 with MemoryError. */
 GL_PRIVATE int gl_lock_init(gl_loop *loop);
 /* Lets waiting threads take the lock, between iterations and before a poll. */
 GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
+/* Lets waiting threads take the lock, if there are any. */
 static inline void
 gl_lock_offer(gl_loop *loop)
 {
@@ -49,7 +51,7 @@ GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 #define GL_OWNER_LOOP_NONE (-3)   /* the object has no loop: its own lock is taken */
 enum gl_guard_scope {
     GL_GUARD_CALLS = 0,   /* methods and attributes */
-    GL_GUARD_DEALLOC = 1, /* also tp_dealloc, tp_clear and tp_finalize */
+    GL_GUARD_DEALLOC = 1, /* methods, attributes, tp_dealloc, tp_clear and tp_finalize */
 };
 /* Makes all methods of a new type take the loop's lock.  `loop_offset` is the offset of
  * gl_owner_loop, or one of the constants above.  The methods `free_names` (a list that ends with
@@ -66,7 +68,7 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 
 /* ---- submissions.c ----------------------------------------------------------- */
 
-/* Appends a submission, with the shared lock; amortised O(1). */
+/* Appends a submission, with the shared lock; amortised O(1).  -1 with MemoryError. */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg);
 /* Defers the sends of this turn to the next one, because a write waits for it. */
 GL_PRIVATE void gl_defer_sends(gl_loop *loop);
