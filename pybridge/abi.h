@@ -91,10 +91,11 @@ enum gl_submission_op {
     GL_SUB_WATCH_WAIT = 4,
 };
 
+/* A record that C appends for the reactor's next turn. */
 typedef struct gl_submission {
-    uint32_t op;
-    uint32_t id;
-    uint32_t gen;
+    uint32_t op;  /* gl_submission_op, which says the meaning of the other fields */
+    uint32_t id;  /* a registration's or a timer's */
+    uint32_t gen; /* the registration's generation */
     uint32_t unused;
     int64_t arg;
 } gl_submission;
@@ -110,7 +111,7 @@ typedef struct gl_vector {
 /* The bits of gl_stream_io.want. */
 #define GL_WANT_READ 1u   /* receive */
 #define GL_WANT_SHUT 2u   /* shutdown(SHUT_WR) once the queue is empty */
-#define GL_WANT_DIRECT 4u /* with READ: C receives by itself on GL_CMP_READY */
+#define GL_WANT_DIRECT 4u /* together with READ: C receives by itself on GL_CMP_READY */
 /* C waits for the report that bytes were sent: a turn that has sent some does not block, so that
  * its GL_CMP_WROTE arrives at once.  Otherwise the report may come with any later turn. */
 #define GL_WANT_REPORT 8u
@@ -205,13 +206,15 @@ enum gl_completion_kind {
     GL_CMP_DATAGRAM_ERROR = 11,
 };
 
+/* The directions of a descriptor, as bits. */
 #define GL_READABLE 1u
 #define GL_WRITABLE 2u
 
+/* A record that a turn returns to C. */
 typedef struct gl_completion {
-    uint32_t kind;
-    uint32_t id;
-    uint32_t gen;
+    uint32_t kind; /* gl_completion_kind, which says the meaning of the other fields */
+    uint32_t id;   /* a registration's or a timer's */
+    uint32_t gen;  /* the registration's generation */
     int32_t res;
     void *ptr;
     int64_t arg;
@@ -240,8 +243,8 @@ typedef struct gl_packet {
 
 /* ---- the block of one loop ---------------------------------------------- */
 
-#define GL_DEADLINE_NONE INT64_MAX
-#define GL_LARGE_MAX 2
+#define GL_DEADLINE_NONE INT64_MAX /* gl_shared.next_deadline: no timer is armed */
+#define GL_LARGE_MAX 2             /* number of buffers in gl_shared.large */
 
 /* The bits of gl_shared.flags. */
 #define GL_NO_RING 1u /* do not batch system calls (GOLOOP_IO_URING=0) */
@@ -254,13 +257,14 @@ typedef struct gl_packet {
 #define GL_CLOCK_IS_LIBC 8u
 
 /* The values of gl_shared.fence_state. */
-#define GL_FENCE_REQUESTED 1u /* by the monitor: membarrier(2) is not available any more */
-#define GL_FENCE_IN_USE 2u    /* by C, with the GIL: each lock and unlock has a fence now */
+#define GL_FENCE_REQUESTED 1u /* set by the monitor: membarrier(2) is not available any more */
+#define GL_FENCE_IN_USE 2u    /* set by C, with the GIL: each lock has a fence now */
 
+/* The shared block of a loop.  A comment names the side that writes the field, if only one does. */
 typedef struct gl_shared {
     gl_submission *sub; /* grown by C; Go sets sub_len to 0 once decoded */
-    gl_completion *cmp; /* of fixed capacity; Go sets cmp_len in each turn */
-    /* of fixed capacity; followed by GL_ARENA_SLACK bytes, into which the last datagram of a
+    gl_completion *cmp; /* fixed capacity; Go sets cmp_len in each turn */
+    /* fixed capacity; followed by GL_ARENA_SLACK bytes, into which the last datagram of a
      * turn may extend */
     uint8_t *arena;
     uint32_t sub_len;
@@ -285,7 +289,7 @@ typedef struct gl_shared {
     uint32_t events; /* set by Go in each turn: completions other than timers */
     int32_t clock;   /* C: clockid_t of the processor time of the thread that runs the loop */
     uint32_t native_thread; /* C: that thread's id in the kernel */
-    /* Totals for goloop.diagnostics(). */
+    /* Totals for goloop.diagnostics(): polls, receives and sends in both languages, wake-ups. */
     uint64_t polls, recvs, sends, wakeups;
     /* Total ns for which the loop has run, and outside the poll.  While it does so the value
      * is negative, and the clock has to be added.  C, and Go at the start and the end of a poll. */
@@ -415,8 +419,9 @@ typedef struct gl_table {
      * completions) so that C can handle signals. */
     int32_t (*turn)(int32_t reactor, int64_t timeout_ns);
     /* Decodes all submissions and sends the write queue of this stream now.  Progress is in
-     * the record, and no GL_CMP_WROTE reports it; an error is reported by a
-     * GL_CMP_WRITE_ERROR in the next turn.  Fills no completion. */
+     * the record, and no GL_CMP_WROTE reports it.  Returns the -errno of a failed send of this
+     * stream, and a GL_CMP_WRITE_ERROR in the next turn reports it too, unless C ends the stream
+     * before.  Fills no completion. */
     int32_t (*flush_stream)(int32_t reactor, uint32_t id, uint32_t gen);
     /* Decodes all submissions and sends the write queues of all streams.  Their
      * GL_CMP_WROTE follow with the next turn. */

@@ -27,7 +27,7 @@ typedef struct gl_histogram {
  * goloop/_internal/metrics/metric_registry.py, which has the same names in the same order, so that
  * only metrics may be added here. */
 typedef struct gl_metrics {
-    /* Go */
+    /* Go: number of turns */
     uint64_t turns;
     /* Go: from the end of a poll to the start of the next */
     gl_histogram iteration_time;
@@ -35,7 +35,7 @@ typedef struct gl_metrics {
     gl_histogram poll_time;
     /* C: waiting times of sampled entries, see queue/ready.c */
     gl_histogram ready_wait;
-    /* C */
+    /* C: time from the deadline of a timer to its call */
     gl_histogram timer_lateness;
     /* C: time to get the GIL back after a poll */
     gl_histogram gil_wait;
@@ -51,7 +51,7 @@ typedef struct gl_metrics {
     uint64_t writes;
     /* the monitor: number of its flushes that sent something */
     uint64_t late_writes;
-    /* Go */
+    /* Go: number of accepted connections */
     uint64_t connections_accepted;
     /* the monitor: number of iterations that it reported as blocked */
     uint64_t blocked_spells;
@@ -176,14 +176,15 @@ struct gl_shared;
  * block and run without the GIL; the monitor waits for them with its lock, so they call no
  * function of the API table, except `tell`. */
 typedef struct gl_watchdog {
-    /* Reads the frames of a thread, innermost first.  Returns their number; -1: the chain of frames
-     * is inconsistent; -2: Python has ended. */
-    int32_t (*walk)(void *thread, gl_raw_frame *to, int32_t room);
-    /* The thread that owns the GIL; NULL: unknown. */
+    /* Reads at most `cap` frames of a thread (a PyThreadState) into `to`, innermost first.  Returns
+     * their number; -1: the chain of frames is inconsistent; -2: Python has ended. */
+    int32_t (*walk)(void *thread, gl_raw_frame *to, int32_t cap);
+    /* Returns the thread that owns the GIL (a PyThreadState), or NULL if it is unknown. */
     void *(*holder)(void);
-    /* Reports the iteration to Python, on a thread of its own, which may wait for the GIL. */
+    /* Reports the reactor's long iteration to Python.  Called on a thread of its own, and may wait
+     * for the GIL. */
     void (*tell)(int32_t reactor);
-    /* Fills a sample with the activity of the loop's thread; 0: unknown. */
+    /* Fills a sample with the activity of the loop's thread.  Returns 0 if it is unknown. */
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
 

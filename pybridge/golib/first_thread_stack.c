@@ -24,9 +24,10 @@ int __real_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes) __at
 
 #define MAX_STACK ((size_t)8 << 20)
 
-/* Returns 0 if this is the first thread, on its own stack and within MAX_STACK of its end. */
+/* Fills in the attributes of the first thread's stack.  Returns 0, or -1 if `thread` is not the
+ * calling first thread, on its own stack and within MAX_STACK of its end. */
 static int
-first_stack(pthread_t thread, pthread_attr_t *attributes)
+set_first_stack(pthread_t thread, pthread_attr_t *attributes)
 {
     struct rlimit limit;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -41,10 +42,12 @@ first_stack(pthread_t thread, pthread_attr_t *attributes)
     return pthread_attr_setstack(attributes, (char *)(name / page * page) + page - size, size);
 }
 
+/* Replacement of pthread_getattr_np() for runtime/cgo, which uses only the bounds of the stack.
+ * Returns 0 or an errno. */
 int
 __wrap_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
 {
-    if (first_stack(thread, attributes) == 0)
+    if (set_first_stack(thread, attributes) == 0)
         return 0;
     if (__real_pthread_getattr_np == NULL)
         return ENOSYS;

@@ -24,6 +24,7 @@
 
 #define FLUSHER_YIELDS 20
 
+/* Locks for the thread `me` without waiting; false if another thread has the lock. */
 bool
 flusher_try_lock(gl_shared *sh, uint32_t me)
 {
@@ -32,6 +33,7 @@ flusher_try_lock(gl_shared *sh, uint32_t me)
                                        __ATOMIC_RELAXED);
 }
 
+/* Locks for the thread `me`: yields FLUSHER_YIELDS times, then waits in the kernel. */
 static void
 flusher_lock(gl_shared *sh, uint32_t me)
 {
@@ -44,12 +46,13 @@ flusher_lock(gl_shared *sh, uint32_t me)
         if (syscall(SYS_futex, &sh->flusher_lock, FUTEX_LOCK_PI_PRIVATE, 0, NULL, NULL, 0) == 0)
             return;
 #endif
-        const struct timespec moment = {
-            0, 50000}; /* the processor belongs to another thread meanwhile */
+        /* The processor is free for the owner of the lock meanwhile. */
+        const struct timespec moment = {0, 50000};
         nanosleep(&moment, NULL);
     }
 }
 
+/* Unlocks for the thread `me`, and wakes a thread that waits in the kernel. */
 void
 flusher_unlock(gl_shared *sh, uint32_t me)
 {
@@ -61,6 +64,8 @@ flusher_unlock(gl_shared *sh, uint32_t me)
 #endif
 }
 
+/* gl_table.yield_to_flusher: releases the caller's shared lock, waits until the flusher has
+ * finished, and locks it again.  Keeps errno.  Returns 0. */
 int32_t
 flusher_yield(gl_shared *sh)
 {

@@ -55,15 +55,16 @@
 
 #define LOAD(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)
 
+/* A reactor that is monitored. */
 typedef struct monitored {
     struct monitored *next;
     int32_t reactor;
     gl_shared *shared;
-    uint64_t turns;  /* at the last tick */
-    uint64_t polled; /* at the last tick: ns in the poller */
+    uint64_t turns;  /* turns of the loop at the last tick */
+    uint64_t polled; /* total ns of the loop in the poller at the last tick */
     /* Times in ns, without the time in which the monitor was parked; see sample_if_due. */
-    int64_t sampled_at;
-    int64_t sample_due;
+    int64_t sampled_at; /* the last regular sample */
+    int64_t sample_due; /* the next regular sample */
     int64_t began;      /* start of the iteration */
     int64_t next_extra; /* age of the iteration at its next extra sample */
 } monitored;
@@ -75,14 +76,14 @@ gl_samples monitor_samples;
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
-    bool started, parked;
-    uint32_t thread; /* the thread id; constant */
-    bool fenced;     /* membarrier(2) does not work, or not any more */
-    monitored *all;
+    bool started, parked;           /* the thread runs; it sleeps until monitor_wake() */
+    uint32_t thread;                /* the thread id; constant */
+    bool fenced;                    /* membarrier(2) does not work, or not any more */
+    monitored *all;                 /* list of the reactors */
     int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
     int steady;                     /* see STEADY_TICKS */
     int64_t due;                    /* ns: time of the next sample */
-    uint64_t random;
+    uint64_t random;                /* state of a linear congruential generator */
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
 /* ---- membarrier(2) --------------------------------------------------------------------- */
@@ -90,6 +91,7 @@ static struct {
 #define BARRIER (1 << 3)          /* MEMBARRIER_CMD_PRIVATE_EXPEDITED, Linux 4.14 */
 #define BARRIER_REGISTER (1 << 4) /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED */
 
+/* Makes the system call membarrier(2); false if it failed or does not exist. */
 static bool
 membarrier(int command)
 {
@@ -101,8 +103,8 @@ membarrier(int command)
 #endif
 }
 
-/* Orders memory between this thread and every other thread of the process, on both sides. Returns
- * false if that is impossible. With the mutex. */
+/* Orders memory between this thread and every other thread of the process, on both sides.  Returns
+ * false if that is impossible at present; C is then asked to use fences.  With the mutex. */
 static bool
 barrier(void)
 {
@@ -118,7 +120,8 @@ barrier(void)
     return false;
 }
 
-/* Returns true if barrier() orders this block, too: C must know that it needs fences. */
+/* Returns true if barrier() orders this block too: membarrier(2) works, or C has answered that it
+ * uses fences. */
 static bool
 has_fences(gl_shared *sh)
 {
@@ -131,8 +134,8 @@ has_fences(gl_shared *sh)
  * A Python thread answers clients, for which it needs the GIL.  If a client waits too long for it,
  * Go answers with the facts that it knows (introspection_poll.go), on a thread for each client. */
 
-/* Sends a trace until it ends.  `ms`: the time to wait before the next part; -1: there is no
- * trace. */
+/* Sends a trace to the client until it ends.  `ms`: the time to wait before the next part; -1:
+ * there is no trace, or it has ended. */
 static void
 send_trace(int fd, int32_t ms)
 {
@@ -143,6 +146,8 @@ send_trace(int fd, int32_t ms)
     }
 }
 
+/* Thread of one introspection client: answers the request on the connected socket `arg`, and sends
+ * a trace if it asked for one. */
 static void *
 run_answer_thread(void *arg)
 {
@@ -152,6 +157,8 @@ run_answer_thread(void *arg)
     return NULL;
 }
 
+/* Thread of one `goloop trace` client: sends the trace of all loops to the connected socket
+ * `arg`. */
 static void *
 run_trace_thread(void *arg)
 {
@@ -161,12 +168,14 @@ run_trace_thread(void *arg)
     return NULL;
 }
 
+/* Starts run_answer_thread() for a connected socket.  Returns 0 or an errno. */
 int
 monitor_start_answer(int32_t fd)
 {
     return thread_start(run_answer_thread, (void *)(intptr_t)fd);
 }
 
+/* Starts run_trace_thread() for a connected socket.  Returns 0 or an errno. */
 int
 monitor_start_trace(int32_t fd)
 {
@@ -178,6 +187,8 @@ monitor_start_trace(int32_t fd)
 /* lint: allow mutable-static: of the process; constant once a block was seen */
 static const gl_watchdog *watchdog;
 
+/* Thread of one report: passes the number of the blocked loop's reactor to C, which waits for the
+ * GIL. */
 static void *
 run_report_thread(void *reactor)
 {
@@ -186,6 +197,7 @@ run_report_thread(void *reactor)
     return NULL;
 }
 
+/* Starts run_report_thread() for a blocked loop.  Without a thread the report is dropped. */
 void
 monitor_start_report(int32_t reactor, gl_shared *sh)
 {
@@ -195,8 +207,8 @@ monitor_start_report(int32_t reactor, gl_shared *sh)
 
 /* ---- the thread ------------------------------------------------------------------------ */
 
-/* Flushes pending writes, unless C uses the reactor, which is always short: the next tick tries
- * again. */
+/* Sends the reactor's pending writes in place of the loop's thread.  Does nothing if C uses the
+ * reactor, which is always short: the next tick tries again.  With the mutex. */
 static void
 flush_late(monitored *w)
 {
@@ -215,6 +227,7 @@ flush_late(monitored *w)
     flusher_unlock(sh, monitor.thread);
 }
 
+/* Returns the time of CLOCK_MONOTONIC in ns. */
 int64_t
 monitor_now(void)
 {
@@ -223,16 +236,17 @@ monitor_now(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* Returns the later of two times. */
 static int64_t
 max_ns(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-/* Returns true if the loop had a core for itself in these ns: it ran turns, and waited for less
- * than a quarter of the time. A build without metrics does not know. */
+/* Returns true if the loop had a core for itself in the last `ns`: it ran turns, and waited for
+ * less than a quarter of the time. Updates the counts of the last tick. False without metrics. */
 static bool
-was_busy(monitored *w, int64_t ns)
+update_activity(monitored *w, int64_t ns)
 {
     uint64_t turns = LOAD(&w->shared->metrics.turns) - w->turns;
     uint64_t sum = LOAD(&w->shared->metrics.poll_time.sum);
@@ -252,7 +266,8 @@ cpu_time_ns(clockid_t clock)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* Takes a sample of a loop that is awake. It represents the time since `since`. */
+/* Takes a sample of the stack of a loop that is active and adds it to the ring, whose samples are
+ * counted by Go first if it is full.  It represents the time since `since`. */
 static void
 take_sample(monitored *w, int64_t now, int64_t since)
 {
@@ -341,6 +356,7 @@ check_blocked(monitored *w, int64_t now)
         goloop_check_iteration(w->reactor, since, ns, now);
 }
 
+/* Updates `steady` after a tick: `busy` if a loop was busy since the tick before. */
 static void
 update_steady(bool busy)
 {
@@ -352,7 +368,8 @@ update_steady(bool busy)
         monitor.steady = 0;
 }
 
-/* Runs one tick for all reactors. Returns true if a loop was awake. With the mutex. */
+/* Runs one tick for all reactors: samples, late flushes, watchdog, clients.  Returns true if a loop
+ * was active.  With the mutex. */
 static bool
 run_tick(void)
 {
@@ -367,7 +384,7 @@ run_tick(void)
     monitor.tick_at = now;
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
-        busy |= was_busy(w, since);
+        busy |= update_activity(w, since);
         int64_t due = sample_if_due(w, now);
         if (due < monitor.due)
             monitor.due = due;
@@ -388,6 +405,7 @@ run_tick(void)
     return awake;
 }
 
+/* Sets the monitor's state, for itself and in the blocks of all loops.  With the mutex. */
 static void
 set_parked(bool parked)
 {
@@ -396,7 +414,8 @@ set_parked(bool parked)
         __atomic_store_n(&w->shared->monitor_parked, parked, __ATOMIC_RELAXED);
 }
 
-/* Waits until a loop wakes the monitor. With the mutex. */
+/* Waits until a loop wakes the monitor; returns at once if a loop has become active.  With the
+ * mutex, which is released meanwhile. */
 static void
 park(void)
 {
@@ -418,6 +437,7 @@ park(void)
     }
 }
 
+/* The monitor's thread: runs ticks and parks, for the life of the process. */
 static void *
 run_monitor(void *unused)
 {
@@ -442,7 +462,7 @@ run_monitor(void *unused)
 
 /* ---- reactors -------------------------------------------------------------------------- */
 
-/* Returns 0 or an errno. With the mutex. */
+/* Starts the monitor's thread.  Returns 0 or an errno.  With the mutex. */
 static int
 start_monitor(void)
 {
@@ -452,6 +472,7 @@ start_monitor(void)
     return err;
 }
 
+/* Monitors a reactor from now on; the first one starts the thread.  Returns 0 or -errno. */
 int32_t
 monitor_add_reactor(int32_t reactor, gl_shared *shared)
 {
@@ -463,8 +484,8 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     if (err == 0) {
         *w = (monitored){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;
-        shared->fence_state =
-            monitor.fenced ? GL_FENCE_IN_USE : 0; /* the caller is C, so C knows */
+        /* The caller is C, so C knows of the fences. */
+        shared->fence_state = monitor.fenced ? GL_FENCE_IN_USE : 0;
         __atomic_store_n(&shared->monitor_parked, monitor.parked, __ATOMIC_RELAXED);
     }
     pthread_mutex_unlock(&monitor.mutex);
@@ -473,6 +494,7 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     return -err;
 }
 
+/* Stops monitoring a reactor: its memory is not used any more. */
 void
 monitor_remove_reactor(int32_t reactor)
 {
@@ -488,6 +510,7 @@ monitor_remove_reactor(int32_t reactor)
     free(gone);
 }
 
+/* Calls `each` for the block of every reactor, with the mutex. */
 void
 monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
 {
@@ -497,6 +520,7 @@ monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
     pthread_mutex_unlock(&monitor.mutex);
 }
 
+/* gl_table.wake_monitor: wakes the monitor if it is parked.  Returns 0. */
 int32_t
 monitor_wake(int32_t reactor)
 {

@@ -13,7 +13,7 @@
 #include "flusher_lock.h"
 #include "monitor.h"
 
-/* A reactor is monitored from its creation to its end. */
+/* gl_table.reactor_new: makes a reactor and monitors it.  Returns its number or -errno. */
 static int32_t
 reactor_new(gl_shared *shared)
 {
@@ -27,6 +27,7 @@ reactor_new(gl_shared *shared)
     return rc;
 }
 
+/* gl_table.reactor_close: stops monitoring the reactor, then closes it. */
 static int32_t
 reactor_close(int32_t reactor)
 {
@@ -60,6 +61,7 @@ static const gl_table table = {
     .simulation_hooks = goloop_simulation_hooks,
 };
 
+/* Returns the API table; the core finds this symbol with dlsym(). */
 __attribute__((visibility("default"))) const gl_table *
 goloop_table(void)
 {

@@ -11,6 +11,8 @@
 #include <sys/syscall.h>
 #endif
 
+/* Starts a detached thread that blocks all signals except those of faults.  Returns 0 or an
+ * errno. */
 int
 thread_start(void *(*run)(void *), void *arg)
 {
@@ -28,6 +30,7 @@ thread_start(void *(*run)(void *), void *arg)
     return err;
 }
 
+/* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void
 thread_set_name(const char *name)
 {
@@ -38,6 +41,7 @@ thread_set_name(const char *name)
 #endif
 }
 
+/* Returns the calling thread's id in the system; 1 on systems without futexes. */
 uint32_t
 thread_id(void)
 {
