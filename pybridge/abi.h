@@ -35,6 +35,7 @@
 
 #include "abi_observers.h"
 
+/* The version of this interface, which both sides compare, see GL_ABI. */
 #define GL_ABI_VERSION 23
 
 /* ---- probes ------------------------------------------------------------------- */
@@ -77,6 +78,7 @@
 
 #define GL_NO_TIMER 0xFFFFFFFFu /* not the id of a timer; every smaller number can be one */
 
+/* The kinds of submissions; a comment gives the meaning of the fields id, gen and arg. */
 enum gl_submission_op {
     /* cancelled before the reactor decoded it */
     GL_SUB_NOP = 0,
@@ -171,6 +173,8 @@ typedef struct gl_stream_io {
 
 /* ---- completions ------------------------------------------------------- */
 
+/* The kinds of completions.  A comment begins with the kind of registration, and gives the meaning
+ * of the fields res, ptr and arg. */
 enum gl_completion_kind {
     GL_CMP_NONE = 0,
     /* stream; ptr: arena, arg: bytes (> 0); res: 0, or i + 1 if ptr is gl_shared.large[i] */

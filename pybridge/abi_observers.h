@@ -18,7 +18,9 @@
  * three bits that follow the first.  The last bucket also counts all greater values. */
 #define GL_BUCKETS 320
 typedef struct gl_histogram {
-    uint64_t count, sum, most;
+    uint64_t count; /* number of values */
+    uint64_t sum;   /* the sum of all values */
+    uint64_t most;  /* the greatest value */
     uint64_t bucket[GL_BUCKETS];
 } gl_histogram;
 
@@ -79,6 +81,7 @@ typedef struct gl_raw_frame {
 typedef struct gl_stack {
     /* address of a gl_python */
     uint64_t python;
+    /* number of frames in `frame`, innermost first */
     int64_t frames;
     gl_raw_frame frame[GL_FRAMES];
 } gl_stack;

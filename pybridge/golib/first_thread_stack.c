@@ -22,6 +22,7 @@ int __wrap_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes);
 /* libc's function, bound when the library is loaded: a forked child must not call ld.so. */
 int __real_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes) __attribute__((weak));
 
+/* The largest size that Go is given for the first thread's stack. */
 #define MAX_STACK ((size_t)8 << 20)
 
 /* Fills in the attributes of the first thread's stack.  Returns 0, or -1 if `thread` is not the

@@ -22,7 +22,7 @@
 #include "flusher_lock.h"
 #include "thread.h"
 
-#define FLUSHER_YIELDS 20
+#define FLUSHER_YIELDS 20 /* attempts before the thread waits in the kernel */
 
 /* Locks for the thread `me` without waiting; false if another thread has the lock. */
 bool

@@ -53,6 +53,7 @@
 /* The watchdog checks an iteration from this fraction of its limit on. */
 #define WATCHDOG_FRACTION 128
 
+/* Reads a word that another thread may write. */
 #define LOAD(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)
 
 /* A reactor that is monitored. */

@@ -35,6 +35,7 @@ reactor_close(int32_t reactor)
     return goloop_reactor_close(reactor);
 }
 
+/* The API table; gl_table in abi.h describes the functions. */
 static const gl_table table = {
     .abi = GL_ABI,
     .reactor_new = reactor_new,

@@ -27,16 +27,18 @@ typedef struct gl_peer {
     uint8_t raw[sizeof(struct sockaddr_in6)];
 } gl_peer;
 
+/* Entries of the table of peers once a second peer has sent. */
 #define PEERS 256u
 
 /* The minimum share of a socket in a turn, in ns of datagram_received(); 64 echoes take less. */
 #define SHARE_MIN 1000000
 
+/* A datagram transport. */
 typedef struct gl_datagram {
     TRANSPORT_HEAD     /* the lease's owner is the socket */
     PyObject *address; /* remote_addr, the only permitted destination; or None.  Writable from
                         * Python */
-    int family;
+    int family;        /* the socket's address family */
     uint32_t interest; /* the directions that the reactor has registered */
     bool connected;    /* the socket has a peer: send, not sendto */
     bool peer_unnamed; /* the peer has no name; it is the destination if no address is given */
@@ -50,8 +52,8 @@ typedef struct gl_datagram {
     uint8_t last_target_raw[GL_SOCKADDR_MAX];
 
     /* Receiving (datagram_receive.c). */
-    gl_peer *peers; /* hash table by raw address: one entry, or PEERS */
-    uint32_t peers_mask;
+    gl_peer *peers;       /* hash table by raw address: one entry, or PEERS */
+    uint32_t peers_mask;  /* number of entries - 1, for the hash */
     gl_peer *last_sender; /* the sender of the last datagram, or NULL */
     gl_peer peers_inline[1];
     uint64_t share_turn; /* the loop's turn of the last delivery ... */

@@ -22,6 +22,7 @@
 #define MSG_NOSIGNAL 0 /* CPython ignores SIGPIPE */
 #endif
 
+/* The flags of each send: it neither blocks nor raises SIGPIPE. */
 #define SEND_FLAGS (MSG_DONTWAIT | MSG_NOSIGNAL)
 
 /* ---- the system call ---------------------------------------------------------------- */
@@ -48,6 +49,7 @@ datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, u
     return true;
 }
 
+/* The results of an attempt to send a datagram. */
 enum send_result {
     SEND_DONE,
     SEND_BLOCKED,            /* the kernel has no room */

@@ -44,6 +44,7 @@ kernel_exists(int fd)
     return fcntl(fd, F_GETFD);
 }
 
+/* The kernel's own calls. */
 static const gl_calls kernel_calls = {
     .recv = recv,
     .send = send,

@@ -29,6 +29,8 @@
 
 #include <sys/socket.h>
 
+/* A descriptor and the right to use it.  Passed on by assignment: the source is then set to
+ * GL_NO_LEASE. */
 typedef struct gl_lease {
     PyObject *owner;     /* owned, or NULL */
     PyObject *backing;   /* owned: the object that contains `word`, if not the owner; or NULL */
@@ -38,6 +40,7 @@ typedef struct gl_lease {
     bool counted;        /* the lease is one of the owner's _io_refs */
 } gl_lease;
 
+/* An empty lease. */
 #define GL_NO_LEASE ((gl_lease){.number = -1, .own = -1})
 
 /* Returns the descriptor to use, or -1 if the lease is empty or its owner now has another number,

@@ -5,7 +5,7 @@
  */
 #include "state/state.h"
 
-/* Adds a new loop to the list of all loops, as a borrowed reference. */
+/* Adds a new loop to the list, as a borrowed reference. */
 GL_PRIVATE void
 gl_loops_add(gl_loop *loop)
 {
@@ -18,7 +18,7 @@ gl_loops_add(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
-/* Removes a loop from the list of all loops. */
+/* Removes a loop from the list, if it is in it: a closed loop, or one that is freed. */
 GL_PRIVATE void
 gl_loops_remove(gl_loop *loop)
 {

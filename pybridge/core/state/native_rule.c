@@ -20,6 +20,7 @@
  */
 #include "state/state.h"
 
+/* The rules: the methods that a program may replace. */
 static const struct {
     const char *origin; /* the module of the class's functions; NULL: its methods are C's */
     const char *methods[GL_RULE_METHODS];

@@ -93,6 +93,7 @@ enum { GL_GUEST_REQUESTED = 1, GL_GUEST_IDLE, GL_GUEST_RUNNING };
 
 /* ---- Loop (loop/loop_type.c) ---------------------------------------------------- */
 
+/* The Python object goloop._core.Loop: the core's half of a loop. */
 struct gl_loop {
     PyObject_HEAD
     PyObject *weakrefs;
@@ -164,6 +165,7 @@ struct gl_loop {
 #endif
 };
 
+/* Returns true if the object is a goloop loop, or an instance of a subclass. */
 #define gl_loop_check(o) PyObject_TypeCheck((o), G.loop_type)
 
 #ifdef GL_FREE_THREADED
@@ -231,7 +233,8 @@ GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 
 /* ---- loops.c ----------------------------------------------------------------- */
 
-/* Add and remove a loop; the list has every loop that was created and not yet freed. */
+/* Add and remove a loop.  The list has the open loops and, in a build without the GIL, closed ones
+ * that still have tasks. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
 /* Returns new references to all loops of this process; an empty list if out of memory.  `closed`:

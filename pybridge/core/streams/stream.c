@@ -513,6 +513,7 @@ stream_is_receiving(gl_transport *t)
     return stream_wants_read((gl_stream *)t);
 }
 
+/* The functions that sockets and pipes have in common. */
 #define STREAM_OPS                                                                                 \
     .kind = GL_REG_STREAM, .register_fd = stream_register_fd,                                      \
     .update_interest = stream_update_interest, .close = stream_close,                              \

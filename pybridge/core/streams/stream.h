@@ -60,6 +60,7 @@ typedef struct gl_piece {
  * the reactor (shares_number). */
 enum stream_kind { KIND_SOCKET = 0, KIND_READ_PIPE, KIND_WRITE_PIPE };
 
+/* A stream transport. */
 typedef struct gl_stream {
     TRANSPORT_HEAD    /* the lease's owner: a socket.socket, or NULL where none was made; the file
                        * object of a pipe */

@@ -157,6 +157,7 @@ static PyMemberDef stream_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+/* The slots and the specification that the two types have in common. */
 #define STREAM_SLOTS                                                                               \
     {Py_tp_init, stream_init}, {Py_tp_traverse, stream_traverse}, {Py_tp_clear, stream_clear},     \
         {Py_tp_finalize, gl_transport_finalize},                                                   \

@@ -13,8 +13,8 @@
  */
 #include "threads/threads.h"
 
-#define GL_SUB_INITIAL 256u
-#define GL_SUB_KEEP 65536u /* capacity that is kept after a burst */
+#define GL_SUB_INITIAL 256u /* the first capacity of the queue */
+#define GL_SUB_KEEP 65536u  /* capacity that is kept after a burst */
 
 /* Frees the extra memory of a burst, after a turn. */
 GL_PRIVATE void

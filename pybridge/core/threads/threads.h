@@ -60,6 +60,7 @@ GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset,
                              const char *const *free_names, enum gl_guard_scope scope);
 /* Adds guarded copies of the methods and attributes that `type` inherits from `base`. */
 GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset);
+/* gl_guard_type() for objects with a gl_owner_loop `field`; 0 in a build with the GIL. */
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, scope)                                 \
     gl_guard_type(type, offsetof(struct_name, field), free_names, scope)
 #else

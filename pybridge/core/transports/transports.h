@@ -56,7 +56,7 @@ typedef struct gl_transport gl_transport;
 /* The functions in which the kinds of transports differ.  A comment says which of them run
  * Python. */
 typedef struct transport_ops {
-    enum gl_reg_kind kind;
+    enum gl_reg_kind kind; /* the kind of the registration */
     /* The fd number may belong to another transport or a watch too: this one then uses a
      * duplicate. */
     bool shares_number;
@@ -208,6 +208,7 @@ typedef struct {
     gl_lease lease;
 } transport_arguments;
 
+/* The default arguments. */
 #define TRANSPORT_ARGUMENTS                                                                        \
     {.waiter = Py_None, .given_extra = Py_None, .given_context = Py_None, .lease = GL_NO_LEASE}
 

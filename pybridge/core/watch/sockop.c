@@ -25,6 +25,7 @@
  * block the loop. */
 #define SEND_STEP_MAX (256 * 1024)
 
+/* The operation of a coroutine, and its state (see above). */
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
 enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
 
@@ -545,6 +546,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     return (PyObject *)op;
 }
 
+/* Defines the method `name` of Loop; `second` is the name of its second parameter. */
 #define SOCK_METHOD(name, kind, second)                                                            \
     static PyObject *loop_##name(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,           \
                                  PyObject *kwnames)                                                \

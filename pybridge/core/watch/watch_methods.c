@@ -89,6 +89,7 @@ wait_for_direction(gl_loop *self, PyObject *arg, int which)
     return make_wait_future(self, fd, which, slot);
 }
 
+/* Defines the three methods of a direction. */
 #define WATCH_METHODS(dir, which)                                                                  \
     static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)           \
     {                                                                                              \
@@ -189,6 +190,7 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(rc);
 }
 
+/* Their entries in the table of methods. */
 #define WATCH_ENTRIES(dir, adjective)                                                              \
     {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                                \
         {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                    \
