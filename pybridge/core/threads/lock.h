@@ -12,8 +12,9 @@ typedef struct gl_guard {
     bool begun; /* false: the thread had the lock already */
 } gl_guard;
 
-/* Take a lock.  `loop` may be NULL.  _briefly: for code that runs no Python, or only on errors,
- * so that the lock need not be the innermost section.  _self: the object's own lock. */
+/* Take a lock; gl_guard_begin() does nothing for NULL.  _briefly: for code that runs no Python, or
+ * only on errors, so that the lock need not be the innermost section.  _self: the object's own
+ * lock. */
 GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
 GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
 GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);

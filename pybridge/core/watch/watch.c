@@ -56,10 +56,11 @@ watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
     return rc == 0;
 }
 
-/* Updates the registration to the slots.  If both are empty, `leave` deregisters it; otherwise it
- * stays without interest, so that the next wait costs one call.  Returns 0 or an errno. */
+/* Updates the registration to the slots.  If both are empty, it ends if `deregister` is true, and
+ * otherwise stays without interest, so that the next wait costs one call.  Returns 0 or an errno.
+ */
 GL_NO_PYTHON static int
-watch_update_interest(gl_loop *loop, gl_watch *w, bool leave)
+watch_update_interest(gl_loop *loop, gl_watch *w, bool deregister)
 {
     static const uint32_t bits[2] = {GL_READABLE, GL_WRITABLE};
     uint32_t want = 0;
@@ -70,7 +71,7 @@ watch_update_interest(gl_loop *loop, gl_watch *w, bool leave)
         else if (w->slot[i].waiter != NULL)
             want |= bits[i];
     }
-    if (leave && (want | once) == 0) {
+    if (deregister && (want | once) == 0) {
         watch_unregister(loop, w);
         return 0;
     }
@@ -122,7 +123,7 @@ watch_find_by_file(gl_loop *loop, PyObject *file)
     return -1;
 }
 
-/* Cancels a replaced waiter, as asyncio cancels a replaced handle. */
+/* Drops the references of a replaced waiter.  A Handle is cancelled, as asyncio does. */
 static void
 watch_cancel_replaced(gl_watch_slot *old)
 {
@@ -333,7 +334,7 @@ watch_run_waiter(gl_loop *loop, PyObject *waiter)
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
-/* Keeps the sockets of older waiters open. */
+/* Keeps the sockets of older waiters open until their tasks run. */
 static void
 older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 {
