@@ -375,6 +375,7 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
     _subscribers[this] = callback
 
     def unsubscribe() -> None:
+        """Remove the subscription; a second call does nothing."""
         _subscribers.pop(this, None)
 
     return unsubscribe

@@ -103,6 +103,7 @@ def _progress_reporter(config: pytest.Config) -> Callable[[str, int, int], None]
     """Return the function that prints the progress of a long simulated test."""
 
     def report(test: str, done: int, seeds: int) -> None:
+        """Print how many seeds of a test are done; nothing in a worker of pytest-xdist."""
         plugin: Any = config.pluginmanager.get_plugin
         reporter, captured = plugin("terminalreporter"), plugin("capturemanager")
         if reporter is None:  # in a worker process of pytest-xdist
@@ -131,6 +132,7 @@ def goloop_sim() -> Callable[..., None]:
     from goloop import testing
 
     def simulated(main: Callable[..., Any], **options: Any) -> None:
+        """Run `main` for each seed, as a test that testing.simulate(**options) decorates."""
         testing.simulate(**options)(main)()
 
     return simulated

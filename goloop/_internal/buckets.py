@@ -9,7 +9,7 @@ BUCKETS = 320
 
 
 def bucket_of(value: int) -> int:
-    """Return the bucket's index of a value, as in abi.h: eight buckets for each power of two."""
+    """Return the index of a value's bucket, as in abi.h: eight buckets for each power of two."""
     if value < 8:
         return max(value, 0)
     power = value.bit_length() - 1

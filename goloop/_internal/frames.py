@@ -45,7 +45,11 @@ def read_frames(text: str) -> list[tuple[str, str, int]]:
 
 
 def read_stack(read: Callable[[int], str], ident: int) -> list[tuple[str, str, int]]:
-    """Return a thread's stack from _core._thread_stack(), innermost last; [] if it is busy."""
+    """Return the stack of the thread with Python's id `ident`, innermost last.
+
+    `read` is _core._thread_stack, which returns "" if the stack changed while it was read. It is
+    called up to five times; if all calls return "", the result is [].
+    """
     for _ in range(5):
         if text := read(ident):
             return read_frames(text)

@@ -54,7 +54,10 @@ def _x_options() -> list[tuple[str, object]]:
 
 
 def _warning_options() -> list[str]:
-    """Return the values of -W; sys.warnoptions also has those of other options and variables."""
+    """Return the values of the -W options alone.
+
+    They are sys.warnoptions without the entries that -X dev, PYTHONWARNINGS and -b have added.
+    """
     found = list(sys.warnoptions)
     flags = sys.flags
     if flags.dev_mode and found[:1] == ["default"]:

@@ -83,12 +83,14 @@ def _poster(core: Any) -> Callable[[Callable[[], object]], object]:
         posted = signal(object)
 
         def call(self, function: Callable[[], object]) -> None:
+            """Run a posted function; connected to the signal, so it runs in this thread's loop."""
             function()
 
     poster = Poster()
     poster.posted.connect(poster.call, core.Qt.ConnectionType.QueuedConnection)
 
     def post(function: Callable[[], object]) -> None:
+        """Post a function to Qt's loop; may be called in any thread."""
         poster.posted.emit(function)
 
     return post

@@ -43,6 +43,7 @@ def start(main: Coroutine[Any, Any, _T], root: tkinter.Misc, **options: Any) -> 
     done = options.pop("done_callback", None)
 
     def ended(outcome: concurrent.futures.Future[_T]) -> None:
+        """Close the pipe at the end of the run, then call the caller's own callback."""
         poster.close()
         if done is not None:
             done(outcome)
@@ -89,14 +90,17 @@ class _Poster:
         self._tk.createfilehandler(self._reading, tkinter.READABLE, self._call)
 
     def post(self, function: Callable[[], object]) -> None:
+        """Post a function to Tk's loop; may be called in any thread."""
         self._calls.append(function)
         os.write(self._writing, b"\0")
 
     def _call(self, file: object, mask: int) -> None:
+        """Run the next posted function; Tk calls this when the pipe is readable."""
         os.read(self._reading, 1)
         self._calls.popleft()()
 
     def close(self) -> None:
+        """Deregister the pipe from Tk and close both ends."""
         self._tk.deletefilehandler(self._reading)
         os.close(self._reading)
         os.close(self._writing)

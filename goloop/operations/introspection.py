@@ -152,6 +152,7 @@ def introspect_if_asked() -> None:
 
 
 def _in_child() -> None:
+    """Serve in a forked child, too, with a socket of its own, if the parent served."""
     if _serving is not None:
         _stop()
         introspect_if_asked()
@@ -175,6 +176,7 @@ def _set_core_listener(fd: int) -> None:
 
 
 def _bind(server: socket.socket) -> None:
+    """Bind the server's socket; a socket file replaces the files of ended processes."""
     path = address(os.getpid())
     if ABSTRACT:
         server.bind(path)
@@ -221,11 +223,13 @@ def is_alive(pid: int) -> bool:
 
 
 def _remove(path: str) -> None:
+    """Remove a socket file, if it exists."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
 def _remove_own(path: str, pid: int) -> None:
+    """Remove the socket file of this process at its exit, but not in a forked child."""
     if os.getpid() == pid:  # not in a forked child
         _remove(path)
 
@@ -243,6 +247,7 @@ _leaked_epolls: list[select.epoll] = []
 
 
 def _serve(server: socket.socket, file: File) -> None:
+    """Accept and answer clients until the socket is closed; the body of the server's thread."""
     refused = 0
     while _wait(server, file):
         try:
@@ -321,6 +326,7 @@ def _trace(client: socket.socket) -> None:
 
 
 def _read_line(client: socket.socket) -> bytes:
+    """Return the client's request line, cut at _REQUEST_BYTES; b"" if it sends nothing."""
     line = b""
     while b"\n" not in line and len(line) < _REQUEST_BYTES:
         part = client.recv(_REQUEST_BYTES)

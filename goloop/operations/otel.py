@@ -153,12 +153,14 @@ class _Observer:
         self.active = False
 
     def _make(self, group: list[MetricSpec]) -> None:
+        """Create the instrument of a group: the metrics with one OpenTelemetry name."""
         first = group[0]
         if first.kind == "histogram":
             self._make_histogram(first)
             return
 
         def observe(now: Metrics, since: Metrics) -> Iterator[Observation]:
+            """Yield the value of each metric, with its attributes."""
             for spec in group:
                 yield Observation(getattr(now, spec.field), dict(spec.attributes))
 
@@ -174,7 +176,10 @@ class _Observer:
             self._meter.create_observable_counter(first.otel, callbacks, first.unit, text)
 
     def _make_histogram(self, spec: MetricSpec) -> None:
+        """Create the instruments of a histogram: recent percentiles, count and sum."""
+
         def histogram_of(snapshot: Metrics) -> Histogram:
+            """Return the histogram in a snapshot."""
             value: Histogram = getattr(snapshot, spec.field)
             return value
 
@@ -183,6 +188,7 @@ class _Observer:
             def percentile(
                 now: Metrics, since: Metrics, percent: int = percent
             ) -> Iterator[Observation]:
+                """Yield a percentile of the values since the last collection, if there are any."""
                 if histogram_of(since).count:
                     yield Observation(histogram_of(since).percentile(percent))
 
@@ -191,6 +197,7 @@ class _Observer:
         for name, unit, label in (("count", "{value}", "the count"), ("sum", spec.unit, "the sum")):
 
             def counter(now: Metrics, since: Metrics, name: str = name) -> Iterator[Observation]:
+                """Yield the count or the sum since the start."""
                 yield Observation(getattr(histogram_of(now), name))
 
             text = f"{spec.text}: {label}"
@@ -198,12 +205,16 @@ class _Observer:
             self._meter.create_observable_counter(name, [self._callback(name, counter)], unit, text)
 
     def _gauge(self, name: str, unit: str, text: str, observe: _Observe) -> None:
+        """Create an observable gauge."""
         self._meter.create_observable_gauge(name, [self._callback(name, observe)], unit, text)
 
     def _callback(
         self, name: str, observe: _Observe
     ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        """Return the callback of an instrument; it yields no values after stop()."""
+
         def callback(options: CallbackOptions) -> Iterable[Observation]:
+            """Return the observations for one collection."""
             return observe(*self._collected(name)) if self.active else ()
 
         return callback
@@ -234,6 +245,7 @@ _SHARED = {
 
 
 def _utilization(now: Metrics, since: Metrics) -> Iterator[Observation]:
+    """Yield the utilization since the last collection, if a loop has run since then."""
     if since.time_busy + since.time_idle > 0:
         yield Observation(since.utilization)
 
@@ -246,6 +258,7 @@ class _GlobalProvider:
 
 
 def _observer(provider: MeterProvider | None) -> _Observer:
+    """Return the observer of a provider, None: the global one; created once for each."""
     key = _GlobalProvider if provider is None else provider
     if key not in _observers:
         provider = get_meter_provider() if provider is None else provider
@@ -265,6 +278,7 @@ class _BlockedSpans:
         self._contexts: dict[tuple[int, int], Context] = {}
 
     def __call__(self, blocked: watchdog.Blocked) -> None:
+        """Record the span at the end of a block; at its begin remember the task's context."""
         spell = id(blocked.loop), blocked.serial
         if not blocked.ended:
             task = asyncio.current_task(blocked.loop)
@@ -309,6 +323,7 @@ class _ExceptionSpans:
         self._tracer = tracer
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Record the span of one call of the exception handler."""
         message = str(context.get("message") or "Unhandled exception in event loop")
         attributes = {"goloop.message": message}
         within = get_current()
@@ -329,6 +344,7 @@ class _ExceptionSpans:
 
 
 def _name_of(kind: type[BaseException]) -> str:
+    """Return an exception's qualified name, without "builtins."."""
     return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 

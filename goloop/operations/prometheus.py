@@ -158,6 +158,7 @@ _INFO = ("goloop", "Versions of goloop and of Python, and whether the loop is go
 
 
 def _info() -> InfoMetricFamily:
+    """Return the metric goloop_info, with the versions as labels."""
     labels = {
         "version": __version__,
         "python": platform.python_version(),
@@ -167,6 +168,7 @@ def _info() -> InfoMetricFamily:
 
 
 def _family(spec: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    """Return an empty metric family for a metric."""
     if spec.kind == "histogram":
         return HistogramMetricFamily(spec.prometheus, spec.text)
     if spec.kind == "counter":
@@ -208,6 +210,7 @@ class _SharedDirectory:
         ).start()
 
     def _write_periodically(self) -> None:
+        """Write the metrics every `interval` seconds; the body of the writing thread."""
         while True:
             self.write()
             time.sleep(self._interval)
@@ -235,6 +238,7 @@ class _SharedDirectory:
         return sums
 
     def _sum_files(self) -> Metrics:
+        """Add up the files of all processes; move those of ended processes into one file."""
         with self._locked():
             own = _in_nanoseconds(self.write())
             past, files = self._load(_ENDED)
@@ -265,6 +269,7 @@ class _SharedDirectory:
             return _in_seconds(_sum([own, past, *living]))
 
     def _open_lock(self) -> int:
+        """Open the lock file and return its descriptor."""
         return os.open(self._directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
 
     @contextlib.contextmanager
@@ -289,6 +294,7 @@ class _SharedDirectory:
             time.sleep(0.01)
 
     def _store(self, name: str, content: dict[str, Any]) -> bool:
+        """Replace a file of the directory; return false, after a warning, if that fails."""
         path = self._directory / name
         new = path.with_name(path.name + ".new")
         try:
@@ -301,7 +307,7 @@ class _SharedDirectory:
         return True
 
     def _warn(self, operation: str, error: OSError) -> None:
-        # Logged once and not raised: a failure of metrics must not stop the program.
+        """Log a failed operation once; no exception, because metrics must not stop the program."""
         if operation not in self._failing:
             _logger.warning("goloop's metrics can't be shared with other processes: %s", error)
         self._failing.add(operation)
@@ -323,6 +329,7 @@ class _SharedDirectory:
         return found
 
     def _ignore_file(self, name: str, why: object) -> None:
+        """Log once that a file can't be read."""
         if name not in self._unreadable:
             _logger.warning("goloop's metrics in %s can't be read: %s", name, why)
         self._unreadable.add(name)
@@ -354,10 +361,12 @@ def _with_times(snapshot: Metrics, convert: Callable[[float], float]) -> Metrics
 
 
 def _in_nanoseconds(snapshot: Metrics) -> Metrics:
+    """Return metrics with all times converted from seconds to whole nanoseconds."""
     return _with_times(snapshot, lambda seconds: round(seconds * 1e9))
 
 
 def _in_seconds(snapshot: Metrics) -> Metrics:
+    """Return metrics with all times converted from nanoseconds to seconds."""
     return _with_times(snapshot, lambda nanoseconds: nanoseconds / 1e9)
 
 
@@ -395,6 +404,7 @@ _ZEROS = Metrics() if native else None
 
 
 def _number(name: str, value: Any) -> Any:
+    """Return `value`, a number of a file; ValueError if it cannot be added up."""
     # JSON allows NaN, infinity and integers of any size, whose sums cannot be formatted.
     if type(value) not in (int, float) or not abs(value) < 1e30:
         raise ValueError(f"{name} is {value!r:.40}")
@@ -402,6 +412,7 @@ def _number(name: str, value: Any) -> Any:
 
 
 def _files_of(content: dict[str, Any]) -> set[str]:
+    """Return the names of the files whose values are included in a file."""
     files = content.get("files", [])
     if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
         raise ValueError("files is not a list of names")
@@ -419,6 +430,7 @@ def _buckets(buckets: Any) -> tuple[int, ...]:
 
 
 def _name_of_this_process() -> str:
+    """Return the name of this process's file, with its process id and start time."""
     pid = os.getpid()
     facts = _state_and_start(pid)
     return f"goloop_{pid}_{time.time_ns() if facts is None else facts[1]}.json"
@@ -458,6 +470,7 @@ _shares: dict[Path, _SharedDirectory] = {}
 
 
 def _share_of(directory: Path, interval: float) -> _SharedDirectory:
+    """Return the object for a directory, the same one in each call."""
     with _files_lock:
         if directory not in _shares:
             _shares[directory] = _SharedDirectory(directory, interval)
@@ -465,14 +478,17 @@ def _share_of(directory: Path, interval: float) -> _SharedDirectory:
 
 
 def _before_fork() -> None:
+    """Acquire the lock, so that no other thread has it at the moment of the fork."""
     _files_lock.acquire()
 
 
 def _after_fork() -> None:
+    """Release the lock in the parent."""
     _files_lock.release()
 
 
 def _in_child() -> None:
+    """Replace the lock, and write the child's own files from now on."""
     global _files_lock
     _files_lock = threading.RLock()
     for share in list(_shares.values()):
@@ -480,6 +496,7 @@ def _in_child() -> None:
 
 
 def _at_exit() -> None:
+    """Write the last values to the files."""
     # Also in a forked child, which inherits its parent's handlers.
     for share in list(_shares.values()):
         share.write()

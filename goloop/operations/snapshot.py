@@ -65,6 +65,7 @@ def describe_tasks() -> list[Row]:
 
 
 def _task_row(task: Any) -> Row:
+    """Return a task's id, name and stack of awaits."""
     return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}
 
 
@@ -83,6 +84,7 @@ def _tasks_by_loop() -> list[tuple[Any, list[Any]]]:
 
 
 def _all_tasks(loops: list[Any]) -> Iterator[Any]:
+    """Yield asyncio's tasks; before Python 3.14 they are those of all loops."""
     tasks: Any = asyncio.tasks
     if sys.version_info >= (3, 14):
         for loop in loops:
@@ -152,6 +154,11 @@ def _describe_loop(
     tasks: int,
     connections: int,
 ) -> Row:
+    """Describe a loop: its thread, metrics, tasks and connections.
+
+    `found` are its tasks, `threads` the result of _threads(). `tasks` and `connections` limit the
+    rows.
+    """
     ident = _thread_of(loop)
     name, native_id = threads.get(ident, ("", 0))
     current = asyncio.current_task(loop) if ident else None
@@ -225,6 +232,7 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
 
 
 def _oldest(found: list[Any], limit: int) -> list[Any]:
+    """Return the `limit` oldest tasks, as far as their order of creation is known."""
     if sys.version_info < (3, 14):
         return found[:limit]  # already in creation order
     # Tasks with a mark are older than others.  asyncio's default names have numbers.
@@ -251,6 +259,7 @@ class _Marks:
         self._last = 0
 
     def known(self, thing: Any) -> int | None:
+        """Return the number of an object, or None if it has none yet."""
         found = self._known.get(id(thing))
         return found[1] if found is not None and found[0]() is thing else None
 
@@ -348,6 +357,7 @@ def _transports(loop: Any) -> list[Any]:
 
 
 def _unsent_bytes(transport: Any) -> int:
+    """Return the number of bytes in a transport's write buffer, including its TLS layer's."""
     protocol = transport.get_protocol()
     # With TLS, the unsent bytes of the TLS layer are included.
     over: Any = getattr(protocol, "_app_transport", None) or transport
@@ -356,6 +366,7 @@ def _unsent_bytes(transport: Any) -> int:
 
 
 def _peer_name(transport: Any) -> str:
+    """Return the peer's address as text; without one "pipe" for a pipe, else "unnamed"."""
     # An accepted transport formats its names on first use, which only the loop's thread may do.
     lazy = getattr(transport, "_lazy", False)
     name = transport._raw_name(True) if lazy else transport.get_extra_info("peername")

@@ -65,6 +65,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     @_thread_id.setter
     def _thread_id(self, ident: int | None) -> None:
+        """Set the identifier of the thread that runs the loop."""
         self._thread = ident or 0
 
     def _create_task(self, coro: Any, **kwargs: Any) -> Any:
@@ -76,7 +77,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         return task
 
     def _count(self, figure: str, by: int = 1) -> None:
-        """Add to a counter of the loop's metrics."""
+        """Add `by` to the counter `figure` of the loop's metrics, such as "bytes_sent"."""
         self._python_counters[figure] = self._python_counters.get(figure, 0) + by
 
     def _metrics(self) -> dict[str, Any]:

@@ -29,9 +29,9 @@ TRACEBACK: Any = vars(BaseException)["__traceback__"]
 CONTEXT: Any = vars(BaseException)["__context__"]
 
 
-def log(about: object, words: str) -> None:
-    """Log a debug message about an object to asyncio's logger; for C."""
-    logger.debug(words, about)
+def log_debug(about: object, message_format: str) -> None:
+    """Log `message_format % about` to asyncio's logger at level DEBUG; called from C."""
+    logger.debug(message_format, about)
 
 
 def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -> None:

@@ -63,7 +63,10 @@ class ObservedRefCount(int):
 
     @staticmethod
     def notice(sock: socket.socket) -> None:
-        """Install such a count, so that the socket's close() ends the waits for it."""
+        """Replace the socket's count of users by an ObservedRefCount, if the socket is open.
+
+        From then on its close() ends the waits of sock_* calls for it.
+        """
         socket_object: Any = sock
         number = sock.fileno()
         while (

@@ -39,6 +39,7 @@ class _NestPatched:
     """The attribute `_nest_patched`, which nest_asyncio reads: see nest_asyncio_compat.py."""
 
     def __get__(self, loop: object, owner: type) -> bool:
+        """Raise the error of refuse_patching() for the code that reads the attribute."""
         from . import nest_asyncio_compat
 
         return nest_asyncio_compat.refuse_patching(loop, owner, sys._getframe(1))

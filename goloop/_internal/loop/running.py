@@ -68,6 +68,7 @@ if sys.version_info < (3, 13):
         _old_agen_hooks: Any = None
 
         def _run_forever_setup(self) -> None:
+            """Prepare a run as BaseEventLoop does: check the loop's state, set the running loop."""
             self._check_closed()
             self._check_running()
             self._set_coroutine_origin_tracking(self._debug)
@@ -80,6 +81,7 @@ if sys.version_info < (3, 13):
             asyncio._set_running_loop(self)
 
         def _run_forever_cleanup(self) -> None:
+            """Undo _run_forever_setup() at the end of a run, as BaseEventLoop does."""
             self._stopping = False
             self._thread = 0
             asyncio._set_running_loop(None)
@@ -107,6 +109,7 @@ class _CallExceptionHandler:
     """
 
     def __get__(self, loop: Any, owner: object = None) -> Any:
+        """Return the bound method: the program's replacement in BaseEventLoop, or goloop's own."""
         current: Any = asyncio.base_events.BaseEventLoop.call_exception_handler
         if loop is None:
             return current

@@ -84,6 +84,7 @@ simulated: set[int] = set()
 
 
 def _is_main_thread() -> bool:
+    """Return true in Python's main thread, unless a simulation runs in it."""
     main = threading.main_thread()
     return threading.current_thread() is main and main.ident not in simulated
 
@@ -100,6 +101,7 @@ class Signals(CoreLoop):
     _wakeup_armed: bool
 
     def _init_signals(self) -> None:
+        """Initialize the signal state of a new loop; in the main thread also create its pipe."""
         self._signal_handlers = {}
         self._signals_unseen = {}
         self._signals_read = deque()
@@ -294,6 +296,7 @@ class Signals(CoreLoop):
             logger.info("set_wakeup_fd(-1) failed: %s", exc)
 
     def _check_signal(self, sig: object) -> None:
+        """Raise TypeError or ValueError if `sig` is not the number of a valid signal."""
         if not isinstance(sig, int):
             raise TypeError(f"sig must be an int, not {sig!r}")
         if sig not in signal.valid_signals():

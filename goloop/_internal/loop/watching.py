@@ -29,7 +29,10 @@ DEFAULT_RATE = 25.0
 
 
 def _number_from_env(name: str, default: float, what: str = "seconds") -> float:
-    """Return a number from the environment; if it is invalid, warn and return the default."""
+    """Return a number from the environment; if it is invalid, warn and return the default.
+
+    `what` is the unit that the warning names.
+    """
     text = os.environ.get(name)
     if text is None:
         return default
@@ -66,6 +69,10 @@ class Watching(CoreLoop):
     _limits = 0.0, 0.0
 
     def _init_watchdog(self) -> None:
+        """Set the limits and the sampling rate of a new loop from GOLOOP_WATCHDOG and its kin.
+
+        In a simulation all of them are off.
+        """
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
         self._loop_number = next(_loop_numbers)
@@ -134,9 +141,9 @@ class Watching(CoreLoop):
     # ---- called by C -------------------------------------------------------------
 
     def _blocked(self) -> None:
-        """Report an iteration that lasts longer than the limit."""
+        """Report an iteration that exceeds the limit; the goloop-report thread calls this."""
         watchdog.report(self)
 
     def _block_ended(self, seconds: float) -> None:
-        """Report the end of a blocked iteration, and its duration in seconds."""
+        """Report the end of a blocked iteration, which lasted `seconds`; called in the next one."""
         watchdog.report_end(self, seconds)

@@ -92,6 +92,7 @@ def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
     offset = raw.get("time", 0.0) - raw.get("clock", 0.0)
 
     def stack(age: int, kind: int, indices: list[int]) -> SlowStack:
+        """Return a sample as SlowStack; `age` is in nanoseconds, `indices` refer to `frames`."""
         calls = tuple(frames[index] for index in indices)
         return SlowStack(age / 1e9, profiling.task_label(kind, calls), calls)
 

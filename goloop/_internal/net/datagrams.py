@@ -97,7 +97,10 @@ class DatagramTransport(_core.DatagramTransport):
         context.copy().run(self._maybe_pause_protocol)
 
     def _drain(self) -> None:
-        """Send queued datagrams in order until the kernel is full, one fails, or the limit."""
+        """Send queued datagrams in order, when the socket is writable.
+
+        It ends when the kernel accepts no more, when a send has failed, or at _MAX_SENDS_PER_TURN.
+        """
         for _ in range(_MAX_SENDS_PER_TURN):
             if not self._parcels or self._conn_lost:
                 break
@@ -165,6 +168,7 @@ class Datagrams(CoreLoop):
     _transports: weakref.WeakValueDictionary[int, Any]
 
     def _init_datagrams(self) -> None:
+        """Create the loop's table of open datagram transports."""
         self._transports = weakref.WeakValueDictionary()
 
     def _make_datagram_transport(
@@ -175,6 +179,10 @@ class Datagrams(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
+        """Create a datagram transport; asyncio's create_datagram_endpoint() calls this hook.
+
+        The transport is native unless the socket has another family, or its methods were replaced.
+        """
         if (
             sock.family in _NATIVE_FAMILIES
             and sock.type == socket.SOCK_DGRAM

@@ -82,7 +82,7 @@ class Handshakes:
             self.do(tls)
 
     def do(self, tls: Any) -> None:
-        """Run a step now and add its time to the used time."""
+        """Run one step of the handshake of `tls`, and add its duration to the used time."""
         began = self._clock()
         try:
             tls._step_handshake()
@@ -103,6 +103,7 @@ class Handshakes:
         self._began, self._used, self._budget = self._clock(), 0.0, MIN_TIME
 
     def _schedule(self, loop: Any) -> None:
+        """Schedule _begin_iteration() for the loop's next iteration."""
         self._handle = loop.call_soon(self._begin_iteration, loop)
 
     def _begin_iteration(self, loop: Any) -> None:

@@ -116,14 +116,17 @@ class ReadPipeTransport(_core.ReadPipeTransport):
 
     @property
     def _fileno(self) -> int | None:
+        """The pipe's descriptor, or None after the end; asyncio's name, which programs read."""
         return self._sock_fd if self._sock_fd >= 0 else None
 
     @property
     def _pipe(self) -> Any:
+        """The pipe's file object, or None after it was detached; asyncio's name."""
         return self._owner
 
     @_pipe.setter
     def _pipe(self, pipe: None) -> None:
+        """Detach the pipe without closing it; the only valid value is None."""
         # As with asyncio's, `transport._pipe = None` detaches the pipe without closing it.
         if pipe is not None:
             raise AttributeError("_pipe can only be set to None")
@@ -169,6 +172,7 @@ class WritePipeTransport(_core.StreamTransport):
 
     @property
     def _conn_lost(self) -> int:
+        """The number of writes after the connection was lost; asyncio's name."""
         return self._late_writes
 
     def write_eof(self) -> None:
@@ -200,6 +204,10 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
+        """Create the transport of connect_read_pipe(): native, or asyncio's for message sockets.
+
+        If a write transport has the same socket, it no longer reports the peer's end itself.
+        """
         message: Any = _unix_events._UnixReadPipeTransport
         kind: Any = message if _has_message_boundaries(pipe) else ReadPipeTransport
         made: asyncio.ReadTransport = kind(self, pipe, protocol, waiter, extra)
@@ -214,6 +222,7 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
+        """Create the transport of connect_write_pipe(): native, or asyncio's for message pipes."""
         message: Any = _unix_events._UnixWritePipeTransport
         kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
         made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)

@@ -113,6 +113,7 @@ class Resolver(CoreLoop):
         proto: int,
         flags: int,
     ) -> list[AddressInfo]:
+        """Return the addresses of a host: convert a literal here, look up a name in a thread."""
         ask: Any = socket.getaddrinfo
         found: list[AddressInfo]
         if _may_be_literal(host):

@@ -155,6 +155,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    """Replace the lock, which another thread may have had at the moment of the fork."""
     global _lock
     _lock = threading.RLock()
 

@@ -59,10 +59,12 @@ class SelectorTransportMixin:
         return (callback,) if self._context is None else (self._context.run, callback)
 
     def _add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        """Watch the fd for input, unless reading is paused; overrides asyncio's method."""
         if self.is_reading():
             self._loop._add_reader(fd, *self._in_context(callback), *args)
 
     def _add_writer(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        """Watch the fd for writability; overrides asyncio's use of the selector."""
         self._loop._add_writer(fd, *self._in_context(callback), *args)
 
     def __repr__(self) -> str:
@@ -92,11 +94,13 @@ class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  #
     """asyncio's stream transport over the loop's watches."""
 
     def _unexposed(self) -> Any:
+        """Return the socket, as StreamTransport._unexposed() does."""
         return self._sock
 
     def set_protocol(self, protocol: Any) -> None:
+        """Set a protocol; one with the two buffer methods is served as a BufferedProtocol."""
         _SelectorSocketTransport.set_protocol(self, protocol)
-        # asyncio checks the class only.
+        # asyncio's method recognizes buffered protocols by their class only.
         if not isinstance(protocol, BufferedProtocol) and has_buffer_methods(protocol):
             self._read_ready_cb = self._read_ready__get_buffer
 
@@ -145,6 +149,7 @@ class FdPassingSocket:
         self.transport: weakref.ref[DescriptorTransport] | None = None
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the socket that this object stands for."""
         return getattr(self._sock, name)
 
     def add(self, queued: int, length: int, fds: list[int]) -> None:
@@ -154,6 +159,10 @@ class FdPassingSocket:
     # ---- called by the transport
 
     def send(self, data: Any) -> int:
+        """Send the bytes before the next message with descriptors, or else that message.
+
+        Returns the number of bytes that were sent.
+        """
         self._loop._flush_deferred_sends()
         if not self._waiting:
             sent = self._sock.send(data)
@@ -173,6 +182,7 @@ class FdPassingSocket:
         return sent
 
     def sendmsg(self, buffers: Iterable[Any]) -> int:
+        """Send buffers; if a message with descriptors is queued, only the first non-empty one."""
         pieces = list(buffers)
         if self._waiting:
             # Older releases pass empty buffers: python/cpython#155888.
@@ -184,11 +194,13 @@ class FdPassingSocket:
         return sent
 
     def recv(self, size: int) -> bytes:
+        """Receive bytes, and deliver the descriptors that came with them."""
         data, ancillary, flags, _ = self._sock.recvmsg(size, _ANCILLARY_SIZE, _CLOSE_ON_EXEC)
         self._received(len(data), ancillary, flags)
         return data
 
     def recv_into(self, buffer: Any) -> int:
+        """Receive bytes into a buffer and deliver their descriptors; return the number of bytes."""
         size, ancillary, flags, _ = self._sock.recvmsg_into(
             [buffer], _ANCILLARY_SIZE, _CLOSE_ON_EXEC
         )
@@ -196,6 +208,7 @@ class FdPassingSocket:
         return size
 
     def close(self) -> None:
+        """Close the descriptors that were not sent, and the socket."""
         while self._waiting:
             _close_fds(self._waiting.popleft()[2])
         self._sock.close()

@@ -78,9 +78,14 @@ class Sendfile(Sockets):
     async def _sock_sendfile_native(
         self, sock: socket.socket, file: Any, offset: int, count: int | None
     ) -> int:
+        """Send a file through a socket by os.sendfile(): a hook of asyncio's sock_sendfile()."""
         return await self._send_file(sock, file, offset, count, self._until_writable)
 
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
+        """Send a file through a transport by os.sendfile(); asyncio's sendfile() calls this hook.
+
+        It waits until the queued writes are sent, and reading is paused until the file is sent.
+        """
         resume = transp.is_reading()
         transp.pause_reading()
         await transp._make_empty_waiter()
@@ -104,6 +109,11 @@ class Sendfile(Sockets):
         count: int | None,
         until_writable: Callable[[socket.socket], Awaitable[None]],
     ) -> int:
+        """Send a file by os.sendfile() and return the number of bytes.
+
+        `count` None means: to the end of the file. `until_writable(sock)` waits while the kernel's
+        buffer is full. SendfileNotAvailableError: nothing was sent, so asyncio may read and write.
+        """
         try:
             source = file.fileno()
             size = os.fstat(source).st_size

@@ -66,6 +66,7 @@ class Sockets(CoreLoop):
     remove_writer = _selector_loop.remove_writer
 
     def _check_sock(self, sock: socket.socket) -> None:
+        """Raise TypeError for an SSL socket, and in debug mode ValueError for a blocking one."""
         _check_ssl_socket(sock)
         if self._debug and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
@@ -96,6 +97,7 @@ class Sockets(CoreLoop):
 
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
+        """Receive up to `n` bytes; C calls this for sockets and sizes that it does not serve."""
         self._check_sock(sock)
         # A stream delivers the rest of its data to the next call. A datagram's rest is lost.
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
@@ -108,6 +110,7 @@ class Sockets(CoreLoop):
 
     @_public
     async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
+        """Receive into a buffer, return the number of bytes; C calls this for unusual sockets."""
         self._check_sock(sock)
         while True:
             with contextlib.suppress(BlockingIOError, InterruptedError):
@@ -116,6 +119,7 @@ class Sockets(CoreLoop):
 
     @_public
     async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
+        """Send all bytes by the socket's send(), for sockets that C does not serve."""
         self._check_sock(sock)
         self._flush_deferred_sends()
         try:

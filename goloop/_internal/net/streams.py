@@ -79,6 +79,7 @@ def _passes_fds(sock: socket.socket, protocol: object) -> bool:
 
 
 def _set_nodelay(sock: socket.socket) -> None:
+    """Set TCP_NODELAY if the socket is a TCP socket."""
     if _is_tcp(sock):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -175,6 +176,7 @@ class StreamTransport(_core.StreamTransport):
         super().set_protocol(protocol)
 
     def _is_unix(self) -> bool:
+        """Return true if the connection has a Unix address and is not simulated."""
         named = isinstance(self.get_extra_info("sockname"), (str, bytes))
         return named and self._sock_fd < _SIMULATED
 
@@ -191,6 +193,7 @@ class StreamTransport(_core.StreamTransport):
 
     @property
     def _extra(self) -> Any:
+        """The dict of get_extra_info(), with all entries created; asyncio's name."""
         if self._lazy:
             for name in ("socket", "sockname", "peername"):
                 self.get_extra_info(name)
@@ -199,6 +202,7 @@ class StreamTransport(_core.StreamTransport):
 
     @_extra.setter
     def _extra(self, extra: Any) -> None:
+        """Replace the dict of get_extra_info(); missing entries are then not created."""
         self._lazy = False
         _extra_slot.__set__(self, extra)
 
@@ -246,6 +250,7 @@ class StreamTransport(_core.StreamTransport):
 
     @property
     def _sock(self) -> socket.socket | None:
+        """The socket object, or None after the end. From then on the socket counts as exposed."""
         # Code that has the socket itself may send on it or shut it down as soon as write()
         # has returned.
         sock = self._socket()
@@ -273,6 +278,7 @@ class StreamTransport(_core.StreamTransport):
         return waiter
 
     def _reset_empty_waiter(self) -> None:
+        """Drop the future of _make_empty_waiter()."""
         self._empty_waiter = None
 
 
@@ -364,7 +370,11 @@ class Listener(_core.Listener):
     def _make_fd_transport(
         self, protocol: asyncio.BaseProtocol, context: contextvars.Context
     ) -> None:
-        """Create the transport of a connection that passes descriptors."""
+        """Create the Python transport of an accepted connection that passes descriptors.
+
+        The transport registers itself with the loop, which keeps it alive. On an error the socket
+        is closed.
+        """
         sock = _adopt_fd(self._detach())
         created = False
         try:
@@ -413,6 +423,7 @@ class ServerClients:
         self._count = 0
 
     def add(self, transport: Any) -> None:
+        """Count a native transport of this loop; add any other one to the WeakSet."""
         if not isinstance(transport, _core.StreamTransport) or transport._loop is not self._loop:
             self._others.add(transport)
         elif not transport._counted:
@@ -420,6 +431,7 @@ class ServerClients:
             self._count += 1
 
     def discard(self, transport: Any) -> None:
+        """Remove a transport, if it was added."""
         # By the time the server is notified of its end, the transport's loop is None.
         if isinstance(transport, _core.StreamTransport) and transport._counted:
             transport._counted = False
@@ -428,6 +440,7 @@ class ServerClients:
             self._others.discard(transport)
 
     def _has(self, transport: Any) -> bool:
+        """Return true for a native transport that is counted for this server."""
         ours = isinstance(transport, _core.StreamTransport) and transport._counted
         return ours and transport._server is self._server()
 
@@ -492,6 +505,7 @@ class Server(asyncio.Server):
 
     @max_connections.setter
     def max_connections(self, limit: int | None) -> None:
+        """Set the limit; ValueError if it is less than 1. Open connections are not closed."""
         if limit is not None:
             limit = operator.index(limit)
             if limit < 1:
@@ -504,15 +518,19 @@ class Server(asyncio.Server):
         self._update_accepting()
 
     def _listening(self) -> Any:
+        """Return the listening sockets; () once the server is closed."""
         return tuple(getattr(self, "_sockets", None) or ())
 
     def _is_full(self) -> bool:
+        """Return false: a server without `max_connections` is never full."""
         return False
 
     def _may_accept(self) -> bool:
+        """Return true if the program has not paused accepting and the limit is not reached."""
         return not self._pause_requested and not self._is_full()
 
     def _update_accepting(self) -> None:
+        """Pause or resume all listening sockets, as _may_accept() says."""
         wanted = self._may_accept()
         for sock in self._listening():
             if wanted:
@@ -528,10 +546,12 @@ class _Limited(Server):
     _active_count: int
 
     def _is_full(self) -> bool:
+        """Return true if the number of connections has reached the limit."""
         count = len(self._clients) if sys.version_info >= (3, 13) else self._active_count
         return self._limit is not None and count >= self._limit
 
     def _attach(self, *transport: Any) -> None:
+        """Count a new connection, as asyncio's Server does; pause accepting at the limit."""
         inherited: Any = super()
         inherited._attach(*transport)
         if not self._is_full():
@@ -544,6 +564,7 @@ class _Limited(Server):
             self._loop.call_soon(self._update_accepting)
 
     def _detach(self, *transport: Any) -> None:
+        """Count the end of a connection; resume accepting if the limit was reached before."""
         was_full = self._is_full()
         inherited: Any = super()
         inherited._detach(*transport)
@@ -582,6 +603,7 @@ def _with_limit(create: Any) -> Any:
         start_serving: bool = True,
         **kwargs: Any,
     ) -> Any:
+        """Check `max_connections` and return the coroutine that creates the server."""
         if max_connections is None and start_serving:
             return create(self, *args, **kwargs)
         creating = create(self, *args, start_serving=False, **kwargs)
@@ -619,12 +641,14 @@ class Streams(CoreLoop):
     _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
+        """Create the loop's tables of listeners, listening sockets, paused and own sockets."""
         self._listeners = {}
         self._serving = {}
         self._paused = set()
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
+        """Connect a new socket as asyncio does, and remember that only goloop has this socket."""
         inherited: Any = super()
         connecting = inherited._connect_sock(*args, **kwargs)
         # As in asyncio: a traceback's frame must not refer to exceptions among these arguments.
@@ -653,6 +677,7 @@ class Streams(CoreLoop):
         server: Any = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
+        """Create the transport of a connected socket: asyncio's hook for create_connection()."""
         exposed = self._is_exposed_socket(sock)
         made: asyncio.Transport = self._make_stream(
             sock, protocol, waiter, extra, server, context, exposed
@@ -700,6 +725,10 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
+        """Create the transport of a TLS connection over a socket; asyncio calls this hook.
+
+        Returns the application's transport; TLSProtocol and the stream below it are created, too.
+        """
         self._ensure_fd_no_transport(rawsock)
         tls: Any = TLSProtocol(
             self,
@@ -805,6 +834,7 @@ class Streams(CoreLoop):
     def _report_accept_error(
         self, exc: BaseException, protocol: asyncio.BaseProtocol | None
     ) -> None:
+        """Report a failed accepted connection to the exception handler; in debug mode only."""
         if not self._debug:  # asyncio reports it in debug mode only
             return
         report: dict[str, Any] = {
@@ -825,6 +855,7 @@ class Streams(CoreLoop):
         """Return a factory of TLS protocols, each with an application protocol above it."""
 
         def make() -> TLSProtocol:
+            """Return the TLS protocol of one accepted connection."""
             protocol = protocol_factory()
             waiter = self.create_future()
             tls: Any = TLSProtocol(
@@ -895,6 +926,7 @@ class Streams(CoreLoop):
         sock.close()
 
     def _stop_listening(self, sock: socket.socket) -> None:
+        """Stop accepting on a socket and deregister it from the loop; the socket stays open."""
         listener = self._listeners.pop(sock, None)
         if listener is not None:
             listener.stop()
@@ -905,20 +937,24 @@ class Streams(CoreLoop):
             self._remove_reader(sock.fileno())
 
     def _pause_listening(self, sock: socket.socket) -> None:
+        """Stop accepting on a socket until _resume_listening(), if it is served and not paused."""
         if sock in self._serving and sock not in self._paused:
             self._mark_paused(sock)
             self._stop_listening(sock)
 
     def _mark_paused(self, sock: socket.socket) -> None:
+        """Record that a socket is paused, and count the pause in the metrics."""
         self._paused.add(sock)
         self._count("listeners_paused")
         self._count("accept_pauses")
 
     def _resume_listening(self, sock: socket.socket) -> None:
+        """Accept again on a socket, if it is paused."""
         if self._clear_paused(sock):
             self._serving[sock]()
 
     def _clear_paused(self, sock: socket.socket) -> bool:
+        """Record that a socket is no longer paused; return true if it was paused."""
         was_paused = sock in self._paused
         if was_paused:
             self._paused.remove(sock)
@@ -926,6 +962,7 @@ class Streams(CoreLoop):
         return was_paused
 
     def _restart_listening(self, sock: socket.socket) -> None:
+        """Stop and start accepting on a socket, so that a changed limit takes effect."""
         if sock in self._serving and sock not in self._paused:
             self._stop_listening(sock)
             self._serving[sock]()
@@ -959,6 +996,7 @@ class UnixSockets(Streams):
     _unix_server_sockets: dict[socket.socket, int]
 
     def _init_unix_sockets(self) -> None:
+        """Create asyncio's table of Unix listening sockets, whose paths are removed at the end."""
         self._unix_server_sockets = {}
 
     if not TYPE_CHECKING:

@@ -203,7 +203,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         )
 
     def _step_handshake(self) -> None:
-        """Run the handshake as far as the received bytes allow."""
+        """Run the handshake as far as the received bytes allow, and send its answer."""
         try:
             done = self._advance_handshake(self._has_python_callbacks())
             if done is None:
@@ -259,9 +259,13 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             context.run(self._run_queued_step, do)
 
     def _run_queued_step(self, do: Callable[[Any], None]) -> None:
+        """Run a queued step by `do(self)`, then all events that were deferred until its end.
+
+        The deferred events are an expired timeout, a pause of reading, and the peer's end.
+        """
         if self._state == _State.DO_HANDSHAKE:
             do(self)
-        # Only now: after an interrupt during the step the handshake must still be queued.
+        # Cleared only after the step: if an interrupt ends the step, the handshake stays queued.
         self._handshake_queued = False
         if self._timeout_pending:
             self._check_handshake_timeout()
@@ -276,17 +280,21 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _timeout_pending = False
 
     def _check_handshake_timeout(self) -> None:
+        """Expire the handshake's timer, unless data arrives in the next iterations."""
         self._expire_unless_data(self._is_handshake_late, _Inherited._check_handshake_timeout)
 
     def _is_handshake_late(self) -> bool:
+        """Return true if the handshake is unfinished and no step of it is queued."""
         # The bytes that complete the handshake may be queued: check again after that step.
         self._timeout_pending = self._handshake_queued
         return self._state == _State.DO_HANDSHAKE and not self._timeout_pending
 
     def _check_shutdown_timeout(self) -> None:
+        """Expire the shutdown's timer, unless data arrives in the next iterations."""
         self._expire_unless_data(self._is_shutdown_late, _Inherited._check_shutdown_timeout)
 
     def _is_shutdown_late(self) -> bool:
+        """Return true if the shutdown is unfinished and the connection below is open."""
         return self._state in (_State.FLUSHING, _State.SHUTDOWN) and self._transport is not None
 
     def _expire_unless_data(
@@ -308,14 +316,16 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             expire(self)
 
     def _set_app_protocol(self, app_protocol: Any) -> None:
+        """Set the application's protocol; one with the two buffer methods is served as buffered."""
         _Inherited._set_app_protocol(self, app_protocol)
-        # asyncio checks the class only.
+        # asyncio's method recognizes buffered protocols by their class only.
         if not self._app_protocol_is_buffer and has_buffer_methods(app_protocol):
             self._app_protocol_get_buffer = app_protocol.get_buffer
             self._app_protocol_buffer_updated = app_protocol.buffer_updated
             self._app_protocol_is_buffer = True
 
     def _get_app_transport(self) -> asyncio.Transport:
+        """Return the application's transport, an SSLTransport, creating it on first use."""
         if self._app_transport is None:
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
@@ -336,6 +346,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         return size
 
     def _set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the write limits as asyncio does, and lower those of the transport below."""
         _Inherited._set_write_buffer_limits(self, high, low)
         if self._transport is not None:
             self._lower_limits_below()
@@ -364,6 +375,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             below.set_write_buffer_limits(high, low)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
+        """Finish the handshake, which failed with an exception or succeeded (None)."""
         self._read_held = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
@@ -407,6 +419,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             below._fatal_error(exc, "Fatal error: protocol.buffer_updated() call failed.")
 
     def _send_wrapped(self) -> None:
+        """Send pending encrypted data between the handshake and the shutdown."""
         if self._state == _State.WRAPPED:
             self._process_outgoing()
 
@@ -436,6 +449,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._loop.call_soon(self._continue_reading)
 
     def _continue_reading(self) -> None:
+        """Read or flush again: the scheduled call of _read_soon()."""
         self._read_scheduled = False
         if self._state == _State.FLUSHING:
             self._do_flush()
@@ -486,6 +500,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._fatal_error(exc, "Error calling eof_received()")
 
     def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        """Report an error and abort the connection; deliver no more data."""
         self._read_scheduled = False  # connection_lost() must not deliver more data
         _Inherited._fatal_error(self, exc, message)
 
@@ -540,6 +555,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._extra.pop(name, None)
 
     def _start_shutdown(self) -> None:
+        """Begin the shutdown, unless the inner TLS protocol still has data to deliver."""
         if self._awaits_inner():
             return
         if self._state != _State.FLUSHING:
@@ -624,6 +640,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_shutdown()
 
     def _abort(self, exc: BaseException | None = None) -> None:
+        """Close the connection below at once, with an exception for connection_lost() or None."""
         # 3.11's _abort() takes no exception, although its own TLS transport passes one: TLS in
         # TLS could not be aborted there.
         self._set_state(_State.UNWRAPPED)

@@ -127,6 +127,7 @@ class TransportSocket(trsock.TransportSocket):
 
     @property
     def _sock(self) -> socket.socket:
+        """The socket, after a flush; it counts as exposed if the caller passes it on."""
         transport = self._transport()
         if transport is not None:
             caller = sys._getframe(1)

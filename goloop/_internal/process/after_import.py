@@ -35,9 +35,11 @@ class _Loader(Loader):
         self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Create the module by its own loader."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
+        """Restore the module's own loader, execute the module, and run the action for it."""
         self._spec.loader = self._loader
         if getattr(module, "__loader__", None) is self:
             module.__loader__ = self._loader
@@ -51,6 +53,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Return the spec of a module with an action, with a wrapped loader; else None."""
         if name not in _actions or getattr(_searching, "name", None) == name:
             return None
         _searching.name = name

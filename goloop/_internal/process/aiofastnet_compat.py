@@ -48,6 +48,7 @@ def _prefer_loop_method(name: str, original: Method) -> Method:
 
     @functools.wraps(original)
     async def delegated(loop: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the loop's method `name`, or aiofastnet's function if loop or transport needs it."""
         # The first argument may be an aiofastnet transport, which needs aiofastnet's functions.
         if not isinstance(loop, _core.Loop) or (args and _is_from_aiofastnet(type(args[0]))):
             return await original(loop, *args, **kwargs)

@@ -84,6 +84,7 @@ def _patch_uvicorn(module: Any) -> None:
     """Patch `--loop auto`, the default, which uvicorn-worker's gunicorn worker uses as well."""
 
     def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], backend.Loop]:
+        """Return goloop's loop factory; the parameter is part of uvicorn's interface."""
         return backend.new_event_loop
 
     if hasattr(module, "auto_loop_setup"):  # before 0.36
@@ -97,6 +98,7 @@ def _patch_granian(module: ModuleType) -> None:
     """Patch granian's `--loop auto`, the default."""
 
     def build() -> backend.Loop:
+        """Return a new goloop loop, set as the thread's loop."""
         loop = backend.new_event_loop()
         asyncio.set_event_loop(loop)
         return loop
@@ -110,6 +112,7 @@ def _patch_gunicorn(module: ModuleType) -> None:
     original = worker._setup_event_loop
 
     def _setup_event_loop(self: Any) -> None:
+        """Create goloop's loop for a worker, unless gunicorn's option names another loop."""
         if getattr(self.cfg, "asgi_loop", "auto") != "auto":
             original(self)
             return
@@ -179,6 +182,7 @@ def _patch_spawn(module: ModuleType) -> None:
     original: Callable[[str], dict[str, Any]] = module.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
+        """Return multiprocessing's data for a child, with an object that installs goloop there."""
         data = original(name)
         data["goloop"] = _InstallOnUnpickle(data["sys_path"], _restarts_by_goloop)
         return data
@@ -206,6 +210,7 @@ def _patch_gunicorn_restart(module: ModuleType) -> None:
     program = [] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
 
     def reexec(self: Any) -> None:
+        """Call gunicorn's reexec() with a command line that starts goloop again."""
         context = self.START_CTX
         arguments = [str(each) for each in context["args"]]
         if program and arguments[1:2] == sys.argv[:1]:
@@ -224,6 +229,7 @@ def _patch_django_restart(module: ModuleType) -> None:
     original: Callable[[], list[Any]] = module.get_child_arguments
 
     def get_child_arguments() -> list[Any]:
+        """Return Django's command line of the child, changed so that it starts goloop."""
         arguments = original()
         return _with_goloop(arguments) if arguments[0] == sys.executable else arguments
 
@@ -242,6 +248,7 @@ def _record_foreign_loops() -> None:
     doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
+        """Set the running loop, and record its class if it is the first that is not goloop's."""
         global _foreign_loop
         if loop is not None and _foreign_loop is None and not isinstance(loop, backend.Loop):
             kind = type(loop)
@@ -268,6 +275,7 @@ def _warn_at_exit_by_signal() -> None:
     original = signal.raise_signal
 
     def raise_signal(signalnum: int, /) -> None:
+        """Raise the signal; issue the warning before if the signal ends the process."""
         if signalnum in (signal.SIGINT, signal.SIGTERM) and (
             signal.getsignal(signalnum) is signal.SIG_DFL
         ):

@@ -43,6 +43,7 @@ class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of
     """CPython's transport; it flushes writes to the child's stdin before it sends a signal."""
 
     def _check_proc(self) -> None:
+        """Raise ProcessLookupError if there is no child; flush pending writes before a signal."""
         # Called by send_signal(), terminate() and kill(). If the connection is lost, the
         # transport has neither a child nor a loop, and super() raises ProcessLookupError.
         super()._check_proc()
@@ -56,6 +57,7 @@ class Processes(CoreLoop):
     _pidfds: set[int]
 
     def _init_processes(self) -> None:
+        """Create the loop's set of open pidfds."""
         self._pidfds = set()
 
     async def _make_subprocess_transport(
@@ -70,6 +72,7 @@ class Processes(CoreLoop):
         extra: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> asyncio.SubprocessTransport:
+        """Start a child process and return its transport: asyncio's hook for subprocess_exec()."""
         waiter = self.create_future()
         transport: Any = _UnixSubprocessTransport(
             self,

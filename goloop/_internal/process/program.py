@@ -280,6 +280,7 @@ def _print_traceback(error: BaseException) -> None:
         sys.__excepthook__(type(error), error, error.__traceback__)
 
     def again(*ignored: object) -> None:
+        """Restore sys.excepthook instead of printing the exception a second time."""
         sys.excepthook = hook  # restored for the prompt of -i
 
     sys.excepthook = again

@@ -208,6 +208,7 @@ class SharedListener:
         loop = asyncio.get_running_loop()
 
         def factory() -> asyncio.StreamReaderProtocol:
+            """Return the stream protocol of one connection."""
             reader = asyncio.StreamReader(limit=limit, loop=loop)
             return asyncio.StreamReaderProtocol(reader, client_connected_cb, loop=loop)
 

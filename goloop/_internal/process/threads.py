@@ -312,6 +312,7 @@ class _Group:
         self.cancel()
 
     def _still_running(self) -> list[_Worker]:
+        """Return the threads that have not ended, by index."""
         return sorted(self.running, key=lambda worker: worker.index)
 
     def _timeout_error(self) -> TimeoutError:

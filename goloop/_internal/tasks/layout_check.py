@@ -48,9 +48,11 @@ class _ProbeLoop:
         self.steps: list[Callable[..., object]] = []
 
     def get_debug(self) -> bool:
+        """Return the debug flag, which a check sets."""
         return self.debug
 
     def call_soon(self, callback: Callable[..., object], *args: object, context: object) -> None:
+        """Store the step of a task; the check calls it later."""
         self.steps.append(callback)
 
     def call_exception_handler(self, context: object) -> None:

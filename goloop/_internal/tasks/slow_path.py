@@ -35,6 +35,7 @@ class TaskStepMethWrapper:
         self._error = error
 
     def __call__(self) -> None:
+        """Run the step."""
         try:
             _core._step(self.__self__, self._error)
         finally:

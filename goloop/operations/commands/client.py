@@ -135,6 +135,7 @@ def ask(pid: int, kind: str) -> Row:
 
 
 def _no_answer_reason(pid: int, error: OSError | None, seconds: float = SECONDS) -> str:
+    """Return why a process does not answer, for NoAnswer; `error` is the connection's, or None."""
     if isinstance(error, BlockingIOError):  # the queue of its socket is full
         return _timeout_reason(pid, seconds)
     if not is_alive(pid):
@@ -147,6 +148,7 @@ def _no_answer_reason(pid: int, error: OSError | None, seconds: float = SECONDS)
 
 
 def _timeout_reason(pid: int, seconds: float) -> str:
+    """Return the reason for an answer that did not come within `seconds`."""
     return (
         f"process {pid} has not answered for {seconds:g} seconds: a call of C code in it does not "
         "release the GIL, or the process is stopped"
@@ -211,6 +213,7 @@ def table(rows: list[Row]) -> str:
 
 
 def _names(stack: list[Frame]) -> str:
+    """Return the functions of a stack as text, innermost first."""
     return printable(" -> ".join(name for name, _, _ in stack))
 
 
@@ -230,6 +233,7 @@ def tree(rows: list[Row]) -> str:
     shown: set[int] = set()
 
     def show(row: Row, depth: int, above: tuple[int, ...]) -> None:
+        """Append the lines of a task and its children; `above` has the ids of its awaiters."""
         lines.append("    " * depth + f"└── (T) {printable(row['name'])}")
         if row["id"] in above:
             lines[-1] += " (cycle)"
@@ -269,6 +273,7 @@ GIL_HELD = "the GIL is held; only facts from goloop's monitor thread are shown"
 
 
 def _show(text: str) -> None:
+    """Print a text, with escapes for characters that stdout can't encode."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding))
 

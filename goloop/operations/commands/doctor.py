@@ -147,9 +147,11 @@ def _loop_facts() -> dict[str, Any]:
 
 
 async def _run_busy_loop() -> dict[str, Any]:
+    """Echo bytes over _CLIENTS connections, so that the loop creates its io_uring; return facts."""
     from ..._internal.metrics.diagnostics import diagnostics
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Echo the bytes of one client."""
         while data := await reader.read(100):
             writer.write(data)
         writer.close()
@@ -198,6 +200,7 @@ def _limits() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str]:
+    """Return the versions of the installed packages that matter for goloop."""
     from importlib import metadata
 
     found = {}
@@ -221,6 +224,7 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
         child: subprocess.Popen[bytes] | None = None
 
         def forward(number: int, frame: object) -> None:
+            """Pass a signal on to the program."""
             if child is not None:
                 child.send_signal(number)
 
@@ -246,6 +250,7 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
 
 
 def _problems(report: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each problem in a report, such as a loop that is not goloop's."""
     if not report["native"]:
         yield f"goloop is not native here, so asyncio's own loop runs: {report['reason']}"
     if "error" in report["loop"]:
@@ -272,6 +277,7 @@ def _problems(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _notes(report: dict[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each fact that may surprise, such as a refused io_uring."""
     if not report["native"]:
         return
     poller = report["loop"].get("poller", "")
@@ -305,6 +311,7 @@ def _notes(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _report_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of a report as text."""
     yield f"goloop {report['goloop']} on {report['python']}, {report['platform']}"
     loop = report["loop"]
     rows = {
@@ -341,7 +348,10 @@ def _report_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _soft_and_hard(soft: int | None, hard: int | None) -> str:
+    """Return a limit as text; None: unlimited."""
+
     def shown(limit: int | None) -> str:
+        """Return one number as text."""
         return "no limit" if limit is None else str(limit)
 
     return shown(soft) if soft == hard else f"{shown(soft)} (can be raised to {shown(hard)})"

@@ -93,10 +93,12 @@ class Page:
 
 
 def _escaped(value: object) -> str:
+    """Return a label's value with Prometheus' escapes."""
     return str(value).replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _family(spec: MetricSpec) -> Family:
+    """Return a metric's Prometheus name, type and help text."""
     kind = spec.kind if spec.kind in ("counter", "histogram") else "gauge"
     return spec.prometheus, kind, spec.text
 
@@ -146,6 +148,7 @@ class _Process:
         return page
 
     def _add(self, page: Page, answer: Row) -> None:
+        """Add the samples of an answer to a page."""
         loops, partial = answer["loops"], bool(answer.get("partial"))
         if not self._labels["program"]:
             self._labels["program"] = name_of(str(answer.get("program", "")).split())
@@ -285,6 +288,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = _CLIENT_SECONDS
 
     def do_GET(self) -> None:
+        """Answer a request for /metrics or /healthz; 404 for other paths."""
         path = self.path.partition("?")[0]
         status, kind, body = 200, "text/plain; charset=utf-8", b"ok\n"
         if path == "/metrics":
@@ -324,20 +328,23 @@ class Server(http.server.ThreadingHTTPServer):
             self._path = where
 
     def server_bind(self) -> None:
-        # http.server's method would do a reverse DNS lookup of the address.
+        """Bind the socket without http.server's reverse DNS lookup of the address."""
         socketserver.TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; a client of a Unix socket gets a placeholder as its address."""
         client, address = super().get_request()
         return client, address or ("unix", 0)
 
     def server_close(self) -> None:
+        """Close the server, and remove the path of its Unix socket."""
         super().server_close()
         if self._path:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
 
     def handle_error(self, request: object, client_address: object) -> None:
+        """Report an error of a request, unless the connection failed."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -381,6 +388,7 @@ def _listen_address(text: str) -> str | tuple[str, int]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the argument parser of `export`."""
     parser = options.Parser(
         prog="python -m goloop export",
         description="Serve the metrics of all goloop processes of this machine to Prometheus, "
@@ -403,6 +411,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _end(number: int, frame: object) -> NoReturn:
+    """Exit with status 0; a signal handler."""
     raise SystemExit(0)
 
 

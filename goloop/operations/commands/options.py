@@ -42,6 +42,7 @@ def seconds(least: float) -> Callable[[str], float]:
     """Return a converter for argparse: text to a number of seconds, from `least` to one day."""
 
     def converted(text: str) -> float:
+        """Convert the text; ArgumentTypeError if it is out of range."""
         with contextlib.suppress(ValueError):
             if least <= (value := float(text)) <= 86400:
                 return value

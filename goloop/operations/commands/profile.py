@@ -32,6 +32,7 @@ _EXTENSIONS = (".pb.gz", ".svg", ".folded")
 
 
 def _output_file(text: str) -> str:
+    """Check that a file name has one of _EXTENSIONS, for argparse."""
     if not text.endswith(_EXTENSIONS):
         endings = ", ".join(_EXTENSIONS)
         raise argparse.ArgumentTypeError(f"the extension must be one of {endings}, got {text!r}")
@@ -39,6 +40,7 @@ def _output_file(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the argument parser of `profile`."""
     parser = options.Parser(
         prog="python -m goloop profile",
         description="Sample a running program, and show the time of its loops by task and line.",
@@ -63,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _raw(pid: int) -> Row:
+    """Request the profile of a process and return its snapshot; raises NoAnswer."""
     answer = ask(pid, "profile")
     if "profile" not in answer:
         raise NoAnswer(f"process {pid}: its goloop has no profile")
@@ -75,6 +78,7 @@ def _raw(pid: int) -> Row:
 
 
 def _request(pid: int, read: Callable[[Row], _Read]) -> _Read:
+    """Request a profile and return `read(snapshot)`; NoAnswer if the snapshot is invalid."""
     raw = _raw(pid)
     try:
         return read(raw)
@@ -119,6 +123,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _show(text: str) -> None:
+    """Print a text, with escapes for characters that a terminal can't show."""
     encoding = sys.stdout.encoding or "utf-8"
     for line in text.split("\n"):
         print(printable(line).encode(encoding, "backslashreplace").decode(encoding))

@@ -90,6 +90,7 @@ class WatchedProcess:
         return self.report
 
     def _make_report(self, answer: Row, now: float) -> Row:
+        """Return the report of an answer; `now` is the monotonic time in seconds."""
         partial = bool(answer.get("partial"))
         facts = {name: answer[name] for name in _FACTS if name in answer}
         self._facts = {**self._facts, **facts}
@@ -108,6 +109,7 @@ class WatchedProcess:
         return report
 
     def _loop_report(self, loop: Row, index: int, now: float) -> Row:
+        """Return the report of the loop at position `index` of an answer."""
         key = loop.get("id")
         if key is None:  # an answer of the monitor, which does not know the id
             key = next(iter(self._before)) if len(self._before) == 1 else index
@@ -140,6 +142,7 @@ class WatchedProcess:
         }
 
     def _task_report(self, row: Row, loop: Row, key: int, now: float) -> Row:
+        """Return the report of a task; `key` is its loop's id, `row` the task in the answer."""
         stack = row["stack"]
         current = row["id"] == loop.get("current")
         # A running task is at the same place only within the same iteration.
@@ -163,7 +166,10 @@ class WatchedProcess:
         }
 
     def _shares(self, row: Row, key: int, clock: float) -> tuple[float | None, float | None]:
-        """Return the task's share of its loop's time and of CPU time in the last SHARE_SECONDS."""
+        """Return a task's shares of its loop's time and of CPU time in the last SHARE_SECONDS.
+
+        (None, None) means that they are unknown. `clock` is the time of the answer in seconds.
+        """
         if "busy" not in row:
             return None, None
         samples = self._busy.setdefault((key, _mark(row)), [])
@@ -207,6 +213,7 @@ _FACTS = ("program", "python", "goloop", "uptime")
 
 
 def _mark(row: Row) -> int:
+    """Return the number that identifies a task; older versions of goloop send only its id."""
     return int(row.get("mark") or row["id"])
 
 
@@ -263,6 +270,7 @@ def metrics_of(raw: Row) -> Metrics:
 
 
 def _percentiles(histogram: Any) -> Row:
+    """Return a histogram's values for --json."""
     return {
         "count": histogram.count,
         "sum": histogram.sum,

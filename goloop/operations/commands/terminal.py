@@ -41,6 +41,7 @@ def width(text: str) -> int:
 
 
 def _columns(each: str) -> int:
+    """Return the number of terminal columns of a character: 0, 1 or 2."""
     if unicodedata.category(each) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(each) in "WF" else 1
@@ -122,6 +123,7 @@ class Terminal:
         )
 
     def _shorten(self, parts: Line, columns: int) -> Line:
+        """Return the parts cut to `columns` columns, the ellipsis included."""
         left = columns - width(self.ellipsis)
         kept: Line = []
         for text, style in parts:
@@ -132,6 +134,7 @@ class Terminal:
         return [*kept, (self.ellipsis, "")]
 
     def _encodable(self, text: str) -> str:
+        """Return the text with escapes for characters that the stream can't encode."""
         text = printable(text)
         if text.isascii():
             return text

@@ -150,25 +150,30 @@ class Top:
             return signals.ending
 
     def _overdue(self) -> dict[int, float]:
+        """Return the seconds since the pending request by process id, for late answers only."""
         now = time.monotonic()
         silent = {each.pid: now - each.asked for each in self._watched.values() if each.question}
         return {pid: waited for pid, waited in silent.items() if waited > max(1.0, self._interval)}
 
 
 def _question(each: WatchedProcess) -> Question:
+    """Return the pending request of a process, which must have one."""
     assert each.question is not None
     return each.question
 
 
 def _seconds_until(when: float) -> float:
+    """Return the seconds until a monotonic time, 0.0 if it is over."""
     return max(0.0, when - time.monotonic())
 
 
 def _gone(pid: int) -> str:
+    """Return the text for a process that has ended."""
     return f"process {pid} has ended"
 
 
 def _footer(view: View, paused: bool) -> str:
+    """Return the last line of the screen: the keys and the order of the tasks."""
     toggle = "p continue" if paused else "p pause"
     return f"q quit   {toggle}   s order: {ORDERS[view.order]}" + ("   PAUSED" if paused else "")
 
@@ -202,6 +207,7 @@ class _Signals:
         os.close(self._write)
 
     def _handle(self, number: int, frame: object) -> None:
+        """Record a signal that ends or suspends the screen; a signal handler."""
         if number in self._ENDING:
             self.ending = number
         elif number == signal.SIGTSTP:
@@ -227,6 +233,7 @@ class _Signals:
 
 
 def _refreshes(text: str) -> int:
+    """Convert text to a number of refreshes, for argparse."""
     with contextlib.suppress(ValueError):
         if (value := int(text)) > 0:
             return value
@@ -234,6 +241,7 @@ def _refreshes(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    """Return the argument parser of `top`."""
     parser = options.Parser(
         prog="python -m goloop top",
         description="Show the loops, tasks and connections of running programs, refreshed "
@@ -281,17 +289,23 @@ def main(arguments: list[str]) -> int:
 
 
 def _print_json(reports: list[Row]) -> None:
+    """Print the reports of one refresh as one line of JSON."""
     processes = [without_unknown_fields(report) for report in reports]
     print(json.dumps({"time": time.time(), "processes": processes}), flush=True)
 
 
 def _print_text(terminal: Terminal, reports: list[Row]) -> None:
+    """Print the reports of one refresh as lines, cut to the terminal's width if it is one."""
     columns = terminal.size()[0] if terminal.is_screen else None
     lines = View(terminal, columns, None).lines(reports, {})
     terminal.write("".join(terminal.render(line, columns) + "\n" for line in [*lines, []]))
 
 
 def _exit_status(number: int) -> int:
+    """Return the exit status for the signal that ended the screen; 0 for none.
+
+    Except for SIGINT, the process ends itself by the same signal first.
+    """
     if number and number != signal.SIGINT:
         # End by the same signal, so that the parent sees it in the exit status.
         os.kill(os.getpid(), number)

@@ -58,6 +58,7 @@ def duration(seconds: float) -> str:
 
 
 def _with_prefix(value: float, units: tuple[str, ...]) -> str:
+    """Return a value with the first of `units` in which it is below 1000."""
     power = 0
     while value >= 999.5 and power + 1 < len(units):
         value /= 1000
@@ -158,6 +159,10 @@ class View:
     # ---- a process and its loops
 
     def _head(self, report: Row, waited: float) -> list[Line]:
+        """Return the first lines for a process: its program, versions and uptime, and its state.
+
+        `waited` is the time in seconds since a request without an answer, or 0.
+        """
         facts = [f"pid {report['pid']}"]
         facts += [f"Python {report['python']}"] if "python" in report else []
         facts += [f"goloop {report['goloop']}"] if "goloop" in report else []
@@ -177,6 +182,7 @@ class View:
         return lines
 
     def _title(self, loop: Row, partial: bool) -> Line:
+        """Return the words "loop" and the loop's thread, or that it does not run."""
         words = f"{loop['thread']} {loop['native_id'] or ''}".strip() or "?"
         if not loop["running"] and not partial:
             words = "not running"
@@ -202,6 +208,7 @@ class View:
         return self._wrap([title, *items])[:1]
 
     def _loop(self, loop: Row, report: Row, brief: bool) -> list[Line]:
+        """Return the lines of a loop's metrics; `brief`: as few lines as possible."""
         partial = report["partial"]
         title = self._title(loop, partial)
         lines: list[Line] = []
@@ -229,6 +236,7 @@ class View:
         return lines
 
     def _bar(self, share: float) -> Line:
+        """Return a bar for a share from 0.0 to 1.0, with its percentage."""
         full, empty = self._terminal.bar
         cells = 12 if self._columns is not None and self._columns < 110 else 20
         filled = min(cells, round(share * cells))
@@ -241,17 +249,21 @@ class View:
         return [(full * filled, colour), (empty * (cells - filled), _DIM), (f" {share:4.0%}", "")]
 
     def _groups(self, loop: Row) -> dict[str, list[Line]]:
+        """Return a loop's metrics as items by group, such as "pace" and "lag"."""
         interval, now = loop["interval"], loop["metrics"]
         seconds = loop["seconds"] or 1.0
 
         def rate(name: str) -> float:
+            """Return a counter's increase per second."""
             return float(interval[name] / seconds)
 
         def spread(name: str) -> str:
+            """Return a histogram's median, 99th percentile and maximum as text."""
             several = interval[name]
             return " / ".join(duration(several[which]) for which in ("p50", "p99", "max"))
 
         def item(label: str, value: str, style: str = "") -> Line:
+            """Return a label and its value."""
             return [(f"{label} ", _DIM), (value, style)]
 
         over = "since the start" if loop["since_start"] else f"over {seconds:.1f} s"
@@ -295,6 +307,7 @@ class View:
         return groups
 
     def _blocked(self, loop: Row) -> list[Line]:
+        """Return the lines about a loop's current blocked iteration, with its stack."""
         lines: list[Line] = [[(f"  blocked for {duration(loop['blocked_for'])} in", _RED)]]
         most = 6 if self._rows is not None else len(loop["stack"])
         return lines + [[(f"    {place(frame)}", "")] for frame in loop["stack"][:most]]
@@ -317,6 +330,7 @@ class View:
     # ---- the tables
 
     def _tables(self, reports: list[Row], left: int | None) -> list[Line]:
+        """Return the tables of tasks and connections, in at most `left` lines (None: no limit)."""
         several = len(reports) > 1
         loops = [loop for report in reports for loop in report["loops"]]
         tasks = [(report, row) for report in reports for row in _rows_of(report, "tasks")]
@@ -334,6 +348,7 @@ class View:
         return found
 
     def _ordered(self, tasks: list[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
+        """Return the tasks in the chosen order."""
         keys: dict[str, Callable[[tuple[Row, Row]], Any]] = {
             "time": lambda pair: (-round(pair[1]["seen"], 1), pair[1]["mark"]),
             "age": lambda pair: (pair[1]["mark"], pair[0]["pid"]),
@@ -343,6 +358,7 @@ class View:
         return sorted(tasks, key=keys[self.order])
 
     def _tasks(self, tasks: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
+        """Return the table of tasks, of `count` tasks in all; with a PID column for `several`."""
         names = [printable(row["name"]) for _, row in tasks]
         awaiters = [printable(", ".join(row["awaiters"])) for _, row in tasks]
         wide = self._columns
@@ -372,6 +388,7 @@ class View:
         return self._table(head, cells, widths, pids)
 
     def _streams(self, streams: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
+        """Return the table of connections; parameters as of _tasks()."""
         cells = [
             [
                 printable(row["peer"]),
@@ -392,6 +409,10 @@ class View:
     def _table(
         self, head: list[str], cells: list[list[str]], widths: list[int], pids: list[int] | None
     ) -> list[Line]:
+        """Return the lines of a table; a column of width 0 is left out.
+
+        `pids` is the first column, or None if all rows belong to one process.
+        """
         rows = [head, *cells]
         if pids is not None:
             widths = [6, *widths]
@@ -424,15 +445,18 @@ _RARE = (
 
 
 def _rows_of(report: Row, name: str) -> Iterator[Row]:
+    """Yield the rows of all loops of a report; `name` is "tasks" or "connections"."""
     for loop in report["loops"]:
         yield from loop[name]
 
 
 def _shares_of(row: Row) -> tuple[float | None, float | None]:
+    """Return a task's shares of its loop's time and of CPU time; None: unknown."""
     return row["loop_share"], row["cpu_share"]
 
 
 def _percent(value: float | None) -> str:
+    """Return a share from 0.0 to 1.0 as a percentage; "" for None."""
     if value is None:
         return ""
     return f"{value:5.1%}" if value < 0.9995 else " 100%"
@@ -449,6 +473,7 @@ def _rows_that_fit(tasks: int, streams: int, left: int | None) -> tuple[int, int
 
 
 def _shown_of_total(shown: int, count: int) -> str:
+    """Return the text in a table's head: the number of rows, and of all if there are more."""
     return f"({shown} of {count})" if shown < count else f"({shown})"
 
 

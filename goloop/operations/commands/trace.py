@@ -111,6 +111,7 @@ class _EventWriter:
         self.ids = 0
 
     def write(self) -> None:
+        """Convert all records, and end the open slices at the end of the trace."""
         recording = self.recording
         for number, thread, body, names in recording.frames:
             if number not in self.loops:
@@ -137,20 +138,24 @@ class _EventWriter:
         self.event("M", "process_name", 0.0, process, args={"name": f"goloop {recording.pid}"})
 
     def make(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
+        """Return an event of the Trace Event Format: `kind` is "ph", `at` is in microseconds."""
         return {
             "ph": kind, "name": name, "ts": round(at, 3), "pid": self.recording.pid,
             "tid": loop.thread, **more,
         }  # fmt: skip
 
     def event(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
+        """Emit an event and return it."""
         event = self.make(kind, name, at, loop, **more)
         self.emit(event)
         return event
 
     def slice(self, name: str, at: float, end: float, loop: _LoopState, **more: Any) -> None:
+        """Emit a slice from `at` to `end`, in microseconds."""
         self.event("X", name, at, loop, dur=round(max(0.0, end - at), 3), **more)
 
     def close(self, event: Event | None, at: float) -> None:
+        """Emit a slice that was open, if there is one; it ends at `at`."""
         if event is not None:
             event["dur"] = round(max(0.0, at - event["ts"]), 3)
             self.emit(event)
@@ -166,6 +171,7 @@ class _EventWriter:
         loop.item = loop.iteration = loop.turn = loop.collection = None
 
     def note_loss(self, loop: _LoopState, lost: int, records: list[tuple[int, int]]) -> None:
+        """Count lost records, drop the loop's open slices, and emit an event for the gap."""
         self.lost += lost
         # The end times of the open slices are unknown, so the slices are dropped.
         at = self.recording.microseconds(records[0][0]) if records else 0.0
@@ -180,6 +186,10 @@ class _EventWriter:
         rest: list[tuple[int, int]],
         names: dict[int, Any],
     ) -> None:
+        """Convert one record: `at` in microseconds, `word` with its kind and value.
+
+        `rest` are the records after it, which may continue it; `names` has the names of addresses.
+        """
         kind, own, number, value = word >> 60, word >> 56 & 15, word >> 48 & 255, word & _ADDRESS
         if kind == _TASK:
             loop.tasks[value] = _new_task(rest, names)
@@ -215,6 +225,7 @@ class _EventWriter:
             loop.item = self.make("X", name, at, loop, **more)
 
     def begin_iteration(self, loop: _LoopState, at: float, number: int) -> None:
+        """End the slice of the loop's iteration and open the next one."""
         self.close(loop.iteration, at)
         loop.number = number
         loop.iteration = self.make("X", "iteration", at, loop, cat="loop")
@@ -240,6 +251,7 @@ class _EventWriter:
         self, loop: _LoopState, made: bool, at: float, address: int, rest: list[tuple[int, int]],
         names: dict[int, Any],
     ) -> None:  # fmt: skip
+        """Emit the begin or the end of a connection; `address` identifies its transport."""
         began = None if made else loop.connections.pop(address, None)
         name = "connection" if began is None else began["name"]
         if began is None:
@@ -399,6 +411,7 @@ def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Eve
         encode = json.JSONEncoder().encode
 
         def emit(event: Event) -> None:
+            """Write an event to the file."""
             nonlocal count
             file.write(b",\n" * bool(count) + encode(event).encode())
             count += 1

@@ -103,6 +103,10 @@ class GatedCallback:
         self.host_run, self.callback, self.args, self.context = host_run, callback, args, context
 
     def __call__(self) -> None:
+        """Run the callback, queue it if the host run is paused, or drop it if the run has ended.
+
+        The callbacks of transports that an ended run is closing still run.
+        """
         host_run = self.host_run
         if host_run.has_ended:
             if id(getattr(self.callback, "__self__", None)) not in host_run.closing_transports:

@@ -148,18 +148,22 @@ class _Transport(base_subprocess.BaseSubprocessTransport):
     _proc: Any
 
     def _start(self, *args: Any, **options: Any) -> None:
+        """Create a Child where asyncio's transport starts a process."""
         self._proc = Child(self._loop, self, *args, **options)
 
     # Newer versions ask the host's kernel for these.
 
     def send_signal(self, sig: int) -> None:
+        """Send a signal to the child; ProcessLookupError if it has ended."""
         self._check_proc()
         self._proc.send_signal(sig)
 
     def terminate(self) -> None:
+        """Send SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
+        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -321,6 +325,7 @@ class Child:
         return asyncio.StreamWriter(transport, protocol, reader, self._loop)
 
     def _task_done(self, task: asyncio.Task[int]) -> None:
+        """Finish with the task's exit code; 1 if the task failed or was cancelled."""
         failed = task.cancelled() or task.exception() is not None
         self._finish(1 if failed else task.result())
 
@@ -368,6 +373,7 @@ class _CopyProtocol(asyncio.Protocol):
         self._write = write
 
     def data_received(self, data: bytes) -> None:
+        """Pass the bytes to the function."""
         self._write(data)
 
 
@@ -384,6 +390,7 @@ def _split_command(args: Any, shell: bool) -> tuple[str, ...]:
 
 
 def _is_simulated(file: Any) -> bool:
+    """Return true if a file's descriptor is simulated."""
     return descriptors.is_simulated(descriptors.number_of(file))
 
 

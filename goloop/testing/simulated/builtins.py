@@ -53,9 +53,11 @@ class Replaced:
         call, owner = _NOARGS(before.function), self._struct.owner
 
         def original() -> Any:
+            """Call the unpatched function."""
             return call(owner, None)
 
         def replaced(_owner: int, _none: int) -> Any:
+            """Call the replacement; a C function without arguments, called by the interpreter."""
             return replacement(original)
 
         self._callback = _NOARGS(replaced)
@@ -77,6 +79,7 @@ class ReplacedMethod:
         self._set(replacement)
 
     def _set(self, value: Any) -> None:
+        """Set the method in the class's own dict, and clear CPython's method cache."""
         self._dict[self._name] = value
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(self._cls))
 

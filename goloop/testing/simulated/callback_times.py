@@ -56,6 +56,7 @@ class RandomCallbackTimes:
         self._among = _AMONG[generator.randrange(len(_AMONG))]
 
     def pause_after_timer(self) -> int:
+        """Return 0 or one of _PAUSES, at random."""
         if not self._among:
             return 0
         least = self._among - len(_PAUSES)
@@ -63,6 +64,7 @@ class RandomCallbackTimes:
         return 0 if number < least else _PAUSES[number - least]
 
     def reaches_next_timer(self, ns: int) -> bool:
+        """Return true at random, more often if the timer is near."""
         chances = _LAST_NEAR if ns <= _NEAR else _LAST
         return self._random.randrange(_CHANCES) >= _CHANCES - chances
 

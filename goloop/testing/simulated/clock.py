@@ -146,6 +146,7 @@ async def wait_all_tasks_blocked(cushion: float = 0.0) -> None:
     watch = watch_of(loop)
 
     def blocked() -> None:
+        """Wake the waiting task."""
         if not done.done():
             done.set_result(None)
 
@@ -198,6 +199,7 @@ class MockClock:
 
     @rate.setter
     def rate(self, rate: float) -> None:
+        """Set the rate from now on; the clock's current time stays."""
         new = _seconds(rate, "rate")
         with self._lock:
             self._virtual, self._real = self._now(), time.perf_counter()
@@ -211,6 +213,7 @@ class MockClock:
 
     @autojump_threshold.setter
     def autojump_threshold(self, seconds: float) -> None:
+        """Set the threshold in real seconds."""
         self._threshold = _seconds(seconds, "autojump_threshold")
         self._notify_loops()
 
@@ -236,6 +239,7 @@ class MockClock:
         self._notify_loops()
 
     def _now(self) -> float:
+        """Return the clock's time in seconds; the caller has the lock."""
         if self._rate:
             return self._virtual + self._rate * (time.perf_counter() - self._real)
         return self._virtual

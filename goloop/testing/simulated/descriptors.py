@@ -1,8 +1,9 @@
 """Functions of os, fcntl, io and select for simulated descriptors, pipes and socket paths.
 
-A descriptor >= kernel.FIRST is simulated, so functions with a descriptor work in every thread.
-In the thread of a simulation `os.pipe()` makes simulated pipes, and paths of Unix sockets are
-looked up in the simulated kernel; all other paths are those of the real system.
+Each replacement has the parameters and the result of its original, and calls the original for a
+real descriptor or path. A descriptor >= kernel.FIRST is simulated, so functions with a descriptor
+work in every thread. In the thread of a simulation `os.pipe()` makes simulated pipes, and paths of
+Unix sockets are looked up in the simulated kernel; all other paths belong to the real system.
 """
 
 from __future__ import annotations
@@ -55,21 +56,24 @@ def is_simulated(number: object) -> bool:
 
 
 def pipe_for(reader: int, writer: int, flags: int = os.O_CLOEXEC) -> tuple[int, int]:
-    """Make a pipe; return the ends for reading and writing, each with its owner's number."""
+    """Make a simulated pipe and return its two ends, the reading one first.
+
+    `reader` and `writer` are the owner_number() of the hosts or child programs that own the ends.
+    """
     kernel = kernel_of_thread[threading.get_ident()]
     reads, writes, _ = request(Request.PIPE, kernel.number, flags, reader, writer)
     return reads, writes
 
 
 def pipe() -> tuple[int, int]:
-    """Replacement of os.pipe."""
+    """Replacement of os.pipe: in a simulation the pipe is simulated, and not inheritable."""
     if threading.get_ident() not in kernel_of_thread:
         return _pipe()
     return pipe_for(owner_number(), owner_number())
 
 
 def pipe2(flags: int) -> tuple[int, int]:
-    """Replacement of os.pipe2."""
+    """Replacement of os.pipe2: in a simulation the pipe is simulated, with these flags."""
     if threading.get_ident() not in kernel_of_thread:
         made: tuple[int, int] = _pipe2(flags)
         return made
@@ -140,7 +144,7 @@ def open_(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """Replacement of open(), which also accepts simulated descriptors."""
+    """Replacement of open(): a number may be a simulated descriptor, which becomes a PipeFile."""
     if not is_simulated(file):
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     raw = PipeFile(file, mode.replace("b", "").replace("t", ""), closefd)
@@ -159,7 +163,7 @@ def open_(
 
 
 def read(fd: int, length: int, /) -> bytes:
-    """Replacement of os.read."""
+    """Replacement of os.read: read from a simulated pipe or socket."""
     if not is_simulated(fd):
         return _read(fd, length)
     n, _, data = request(Request.READ, fd, length, room=length)
@@ -167,7 +171,7 @@ def read(fd: int, length: int, /) -> bytes:
 
 
 def write(fd: int, data: Any, /) -> int:
-    """Replacement of os.write."""
+    """Replacement of os.write: write to a simulated pipe or socket; return the number of bytes."""
     if not is_simulated(fd):
         return _write(fd, data)
     raw = bytes(data)
@@ -175,7 +179,7 @@ def write(fd: int, data: Any, /) -> int:
 
 
 def close(fd: int) -> None:
-    """Replacement of os.close."""
+    """Replacement of os.close: close a simulated descriptor."""
     if is_simulated(fd):
         request(Request.CLOSE, fd)
     else:
@@ -183,19 +187,19 @@ def close(fd: int) -> None:
 
 
 def dup(fd: int, /) -> int:
-    """Replacement of os.dup."""
+    """Replacement of os.dup: return a new simulated descriptor for the same file."""
     return request(Request.DUP, fd)[0] if is_simulated(fd) else _dup(fd)
 
 
 def get_blocking(fd: int, /) -> bool:
-    """Replacement of os.get_blocking."""
+    """Replacement of os.get_blocking: return false if a simulated file is in non-blocking mode."""
     if not is_simulated(fd):
         return _get_blocking(fd)
     return not request(Request.CONTROL, fd, fcntl.F_GETFL)[0] & _NONBLOCK
 
 
 def set_blocking(fd: int, blocking: bool, /) -> None:
-    """Replacement of os.set_blocking."""
+    """Replacement of os.set_blocking: set or clear O_NONBLOCK of a simulated file."""
     if not is_simulated(fd):
         _set_blocking(fd, blocking)
         return
@@ -206,12 +210,12 @@ def set_blocking(fd: int, blocking: bool, /) -> None:
 
 
 def get_inheritable(fd: int, /) -> bool:
-    """Replacement of os.get_inheritable."""
+    """Replacement of os.get_inheritable: false for a simulated descriptor."""
     return False if is_simulated(fd) else _get_inheritable(fd)
 
 
 def set_inheritable(fd: int, inheritable: bool, /) -> None:
-    """Replacement of os.set_inheritable."""
+    """Replacement of os.set_inheritable: EscapedSimulation for True and a simulated descriptor."""
     if not is_simulated(fd):
         _set_inheritable(fd, inheritable)
     elif inheritable:
@@ -219,19 +223,22 @@ def set_inheritable(fd: int, inheritable: bool, /) -> None:
 
 
 def isatty(fd: int, /) -> bool:
-    """Replacement of os.isatty."""
+    """Replacement of os.isatty: false for a simulated descriptor."""
     return False if is_simulated(fd) else _isatty(fd)
 
 
 def fstat(fd: int) -> os.stat_result:
-    """os.fstat: which kind it is, and nothing else."""
+    """Replacement of os.fstat: the result has only the type, pipe or socket, and an inode.
+
+    The inode of a simulated descriptor is its number.
+    """
     if not is_simulated(fd):
         return _fstat(fd)
     return _stat_result(stat.S_IFSOCK if is_socket(fd) else stat.S_IFIFO, fd)
 
 
 def is_socket(fd: int) -> bool:
-    """Whether a simulated descriptor is a socket, or else a pipe."""
+    """Return true if a simulated descriptor is a socket, false if it is a pipe."""
     try:
         request(Request.GET_OPTION, fd, socket.SOL_SOCKET, socket.SO_TYPE)
     except OSError as exc:
@@ -242,12 +249,12 @@ def is_socket(fd: int) -> bool:
 
 
 def _stat_result(kind: int, inode: int) -> os.stat_result:
-    """Return the stat result of a simulated pipe or socket."""
+    """Return the stat result of a simulated file; `kind` is S_IFSOCK or S_IFIFO."""
     return os.stat_result((kind | 0o700, inode, 0, 1, 0, 0, 0, 0, 0, 0))
 
 
 def fcntl_(fd: Any, cmd: int, arg: Any = 0, /) -> Any:
-    """Replacement of fcntl.fcntl."""
+    """Replacement of fcntl.fcntl: control a simulated descriptor; `arg` must be an integer."""
     number = number_of(fd)
     if not is_simulated(number):
         return _fcntl(fd, cmd, arg)
@@ -257,7 +264,10 @@ def fcntl_(fd: Any, cmd: int, arg: Any = 0, /) -> Any:
 def sendfile(
     out_fd: int, in_fd: int, offset: int | None, count: int, *args: Any, **options: Any
 ) -> int:
-    """Replacement of os.sendfile: sends a real file through a simulated socket."""
+    """Replacement of os.sendfile: send a part of a real file to a simulated descriptor.
+
+    Returns the number of bytes sent. As in Linux, `offset` None means the file's own position.
+    """
     if not is_simulated(out_fd):
         return _sendfile(out_fd, in_fd, offset, count, *args, **options)
     size = min(count, _AT_ONCE)
@@ -272,21 +282,24 @@ def sendfile(
 
 
 def epoll_wait(epoll: int, ns: int, most: int) -> list[tuple[int, int]]:
-    """Wait up to `ns` nanoseconds (-1: no limit); return the ready descriptors and events."""
+    """Wait for a simulated epoll; return at most `most` pairs of descriptor and events.
+
+    `ns` is the timeout in nanoseconds of virtual time, -1 for none.
+    """
     n, _, data = request(Request.EPOLL_WAIT, epoll, ns, room=most * _EVENT.size)
     found = _EVENT.iter_unpack(data[: n * _EVENT.size])
     return [(event >> 32, event & 0xFFFF_FFFF) for (event,) in found]
 
 
 class Poll:
-    """A poll object as select.poll() makes it, for simulated and real descriptors."""
+    """Replacement of a poll object of select.poll(), for simulated and real descriptors."""
 
     def __init__(self) -> None:
         self._real_poll: Any = _poll()
         self._wanted: dict[int, int] = {}
 
     def register(self, fd: Any, eventmask: int = _EVERYTHING, /) -> None:
-        """Register a descriptor."""
+        """Register a descriptor or change its events; `eventmask` has POLLIN, POLLOUT and so on."""
         number = number_of(fd)
         if is_simulated(number):
             self._wanted[number] = eventmask
@@ -296,7 +309,7 @@ class Poll:
     modify = register
 
     def unregister(self, fd: Any, /) -> None:
-        """Deregister a descriptor."""
+        """Deregister a descriptor; KeyError if it is not registered."""
         number = number_of(fd)
         if is_simulated(number):
             del self._wanted[number]
@@ -304,7 +317,10 @@ class Poll:
             self._real_poll.unregister(number)
 
     def poll(self, timeout: float | None = None, /) -> list[tuple[int, int]]:
-        """Wait up to `timeout` milliseconds; return the ready descriptors and their events."""
+        """Wait up to `timeout` milliseconds; return the ready descriptors and their events.
+
+        Only simulated descriptors are waited for; real ones are polled once. None means no timeout.
+        """
         found: list[tuple[int, int]] = self._real_poll.poll(0)
         if not self._wanted:
             return found
@@ -325,12 +341,12 @@ class Poll:
 
 
 def poll() -> Any:
-    """Replacement of select.poll."""
+    """Replacement of select.poll: return a Poll in a simulation."""
     return Poll() if threading.get_ident() in kernel_of_thread else _poll()
 
 
 def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /) -> Any:
-    """Replacement of select.select."""
+    """Replacement of select.select: accepts simulated and real descriptors; seconds as usual."""
     lists = [list(rlist), list(wlist), list(xlist)]
     masks = select.POLLIN, select.POLLOUT, select.POLLPRI
     wanted: dict[int, int] = {}
@@ -347,6 +363,7 @@ def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /)
     broken = select.POLLERR | select.POLLHUP
 
     def ready_of(files: Any, mask: int) -> list[Any]:
+        """Return the files with one of the events of `mask`."""
         return [each for each in files if ready.get(number_of(each), 0) & mask]
 
     return (
@@ -372,7 +389,7 @@ def _inode(path: Any) -> int:
 
 
 def stat_(path: Any, *args: Any, **options: Any) -> os.stat_result:
-    """Replacement of os.stat."""
+    """Replacement of os.stat: accepts simulated descriptors and paths of simulated sockets."""
     if is_simulated(path):
         return fstat(path)
     if inode := _inode(path):
@@ -381,9 +398,10 @@ def stat_(path: Any, *args: Any, **options: Any) -> os.stat_result:
 
 
 def _replace_unlink(original: Any) -> Any:
-    """Return the replacement of os.unlink or os.remove."""
+    """Return the replacement of `original`, which is os.unlink or os.remove."""
 
     def unlink(path: Any, *args: Any, **options: Any) -> None:
+        """Remove the path of a simulated Unix socket, or else a real file."""
         if not _inode(path):
             original(path, *args, **options)
             return
@@ -395,7 +413,7 @@ def _replace_unlink(original: Any) -> Any:
 
 
 def chmod(path: Any, mode: int, *args: Any, **options: Any) -> None:
-    """Replacement of os.chmod, which ignores simulated sockets."""
+    """Replacement of os.chmod: does nothing for the path of a simulated socket."""
     if not _inode(path):
         _chmod(path, mode, *args, **options)
 

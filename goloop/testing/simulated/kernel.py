@@ -229,6 +229,7 @@ def owner_number() -> int:
 
 
 def _ns(seconds: float) -> int:
+    """Convert seconds to whole nanoseconds, at most _LONGEST seconds."""
     return round(min(seconds, _LONGEST) * 1e9)
 
 

@@ -61,6 +61,7 @@ def hashed_by_number(base: Any) -> Any:
             return number
 
         def cancel(self, *args: Any, **options: Any) -> bool:
+            """Cancel, and add the cancellation of a task to the trace."""
             asked: bool = super().cancel(*args, **options)
             if asked and hasattr(self, "get_coro"):
                 self.get_loop()._simulation.task_cancelled(self)
@@ -271,10 +272,12 @@ def _add_simulated_check(name: str, is_coroutine: bool) -> None:
     """Override a loop method with one that refuses a real descriptor as first argument."""
 
     def method(self: Any, file: Any, *args: Any, **options: Any) -> Any:
+        """Check the file, then call the loop's method."""
         self._check_simulated(file)
         return getattr(super(SimulatedLoopMixin, self), name)(file, *args, **options)
 
     async def coroutine(self: Any, file: Any, *args: Any, **options: Any) -> Any:
+        """Check the file, then await the loop's coroutine method."""
         self._check_simulated(file)
         return await getattr(super(SimulatedLoopMixin, self), name)(file, *args, **options)
 

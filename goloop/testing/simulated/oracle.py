@@ -26,7 +26,7 @@ _MOST = 24 * 3600  # longest wait in seconds, as in asyncio.base_events
 
 
 class _Epoll:
-    """The interface of select.epoll, on a simulated kernel."""
+    """Replacement of select.epoll on a simulated kernel, with the methods that selectors call."""
 
     nanoseconds = -1  # timeout of the next poll; -1: no limit
 
@@ -34,29 +34,38 @@ class _Epoll:
         self._number = request(Request.EPOLL, kernel_of_thread[threading.get_ident()].number)[0]
 
     def fileno(self) -> int:
+        """Return the epoll's simulated descriptor."""
         return self._number
 
     def close(self) -> None:
+        """Close the epoll's descriptor."""
         request(Request.CLOSE, self._number)
 
     def register(self, number: int, events: int) -> None:
+        """Add a descriptor with its events."""
         request(Request.EPOLL_CONTROL, self._number, ADD, number, events)
 
     def modify(self, number: int, events: int) -> None:
+        """Change the events of a descriptor; add it if the kernel has removed it."""
         try:
             request(Request.EPOLL_CONTROL, self._number, _MODIFY, number, events)
         except FileNotFoundError:  # the kernel closed the socket with its host
             self.register(number, events)
 
     def unregister(self, number: int) -> None:
+        """Remove a descriptor."""
         request(Request.EPOLL_CONTROL, self._number, _DELETE, number)
 
     def poll(self, _timeout: float, most: int) -> list[tuple[int, int]]:
+        """Wait for events; the timeout is `nanoseconds`, which _Selector.select() sets."""
         return epoll_wait(self._number, self.nanoseconds, most)
 
 
 class _Selector(selectors.EpollSelector):
-    """A selector on a simulated kernel, with timeouts in nanoseconds."""
+    """A selector on a simulated kernel.
+
+    select() takes seconds, as usual; epoll_wait() gets the exact nanoseconds until the first timer.
+    """
 
     _selector_cls = _Epoll
     _selector: _Epoll
@@ -66,6 +75,7 @@ class _Selector(selectors.EpollSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait up to `timeout` seconds of virtual time; return the ready keys with their events."""
         self._selector.nanoseconds = self._until(timeout)
         return super().select(timeout)
 
@@ -94,6 +104,7 @@ class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
         super().__init__(simulation, _Selector(self))
 
     def _now(self) -> float:
+        """Return the kernel's clock in seconds."""
         now: float = self._simulation.kernel.now()
         return now
 
@@ -102,6 +113,7 @@ class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
         return bool(self._ready)  # type: ignore[attr-defined]
 
     def _run_once(self) -> None:
+        """Run one iteration of asyncio's loop, then the simulation's checks."""
         # Timers before time() + _clock_resolution are due; the sum must differ from time().
         self._clock_resolution = math.ulp(self._now())
         super()._run_once()  # type: ignore[misc]
@@ -116,14 +128,17 @@ class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
     # ---- open transports and listeners, with the names of goloop's loop
 
     def _all_transports(self) -> list[Any]:
+        """Return the open transports."""
         return [each for each in self._transports.values() if each._sock is not None]
 
     def _start_serving(  # type: ignore[override]
         self, factory: Any, sock: socket.socket, *args: Any, **options: Any
     ) -> None:
+        """Accept connections on a socket as asyncio does, and record the socket."""
         self._serving.add(sock)
         super()._start_serving(factory, sock, *args, **options)
 
     def _stop_serving(self, sock: socket.socket) -> None:
+        """Close a listening socket as asyncio does, and forget it."""
         self._serving.discard(sock)
         super()._stop_serving(sock)

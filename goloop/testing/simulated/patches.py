@@ -1,8 +1,8 @@
 """Replacements of standard-library functions: clocks, randomness, sockets, names, processes.
 
-A replacement looks up the simulation of the calling thread.  In the thread of a simulation it works
-on the simulation; in all other threads it calls the original.  The replacements are installed while
-at least one simulation runs.
+Each replacement has the parameters and the result of its original.  It looks up the simulation of
+the calling thread: in the thread of a simulation it does what its docstring says, in all other
+threads it calls the original.  The replacements are installed while at least one simulation runs.
 """
 
 from __future__ import annotations
@@ -44,15 +44,32 @@ if TYPE_CHECKING:
         program_random: random.Random
         programs: Any
 
-        def monotonic_ns(self) -> int: ...
-        def wall_ns(self) -> int: ...
-        def sleep(self, seconds: float) -> None: ...
-        def resolve(self, name: str, family: int) -> list[str]: ...
-        def hostname(self) -> str: ...
-        def set_signal(self, sig: int, handler: Any) -> Any: ...
-        def get_signal(self, sig: int) -> Any: ...
-        def raise_signal(self, sig: int) -> None: ...
-        def has_ipv6(self) -> bool: ...
+        def monotonic_ns(self) -> int:
+            """Return the monotonic clock in nanoseconds."""
+
+        def wall_ns(self) -> int:
+            """Return the wall clock in nanoseconds since 1970."""
+
+        def sleep(self, seconds: float) -> None:
+            """Sleep in virtual time."""
+
+        def resolve(self, name: str, family: int) -> list[str]:
+            """Return the addresses of a host name; `family` 0 means IPv4 and IPv6."""
+
+        def hostname(self) -> str:
+            """Return the name of the current host."""
+
+        def set_signal(self, sig: int, handler: Any) -> Any:
+            """Set the handler of a simulated signal; return the previous one."""
+
+        def get_signal(self, sig: int) -> Any:
+            """Return the handler of a simulated signal."""
+
+        def raise_signal(self, sig: int) -> None:
+            """Send a signal to the current host."""
+
+        def has_ipv6(self) -> bool:
+            """Return true if the current host has IPv6 addresses."""
 
 
 def current_session() -> Any:
@@ -88,6 +105,7 @@ def _with_session(answer: Callable[[Any], object]) -> Callable[[Callable[[], Any
     """Return a replacement that calls `answer(session)` in the thread of a simulation."""
 
     def replacement(original: Callable[[], Any]) -> Any:
+        """Call `answer(session)` in the thread of a simulation, `original()` in other threads."""
         session = session_of_thread.get(threading.get_ident())
         return original() if session is None else answer(session)
 
@@ -99,7 +117,7 @@ _utcnow: Any = vars(datetime.datetime)["utcnow"]
 
 
 def _datetime_now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
-    """Replacement of datetime.datetime.now."""
+    """Replacement of datetime.datetime.now: the current host's wall clock."""
     session = current_session()
     if session is None:
         return _now.__get__(None, cls)(tz)
@@ -107,7 +125,7 @@ def _datetime_now(cls: Any, tz: datetime.tzinfo | None = None) -> Any:
 
 
 def _datetime_utcnow(cls: Any) -> Any:
-    """Replacement of datetime.datetime.utcnow."""
+    """Replacement of datetime.datetime.utcnow: the current host's wall clock, a naive time."""
     session = current_session()
     if session is None:
         return _utcnow.__get__(None, cls)()
@@ -147,7 +165,7 @@ _NO_NAME = (socket.EAI_NONAME, "Name or service not known")
 
 
 def sleep(seconds: float) -> None:
-    """Replacement of time.sleep."""
+    """Replacement of time.sleep: let virtual time pass. Raises the same errors as the original."""
     session = current_session()
     if session is None:
         _sleep(seconds)
@@ -160,9 +178,10 @@ def sleep(seconds: float) -> None:
 
 
 def _at_virtual_time(convert: Any) -> Any:
-    """Return the replacement of time.localtime or time.gmtime."""
+    """Return the replacement of `convert`, which is time.localtime or time.gmtime."""
 
     def converted(seconds: float | None = None) -> Any:
+        """Convert seconds since 1970 to a struct_time; None means the current host's wall clock."""
         session = current_session()
         if seconds is None and session is not None:
             seconds = _wall(session)
@@ -172,7 +191,7 @@ def _at_virtual_time(convert: Any) -> Any:
 
 
 def urandom(size: int) -> bytes:
-    """Replacement of os.urandom."""
+    """Replacement of os.urandom: return bytes that derive from the simulation's seed."""
     session = current_session()
     if session is None or not isinstance(size, int) or size < 0:
         return _urandom(size)
@@ -181,7 +200,7 @@ def urandom(size: int) -> bytes:
 
 
 def seed(self: Any, a: Any = None, version: int = 2) -> None:
-    """Replacement of random.Random.seed."""
+    """Replacement of random.Random.seed: without a value use the simulation's seed."""
     if (
         a is None
         and type(self).seed is random.Random.seed
@@ -192,7 +211,10 @@ def seed(self: Any, a: Any = None, version: int = 2) -> None:
 
 
 def uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Replacement of uuid.uuid1, because its C implementation reads the real clock."""
+    """Replacement of uuid.uuid1, whose C implementation reads the real clock.
+
+    The time is virtual, the clock sequence derives from the seed, and the node is constant.
+    """
     session = current_session()
     if session is None:
         made: uuid.UUID = _uuid1(node, clock_seq)
@@ -207,7 +229,10 @@ def uuid1(node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
 
 
 def new_socket(cls: Any, *args: Any, **options: Any) -> Any:
-    """Replacement of socket.socket.__new__."""
+    """Replacement of socket.socket.__new__: create a simulated socket.
+
+    EscapedSimulation for subclasses, which may call the real kernel.
+    """
     if current_session() is None:
         return _new_socket(cls, *args, **options)
     if cls is not socket.socket:
@@ -219,14 +244,14 @@ def new_socket(cls: Any, *args: Any, **options: Any) -> Any:
 
 
 def new_popen(self: Any, *args: Any, **options: Any) -> None:
-    """Replacement of subprocess.Popen.__init__."""
+    """Replacement of subprocess.Popen.__init__: raise EscapedSimulation."""
     if current_session() is not None:
         raise EscapedSimulation(_CHILD)
     _new_popen(self, *args, **options)
 
 
 def kill(pid: int, sig: int, /) -> None:
-    """Replacement of os.kill."""
+    """Replacement of os.kill: send a signal to a simulated child, by its simulated process id."""
     session = current_session()
     if session is None or pid < FIRST_PID:
         _kill(pid, sig)
@@ -235,7 +260,7 @@ def kill(pid: int, sig: int, /) -> None:
 
 
 def set_signal(signalnum: int, handler: Any, /) -> Any:
-    """Replacement of signal.signal."""
+    """Replacement of signal.signal: set a handler of the current host; return the previous one."""
     session = current_session()
     return (
         _signal(signalnum, handler) if session is None else session.set_signal(signalnum, handler)
@@ -243,13 +268,13 @@ def set_signal(signalnum: int, handler: Any, /) -> Any:
 
 
 def get_signal(signalnum: int, /) -> Any:
-    """Replacement of signal.getsignal."""
+    """Replacement of signal.getsignal: return a handler of the current host."""
     session = current_session()
     return _getsignal(signalnum) if session is None else session.get_signal(signalnum)
 
 
 def raise_signal(signalnum: int, /) -> None:
-    """Replacement of signal.raise_signal."""
+    """Replacement of signal.raise_signal: send a signal to the current host."""
     session = current_session()
     if session is None:
         _raise_signal(signalnum)
@@ -258,7 +283,7 @@ def raise_signal(signalnum: int, /) -> None:
 
 
 def fork() -> int:
-    """Replacement of os.fork."""
+    """Replacement of os.fork: raise EscapedSimulation."""
     if current_session() is not None:
         raise EscapedSimulation(
             "a simulation can't fork; use Simulation.host() or sim.program() for other processes"
@@ -270,6 +295,7 @@ def _refuse_new_loop(function: Any) -> Any:
     """Return the replacement of a function that makes an event loop."""
 
     def new_event_loop(*args: Any, **options: Any) -> Any:
+        """Raise EscapedSimulation in the thread of a simulation; else make the loop."""
         if current_session() is not None:
             raise EscapedSimulation(
                 "a simulation has one loop, and a job can't run another one with asyncio.run(); "
@@ -284,6 +310,7 @@ def _refuse_child_process(function: Any) -> Any:
     """Return the replacement of a function that starts a child process."""
 
     def started(*args: Any, **options: Any) -> Any:
+        """Raise EscapedSimulation in the thread of a simulation; else start the process."""
         if current_session() is not None:
             raise EscapedSimulation(f"{function.__name__}(): {_CHILD}")
         return function(*args, **options)
@@ -293,7 +320,7 @@ def _refuse_child_process(function: Any) -> Any:
 
 
 def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto: int = 0) -> Any:
-    """Replacement of socket.socketpair."""
+    """Replacement of socket.socketpair: return two connected simulated Unix sockets."""
     session = current_session()
     if session is None:
         return _socketpair(family, type, proto)
@@ -303,7 +330,7 @@ def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto:
 def getaddrinfo(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> Any:
-    """Replacement of socket.getaddrinfo."""
+    """Replacement of socket.getaddrinfo: look up the names of simulated hosts only."""
     session = current_session()
     if session is None:
         return _getaddrinfo(host, port, family, type, proto, flags)
@@ -326,7 +353,7 @@ def getaddrinfo(
 
 
 def gethostbyname(name: str) -> str:
-    """Replacement of socket.gethostbyname."""
+    """Replacement of socket.gethostbyname: return the IPv4 address of a simulated host."""
     if current_session() is None:
         return _gethostbyname(name)
     address: str = getaddrinfo(name, None, socket.AF_INET)[0][4][0]
@@ -334,7 +361,7 @@ def gethostbyname(name: str) -> str:
 
 
 def getnameinfo(address: Any, flags: int) -> tuple[str, str]:
-    """Replacement of socket.getnameinfo."""
+    """Replacement of socket.getnameinfo: the address stays numeric."""
     session = current_session()
     if session is not None:
         flags |= socket.NI_NUMERICHOST
@@ -342,13 +369,13 @@ def getnameinfo(address: Any, flags: int) -> tuple[str, str]:
 
 
 def gethostname() -> str:
-    """Replacement of socket.gethostname."""
+    """Replacement of socket.gethostname: return the current host's name."""
     session = current_session()
     return _gethostname() if session is None else session.hostname()
 
 
 def getfqdn(name: str = "") -> str:
-    """Replacement of socket.getfqdn."""
+    """Replacement of socket.getfqdn: return the name unchanged, or the current host's name."""
     session = current_session()
     return _getfqdn(name) if session is None else (name or session.hostname())
 
@@ -363,14 +390,17 @@ class _SharedGenerator(random.Random):
     """
 
     def random(self) -> float:
+        """Return the simulation's next number in its thread, else the generator's own."""
         session = current_session()
         return super().random() if session is None else session.program_random.random()
 
     def getrandbits(self, k: int, /) -> int:
+        """Return `k` bits of the simulation in its thread, else of the generator itself."""
         session = current_session()
         return super().getrandbits(k) if session is None else session.program_random.getrandbits(k)
 
     def _randbelow(self, n: int) -> int:
+        """Return a number below `n`, of the simulation in its thread, else of the generator."""
         session = current_session()
         of: Any = super() if session is None else session.program_random
         number: int = of._randbelow(n)
@@ -378,6 +408,7 @@ class _SharedGenerator(random.Random):
 
     @property
     def gauss_next(self) -> float | None:
+        """The stored second number of gauss(), of the simulation in its thread."""
         session = current_session()
         other: Any = vars(self) if session is None else vars(session.program_random)
         value: float | None = other["gauss_next"]
@@ -385,16 +416,18 @@ class _SharedGenerator(random.Random):
 
     @gauss_next.setter
     def gauss_next(self, value: float | None) -> None:
+        """Store the second number of gauss() for the simulation or for the generator itself."""
         session = current_session()
         other: Any = vars(self) if session is None else vars(session.program_random)
         other["gauss_next"] = value
 
 
 def _program_method(name: str) -> Any:
-    """Return the replacement of a function of `random`, such as random.getrandbits."""
+    """Return the replacement of the function `name` of `random`, such as getrandbits."""
     ours = getattr(random._inst, name)
 
     def call(*args: Any, **options: Any) -> Any:
+        """Call the method of the simulation's generator in its thread, else the original."""
         session = current_session()
         return (ours if session is None else getattr(session.program_random, name))(
             *args, **options
@@ -412,6 +445,7 @@ class _SharedGeneratorPatch:
         self._generator.__class__ = _SharedGenerator
 
     def restore(self) -> None:
+        """Give the generator its original class back."""
         self._generator.__class__ = random.Random
 
 

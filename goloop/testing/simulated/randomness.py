@@ -157,11 +157,13 @@ class _Generator(random.Random):
         self.gauss_next = None
 
     def random(self) -> float:
+        """Return a drawn number from 0.0 to below 1.0."""
         if self._is_seeded:
             return super().random()
         return self._source.below(_BASE**2, self._kind) / (_BASE**2)
 
     def getrandbits(self, k: int, /) -> int:
+        """Return `k` drawn bits; for more than 64 bits they derive from one drawn seed."""
         if self._is_seeded or k < 0:
             return super().getrandbits(k)
         if k > 64:
@@ -169,12 +171,14 @@ class _Generator(random.Random):
         return self._source.below(1 << k, self._kind)
 
     def _randbelow(self, n: int) -> int:
+        """Return a drawn number below `n`; random.Random's methods call this."""
         if self._is_seeded:
             own: int = self._randbelow_with_getrandbits(n)  # type: ignore[attr-defined]
             return own
         return self._source.below(n, self._kind)
 
     def randbytes(self, n: int) -> bytes:
+        """Return `n` bytes that derive from one drawn seed."""
         if self._is_seeded:
             return super().randbytes(n)
         return self._source.bytes_of(8 * n).to_bytes(n, "little")

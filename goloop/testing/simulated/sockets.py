@@ -33,6 +33,7 @@ def _as_native(method: _F) -> _F:
     """
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
+        """Call the method."""
         return method(self, *args, **options)
 
     code = forward.__code__.replace(co_name=method.__name__)

@@ -9,6 +9,9 @@ starts jobs in the order of submission, and runs as many at once as it has threa
 A worker of anyio takes jobs from its queue and passes each result to the loop's thread.  Here
 `start()` starts no thread: an item of the queue becomes a job of a simulated thread, which runs the
 worker's loop for one job.  Starlette and FastAPI run plain functions in these workers.
+
+The functions named "Replacement of" are installed by patches.py.  Each has the parameters and the
+result of its original, and calls the original outside of a simulation's thread.
 """
 
 from __future__ import annotations
@@ -73,6 +76,7 @@ class _Step:
         self.pool, self.context, self.step, self.args = pool, context, step, args
 
     def __call__(self) -> None:
+        """Run the action, unless the pool has dropped it."""
         if self in self.pool.steps:
             self.pool.steps.remove(self)
             self.step(*self.args)
@@ -227,6 +231,7 @@ class Pool:
         self._job_done()
 
     def _job_done(self) -> None:
+        """Count the end of a job, give its thread the next one, and notify the waiters."""
         self.jobs -= 1
         self._take_next_job()
         self._notify_waiters()
@@ -296,14 +301,14 @@ def _simulated_pool(executor: Any) -> Pool | None:
 
 
 def new_executor(self: Any, max_workers: int | None = None, *args: Any, **options: Any) -> None:
-    """Replacement of concurrent.futures.ThreadPoolExecutor.__init__."""
+    """Replacement of ThreadPoolExecutor.__init__: in a simulation the default is _MOST threads."""
     if max_workers is None and threading.get_ident() in kernel_of_thread:
         max_workers = _MOST  # independent of the number of processors
     _new_executor(self, max_workers, *args, **options)
 
 
 def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> futures.Future[Any]:
-    """Replacement of concurrent.futures.ThreadPoolExecutor.submit."""
+    """Replacement of ThreadPoolExecutor.submit: the job runs in a simulated thread."""
     pool = _simulated_pool(self)
     if pool is None:
         future: futures.Future[Any] = _submit(self, fn, *args, **options)
@@ -315,7 +320,10 @@ def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> 
 
 
 def submit_of(executor: Any) -> Callable[..., futures.Future[Any]]:
-    """Return the submit method of an executor; jobs of processes run in this thread, too."""
+    """Return the function that submits a job to an executor.
+
+    A ProcessPoolExecutor's jobs run in simulated threads, too, so this is submit() for it.
+    """
     if type(executor).__module__ == "concurrent.futures.process":
         return functools.partial(submit, executor)
     made: Callable[..., futures.Future[Any]] = executor.submit
@@ -323,7 +331,7 @@ def submit_of(executor: Any) -> Callable[..., futures.Future[Any]]:
 
 
 def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
-    """Replacement of concurrent.futures.ThreadPoolExecutor.shutdown."""
+    """Replacement of ThreadPoolExecutor.shutdown: the wait for the jobs takes virtual time."""
     _shutdown(self, wait, **options)
     pool = _simulated_pool(self)
     if pool is not None:
@@ -334,7 +342,11 @@ def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
 
 
 def result(self: Any, timeout: float | None = None) -> Any:
-    """Replacement of concurrent.futures.Future.result."""
+    """Replacement of concurrent.futures.Future.result: run simulated threads until it is done.
+
+    `timeout` is in seconds of virtual time. EscapedSimulation for a future that no simulated thread
+    can set.
+    """
     if threading.get_ident() in kernel_of_thread and not self.done():
         pool: Pool | None = vars(self).get("_simulated")
         if pool is None:
@@ -354,7 +366,7 @@ PATIENCE = 5.0
 
 
 def _raise_endless_wait() -> None:
-    """Raise EscapedSimulation: a wait of the simulation's thread can never end."""
+    """Raise EscapedSimulation: the simulation's thread waits for a lock that no code releases."""
     session_of_thread[threading.get_ident()].raise_escape(
         "the simulation's thread waits for a lock, an event, a condition or a queue of threads, "
         "and jobs and callbacks, which run in the same thread, can't end the wait; let a "
@@ -363,7 +375,10 @@ def _raise_endless_wait() -> None:
 
 
 def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
-    """Replacement of threading.Lock.acquire, which conditions, events and queues call, too."""
+    """Replacement of threading.Lock.acquire, which conditions, events and queues call, too.
+
+    In a simulation it waits PATIENCE real seconds for other threads, then raises EscapedSimulation.
+    """
     waits = blocking and (timeout > 0 or timeout == -1)
     if not waits or threading.get_ident() not in session_of_thread:
         got: bool = _acquire(self, blocking, timeout)
@@ -374,7 +389,7 @@ def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
 
 
 def enter(self: Any) -> bool:
-    """Replacement of threading.Lock.__enter__."""
+    """Replacement of threading.Lock.__enter__: acquire the lock as acquire() does."""
     if threading.get_ident() in session_of_thread:
         return acquire(self)
     got: bool = _enter(self)
@@ -382,7 +397,7 @@ def enter(self: Any) -> bool:
 
 
 def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
-    """Replacement of queue.SimpleQueue.get."""
+    """Replacement of queue.SimpleQueue.get: wait as acquire() does."""
     waits = block and (timeout is None or timeout > 0)
     if not waits or threading.get_ident() not in session_of_thread:
         return _get(self, block, timeout)
@@ -404,14 +419,17 @@ class _WorkerQueue:
         self._thread = Pool(session_of_thread[threading.get_ident()], 1, None)
 
     def put_nowait(self, item: Any) -> None:
+        """Submit an item as a job; None, which ends a real worker, is ignored."""
         if item is not None:  # None ends the worker
             self._thread.submit(functools.partial(self._run, item))
 
     def _run(self, item: Any) -> None:
+        """Run the worker's loop for one item: the None after it ends that loop."""
         self._items += (item, None)
         self._worker.run()
 
     def get(self) -> Any:
+        """Return the next item to the worker's loop."""
         return self._items.popleft()
 
     def task_done(self) -> None:
@@ -419,7 +437,11 @@ class _WorkerQueue:
 
 
 def start(self: Any) -> None:
-    """Replacement of threading.Thread.start."""
+    """Replacement of threading.Thread.start.
+
+    An anyio worker of a simulation gets a queue whose items become simulated jobs, and no thread.
+    Every other thread starts as usual.
+    """
     is_worker = type(self).__module__ == "anyio._backends._asyncio" and hasattr(self, "queue")
     if is_worker and threading.get_ident() in session_of_thread:
         self.queue = _WorkerQueue(self)

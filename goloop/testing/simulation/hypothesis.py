@@ -118,15 +118,20 @@ def simulations(
 
     @functools.cache
     def below(n: int) -> SearchStrategy[int]:
+        """Return the strategy of numbers below `n`, the same object in each call."""
         return strategies.integers(0, n - 1)
 
     @functools.cache
     def digits(count: int) -> SearchStrategy[bytes]:
+        """Return the strategy of `count` bytes, the same object in each call."""
         return strategies.binary(min_size=count, max_size=count)
 
     @strategies.composite
     def drawn(draw: Any) -> DrawnSimulation:
+        """Return the simulation of one example, which draws its decisions while it runs."""
+
         def numbers(n: int, count: int) -> Sequence[int]:
+            """Draw `count` numbers below `n`."""
             if count == 1:
                 return [draw(below(n))]
             return [each % n for each in draw(digits(count))]

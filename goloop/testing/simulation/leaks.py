@@ -50,6 +50,7 @@ def dropped_transports(found: list[str]) -> Iterator[None]:
         shown = warnings.showwarning
 
         def showwarning(message: Any, category: Any, *args: Any, **options: Any) -> None:
+            """Record a warning about an unclosed transport, and show every warning as usual."""
             text = str(message)
             if threading.get_ident() == thread and _DROPPED.match(text):
                 found.append(f"deallocated without close(): {text.removeprefix('unclosed ')}")

@@ -47,6 +47,7 @@ class InOrder:
     """asyncio's order."""
 
     def choose(self, ready: Sequence[Task]) -> int:
+        """Return the index of the first task."""
         return 0
 
 
@@ -57,6 +58,7 @@ class Shuffle:
         self._random = generator
 
     def choose(self, ready: Sequence[Task]) -> int:
+        """Return a random index."""
         return self._random.randrange(len(ready))
 
 
@@ -79,6 +81,11 @@ class Priorities:
         self._last: weakref.ref[Task] | None = None
 
     def choose(self, ready: Sequence[Task]) -> int:
+        """Return the index of the task with the highest priority.
+
+        At randomly chosen steps, and when one task runs too often in a row, that task first gets
+        the lowest priority.
+        """
         self._steps += 1
         for task in ready:
             if task not in self._priority:
@@ -94,6 +101,7 @@ class Priorities:
         return chosen
 
     def _highest(self, ready: Sequence[Task]) -> int:
+        """Return the index of the task with the highest priority."""
         return max(range(len(ready)), key=lambda index: self._priority[ready[index]])
 
 
@@ -113,6 +121,7 @@ class Delays:
         self._count = 0
 
     def choose(self, ready: Sequence[Task]) -> int:
+        """Return the index of the task that was queued first, after delaying some tasks."""
         for task in ready:
             if task not in self._queued_at:
                 self._queue(task)

@@ -152,10 +152,17 @@ class SimulationRun:
             self._advance_clock(remaining)
 
     def _advance_clock(self, ns: int) -> None:
-        """Let virtual time pass during callbacks, and add a line to the trace."""
+        """Let virtual time pass during callbacks, and add a line to the trace.
+
+        The simulation's end of time is ignored here, because the loop's next wait fails with it,
+        too.
+        """
         if ns > 0:
-            with contextlib.suppress(OSError):  # ETIME: the next wait of the loop raises it, too
+            try:
                 self.kernel.sleep(ns / 1e9)
+            except OSError as exc:
+                if exc.errno != errno.ETIME:
+                    raise
             self.note(f"callbacks take {ns} ns")
 
     def sleep(self, seconds: float) -> None:
@@ -266,7 +273,10 @@ class SimulationRun:
         raise escape
 
     def record_escape(self, exc: EscapedSimulation) -> None:
-        """Record an exception with which the simulation ends, even if the program catches it."""
+        """Record the exception with which the simulation ends, even if the program catches it.
+
+        A later exception replaces an earlier one.
+        """
         self._escape = exc
 
     @property

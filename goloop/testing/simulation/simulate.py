@@ -151,6 +151,7 @@ def simulate(
     plan = Plan(max_time, policy, leaks.check(allow), loop)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
+        """Return the test function for a coroutine function; TypeError for other objects."""
         refuse_coroutine(function, "testing.simulate()")
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"expected a coroutine function (async def), got {function!r}")
@@ -158,13 +159,17 @@ def simulate(
         takes_sim = "sim" in signature.parameters
 
         def program(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+            """Return the main function of a simulation that calls the test with these arguments."""
+
             def main(sim: Any) -> Any:
+                """Call the test, with the simulation if it has a parameter `sim`."""
                 return function(*args, **kwargs, **({"sim": sim} if takes_sim else {}))
 
             return main
 
         @functools.wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
+            """Run all seeds; raise the first failure, without the frames of goloop."""
             __tracebackhide__ = True
             try:
                 explore(SimulatedCall(test, program(args, kwargs), args, kwargs), plan, seeds)

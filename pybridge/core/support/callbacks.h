@@ -137,7 +137,7 @@
     X(fd_number, "goloop._internal.loop.arg_errors", \
       "fd_number") \
     X(log_debug, "goloop._internal.loop.debugging", \
-      "log") \
+      "log_debug") \
     X(logger, "asyncio.log", "logger") \
     X(refuse_call, "goloop._internal.loop.arg_errors", \
       "refuse") \
