@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import itertools
+import os
 import sys
 from typing import Any
 
@@ -13,6 +16,7 @@ from hypothesis import given, settings
 
 from goloop import testing
 from goloop.testing.simulated.callback_times import LONGEST
+from goloop.testing.simulated.kernel import Kernel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 POLICIES = ("io", "shuffle", "pct:3", "dfs:2")
@@ -149,6 +153,23 @@ def test_the_events_have_the_time_that_callbacks_take() -> None:
     seed = min(seeds_with_the_race("io"))
     lines = testing.run(woken_and_cancelled, seed=seed).trace.splitlines()
     assert [line for line in lines if line.endswith("callbacks take 1400000 ns")]
+
+
+@pytest.mark.parametrize(("error", "is_ignored"), [(errno.ETIME, True), (errno.EBADF, False)])
+def test_time_of_callbacks_ignores_only_the_end_of_time(
+    error: int, is_ignored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = min(seeds_with_the_race("io"))
+
+    def fail(kernel: Kernel, seconds: float) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(Kernel, "sleep", fail)
+    expected: Any = contextlib.nullcontext()
+    if not is_ignored:
+        expected = pytest.raises(OSError, match=os.strerror(error))
+    with expected:
+        testing.run(woken_and_cancelled, seed=seed)
 
 
 def test_time_passes_in_no_job_and_not_behind_the_end() -> None:
