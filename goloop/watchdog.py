@@ -564,14 +564,14 @@ def _count_repeats(stack: tuple[Frame, ...]) -> int:
 
 
 def _set_log_progress(blocked: Blocked, how: int) -> None:
-    """Report the progress of the log to C."""
+    """Report the progress of a block's log message to C; `how` is _LOG_WAITS or _LOGGED."""
     with contextlib.suppress(RuntimeError, AttributeError):  # closed, or not goloop's loop
         blocked.loop._report_in_progress = how == _LOG_WAITS
         blocked.loop._block_told(blocked.serial, how)
 
 
 def _deliver(blocked: Blocked, look: int) -> None:
-    """Log a report and pass it to the subscribers."""
+    """Log a report and pass it to the subscribers; `look` has the meaning of _log()'s."""
     # A log handler may wait forever, for the lock of another one that blocks the loop.
     _set_log_progress(blocked, _LOG_WAITS)
     try:

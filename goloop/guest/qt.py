@@ -80,6 +80,8 @@ def _poster(core: Any) -> Callable[[Callable[[], object]], object]:
     signal = getattr(core, "Signal", None) or core.pyqtSignal
 
     class Poster(core.QObject):  # type: ignore[misc]
+        """The Qt object of this thread whose signal carries the posted calls."""
+
         posted = signal(object)
 
         def call(self, function: Callable[[], object]) -> None:

@@ -105,9 +105,11 @@ class ObservedRefCount(int):
         return observed_ref_count(int.__add__(self, other), self.fd)
 
     def __sub__(self, other: int) -> ObservedRefCount:
+        """Return the decremented count, as an ObservedRefCount."""
         return observed_ref_count(int.__sub__(self, other), self.fd)
 
     def __reduce__(self) -> Any:
+        """Pickle as a plain int, without the descriptor."""
         return int, (int(self),)
 
 

@@ -67,11 +67,11 @@ _armed_loops: weakref.WeakSet[Signals] = weakref.WeakSet()
 
 
 def _swap_wakeup_fd(fd: int, own_pipe: bool = False) -> int:
-    """Set the process's wakeup fd and return the previous one.
+    """Set the process's wakeup fd and return the previous one; -1 means none.
 
-    CPython 3.13 and later export a C function for that. Before, signal.set_wakeup_fd is used,
-    which checks the number, and resets the previous owner's choice of warnings about a full
-    buffer to the default.
+    CPython 3.13 and later export a C function for that. Before, signal.set_wakeup_fd is used, which
+    checks the number, and resets the previous owner's choice of warnings about a full buffer to the
+    default. `own_pipe`: `fd` is goloop's pipe, so CPython does not warn if it is full.
     """
     swap: Callable[[int], int] | None = getattr(_core, "swap_wakeup_fd", None)
     if swap is not None:

@@ -55,6 +55,7 @@ class DatagramTransport(_core.DatagramTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        """Create the transport and register it with the loop; arguments as of asyncio's hook."""
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(extra, trsock.TransportSocket(sock), sock)
         peer = entries["peername"]

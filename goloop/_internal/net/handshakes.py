@@ -57,6 +57,7 @@ class Handshakes:
     """Schedules the steps of a loop's handshakes; used by the loop's thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Create the queues of one loop; `clock` returns seconds."""
         self._clock = clock
         self._queues: tuple[deque[Any], ...] = (deque(), deque(), deque())
         # For this iteration, which began at _began: the seconds used, and the seconds allowed.
@@ -68,7 +69,10 @@ class Handshakes:
         self._handle: Any = None
 
     def step(self, tls: Any) -> None:
-        """Run the possible step of a connection's handshake, now or in a later iteration."""
+        """Run the next step of a connection's handshake if the share of time allows it.
+
+        Otherwise the step is queued for a later iteration.
+        """
         if tls._handshake_queued:
             return
         if tls._loop._iterations != self._iteration:

@@ -104,6 +104,7 @@ class ReadPipeTransport(_core.ReadPipeTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        """Create the transport of a file object; ValueError for a file that is not pollable."""
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         _is_pipe_or_socket(pipe, "Pipe transport is for pipes/sockets only.")
@@ -147,6 +148,7 @@ class WritePipeTransport(_core.StreamTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
+        """Create the transport of a file object; ValueError for a file that is not pollable."""
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         ends = _is_pipe_or_socket(

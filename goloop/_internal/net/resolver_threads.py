@@ -59,6 +59,7 @@ class ResolverThreads:
     """The lookups of one loop: a queue of questions and the threads that answer them."""
 
     def __init__(self, settle: Settle) -> None:
+        """Create the queue; `settle` sets a lookup's future, in the loop's thread."""
         self._settle = settle
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._threads = 0

@@ -141,6 +141,10 @@ class StreamTransport(_core.StreamTransport):
         context: contextvars.Context | None = None,
         exposed: bool = False,
     ) -> None:
+        """Create the transport of a connected socket; arguments as of asyncio's hook.
+
+        `exposed`: the program can use the socket, too, so each write is sent at once.
+        """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(
             extra, transport_info.TransportSocket(sock, self), sock
@@ -303,6 +307,11 @@ class Listener(_core.Listener):
         context: contextvars.Context,
         deliver: Callable[[socket.socket, Any], object] | None = None,
     ) -> None:
+        """Start to accept on a listening socket, with callbacks in `context`.
+
+        `deliver(socket, address)` gets each connection, if it is passed, instead of a new
+        transport.
+        """
         self._loop: Any = loop
         self._sock = sock
         self._factory = factory
@@ -417,6 +426,7 @@ class ServerClients:
     """
 
     def __init__(self, loop: CoreLoop, server: Any, others: weakref.WeakSet[Any]) -> None:
+        """Create the set; `others` is asyncio's WeakSet, for transports that are not native."""
         self._loop: Any = loop
         self._server = weakref.ref(server)
         self._others = others

@@ -37,6 +37,11 @@ class OpenSSLFailure:
         self, why: int, code: int, words: str | None, verified: int, verify_words: str | None,
         server_hostname: str | None,
     ) -> None:  # fmt: skip
+        """Store the failure: `why` is SSL_get_error's result, `code` the newest queued error or 0.
+
+        `words` is the text of `code`. `verified` is the result of the certificate's verification
+        and `verify_words` its text.
+        """
         self.why = why  # SSL_get_error()
         self.code = code  # the newest entry of the error queue, or 0
         self.words = words  # OpenSSL's text for `code`

@@ -155,12 +155,14 @@ class _InstallOnUnpickle:
     """An object whose unpickling makes the process use goloop."""
 
     def __init__(self, path: list[Any], command: bool) -> None:
+        """Store the child's sys.path, and whether `python -m goloop` started this process."""
         # The import system ignores entries of other types (pathlib), which multiprocessing passes
         # on. A subclass of str might need a module that the child cannot import yet.
         self.path = [str.__str__(entry) for entry in path if isinstance(entry, str)]
         self.command = command
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Return the call that makes the unpickling process use goloop."""
         # The child does not have its parent's sys.path yet, which may be needed to import goloop.
         return exec, (_INSTALL_SOURCE, {"path": self.path, "command": self.command})
 

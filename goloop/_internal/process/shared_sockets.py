@@ -76,6 +76,7 @@ class ServingLoop:
     def __init__(
         self, address: Address, loop: Any, server: Any, context: contextvars.Context, start: Start
     ) -> None:
+        """Create the state of a loop that serves at `address`; `start` serves one connection."""
         self.address = address
         self.loop = loop
         self.server = server

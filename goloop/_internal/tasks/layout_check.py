@@ -60,7 +60,11 @@ class _ProbeLoop:
 
 
 def _expect(peek: Peek, obj: object, kind: str, /, **fields: object) -> None:
-    """Compare fields: an int is a flag or a number, None is NULL, other objects are addresses."""
+    """Raise Mismatch unless the fields of `obj`, read by `peek`, have these values.
+
+    An int is a flag or a number, None is NULL, and another object is its address. `kind` names the
+    state of the object in the error.
+    """
     words = peek(obj)
     for name, wanted in fields.items():
         if wanted is None:

@@ -48,6 +48,10 @@ class Question:
     """
 
     def __init__(self, pid: int, *, seconds: float = SECONDS, **question: Any) -> None:
+        """Connect to a process and send a request; NoAnswer if that fails.
+
+        `seconds` is the time limit for the answer, `question` the fields of the request.
+        """
         self.pid = pid
         self._seconds = seconds
         self.deadline = time.monotonic() + seconds

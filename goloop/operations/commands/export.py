@@ -128,6 +128,7 @@ class _Process:
     """The state of a process between scrapes."""
 
     def __init__(self, pid: int, started: bytes) -> None:
+        """Create the state; `started` is the start time by which a reused process id is noticed."""
         self.started = started
         self._labels: Row = {"pid": pid, "program": name_of(command_line(pid))}
         self._info: Row = {}
@@ -217,6 +218,7 @@ class Exporter:
     """
 
     def __init__(self, seconds: float = SECONDS) -> None:
+        """Create an exporter that waits up to `seconds` for the answers of a scrape."""
         self._seconds = seconds
         self._known: dict[int, _Process] = {}
         # Concurrent scrapes run one after the other.
@@ -282,6 +284,8 @@ def _start_time(pid: int) -> bytes:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
+    """Answers HTTP requests of an exporter's server."""
+
     server: Server
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "goloop", ""

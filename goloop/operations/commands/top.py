@@ -38,6 +38,7 @@ class Top:
     """The observed processes, and the loop of refreshes."""
 
     def __init__(self, pids: list[int], interval: float, refreshes: int | None) -> None:
+        """Observe processes; [] means all. `interval` is in seconds, `refreshes` None: no limit."""
         self._watched = {pid: WatchedProcess(pid) for pid in pids}
         self._all = not pids
         self._interval = interval

@@ -47,6 +47,7 @@ class Recording:
     """The received data of a trace, split into frames."""
 
     def __init__(self, pid: int, data: bytes) -> None:
+        """Split the data of a trace into frames; an incomplete frame at the end is ignored."""
         self.pid = pid
         self.whole = False
         """True if the process has sent the end of the trace."""
@@ -103,6 +104,7 @@ class _EventWriter:
     def __init__(
         self, recording: Recording, tasks: dict[int, tuple[str, Any]], emit: Callable[[Event], None]
     ) -> None:
+        """Store the trace; `tasks` has name and coroutine of the tasks that are older than it."""
         self.recording = recording
         self.known_tasks = tasks
         self.emit = emit

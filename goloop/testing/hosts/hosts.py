@@ -41,6 +41,7 @@ class _Program:
     """A program of a host, which runs again after each restart until it has returned."""
 
     def __init__(self, call: Callable[[], Coroutine[Any, Any, Any]], result: Any) -> None:
+        """Store the program; `call()` returns its coroutine, `result` is the caller's future."""
         self.call = call
         self.result = result
         self.task: asyncio.Task[Any] | None = None

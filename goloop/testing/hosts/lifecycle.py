@@ -123,6 +123,7 @@ class GatedCallback:
 
     @property
     def __name__(self) -> str:
+        """The name of the callback, or of its class."""
         return getattr(self.callback, "__name__", type(self.callback).__name__)
 
     def __repr__(self) -> str:

@@ -370,6 +370,7 @@ class _CopyProtocol(asyncio.Protocol):
     """Passes the bytes received from a pipe to a function."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
+        """Pass the bytes to `write`."""
         self._write = write
 
     def data_received(self, data: bytes) -> None:

@@ -44,6 +44,7 @@ class Replaced:
     """
 
     def __init__(self, function: Any, replacement: Callable[[Callable[[], Any]], Any]) -> None:
+        """Install the patch; TypeError if the function takes arguments."""
         self._function = function  # the patched object must outlive the patch
         self._struct = _Function.from_address(id(function) + object.__basicsize__)
         self._before = self._struct.definition
@@ -74,6 +75,7 @@ class ReplacedMethod:
     """A patch of a method of a C class, which setattr() can't change."""
 
     def __init__(self, cls: type, name: str, replacement: Any) -> None:
+        """Install the patch."""
         [self._dict] = gc.get_referents(vars(cls))
         self._cls, self._name, self._before = cls, name, self._dict[name]
         self._set(replacement)
@@ -94,6 +96,7 @@ class ReplacedAttribute:
     _ABSENT = object()
 
     def __init__(self, owner: Any, name: str, replacement: Any) -> None:
+        """Install the patch."""
         self._owner, self._name = owner, name
         self._before = vars(owner).get(name, self._ABSENT)
         setattr(owner, name, replacement)

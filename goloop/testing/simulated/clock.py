@@ -83,7 +83,10 @@ class IdleWatch:
             self._poll_again(0)
 
     def _poll_again(self, passes: int) -> None:
-        """Count iterations in which nothing was ready; then wait for the first cushion."""
+        """Count iterations in which nothing was ready, then wait for the first cushion.
+
+        `passes` is the number of such iterations so far. The loop calls this once per iteration.
+        """
         loop: Any = self._loop()
         if not self._waiting or loop is None or loop.is_closed():
             self._is_polling = False
@@ -98,7 +101,10 @@ class IdleWatch:
             self._call()
 
     def _recheck_after_cushion(self, before: int) -> None:
-        """Call the first function if the loop only waited during the cushion."""
+        """Call the first function if the loop only waited during the cushion; else count again.
+
+        `before` is the loop's number of iterations when the cushion began.
+        """
         loop: Any = self._loop()
         counted = loop._counted()
         if ready(counted) or _iterations(counted) > before + 2 or not self._waiting:

@@ -50,6 +50,8 @@ def hashed_by_number(base: Any) -> Any:
     """
 
     class Numbered(base):  # type: ignore[misc]
+        """The subclass: its objects have serial numbers as hashes."""
+
         __slots__ = ("_number",)
 
         def __init__(self, *args: Any, loop: Any, **options: Any) -> None:

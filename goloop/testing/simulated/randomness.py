@@ -56,6 +56,7 @@ class DrawnRandomness:
     seed = 0
 
     def __init__(self, draw: Callable[[int, int], Sequence[int]]) -> None:
+        """Store the source; `draw(n, count)` returns `count` numbers below `n`."""
         self._draw = draw
         self.failed: BaseException | None = None
         self._left = MOST
@@ -150,6 +151,7 @@ class _Generator(random.Random):
     """A generator of drawn numbers, until a program calls seed()."""
 
     def __new__(cls, *_: Any) -> _Generator:
+        """Create the object without seeding it."""
         return super().__new__(cls)
 
     def __init__(self, source: DrawnRandomness, kind: str) -> None:

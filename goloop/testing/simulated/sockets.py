@@ -53,12 +53,14 @@ class Socket(socket.socket):
     __slots__ = ("_kernel", "_timeout")
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Create the object without a call of the real kernel."""
         made: Self = _new(cls)
         return made
 
     def __init__(
         self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
     ) -> None:
+        """Create a simulated socket, or one for the simulated descriptor `fileno`."""
         # super().__init__() is not called: it would call the real kernel.
         fields = _Fields.from_address(id(self) + object.__basicsize__)
         fields.number = -1
@@ -91,12 +93,14 @@ class Socket(socket.socket):
             self._real_close()
 
     def _real_close(self) -> None:
+        """Close the simulated descriptor, unless its kernel is closed."""
         number = super(socket.socket, self).detach()
         # A later kernel reuses the numbers of a closed kernel.
         if number >= 0 and not (self._kernel is not None and self._kernel.closed):
             request(Request.CLOSE, number)
 
     def setblocking(self, flag: bool, /) -> None:
+        """Set or clear the blocking mode."""
         flags = request(Request.CONTROL, self.fileno(), _F_GETFL)[0]
         request(
             Request.CONTROL,
@@ -106,34 +110,43 @@ class Socket(socket.socket):
         )
 
     def getblocking(self) -> bool:
+        """Return true in blocking mode."""
         return not request(Request.CONTROL, self.fileno(), _F_GETFL)[0] & _NONBLOCK
 
     def settimeout(self, value: float | None) -> None:
+        """Set the mode: 0 is non-blocking. Another timeout is only stored for gettimeout()."""
         self.setblocking(value != 0)
         self._timeout = value or None
 
     def gettimeout(self) -> float | None:
+        """Return the stored timeout in seconds, 0.0 in non-blocking mode."""
         return self._timeout if self.getblocking() else 0.0
 
     def get_inheritable(self) -> bool:
+        """Return false: no child process can inherit a simulated socket."""
         return False
 
     def set_inheritable(self, inheritable: bool) -> None:
+        """Raise EscapedSimulation for True."""
         if inheritable:
             raise EscapedSimulation("a child process can't inherit a simulated socket")
 
     def bind(self, address: Any) -> None:
+        """Bind the socket to an address of its host."""
         raw = pack(self.family, address)
         request(Request.BIND, self.fileno(), len(raw), data=raw)
 
     def listen(self, backlog: int = 128) -> None:
+        """Listen for connections."""
         request(Request.LISTEN, self.fileno(), backlog)
 
     def connect(self, address: Any) -> None:
+        """Connect to a simulated address; a host name is resolved."""
         raw = pack(self.family, address)
         request(Request.CONNECT, self.fileno(), len(raw), data=raw)
 
     def connect_ex(self, address: Any) -> int:
+        """Connect as connect(); return 0 or the errno."""
         try:
             self.connect(address)
         except OSError as e:
@@ -142,17 +155,20 @@ class Socket(socket.socket):
 
     @_as_native
     def accept(self) -> tuple[Socket, Any]:
+        """Accept a connection; return (socket, address)."""
         number, size, data = request(Request.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
         return Socket(fileno=number), unpack(data[:size])
 
     @_as_native
     def recv(self, size: int, flags: int = 0) -> bytes:
+        """Receive up to `size` bytes, at most _AT_ONCE."""
         size = min(size, _AT_ONCE)
         n, _, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return bytes(data[:n])
 
     @_as_native
     def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        """Receive into a buffer; return the number of bytes. `nbytes` 0 means the whole buffer."""
         view = memoryview(buffer).cast("B")
         data = self.recv(nbytes or len(view), flags)
         view[: len(data)] = data
@@ -160,11 +176,13 @@ class Socket(socket.socket):
 
     @_as_native
     def recvfrom(self, size: int, flags: int = 0) -> tuple[bytes, Any]:
+        """Receive up to `size` bytes; return (bytes, address)."""
         size = min(size, _AT_ONCE)
         n, name, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
         return bytes(data[:n]), unpack(data[n : n + name])
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
+        """Receive into a buffer; return (number of bytes, address)."""
         view = memoryview(buffer).cast("B")
         data, address = self.recvfrom(nbytes or len(view), flags)
         view[: len(data)] = data
@@ -173,12 +191,14 @@ class Socket(socket.socket):
     def recvmsg(
         self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[bytes, list[Any], int, Any]:
+        """Receive a message; the ancillary data is always empty."""
         data, address = self.recvfrom(bufsize, flags)
         return data, [], 0, address
 
     def recvmsg_into(
         self, buffers: Any, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[int, list[Any], int, Any]:
+        """Receive a message into several buffers; the ancillary data is always empty."""
         views = [memoryview(each).cast("B") for each in buffers]
         data, address = self.recvfrom(sum(map(len, views)), flags)
         rest = data
@@ -189,10 +209,12 @@ class Socket(socket.socket):
 
     @_as_native
     def send(self, data: Any, flags: int = 0, /) -> int:
+        """Send bytes; return the number of bytes that the kernel accepted."""
         raw = bytes(data)
         return request(Request.SEND, self.fileno(), len(raw), flags, data=raw)[0]
 
     def sendall(self, data: Any, flags: int = 0, /) -> None:
+        """Send all bytes, in as many calls as necessary."""
         view = memoryview(data).cast("B")
         while view:
             view = view[self.send(view, flags) :]
@@ -201,6 +223,7 @@ class Socket(socket.socket):
     def sendmsg(
         self, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None, /
     ) -> int:
+        """Send the joined buffers; EscapedSimulation for ancillary data."""
         if ancdata:
             raise EscapedSimulation(
                 "the simulated kernel does not support ancillary data (sendmsg(ancdata=...))"
@@ -209,6 +232,7 @@ class Socket(socket.socket):
         return self.send(data, flags) if address is None else self.sendto(data, flags, address)
 
     def sendfile(self, file: Any, offset: int = 0, count: int | None = None) -> int:
+        """Send a real file by reading it and calling send(); return the number of bytes."""
         # socket.sendfile() would wait with a selector of the real kernel.
         send: Any = socket.socket._sendfile_use_send  # type: ignore[attr-defined]
         sent: int = send(self, file, offset, count)
@@ -216,31 +240,38 @@ class Socket(socket.socket):
 
     @_as_native
     def sendto(self, data: Any, *args: Any) -> int:
+        """Send a datagram; the address is the last argument, after optional flags."""
         raw, name = bytes(data), pack(self.family, args[-1])
         return request(Request.SEND, self.fileno(), len(raw), 0, len(name), data=raw + name)[0]
 
     @_as_native
     def shutdown(self, how: int) -> None:
+        """Shut down one or both directions."""
         request(Request.SHUTDOWN, self.fileno(), how)
 
     def getsockname(self) -> Any:
+        """Return the socket's own address."""
         _, size, data = request(Request.SOCKNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
     def getpeername(self) -> Any:
+        """Return the peer's address; OSError if the socket is not connected."""
         _, size, data = request(Request.PEERNAME, self.fileno(), room=_NAME_MOST)
         return unpack(data[:size])
 
     def setsockopt(self, level: int, option: int, value: Any, *_: Any) -> None:
+        """Set an option; OSError if the simulated kernel does not have it."""
         if option == socket.SO_LINGER and level == socket.SOL_SOCKET and isinstance(value, bytes):
             request(Request.LINGER, self.fileno(), *struct.unpack("ii", value))
         else:
             request(Request.SET_OPTION, self.fileno(), level, option, int(value))
 
     def getsockopt(self, level: int, option: int, *_: Any) -> Any:
+        """Return the value of an option as an int."""
         return request(Request.GET_OPTION, self.fileno(), level, option)[0]
 
     def dup(self) -> Any:
+        """Return a new simulated socket object for a duplicate of the descriptor."""
         return Socket(fileno=request(Request.DUP, self.fileno())[0])
 
 

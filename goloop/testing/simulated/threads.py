@@ -60,6 +60,7 @@ class _Job:
     __slots__ = ("call", "context", "delay", "future", "is_taken")
 
     def __init__(self, call: Callable[[], Any], delay: float) -> None:
+        """Store the function; it starts `delay` seconds after a thread has taken it."""
         self.call, self.delay = call, delay
         self.context = _context()
         self.future: futures.Future[Any] = futures.Future()
@@ -73,6 +74,7 @@ class _Step:
     handle: asyncio.TimerHandle
 
     def __init__(self, pool: Pool, context: contextvars.Context, step: Any, args: Any) -> None:
+        """Store the action `step(*args)` and its context."""
         self.pool, self.context, self.step, self.args = pool, context, step, args
 
     def __call__(self) -> None:
@@ -88,6 +90,7 @@ class Pool:
     def __init__(
         self, session: Any, max_threads: int, initialize: Callable[[], object] | None
     ) -> None:
+        """Create the pool; each thread calls `initialize()` first, if it is not None."""
         self._session, self._max_threads, self._initialize = session, max_threads, initialize
         self._threads_started = self._threads_idle = 0
         self._queue: deque[_Job] = deque()  # jobs that wait for a thread

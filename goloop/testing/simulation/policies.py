@@ -71,6 +71,7 @@ class Priorities:
     """
 
     def __init__(self, generator: random.Random, changes: int) -> None:
+        """Choose the numbers of the steps at which a priority changes: `changes` of them."""
         self._random = generator
         most = math.log2(_STEPS)
         # The lowest random numbers mean no change point and the highest priority: asyncio's order.
@@ -114,6 +115,7 @@ class Delays:
     """
 
     def __init__(self, index: int, bound: int) -> None:
+        """Choose the set of delayed steps with this index, of at most `bound` steps."""
         self._index, self._bound = index, bound
         self._delayed = delays(index, bound)
         self._decisions = 0
@@ -284,6 +286,7 @@ class ScheduledLoopMixin(SimulatedLoopMixin):
     def __init__(
         self, simulation: Any, scheduler: Scheduler, note: Callable[[Task], object] | None
     ) -> None:
+        """Create the loop; `note(task)` is called before each step of a task, if it is not None."""
         self._scheduler, self._note = scheduler, note
         self._tasks: list[Task] = []
         self._steps: list[asyncio.Handle] = []
