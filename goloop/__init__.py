@@ -64,7 +64,7 @@ _LAZY_TYPES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a lazily loaded public name on first use; AttributeError for an unknown name."""
+    """Import a public name of goloop on first use; AttributeError for an unknown name."""
     if name == "EventLoopPolicy" and _policy.AVAILABLE:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy

@@ -120,6 +120,7 @@ class _CallExceptionHandler:
 
 # The parameters have asyncio's names, because errors about arguments show them (arg_errors.py).
 def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
+    """Count the call, notify the observers, then call asyncio's exception handler."""
     self._count("unhandled_exceptions")
     for observe in tuple(on_exception):
         try:

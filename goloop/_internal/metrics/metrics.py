@@ -205,7 +205,7 @@ def from_raw(raw: dict[str, Any]) -> Metrics:
 
 
 def total(several: Iterable[Metrics]) -> Metrics:
-    """Return the sums, or maxima, over several loops."""
+    """Return the sums of several loops; of `gauge_max` and process metrics the maxima."""
     sums: dict[str, Any] = {}
     for each in several:
         for field in dataclasses.fields(each):

@@ -113,7 +113,7 @@ class ResolverThreads:
             pass
 
     def _work_once(self) -> bool:
-        """Answer one question; return false if the thread must end."""
+        """Wait for a question and answer it; return false if the thread must end."""
         try:
             question = self._questions.get(timeout=_IDLE_SECONDS)
         except Empty:

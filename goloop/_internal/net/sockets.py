@@ -86,7 +86,7 @@ class Sockets(CoreLoop):
             self._forget_wait(fd, waiter)
 
     async def _until_writable(self, sock: socket.socket) -> None:
-        """Wait until the socket is writable; like _until_readable()."""
+        """Wait until the socket is writable; afterwards the fd is not registered."""
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         waiter = self._wait_writable(sock)

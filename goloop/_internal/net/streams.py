@@ -174,7 +174,7 @@ class StreamTransport(_core.StreamTransport):
         raise TypeError(_NO_FDS_RECEIVED)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Set a new protocol."""
+        """Set a new protocol, which gets all events from now on."""
         if transport_info.receives_fds(protocol) and self._is_unix():
             raise TypeError(_NO_FDS_RECEIVED)
         super().set_protocol(protocol)

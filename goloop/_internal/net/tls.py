@@ -159,7 +159,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _handshake_queue = FRESH
 
     def _do_handshake(self) -> None:
-        """Begin the handshake; asyncio calls this."""
+        """Begin the handshake; asyncio's connection_made() calls this hook."""
         # The client sends first, so a server has no step to do before data is received.
         if not self._server_side or self._incoming.pending:
             loop: Any = self._loop
@@ -457,7 +457,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_read()
 
     def _deliver_end(self) -> None:
-        """Deliver a deferred end of the connection below."""
+        """Handle an end of the connection below that was deferred during a queued step."""
         if self._transport is None:
             return
         try:
@@ -648,7 +648,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._transport._force_close(exc)
 
     def _do_read__buffered(self) -> None:
-        """Read into the protocol's buffer, if OpenSSL cannot be called directly.
+        """Read plaintext into the buffer of a BufferedProtocol, if C cannot call OpenSSL.
 
         asyncio slices the buffer. A slice of a bytearray is a copy, so data that is read into it
         is lost.
@@ -696,7 +696,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
 
 def _move_unread_bytes(protocol: Any, tls: Any) -> None:
-    """Move the unread bytes of a stream reader to the handshake.
+    """Move received bytes that a StreamReader has not read to a TLS protocol's handshake.
 
     A client that does not wait for the server's consent has already sent its hello. This applies
     to servers only: on a client such bytes were received in clear, and TLS ought to protect them;

@@ -81,7 +81,7 @@ def use_goloop(*, command: bool = False) -> None:
 
 
 def _patch_uvicorn(module: Any) -> None:
-    """Patch `--loop auto`, the default, which uvicorn-worker's gunicorn worker uses as well."""
+    """Make uvicorn's `--loop auto`, the default, use goloop; uvicorn-worker uses it, too."""
 
     def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], backend.Loop]:
         """Return goloop's loop factory; the parameter is part of uvicorn's interface."""
@@ -95,7 +95,7 @@ def _patch_uvicorn(module: Any) -> None:
 
 
 def _patch_granian(module: ModuleType) -> None:
-    """Patch granian's `--loop auto`, the default."""
+    """Make granian's `--loop auto`, the default, use goloop's loop."""
 
     def build() -> backend.Loop:
         """Return a new goloop loop, set as the thread's loop."""
@@ -180,7 +180,7 @@ finally:
 
 
 def _patch_spawn(module: ModuleType) -> None:
-    """Add the object to the preparation data of multiprocessing's spawned children."""
+    """Make children that multiprocessing spawns use goloop, by an object in their start data."""
     original: Callable[[str], dict[str, Any]] = module.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _with_goloop(arguments: list[str]) -> list[str]:
 
 
 def _patch_gunicorn_restart(module: ModuleType) -> None:
-    """Patch gunicorn's re-execution at USR2, which runs sys.executable with sys.argv.
+    """Make gunicorn's re-execution at USR2, which runs sys.argv, start goloop again.
 
     If gunicorn was started by -m, sys.argv has the path of its module. Run by that path, gunicorn
     would import its own modules instead of others with the same name (its `http`).
@@ -266,7 +266,7 @@ def _record_foreign_loops() -> None:
 
 
 def _warn_at_exit_of_children(module: Any) -> None:
-    """Register the warning in multiprocessing's children, which drop inherited exit functions."""
+    """Register _warn_at_exit() in multiprocessing's children, which drop inherited atexit calls."""
     module.register_after_fork(
         _warn_at_exit, lambda warn: module.Finalize(None, warn, exitpriority=0)
     )

@@ -244,7 +244,10 @@ def _reset_main_module(*, loader: Any = None, file: str | None = None) -> dict[s
 
 
 def _execute(names: dict[str, Any], make: Any) -> None:
-    """Run the program; its tracebacks begin with the program's first frame."""
+    """Call `make()` for the program's code and run it in the namespace `names`.
+
+    Its tracebacks begin with the program's first frame.
+    """
     try:
         code = make()
         if code is not None and not isinstance(code, dict):

@@ -322,7 +322,10 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _read_remotely(command: str, pid: int) -> tuple[bool, str]:
-    """Run CPython's own command; return whether it succeeded, and its output."""
+    """Do the work of `python -m asyncio ps` or `pstree`: read the other process's memory.
+
+    Returns whether the command succeeded, and its output.
+    """
     tools: Any = __import__("asyncio.tools").tools
     read = tools.get_all_awaited_by
     tools.get_all_awaited_by = lambda *args, **options: _make_printable(read(*args, **options))

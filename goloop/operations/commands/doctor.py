@@ -177,7 +177,7 @@ async def _run_busy_loop() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    """Return soft and hard limits; None: unlimited."""
+    """Return the limits of this process by name: (soft, hard), with None for unlimited."""
     found: dict[str, Any] = {}
     try:
         import resource
@@ -348,7 +348,7 @@ def _report_lines(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _soft_and_hard(soft: int | None, hard: int | None) -> str:
-    """Return a limit as text; None: unlimited."""
+    """Return a limit as text; equal values are shown once."""
 
     def shown(limit: int | None) -> str:
         """Return one number as text."""

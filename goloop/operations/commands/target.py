@@ -48,7 +48,7 @@ class WatchedProcess:
         self._busy: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
 
     def ask(self) -> None:
-        """Send a request, unless one is pending."""
+        """Send a request for a snapshot, unless one is pending."""
         if self.question is not None:
             return
         self.asked = time.monotonic()

@@ -42,7 +42,7 @@ _IGNORED = {signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT}
 
 
 def run_handler(handlers: Mapping[int, asyncio.Handle], sig: int, loop: Any) -> bool:
-    """Schedule the handler of a signal; return false if the signal has no handler."""
+    """Schedule the handler of the signal `sig` in the loop; return false if it has none."""
     handle: Any = handlers.get(sig)
     if handle is not None:
         loop.call_soon(handle._callback, *handle._args, context=handle._context)

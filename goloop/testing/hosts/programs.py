@@ -99,7 +99,10 @@ class Programs:
         *command: Any,
         **options: Any,
     ) -> asyncio.SubprocessTransport:
-        """Start a child and return its transport; the arguments are asyncio's own."""
+        """Start a registered program as a child and return its transport.
+
+        The arguments are those of asyncio's subprocess_exec() hook.
+        """
         loop = self._session.loop
         lifecycle.enable_hosts(loop)
         waiter = loop.create_future()

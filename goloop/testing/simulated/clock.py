@@ -323,7 +323,11 @@ class ClockLoop(Loop):
             self._arm()
 
     def _arm(self) -> None:
-        """Arm the next timer: by a jump of the clock when idle, and by a real timer if it runs."""
+        """Arm the next timer of the heap.
+
+        While the loop is idle, a jump of the clock reaches it; if the clock runs by itself, a real
+        timer does, too.
+        """
         timers = self._virtual_timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)

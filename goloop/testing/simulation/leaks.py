@@ -43,7 +43,7 @@ def open_transports(loop: Any, own: Container[Any] = ()) -> list[str]:
 
 @contextlib.contextmanager
 def dropped_transports(found: list[str]) -> Iterator[None]:
-    """Append a sentence to `found` for each transport or stream that is deallocated open."""
+    """Append a sentence to `found` for each transport deallocated open during the block."""
     thread = threading.get_ident()
     with warnings.catch_warnings():
         warnings.filterwarnings("always", _DROPPED.pattern, ResourceWarning)

@@ -70,7 +70,7 @@ class _TraceEvents:
                 yield from self._event_on_thread(0, _NETWORK, "network", ns, entry[2:], {})
 
     def _step(self, ns: int, task: int, name: str, host: str | None) -> Iterator[dict[str, Any]]:
-        """Yield the events of a step of a task."""
+        """Yield the trace events for one step of a task; `ns` is its virtual time."""
         # The first step names the task's thread; each later step ends a slice.
         pid = self._hosts.get(host or "main", 0)
         last = self._steps.get(task, (pid, ns))[1]

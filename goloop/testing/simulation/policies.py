@@ -309,7 +309,7 @@ class ScheduledLoopMixin(SimulatedLoopMixin):
         return step
 
     def _step(self) -> None:
-        """Run the step that the scheduler chooses."""
+        """Run the one ready step that the scheduler chooses; scheduled once for each ready step."""
         chosen = self._scheduler.choose(self._tasks)
         task, step = self._tasks.pop(chosen), self._steps.pop(chosen)
         try:

@@ -527,5 +527,5 @@ def describe(loop: Any) -> str:
 
 
 def _row(task: Any) -> dict[str, Any]:
-    """Return the description of a task that tree() takes."""
+    """Return a task's id, name and stack of awaits, in the form for tree()."""
     return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}
