@@ -205,7 +205,7 @@ class Running(_RunSetup):
         self._callback_failed(asyncio.Handle(callback, args, self, context), exc)
 
     def _descriptors_lost(self, poller: int, wakeup: int) -> None:
-        """Raise OSError: the loop's epoll or its eventfd was closed."""
+        """Raise OSError with the numbers of the loop's epoll and eventfd; one of them is lost."""
         raise OSError(
             errno.EBADF,
             f"descriptor {poller} or {wakeup} of the event loop, its poller and wakeup, was closed "
