@@ -13,7 +13,8 @@
  */
 #include "tasks/private.h"
 
-/* Runs the first step now if the task starts eagerly and the loop runs, or else queues it. */
+/* Starts a new task: runs its first step now if `eager` and the loop runs, or else appends the task
+ * to the ready queue.  Registers it. */
 static int
 start_task(gl_loop *loop, gl_task *task, bool eager)
 {
@@ -48,6 +49,8 @@ create_native_task(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *cont
     return (PyObject *)task;
 }
 
+/* loop.create_task(): chooses one of the three paths above by the loop's settings and the keywords.
+ * Returns a new Task, or the result of a task factory. */
 GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -88,6 +91,8 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
 
 /* ---- futures -------------------------------------------------------------------- */
 
+/* Creates a pending future of the loop: a goloop.Future without a call of its __init__(), or by a
+ * call of the class in debug mode and if goloop.Future does not exist. */
 GL_PRIVATE PyObject *
 gl_new_future(gl_loop *loop)
 {
@@ -102,6 +107,7 @@ gl_new_future(gl_loop *loop)
     return PyObject_Vectorcall(type, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_loop);
 }
 
+/* Returns fut.done() as 1 or 0, or -1; reads the field of an exact goloop.Future. */
 GL_PRIVATE int
 gl_future_is_done(PyObject *fut)
 {
@@ -110,6 +116,7 @@ gl_future_is_done(PyObject *fut)
     return gl_take_bool(PyObject_CallMethodNoArgs(fut, G.s_done));
 }
 
+/* Calls fut.set_result(None) unless the future, of any class, is done. */
 GL_PRIVATE int
 gl_future_set_none(PyObject *fut)
 {

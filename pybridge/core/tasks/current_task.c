@@ -27,7 +27,8 @@
 #define LEAVES_STALE_ENTRY 0
 #define LEAVE_ERROR "Invalid attempt to leave task %R while task %R is entered."
 
-/* Stores the loop's running task in *task, borrowed; NULL: no task. */
+/* Stores the loop's running task in *task, borrowed, or NULL.  -1 with RuntimeError if another loop
+ * runs in the thread.  `ts` is the thread state, as in all functions here. */
 static inline int
 current_task_get(char *ts, PyObject *loop, PyObject **task)
 {
@@ -39,6 +40,7 @@ current_task_get(char *ts, PyObject *loop, PyObject **task)
     return 0;
 }
 
+/* Stores the running task, with a new reference; NULL: no task runs. */
 static inline int
 current_task_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
 {
@@ -49,6 +51,7 @@ current_task_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
     return 0;
 }
 
+/* Does nothing: from 3.14 on no entry stays after a step. */
 GL_PRIVATE_INLINE void
 gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 {
@@ -60,7 +63,8 @@ gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 #define LEAVE_ERROR "Leaving task %R does not match the current task %R."
 
 #if GL_CURRENT_TASK_IN_LOOP
-/* The result is borrowed: this thread has entered the task and keeps it alive. */
+/* Stores the loop's running task in *task, borrowed, or NULL: the task of the loop's field, or else
+ * of asyncio's dict.  This thread has entered the task and keeps it alive. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
@@ -75,6 +79,8 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
     return rc < 0 ? -1 : 0; /* lint: allow borrowed-across-call: a number */
 }
 #else
+/* Stores the loop's entry of asyncio's dict in *task, borrowed: the running task, None for a stale
+ * entry, or NULL. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
@@ -83,6 +89,7 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #endif
 
+/* Stores the task in the loop's entry of asyncio's dict; NULL removes the entry. */
 static inline int
 current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 {
@@ -91,7 +98,7 @@ current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
     return PyDict_DelItem(G.asyncio.current_tasks, loop);
 }
 
-/* An exception that is set stays. */
+/* Removes the loop's stale entry from asyncio's dict.  An exception that is set stays. */
 GL_PRIVATE void
 gl_clear_stale_current_task(gl_loop *loop)
 {
@@ -116,6 +123,9 @@ raise_other_task(const char *format, PyObject *task, PyObject *other)
     return -1;
 }
 
+/* Makes `task` the running task of `loop` at the beginning of a step.  -1 with RuntimeError if
+ * another task runs.  `queued`: the task is an entry of the loop's ready queue, and `loop` is a
+ * gl_loop. */
 GL_PRIVATE_INLINE int
 current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
@@ -145,6 +155,8 @@ current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
     return current_task_set(ts, loop, task);
 }
 
+/* Ends the step of `task`: no task runs, or the entry becomes stale (`queued`, as above).  -1 with
+ * RuntimeError if another task runs, which then stays. */
 GL_PRIVATE_INLINE int
 current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
@@ -168,6 +180,8 @@ current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 }
 
 #if GL_EAGER_TASKS
+/* Makes `task` the running task (None: no task), whichever task runs.  Returns the previous one, a
+ * new reference, or None; NULL with an exception.  For the eager start of a task. */
 GL_PRIVATE PyObject *
 current_task_swap(PyObject *loop, PyObject *task)
 {

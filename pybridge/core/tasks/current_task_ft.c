@@ -31,9 +31,10 @@
  * lint: allow mutable-static: each thread uses its own */
 static _Thread_local bool publishing;
 
-/* Stores the task in the dict, or removes the loop's entry (NULL).  The caller has the mutex;
- * lint: allow python-under-mutex: the loop's hash takes no mutex while `publishing`.  An
- * exception that is set stays. */
+/* Stores the task in the loop's entry of the dict (NULL: removes the entry) and in
+ * current.published.  The caller has the mutex;
+ * lint: allow python-under-mutex: the loop's hash takes no mutex while `publishing`.  An exception
+ * that is set stays. */
 static void
 set_dict_entry(gl_loop *loop, PyObject *task)
 {
@@ -52,7 +53,7 @@ set_dict_entry(gl_loop *loop, PyObject *task)
     __atomic_store_n(&loop->current.published, rc == 0 ? task : NULL, __ATOMIC_SEQ_CST);
 }
 
-/* Removes the published task from the dict. */
+/* Removes the published task from the dict at the end of its step; takes the mutex. */
 static void
 unpublish(gl_loop *loop)
 {
@@ -62,7 +63,8 @@ unpublish(gl_loop *loop)
     PyMutex_Unlock(&loop->current.mutex);
 }
 
-/* Stores the running task in the dict, unless its step ends meanwhile. */
+/* Stores the running task in the dict, unless its step ends meanwhile.  Called by any thread;
+ * `task` is borrowed and may be in deallocation. */
 static void
 publish(gl_loop *loop, PyObject *task)
 {
@@ -88,6 +90,8 @@ wait_for_publishers(gl_loop *loop)
     PyMutex_Unlock(&loop->current.mutex);
 }
 
+/* hash(loop): publishes the running task in asyncio's dict first, since each lookup of the loop in
+ * the dict computes the hash.  Returns the object's default hash. */
 GL_PRIVATE Py_hash_t
 gl_loop_hash(PyObject *self)
 {
@@ -102,6 +106,8 @@ gl_loop_hash(PyObject *self)
     return PyObject_GenericHash(self);
 }
 
+/* Stores the task whose step begins (borrowed), or NULL at the end of the step, and then removes a
+ * published task from the dict.  Only for the loop's thread. */
 GL_PRIVATE void
 loop_set_current_task(gl_loop *loop, PyObject *task)
 {

@@ -24,13 +24,14 @@
  */
 #include "tasks/private.h"
 
-/* Whether this callback is a waiting Task that is stored as itself. */
+/* Returns true if this callback, with its context, is a waiting Task that is stored as itself. */
 static inline bool
 is_waiting_task(PyObject *callback, PyObject *context)
 {
     return context == Py_None && gl_is_task(callback);
 }
 
+/* Calls unbound(self, *args, **kwargs); `args` and `kwnames` are those of a vectorcall. */
 GL_PRIVATE PyObject *
 call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
              PyObject *kwnames)
@@ -47,6 +48,7 @@ call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_
     return r;
 }
 
+/* Returns 0 if the future has a loop, or -1 with RuntimeError. */
 GL_PRIVATE_INLINE int
 future_ensure_initialized(gl_future *f)
 {
@@ -56,6 +58,8 @@ future_ensure_initialized(gl_future *f)
     return -1;
 }
 
+/* Returns 0 if the future is pending, or -1 with InvalidStateError (RuntimeError without a
+ * loop). */
 static int
 ensure_pending(gl_future *f)
 {
@@ -69,23 +73,8 @@ ensure_pending(gl_future *f)
 
 /* ---- callbacks -------------------------------------------------------------------- */
 
-GL_PRIVATE PyObject *
-wakeup_callable(gl_task *task)
-{
-    return PyCFunction_New(G.task_wakeup, (PyObject *)task);
-}
-
-GL_PRIVATE PyObject *
-gl_wakeup_with_context(PyObject *task, PyObject **context)
-{
-    *context = Py_XNewRef(((gl_task *)task)->context);
-    PyObject *wakeup = wakeup_callable((gl_task *)task);
-    if (wakeup == NULL)
-        Py_CLEAR(*context);
-    return wakeup;
-}
-
-/* Schedules the first callback; steals both references. */
+/* Schedules the first callback of a future that is done: pushes a waiting Task to the ready queue,
+ * or calls call_soon().  Steals both references, also if it fails. */
 static int
 schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
 {
@@ -114,8 +103,9 @@ schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
     return r;
 }
 
-/* The pair (callback, context) at index i, owned.  The list can contain other objects, since
- * asyncio's `_callbacks`, called unbound, returns this list itself. */
+/* Returns the pair (callback, context) at index i, a new reference; NULL with RuntimeError for
+ * another object.  The list can contain other objects, since asyncio's `_callbacks`, called
+ * unbound, returns this list itself. */
 static PyObject *
 callback_pair(PyObject *list, Py_ssize_t i)
 {
@@ -161,6 +151,8 @@ future_schedule_callbacks(gl_future *f)
     return r;
 }
 
+/* Adds the callback `fn`, called with the future in `context`; schedules it at once if the future
+ * is done.  Takes references of its own. */
 GL_PRIVATE int
 future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
 {
@@ -193,6 +185,7 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     return r;
 }
 
+/* Future.add_done_callback(fn, *, context=None), also of Task. */
 GL_PRIVATE PyObject *
 future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                 PyObject *kwnames)
@@ -212,8 +205,8 @@ future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_
     return gl_none_or_null(r);
 }
 
-/* Returns the first callback as asyncio would have stored it, and sets *context to its context or
- * NULL; both owned. */
+/* Returns the first callback, which exists, as asyncio would have stored it, and sets *context to
+ * its context or NULL; both are new references. */
 static PyObject *
 first_callback(gl_future *f, PyObject **context)
 {
@@ -223,7 +216,8 @@ first_callback(gl_future *f, PyObject **context)
     return Py_NewRef(f->callback0);
 }
 
-/* Removes the first callback if it equals `fn`: 1, 0 or -1. */
+/* Removes the first callback if it equals `fn`.  Returns 1: removed, 0: not equal, or there is
+ * none, -1: the comparison raised.  The comparison runs Python. */
 static int
 remove_first_callback(gl_future *f, PyObject *fn)
 {
@@ -248,6 +242,8 @@ remove_first_callback(gl_future *f, PyObject *fn)
     return 1;
 }
 
+/* Future.remove_done_callback(fn), also of Task: returns the number of removed callbacks as an
+ * int. */
 GL_PRIVATE PyObject *
 future_method_remove_done_callback(PyObject *self, PyObject *fn)
 {
@@ -295,6 +291,8 @@ done:
     return answer;
 }
 
+/* Getter of `_callbacks`: a new list of pairs (callback, context), or None without callbacks.  A
+ * waiting Task appears as its wakeup callable. */
 static PyObject *
 future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -323,6 +321,8 @@ future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 
 /* ---- becoming done -------------------------------------------------------------- */
 
+/* Stores the result of a pending future and schedules its callbacks.  -1 with InvalidStateError if
+ * it is done. */
 GL_PRIVATE_INLINE int
 future_finish(gl_future *f, PyObject *result)
 {
@@ -333,6 +333,8 @@ future_finish(gl_future *f, PyObject *result)
     return future_schedule_callbacks(f);
 }
 
+/* Stores the exception of a pending future and schedules its callbacks.  `exc` may be a class.  -1
+ * with InvalidStateError if the future is done. */
 GL_PRIVATE int
 future_fail(gl_future *f, PyObject *exc)
 {
@@ -357,6 +359,8 @@ future_fail(gl_future *f, PyObject *exc)
     return 0;
 }
 
+/* Cancels a pending future and schedules its callbacks.  Returns 1: cancelled now, 0: done before,
+ * -1: error.  `msg` (may be NULL) becomes the argument of the CancelledError. */
 GL_PRIVATE int
 future_set_cancelled(gl_future *f, PyObject *msg)
 {
@@ -368,6 +372,8 @@ future_set_cancelled(gl_future *f, PyObject *msg)
     return future_schedule_callbacks(f) < 0 ? -1 : 1;
 }
 
+/* Returns the CancelledError of a cancelled future as a new reference: the exception that was
+ * stored, which it consumes, or a new one with the cancel message. */
 GL_PRIVATE PyObject *
 future_cancelled_error(gl_future *f)
 {
@@ -385,6 +391,9 @@ future_cancelled_error(gl_future *f)
     return exc;
 }
 
+/* Sets *exc (owned) to the exception to throw into a task that awaited the future.  Returns 1, or 0
+ * with NULL in *exc if there is none.  Marks the exception as retrieved.  A pending future gives
+ * InvalidStateError. */
 GL_PRIVATE int
 future_outcome(gl_future *f, PyObject **exc)
 {
@@ -417,18 +426,21 @@ future_outcome(gl_future *f, PyObject **exc)
 
 /* ---- methods ----------------------------------------------------------------------- */
 
+/* Future.set_result(result) */
 static PyObject *
 future_set_result(PyObject *self, PyObject *result)
 {
     return gl_none_or_null(future_finish((gl_future *)self, result));
 }
 
+/* Future.set_exception(exception) */
 static PyObject *
 future_set_exception(PyObject *self, PyObject *exc)
 {
     return gl_none_or_null(future_fail((gl_future *)self, exc));
 }
 
+/* Future.cancel(msg=None): True if the future was pending. */
 static PyObject *
 future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -443,6 +455,7 @@ future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 
 /* ---- the type ------------------------------------------------------------------------------- */
 
+/* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's. */
 GL_PRIVATE int
 future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -493,6 +506,7 @@ future_clear(PyObject *self)
     return 0;
 }
 
+/* Frees a future without the trashcan; for gl_dealloc_nested(). */
 static void
 future_free(PyObject *self)
 {
@@ -534,28 +548,6 @@ GL_PRIVATE PyGetSetDef future_getset[2] = {
      PyDoc_STR("The callbacks as a list of (callback, context), or None."), NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
-
-GL_PRIVATE PyObject *
-future_iter_new(PyObject *fut)
-{
-    GUARD_FUTURE(fut);
-    if (future_ensure_initialized((gl_future *)fut) < 0)
-        return NULL;
-    gl_future_iter *it;
-    if (ITER_POOL && G.iter_pool_len) {
-        it = G.iter_pool[--G.iter_pool_len];
-        Py_INCREF(G.future_iter_type);
-        _Py_NewReference((PyObject *)it);
-    } else {
-        it = PyObject_GC_New(gl_future_iter, G.future_iter_type);
-        if (it == NULL)
-            return NULL;
-    }
-    it->future = (gl_future *)Py_NewRef(fut);
-    it->exhausted = false;
-    PyObject_GC_Track((PyObject *)it);
-    return (PyObject *)it;
-}
 
 static PyType_Slot future_slots[] = {
     {Py_tp_doc, PyDoc_STR("Future(*, loop=None)\n--\n\n"

@@ -12,6 +12,30 @@
  */
 #include "tasks/private.h"
 
+/* Implements Future.__await__() and Future.__iter__(), also of Task: creates the iterator, or takes
+ * a freed one from the pool. */
+GL_PRIVATE PyObject *
+future_iter_new(PyObject *fut)
+{
+    GUARD_FUTURE(fut);
+    if (future_ensure_initialized((gl_future *)fut) < 0)
+        return NULL;
+    gl_future_iter *it;
+    if (ITER_POOL && G.iter_pool_len) {
+        it = G.iter_pool[--G.iter_pool_len];
+        Py_INCREF(G.future_iter_type);
+        _Py_NewReference((PyObject *)it);
+    } else {
+        it = PyObject_GC_New(gl_future_iter, G.future_iter_type);
+        if (it == NULL)
+            return NULL;
+    }
+    it->future = (gl_future *)Py_NewRef(fut);
+    it->exhausted = false;
+    PyObject_GC_Track((PyObject *)it);
+    return (PyObject *)it;
+}
+
 /* Implements am_send: yields the pending future, or returns or raises its outcome. */
 static PySendResult
 future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
@@ -49,6 +73,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
     return outcome;
 }
 
+/* Sets StopIteration(value) as the current exception; `value` is borrowed and may be any object. */
 GL_PRIVATE void
 gl_set_stop_iteration(PyObject *value)
 {
@@ -64,7 +89,9 @@ gl_set_stop_iteration(PyObject *value)
     }
 }
 
-/* Advances the iterator.  `method`: called as send(), which must raise StopIteration at the end. */
+/* Advances the iterator.  Returns the pending future, or NULL at the end with StopIteration(result)
+ * or the future's exception.  `method`: called as send(), which must set StopIteration also for
+ * None, whereas tp_iternext may then return NULL without an exception. */
 static PyObject *
 step_iter(PyObject *self, bool method)
 {
@@ -78,12 +105,14 @@ step_iter(PyObject *self, bool method)
     return NULL;
 }
 
+/* Implements tp_iternext; see step_iter(). */
 static PyObject *
 future_iter_next(PyObject *self)
 {
     return step_iter(self, false);
 }
 
+/* FutureIter.send(value): ignores the value, as asyncio's iterator does. */
 static PyObject *
 future_iter_method_send(PyObject *self, PyObject *Py_UNUSED(value))
 {
@@ -119,6 +148,7 @@ future_iter_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+/* Implements tp_clear; the iterator is exhausted afterwards, so the missing future is not read. */
 static int
 future_iter_clear(PyObject *self)
 {
@@ -127,6 +157,7 @@ future_iter_clear(PyObject *self)
     return 0;
 }
 
+/* FutureIter.close(): the iterator returns None from now on. */
 static PyObject *
 future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {

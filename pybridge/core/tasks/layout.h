@@ -113,6 +113,7 @@
 
 #endif
 
+/* The values of the field `state`, which are _asyncio's; a failed future is GL_FINISHED too. */
 enum gl_future_state { GL_PENDING = 0, GL_CANCELLED = 1, GL_FINISHED = 2 };
 
 typedef struct gl_future {

@@ -5,15 +5,15 @@
 
 #include "tasks/tasks.h"
 
-/* Whether an object is exactly a goloop.Future or a goloop.Task. */
+/* Returns true if an object is exactly a goloop.Future or a goloop.Task. */
 static inline bool
 is_native_future(PyObject *o)
 {
     return Py_TYPE(o) == G.future_type || Py_TYPE(o) == G.task_type;
 }
 
-/* Whether an object is exactly a Future or a Task of goloop or of the stdlib, whose C methods are
- * known. */
+/* Returns true if an object is exactly a Future or a Task of goloop or of the stdlib, whose C
+ * methods are known. */
 static inline bool
 is_exact_future(PyObject *o)
 {
@@ -21,14 +21,15 @@ is_exact_future(PyObject *o)
     return t == G.future_type || t == G.task_type || t == G.asyncio.Future || t == G.asyncio.Task;
 }
 
-/* Whether an object has the fields of layout.h: an instance of _asyncio.Future or a subclass. */
+/* Returns true if an object has the fields of layout.h: an instance of _asyncio.Future or a
+ * subclass. */
 static inline bool
 has_future_layout(PyObject *o)
 {
     return is_exact_future(o) || PyObject_TypeCheck(o, G.asyncio.Future);
 }
 
-/* Whether the loop stores its running task, and asyncio's dict gets the task only on request
+/* 1 if the loop stores its running task, and asyncio's dict gets the task only on request
  * (current_task_ft.c). */
 #if defined(GL_FREE_THREADED) && !GL_LAYOUT_AWAITED_BY
 #define GL_CURRENT_TASK_IN_LOOP 1
@@ -73,6 +74,7 @@ GL_PRIVATE PyObject *core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_U
 
 /* ---- future.c: each future must have the layout, and the caller owns a reference ------------- */
 
+/* Adds a callback, or schedules it if the future is done. */
 GL_PRIVATE int future_add_callback(gl_future *f, PyObject *fn, PyObject *context);
 /* Implement set_result() and set_exception(). */
 GL_PRIVATE_INLINE int future_finish(gl_future *f, PyObject *result);
@@ -81,7 +83,7 @@ GL_PRIVATE int future_fail(gl_future *f, PyObject *exc);
 GL_PRIVATE int future_set_cancelled(gl_future *f, PyObject *msg);
 /* Creates the CancelledError that result() would raise; new reference. */
 GL_PRIVATE PyObject *future_cancelled_error(gl_future *f);
-/* The outcome for an awaiting task: 0: nothing to throw, 1: *exc (owned) is to be thrown. */
+/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none. */
 GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
 /* Raises RuntimeError (-1) if Future.__init__ has not run or the collector has cleared the
  * future. */
@@ -106,15 +108,14 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
                       "Remove all instances of a callback; return how many there were.")           \
     }
 
-/* Implements Future.__await__(). */
-GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
-/* Creates the callable that wakes the task, which programs see among a future's callbacks. */
-GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* Calls unbound(self, *args, **kwargs). */
 GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                   Py_ssize_t nargs, PyObject *kwnames);
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
+/* Implements Future.__await__(). */
+GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
+/* FutureIter, the iterator of `await fut`. */
 typedef struct gl_future_iter {
     PyObject_HEAD
     gl_future *future; /* owned until the end: another thread may be about to lock its loop */
@@ -129,6 +130,8 @@ typedef struct gl_future_iter {
 
 /* ---- wakeup.c -------------------------------------------------------------------------------- */
 
+/* Creates the callable that wakes the task, which programs see among a future's callbacks. */
+GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* The method definition of the callable that wakes a task. */
 GL_PRIVATE_DATA PyMethodDef wakeup_def;
 /* _core._step(task, error): runs a step for a TaskStepMethWrapper; throws the error unless it is
@@ -139,8 +142,8 @@ GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *arg
 GL_PRIVATE int schedule_step(gl_task *task);
 /* Lets the task wait for the object that its coroutine yielded (stolen). */
 GL_PRIVATE_INLINE int task_wait(gl_task *task, PyObject *result);
-/* The outcome of `fut`, which the task awaited and which is done: 0: nothing to throw, 1: *exc
- * (owned) is to be thrown, -1: error. */
+/* Stores the exception to throw for `fut`, which the task awaited and which is done, in *exc
+ * (owned): 1, or 0 if there is none, -1: error. */
 GL_PRIVATE int wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc);
 /* Raises RuntimeError for a task without fields: Task.__init__ has not run or has failed.  An
  * exception that is set already stays; returns -1. */

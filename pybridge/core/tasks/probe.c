@@ -14,6 +14,7 @@ typedef struct named_value {
     unsigned long long value;
 } named_value;
 
+/* Adds `n` integers to a dict by their names; `d` may be NULL after a failure (-1). */
 static int
 put_values(PyObject *d, const named_value *field, size_t n)
 {
@@ -28,8 +29,9 @@ put_values(PyObject *d, const named_value *field, size_t n)
 
 #define PUT(d, fields) put_values(d, fields, sizeof fields / sizeof *fields)
 
-/* _core._layout(): the sizes, which are compared before any object is read; None: no layout.  The
- * offsets are for a test that compares them with CPython's own table, which 3.14 has. */
+/* _core._layout(): a dict with the sizes in bytes, which are compared before any object is read;
+ * None: no layout.  The offsets are for a test that compares them with CPython's own table, which
+ * 3.14 has. */
 static PyObject *
 core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -52,6 +54,7 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 #define INT(field) {#field, (unsigned long long)t->field},
 #define OBJECT(field) WORD(#field, t->field)
 
+/* Adds the fields of a task to a dict, objects as addresses. */
 static int
 put_task_fields(PyObject *d, const gl_base_task *t)
 {
@@ -154,6 +157,7 @@ guard_types(PyTypeObject *future, PyTypeObject *task)
 }
 #endif
 
+/* Creates goloop.Future, goloop.Task and the iterator, and stores the types in G. */
 static int
 make_types(PyObject *module)
 {
@@ -233,6 +237,7 @@ static PyMethodDef task_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Imports asyncio's classes and adds the functions for layout_check.py; when _core is imported. */
 GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {

@@ -165,6 +165,8 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
     return -1;
 }
 
+/* Runs the coroutine up to its next yield as the current task; `exc`, if not NULL, is thrown into
+ * it. */
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
@@ -200,6 +202,9 @@ report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
+/* Runs the step of a task that was an entry of the ready queue, in the task's context, and reports
+ * an exception of the step itself.  Steals the reference to the task.  -1 if the exception ends the
+ * run. */
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -251,6 +256,7 @@ task_request_cancel(gl_task *task, PyObject *msg)
     return 1;
 }
 
+/* Cancels the awaited future, of any class.  Returns 1: cancelled, 0: it was done, -1: error. */
 GL_PRIVATE int
 cancel_awaited(PyObject *fut, PyObject *msg)
 {
@@ -268,6 +274,7 @@ cancel_awaited(PyObject *fut, PyObject *msg)
     return gl_take_bool(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
+/* Task.cancel(msg=None): True if the task was pending. */
 static PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -299,9 +306,9 @@ task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction ---------------------------------------------------------------------------- */
 
-/* The number in the next default name, such as Task-7. */
+/* Increments the counter of default names and returns the number, such as 7 for Task-7. */
 static inline unsigned long long
-next_name(void)
+next_name_number(void)
 {
 #ifdef GL_FREE_THREADED
     return __atomic_add_fetch(G.task_names, 1, __ATOMIC_RELAXED);
@@ -310,15 +317,16 @@ next_name(void)
 #endif
 }
 
-/* The value of the name field for the argument `name` (None or NULL: a default name). */
+/* Returns the value of the name field, new, for the argument `name` (None or NULL: a default
+ * name). */
 static PyObject *
 name_object(PyObject *name)
 {
     if (name == NULL || name == Py_None) {
 #if GL_TASK_HAS_LAZY_NAME
-        return PyLong_FromUnsignedLongLong(next_name()); /* get_name() formats it */
+        return PyLong_FromUnsignedLongLong(next_name_number()); /* get_name() formats it */
 #else
-        return PyUnicode_FromFormat("Task-%llu", next_name());
+        return PyUnicode_FromFormat("Task-%llu", next_name_number());
 #endif
     }
     if (PyUnicode_CheckExact(name))
@@ -326,8 +334,8 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* Calls asyncio.iscoroutine(), which caches the classes of coroutines, unless `coro` is exactly a
- * coroutine. */
+/* Returns 1 if `coro` is a coroutine for asyncio, else 0, or -1.  Calls asyncio.iscoroutine(),
+ * which caches the classes of coroutines, unless `coro` is exactly a coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {
@@ -336,6 +344,8 @@ is_coroutine(PyObject *coro)
     return gl_take_bool(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
+/* Fills in a task whose Future part is initialised.  `coro` is a coroutine; `name` and `context`
+ * may be NULL or None: a default name, a copy of the current context. */
 GL_PRIVATE int
 task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 {
@@ -372,6 +382,8 @@ task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *contex
 
 #if GL_EAGER_TASKS
 
+/* Runs the first step inside of the running task or callback, and registers the task unless it
+ * ends.  -1 with the exception of the step itself, SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int
 task_start_eagerly(gl_task *task)
 {
@@ -421,6 +433,7 @@ task_init_word_error(PyObject *args, PyObject *kwds)
     PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)", given);
 }
 
+/* Task.__init__(): registers the task and schedules its first step, or runs it (eager_start). */
 static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -504,8 +517,9 @@ task_clear(PyObject *self)
     return 0;
 }
 
-/* Before 3.14 the collector clears the weak reference in all_tasks() before the finalizer
- * reports the task, and a report that stores the task does not list it again. */
+/* Reports a pending task or an exception that was never retrieved, by asyncio's finalizer.  Before
+ * 3.14 the collector has cleared the weak reference in all_tasks() by then, so that a report that
+ * stores the task does not list it again. */
 static void
 task_finalize(PyObject *self)
 {
@@ -516,6 +530,7 @@ task_finalize(PyObject *self)
         G.asyncio.Task->tp_finalize(self);
 }
 
+/* Frees a task without the trashcan; for gl_dealloc_nested(). */
 static void
 task_free(PyObject *self)
 {

@@ -34,6 +34,7 @@ lock_task_list(gl_task *task)
 #endif
 }
 
+/* Unlocks the list that lock_task_list() returned; NULL: no list was locked. */
 static inline void
 unlock_task_list(const gl_task_node *head)
 {
@@ -45,6 +46,7 @@ unlock_task_list(const gl_task_node *head)
 #endif
 }
 
+/* Adds the task, without a reference, to its list for all_tasks(), unless it is listed already. */
 GL_PRIVATE_INLINE void
 task_register(gl_task *task)
 {
@@ -60,6 +62,7 @@ task_register(gl_task *task)
     unlock_task_list(head);
 }
 
+/* Removes the task from its list, unless it is not listed. */
 GL_PRIVATE_INLINE void
 task_unregister(gl_task *task)
 {
@@ -78,10 +81,10 @@ task_unregister(gl_task *task)
     unlock_task_list(head);
 }
 
-/* Whether all_tasks() may return a task of the list: not after its finalizer.  Then a subclass's
- * dealloc may be running Python (a finalizer, the destructors of its slots, earlier objects in the
- * trashcan) before it calls task_dealloc(), which unlinks the task; or the collector is about to
- * clear the task.  asyncio's weak reference is dead by then. */
+/* Returns true if all_tasks() may return a task of the list: not after its finalizer.  Then a
+ * subclass's dealloc may be running Python (a finalizer, the destructors of its slots, earlier
+ * objects in the trashcan) before it calls task_dealloc(), which unlinks the task; or the collector
+ * is about to clear the task.  asyncio's weak reference is dead by then. */
 static inline bool
 task_is_live(PyObject *task)
 {
@@ -116,6 +119,7 @@ append_tasks_of_loop(PyObject *list, gl_loop *loop)
 }
 #endif
 
+/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14. */
 GL_PRIVATE PyObject *
 core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

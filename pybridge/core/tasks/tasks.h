@@ -26,21 +26,21 @@ GL_PRIVATE int gl_tasks_init(PyObject *module);
 
 /* ---- types of objects ---------------------------------------------------------------------- */
 
-/* Whether goloop.Future and goloop.Task exist. */
+/* Returns true if goloop.Future and goloop.Task exist. */
 static inline bool
 gl_tasks_native(void)
 {
     return G.task_type != NULL;
 }
 
-/* Whether an object is exactly a goloop.Task, whose methods cannot be overridden. */
+/* Returns true if an object is exactly a goloop.Task, whose methods cannot be overridden. */
 static inline bool
 gl_is_task(PyObject *o)
 {
     return Py_TYPE(o) == G.task_type;
 }
 
-/* Whether the Task waits for exactly this object. */
+/* Returns true if the Task waits for exactly this object. */
 static inline bool
 gl_task_awaits(PyObject *task, PyObject *fut)
 {
@@ -50,7 +50,7 @@ gl_task_awaits(PyObject *task, PyObject *fut)
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 #ifdef GL_FREE_THREADED
-/* tp_hash of the Loop (current_task_ft.c). */
+/* Implements hash(loop), and thereby publishes the running task (current_task_ft.c). */
 GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 #endif
 /* Runs the step of a task that was an entry of the ready queue, in the task's context, and reports
@@ -59,17 +59,20 @@ GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks. */
 GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
+/* ---- wakeup.c -------------------------------------------------------------------------------- */
+
 /* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both
  * owned. */
 GL_PRIVATE PyObject *gl_wakeup_with_context(PyObject *task, PyObject **context);
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
-/* Sets StopIteration(value). */
+/* Sets StopIteration(value) as the current exception. */
 GL_PRIVATE void gl_set_stop_iteration(PyObject *value);
 
 /* ---- create_task.c --------------------------------------------------------------------------- */
 
+/* Implement the loop's methods create_task() and create_future(). */
 GL_PRIVATE PyObject *gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
                                          PyObject *kwnames);
 GL_PRIVATE PyObject *gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored));

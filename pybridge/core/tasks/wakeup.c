@@ -20,6 +20,8 @@
 
 /* ---- the wakeup callable -------------------------------------------------------------- */
 
+/* The body of the wakeup callable, a done callback: runs a step of the task `self` with the outcome
+ * of `fut`. */
 static PyObject *
 wakeup_call(PyObject *self, PyObject *fut)
 {
@@ -34,8 +36,30 @@ wakeup_call(PyObject *self, PyObject *fut)
 
 GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
 
+/* Creates the callable that wakes the task; it has a reference to the task. */
+GL_PRIVATE PyObject *
+wakeup_callable(gl_task *task)
+{
+    return PyCFunction_New(G.task_wakeup, (PyObject *)task);
+}
+
+/* Creates the wakeup callable of a task, and sets *context to the task's context; both are owned.
+ * *context is NULL if the callable is NULL, and, without an exception, for a task whose __init__()
+ * has not run. */
+GL_PRIVATE PyObject *
+gl_wakeup_with_context(PyObject *task, PyObject **context)
+{
+    *context = Py_XNewRef(((gl_task *)task)->context);
+    PyObject *wakeup = wakeup_callable((gl_task *)task);
+    if (wakeup == NULL)
+        Py_CLEAR(*context);
+    return wakeup;
+}
+
 /* ---- the step callable ----------------------------------------------------------------- */
 
+/* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
+ * Called by TaskStepMethWrapper. */
 GL_PRIVATE PyObject *
 core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -47,6 +71,8 @@ core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(task_step((gl_task *)args[0], args[1] == Py_None ? NULL : args[1]));
 }
 
+/* Sets RuntimeError for a task whose __init__() has not run or has failed, unless an exception is
+ * set already.  Returns -1. */
 GL_PRIVATE int
 raise_uninitialized(void)
 {
@@ -55,6 +81,7 @@ raise_uninitialized(void)
     return -1;
 }
 
+/* Schedules a step that does not depend on a future: the first one, or after a yield of None. */
 GL_PRIVATE int
 schedule_step(gl_task *task)
 {
@@ -77,7 +104,7 @@ schedule_step(gl_task *task)
 
 #if GL_LAYOUT_AWAITED_BY
 
-/* Records for debugging tools that `task` awaits `fut`. */
+/* Records in the future, for debugging tools, that `task` awaits it. */
 static int
 awaited_by_add(gl_future *fut, PyObject *task)
 {
@@ -129,8 +156,8 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 
 #endif
 
-/* Sets the awaited future of the task.  A cancel() that was called in the coroutine's step cancels
- * the future. */
+/* Sets the awaited future of the task.  If cancel() was called in the step that has just yielded,
+ * cancels the future. */
 static inline int
 set_waiter(gl_task *task, PyObject *fut)
 {
@@ -145,7 +172,8 @@ set_waiter(gl_task *task, PyObject *fut)
     return cancelled < 0 ? -1 : 0;
 }
 
-/* Waits for an exact instance of one of the four classes of is_exact_future(). */
+/* Waits for an exact instance of one of the four classes of is_exact_future(): the task becomes the
+ * future's callback0, or adds a wakeup callable. */
 static int
 wait_exact(gl_task *task, PyObject *result)
 {
@@ -193,6 +221,8 @@ wait_general(gl_task *task, PyObject *result)
     return set_waiter(task, result);
 }
 
+/* Lets the task wait for the object that its coroutine yielded; steals `result`.  A wrong object
+ * becomes an error that the next step throws. */
 GL_PRIVATE_INLINE int
 task_wait(gl_task *task, PyObject *result)
 {
@@ -211,6 +241,8 @@ task_wait(gl_task *task, PyObject *result)
 
 /* ---- waking ---------------------------------------------------------------------------- */
 
+/* Sets *exc (owned) to the exception to throw for `fut`, which the task awaited and which is done:
+ * 1; 0: nothing to throw; -1: error.  Removes the record that the task awaits the future. */
 GL_PRIVATE int
 wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {
