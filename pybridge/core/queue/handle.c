@@ -28,6 +28,7 @@
  */
 #include "queue/private.h"
 
+/* Returns true if the object is exactly a Handle, TimerHandle or ThreadSafeHandle of goloop. */
 GL_PRIVATE_INLINE bool
 gl_is_handle(PyObject *o)
 {
@@ -35,6 +36,7 @@ gl_is_handle(PyObject *o)
            Py_TYPE(o) == G.threadsafe_handle_type;
 }
 
+/* Returns true if cancel() was called: the handle's callback is not to be run. */
 GL_PRIVATE_INLINE bool
 gl_handle_is_cancelled(PyObject *h)
 {
@@ -46,7 +48,11 @@ gl_handle_is_cancelled(PyObject *h)
 
 /* Each Handle refers to its loop.  If a Handle is created in one thread and freed in another, both
  * threads would write the loop's reference count, one cache line, all the time.  While the loop
- * runs it therefore passes the references of freed Handles on to the next posted Handle. */
+ * runs it therefore passes the references of freed Handles on to the next posted Handle: `returned`
+ * counts them in the loop's thread, and gl_inbox_join() moves them to `credit`. */
+
+/* Takes n of the spare references to the loop, in any thread.  Returns false, and takes none, if
+ * there are fewer. */
 GL_PRIVATE_INLINE bool
 gl_inbox_borrow(gl_loop *loop, int n)
 {
@@ -58,6 +64,8 @@ gl_inbox_borrow(gl_loop *loop, int n)
     return false;
 }
 
+/* Drops a reference of a posted Handle to the loop: it becomes a spare reference in the loop's
+ * thread while the loop runs. */
 GL_PRIVATE void
 gl_inbox_return(gl_loop *loop)
 {
@@ -67,6 +75,7 @@ gl_inbox_return(gl_loop *loop)
         gl_decref_shared((PyObject *)loop, 1);
 }
 
+/* Drops all spare references, when the loop has stopped.  The caller has another reference. */
 GL_PRIVATE void
 gl_inbox_settle(gl_loop *loop)
 {
@@ -92,6 +101,8 @@ context_is_empty(void)
     return current == NULL || PyObject_Size(current) == 0;
 }
 
+/* Creates the handle's empty context if it is due.  -1 with MemoryError.  May run the garbage
+ * collector. */
 GL_PRIVATE int
 handle_make_context(PyObject *self)
 {
@@ -142,8 +153,8 @@ handle_spare_context(PyObject *self)
     inl->context_due = true; /* a finalizer of its references may read the context */
 }
 
-/* Fills in the fields that all types have.  `h` is new or from the free list: all fields are NULL.
- */
+/* Fills in the fields that all types have, with references of their own; -1 with an exception.  `h`
+ * is new or from the free list: all fields are NULL.  `inl` is handle_inline(h). */
 static inline int
 handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call)
 {
@@ -192,7 +203,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call
     return 0;
 }
 
-/* Returns an empty handle, untracked; see the head of the file. */
+/* Returns an empty handle from the free list or new memory, untracked; see the head of the file. */
 static inline PyObject *
 handle_alloc(PyTypeObject *type, gl_pool *pool)
 {
@@ -211,7 +222,7 @@ handle_alloc(PyTypeObject *type, gl_pool *pool)
     return h;
 }
 
-/* Clears one of the handle's two references to its loop. */
+/* Clears `slot`, one of the handle's two references to its loop. */
 static inline void
 handle_drop_loop(PyObject *h, PyObject **slot)
 {
@@ -228,8 +239,9 @@ handle_drop_loop(PyObject *h, PyObject **slot)
     Py_CLEAR(*slot);
 }
 
+/* Returns the memory of a cleared handle to its pool, or frees it. */
 static inline void
-handle_release(PyObject *h, gl_pool *pool)
+handle_free_memory(PyObject *h, gl_pool *pool)
 {
 #ifdef GL_FREE_THREADED
     handle_drop_loop(h, (PyObject **)&handle_inline(h)->owner_loop.loop);
@@ -243,7 +255,7 @@ handle_release(PyObject *h, gl_pool *pool)
         Py_TYPE(h)->tp_free(h);
 }
 
-/* Creates a handle of one of the types and fills it in; untracked. */
+/* Creates a handle of one of the types for a call; untracked in a build with the GIL. */
 static inline PyObject *
 handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *call)
 {
@@ -257,12 +269,14 @@ handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *cal
     return h;
 }
 
+/* Creates the Handle of a call_soon(), untracked; NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_handle_new(gl_loop *loop, const gl_call *call)
 {
     return handle_make(G.handle_type, &G.handle_pool, loop, call);
 }
 
+/* Creates the handle of a call_soon_threadsafe(), untracked: before CPython 3.14 a plain Handle. */
 GL_PRIVATE PyObject *
 gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
 {
@@ -271,6 +285,8 @@ gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
     return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, call);
 }
 
+/* Creates the TimerHandle of a call_at(), tracked and not armed.  `when` is the result of its
+ * when(), `deadline` the same time in ns of CLOCK_MONOTONIC. */
 GL_PRIVATE PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
 {
@@ -285,6 +301,7 @@ gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_ca
     return h;
 }
 
+/* Tracks a handle for the garbage collector, unless it is tracked already. */
 GL_PRIVATE_INLINE void
 gl_handle_track(PyObject *h)
 {
@@ -292,13 +309,14 @@ gl_handle_track(PyObject *h)
         PyObject_GC_Track(h);
 }
 
+/* Returns true if there are weak references to the handle. */
 GL_PRIVATE_INLINE bool
 handle_has_weakrefs(PyObject *h)
 {
     return *(PyObject **)((char *)h + Py_TYPE(h)->tp_weaklistoffset) != NULL;
 }
 
-/* Returns the slots after the head that only one type has. */
+/* Returns the address of the slots after the head that only one type has, and sets their *count. */
 static inline PyObject **
 handle_further_slots(PyObject *self, int *count)
 {
@@ -311,6 +329,7 @@ handle_further_slots(PyObject *self, int *count)
     return (PyObject **)((char *)self + sizeof(gl_handle_head)); /* scheduled, when; or lock */
 }
 
+/* Implements tp_traverse; called by the ready queue too, for an untracked handle. */
 GL_PRIVATE int
 handle_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -334,6 +353,8 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
+/* Replaces callback and arguments by other objects, which it steals (NULL: none), and drops the old
+ * ones afterwards, since that can run Python. */
 GL_PRIVATE_INLINE void
 handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
 {
@@ -376,6 +397,7 @@ handle_clear(PyObject *self)
     return 0;
 }
 
+/* Returns the free list of a type. */
 static inline gl_pool *
 pool_of(const PyTypeObject *type)
 {
@@ -386,6 +408,7 @@ pool_of(const PyTypeObject *type)
     return &G.threadsafe_pool;
 }
 
+/* Frees a handle without the trashcan; for gl_dealloc_nested(). */
 static void
 handle_free(PyObject *self)
 {
@@ -393,7 +416,7 @@ handle_free(PyObject *self)
     if (handle_has_weakrefs(self))
         PyObject_ClearWeakRefs(self);
     (void)handle_clear(self);
-    handle_release(self, pool_of(type));
+    handle_free_memory(self, pool_of(type));
     Py_DECREF(type);
 }
 

@@ -10,8 +10,8 @@
 
 /* ---- waiting for a callback that runs in another thread ----------------------- */
 
-/* Creates the lock, already acquired, that other threads wait for until the callback has returned.
- */
+/* Creates the lock, already acquired, for which other threads wait until the callback has returned.
+ * Creates none if the callback has returned meanwhile. */
 static int
 done_lock_create(gl_threadsafe_handle *h)
 {
@@ -29,7 +29,8 @@ done_lock_create(gl_threadsafe_handle *h)
     return 0;
 }
 
-/* Waits until no other thread runs the callback.  -1 if a signal handler raised. */
+/* Waits, without the GIL, until no other thread runs the callback of a ThreadSafeHandle; returns at
+ * once for other handles.  -1 if a signal handler raised. */
 static int
 handle_wait_for_others(PyObject *self)
 {
@@ -54,7 +55,8 @@ handle_wait_for_others(PyObject *self)
 
 /* ---- cancelling and running --------------------------------------------------------- */
 
-/* Returns true if a slot of a handle of `loop` has a value that C would not store there. */
+/* Returns true if a slot of a handle of `loop` has a value that C would not store there, also
+ * `_cancelled` of a cancelled handle. */
 static inline bool
 handle_was_modified(gl_loop *loop, PyObject *self, gl_handle_args *inl)
 {
@@ -103,6 +105,8 @@ handle_call_super(PyObject *self, PyObject *name)
     return r;
 }
 
+/* handle.cancel(): marks the handle as cancelled, cancels a timer, and drops callback and
+ * arguments. */
 GL_PRIVATE PyObject *
 gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -132,6 +136,7 @@ gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* handle.cancelled(); waits for a callback that runs in another thread. */
 static PyObject *
 handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -145,6 +150,8 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_XNewRef(cancelled);
 }
 
+/* Passes the current exception, of a handle's callback, to the loop's exception handler.  -1 if the
+ * exception ends the loop's run (it stays set), or if the handler raised. */
 GL_PRIVATE int
 gl_handle_report(gl_loop *loop, PyObject *self)
 {
@@ -157,7 +164,8 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     return r;
 }
 
-/* Runs a modified handle by asyncio's own code. */
+/* Runs a handle whose slots a program has modified by asyncio's own _run(), unless it is
+ * cancelled. */
 static int
 handle_run_generic(PyObject *self)
 {
@@ -169,6 +177,8 @@ handle_run_generic(PyObject *self)
     return gl_drop_result(PyObject_CallOneArg(G.Handle_run, self));
 }
 
+/* Calls the callback in the handle's context, and reports its exception.  The caller keeps the
+ * handle alive.  -1 if the exception ends the run of the loop. */
 static int
 handle_call(gl_loop *loop, PyObject *self)
 {
@@ -215,6 +225,8 @@ handle_call(gl_loop *loop, PyObject *self)
     return gl_handle_report(loop, self);
 }
 
+/* Runs the callback of a ThreadSafeHandle while no other thread runs it, unless it was cancelled;
+ * lets waiting threads continue. */
 static int
 handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 {
@@ -240,7 +252,8 @@ handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
 
 /* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
 
-/* Calls a program's replacement of asyncio.Handle._run, which calls the original. */
+/* Calls a program's replacement of asyncio.Handle._run, which calls the original.  -1 if an
+ * exception ends the run of the loop. */
 static int
 handle_call_hooked(gl_loop *loop, PyObject *self)
 {
@@ -249,6 +262,8 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
     return 0;
 }
 
+/* Runs a handle that is not cancelled, of any type.  The caller keeps it alive.  -1 if SystemExit
+ * or KeyboardInterrupt ends the run of the loop. */
 GL_PRIVATE int
 handle_run(gl_loop *loop, PyObject *self)
 {
@@ -259,6 +274,7 @@ handle_run(gl_loop *loop, PyObject *self)
     return handle_call(loop, self);
 }
 
+/* handle._run(), called by programs. */
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {

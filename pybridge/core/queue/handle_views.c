@@ -10,6 +10,8 @@
 
 /* ---- debug mode's stack ------------------------------------------------------------ */
 
+/* Getter of `_source_traceback`: a traceback.StackSummary or None.  The recorded stack is converted
+ * at the first read. */
 static PyObject *
 handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -41,6 +43,7 @@ handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(clo
 
 /* ---- attributes that are converted when they are read ------------------------------------ */
 
+/* Getter of `_args`: a new tuple of the inline arguments, or the stored object. */
 GL_PRIVATE PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -65,6 +68,7 @@ handle_get_args(PyObject *self, void *Py_UNUSED(closure))
     return tuple;
 }
 
+/* Getter of `_context`; creates the empty context that is due. */
 static PyObject *
 handle_get_context(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -76,6 +80,7 @@ handle_get_context(PyObject *self, void *Py_UNUSED(closure))
     return Py_XNewRef(context);
 }
 
+/* Setter of `_context`; deleting a missing context raises AttributeError. */
 static int
 handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -99,6 +104,7 @@ handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
+/* Getter of TimerHandle._scheduled. */
 static PyObject *
 timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -138,6 +144,7 @@ static PyMemberDef members[] = {
 
 /* ---- the types, with asyncio's layout at their heads -------------------------------- */
 
+/* The differences between the three types of handles. */
 typedef struct {
     const char *name;
     const char *doc;
@@ -145,6 +152,7 @@ typedef struct {
     PyGetSetDef *getset;
 } handle_type_spec;
 
+/* Creates a type of handles with asyncio's class as its base. */
 static int
 make_type(PyTypeObject **type, PyObject *module, const handle_type_spec *handle, PyObject *base)
 {
@@ -182,7 +190,8 @@ static const handle_type_spec threadsafe_handle_spec = {
     .getset = handle_attributes,
 };
 
-/* Creates no type if asyncio does not have the class, or has one with an unknown layout. */
+/* Creates the type ThreadSafeHandle.  Creates none, which is not an error, if asyncio does not have
+ * the class, or has one with an unknown layout. */
 static int
 threadsafe_handle_init_type(PyObject *module)
 {
@@ -203,6 +212,8 @@ threadsafe_handle_init_type(PyObject *module)
     return rc;
 }
 
+/* Compares the slots of asyncio's classes with gl_handle_head and gl_timer_handle.  -1 with
+ * ImportError if they differ. */
 static int
 check_handle_layout(void)
 {
@@ -235,6 +246,7 @@ check_handle_layout(void)
     return -1;
 }
 
+/* Lets the methods and attributes of handles lock the loop, without the GIL. */
 static int
 guard_handles(void)
 {

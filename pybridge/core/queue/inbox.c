@@ -11,13 +11,15 @@
 
 #include <sched.h>
 
+/* Returns the address of the link from a posted Handle to the next one. */
 static inline PyObject **
 posted_next(PyObject *handle)
 {
     return &handle_inline(handle)->owner_loop.next;
 }
 
-/* Empties the inbox into a local list. */
+/* Empties the inbox; returns its first Handle, or NULL.  posted_next() leads to the others, and the
+ * caller owns a reference to each. */
 static PyObject *
 inbox_take(gl_inbox *inbox)
 {
@@ -31,7 +33,8 @@ inbox_take(gl_inbox *inbox)
 }
 
 /* Wakes the loop.  The caller has incremented `waking`, so the loop's descriptor stays open.  The
- * mutex is not held, because the woken loop locks it, perhaps before this thread continues. */
+ * caller does not have the mutex, because the woken loop locks it, perhaps before this thread
+ * continues. */
 static void
 inbox_wake(gl_loop *loop)
 {
@@ -41,6 +44,8 @@ inbox_wake(gl_loop *loop)
     pthread_mutex_unlock(&loop->inbox.mutex);
 }
 
+/* Appends a Handle, with a new reference, and wakes a sleeping loop.  Any thread, without the
+ * loop's lock.  -1 with RuntimeError if the loop is closed. */
 GL_PRIVATE int
 gl_inbox_post(gl_loop *loop, PyObject *handle)
 {
@@ -70,6 +75,8 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     return -1;
 }
 
+/* Moves the posted Handles to the ready queue.  The caller has the loop's lock.  -1 with an
+ * exception, and the remaining Handles are dropped. */
 GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {
@@ -91,7 +98,9 @@ gl_inbox_join(gl_loop *loop)
     return rc;
 }
 
-/* Every later post wakes the loop, since gl_wake reads loop->sleeping. */
+/* Marks the loop as sleeping before a poll.  Returns false, and marks nothing, if the inbox has
+ * entries, so that the loop must not block.  Every later post wakes the loop, since gl_wake reads
+ * loop->sleeping. */
 GL_PRIVATE bool
 gl_inbox_sleep(gl_loop *loop)
 {
@@ -103,6 +112,7 @@ gl_inbox_sleep(gl_loop *loop)
     return empty;
 }
 
+/* Marks the loop as awake after a poll: a post need not wake it. */
 GL_PRIVATE void
 gl_inbox_awake(gl_loop *loop)
 {
@@ -111,6 +121,8 @@ gl_inbox_awake(gl_loop *loop)
     pthread_mutex_unlock(&loop->inbox.mutex);
 }
 
+/* Wakes the loop without a post, unless its inbox is closed.  Any thread, without the loop's
+ * lock. */
 GL_PRIVATE void
 gl_inbox_wake(gl_loop *loop)
 {
@@ -123,6 +135,8 @@ gl_inbox_wake(gl_loop *loop)
         inbox_wake(loop);
 }
 
+/* Closes the inbox when the loop is closed: waits until no thread is about to wake the loop, and
+ * drops the posted Handles. */
 GL_PRIVATE void
 gl_inbox_shut(gl_loop *loop)
 {

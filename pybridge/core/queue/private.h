@@ -7,6 +7,7 @@
 
 /* ---- handle.c ----------------------------------------------------------------------------- */
 
+/* Returns the fields after the slots, which have another offset in each type. */
 static inline gl_handle_args *
 handle_inline(PyObject *h)
 {
@@ -17,15 +18,17 @@ handle_inline(PyObject *h)
     return &((gl_threadsafe_handle *)h)->inl;
 }
 
+/* Slots of all types.  The loop calls handle_traverse() too, for an untracked handle. */
 GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int handle_clear(PyObject *self);
 GL_PRIVATE void handle_dealloc(PyObject *self);
+/* Returns true if there are weak references to the handle. */
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
-/* Replaces callback and arguments by other objects (owned, or NULL). */
+/* Replaces callback and arguments by other objects (stolen, or NULL). */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
 /* Creates the context that is due.  -1 with MemoryError. */
 GL_PRIVATE int handle_make_context(PyObject *self);
-/* Keeps the context of a handle that has run for reuse by the next one. */
+/* Stores the empty context of a handle that has run for the next handle. */
 GL_PRIVATE void handle_spare_context(PyObject *self);
 
 /* ---- handle_views.c ----------------------------------------------------------------------- */
@@ -48,5 +51,6 @@ GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObjec
 
 /* ---- timers.c -------------------------------------------------------------------------------- */
 
-/* Called by TimerHandle.cancel(); the handle is alive (the caller's reference). */
+/* Disarms a timer and drops its reference to the handle; the caller has another one.  Called by
+ * TimerHandle.cancel(). */
 GL_PRIVATE void timers_cancel(gl_timer_handle *h);

@@ -35,10 +35,12 @@
     PyObject *source_traceback;                                                                    \
     GL_HANDLE_WEAKREFS
 
+/* The slots of every handle, by which C accesses them without knowing the type. */
 typedef struct {
     GL_HANDLE_HEAD
 } gl_handle_head;
 
+/* The fields of every handle that only C uses, after the slots of its type. */
 #define GL_INLINE_ARGS 2
 typedef struct {
     int8_t nargs;      /* -1: the arguments are those in the head */
@@ -79,6 +81,7 @@ typedef struct {
 
 /* ---- ready.c ----------------------------------------------------------------- */
 
+/* Allocates the buffer of a new queue. */
 GL_PRIVATE int gl_ready_init(gl_ready *q);
 /* Appends an entry; steals the reference on success.  `since`: when it became ready, ns; 0: now. */
 GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry, int64_t since);
@@ -92,6 +95,7 @@ GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
 GL_PRIVATE void gl_ready_polled(gl_ready *q, int64_t now);
 /* Samples the next entry. */
 GL_PRIVATE void gl_ready_reset_stride(gl_ready *q);
+/* Visits the entries for the loop's tp_traverse. */
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);
 /* Untracks the newest entry if only the queue refers to it. */
 GL_PRIVATE_INLINE void gl_ready_untrack_last(gl_ready *q);
@@ -105,9 +109,11 @@ GL_PRIVATE void gl_wake(gl_loop *loop);
 
 /* ---- handle.c and handle_views.c --------------------------------------------- */
 
+/* Creates the types of handles; at import. */
 GL_PRIVATE int gl_handle_init_types(PyObject *module);
 /* True for the exact types of handle_views.c. */
 GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
+/* Returns true if cancel() was called. */
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
 /* Tracks a handle for the garbage collector. */
 GL_PRIVATE_INLINE void gl_handle_track(PyObject *h);
@@ -136,6 +142,7 @@ GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
+/* Implements handle.cancel(). */
 GL_PRIVATE PyObject *gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored));
 /* Passes the current exception, of a handle's callback, to the loop's exception handler.
  * -1 if the exception ends the loop, or the handler raised. */
@@ -162,13 +169,14 @@ GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 
-/* Arms the timer of a new handle, with a reference of its own. */
+/* Arms the timer of a new handle, and takes a reference to it. */
 GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
 /* Removes an expired timer; returns its handle, owned by the caller, or NULL. */
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);
 /* After a turn: makes the first `n` retired ids, of timers cancelled before it, available
  * again. */
 GL_PRIVATE_INLINE void gl_timers_turned(gl_timers *t, uint32_t n);
+/* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int gl_timers_traverse(gl_timers *t, visitproc visit, void *arg);
 /* Drops all timers, when the loop is closed. */
 GL_PRIVATE void gl_timers_clear(gl_timers *t);
@@ -176,12 +184,14 @@ GL_PRIVATE void gl_timers_clear(gl_timers *t);
 #ifdef GL_FREE_THREADED
 /* ---- inbox.c ----------------------------------------------------------------- */
 
-/* Posts a Handle, or only wakes up the loop; called by any thread, without the loop's lock.  -1
+/* Posts a Handle and wakes a sleeping loop.  Called by any thread, without the loop's lock.  -1
  * with RuntimeError if the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
+/* Wakes the loop without a post; any thread. */
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
 /* Moves the posted handles to the ready queue. */
 GL_PRIVATE int gl_inbox_join(gl_loop *loop);
+/* Returns true if Handles were posted; read without the mutex, so the answer may be out of date. */
 static inline bool
 gl_inbox_any(gl_loop *loop)
 {
@@ -190,8 +200,10 @@ gl_inbox_any(gl_loop *loop)
 /* Marks the loop as sleeping before a poll; false if the inbox has entries, so that the loop must
  * not block. */
 GL_PRIVATE bool gl_inbox_sleep(gl_loop *loop);
+/* Marks the loop as awake after the poll. */
 GL_PRIVATE void gl_inbox_awake(gl_loop *loop);
-/* Drops the posted handles when the loop is closed, like the entries of the ready queue. */
+/* Closes the inbox when the loop is closed, and drops the posted handles. */
 GL_PRIVATE void gl_inbox_shut(gl_loop *loop);
+/* Visits the posted handles for the loop's tp_traverse. */
 GL_PRIVATE int gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg);
 #endif

@@ -29,7 +29,8 @@ gl_wake(gl_loop *loop)
     (void)gl_wake_up(sh);
 }
 
-/* Moves the entries into a buffer of `capacity` (a power of two, large enough). */
+/* Moves the entries into a new buffer of `capacity` entries, a power of two that is at least the
+ * number of entries.  -1 with MemoryError, and the queue is unchanged. */
 static int
 ready_resize(gl_ready *q, size_t capacity)
 {
@@ -46,6 +47,7 @@ ready_resize(gl_ready *q, size_t capacity)
     return 0;
 }
 
+/* Allocates the buffer of a new queue. */
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
@@ -54,8 +56,9 @@ gl_ready_init(gl_ready *q)
     return ready_resize(q, GL_READY_INITIAL);
 }
 
-/* Doubles a full queue.  RuntimeError for a closed one: the caller has checked the loop, but
- * Python code that ran since then (a garbage collection, for example) may have closed it. */
+/* Doubles the buffer of a full queue.  -1 with RuntimeError for a closed queue: the caller has
+ * checked the loop, but Python code that ran since then (a garbage collection, for example) may
+ * have closed it. */
 static int
 ready_grow(gl_ready *q)
 {
@@ -75,9 +78,10 @@ ready_grow(gl_ready *q)
  * GL_SAMPLES; as the budget shrinks the stride doubles. */
 #define GL_SAMPLES 128
 
-/* Consumes the sample of this stride, draws the next one's place, and returns the weight. */
+/* Consumes the sample of the stride that ends, begins the next stride and draws the position of its
+ * sample.  Returns the weight: the number of arrivals that the consumed sample represents. */
 static uint32_t
-ready_draw(gl_ready *q)
+ready_take_sample(gl_ready *q)
 {
     /* In guest mode the host loop may have pushed while the reactor polls. */
     gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
@@ -94,13 +98,16 @@ ready_draw(gl_ready *q)
     return weight;
 }
 
+/* Counts one arrival.  Returns the number of arrivals that it represents if it is sampled, else
+ * 0. */
 GL_PRIVATE_INLINE uint32_t
 gl_ready_sample_weight(gl_ready *q)
 {
     q->to_next_sample--;
-    return q->to_next_sample != 0 ? 0 : ready_draw(q);
+    return q->to_next_sample != 0 ? 0 : ready_take_sample(q);
 }
 
+/* Refills the budget of samples after a poll at `now` (ns). */
 GL_PRIVATE void
 gl_ready_polled(gl_ready *q, int64_t now)
 {
@@ -113,6 +120,7 @@ gl_ready_polled(gl_ready *q, int64_t now)
         gl_ready_reset_stride(q);
 }
 
+/* Begins a stride of 1, so that the next arrival is sampled. */
 GL_PRIVATE void
 gl_ready_reset_stride(gl_ready *q)
 {
@@ -123,6 +131,8 @@ gl_ready_reset_stride(gl_ready *q)
 
 /* ---- the queue ----------------------------------------------------------------------- */
 
+/* Appends an entry, a Handle or a Task; steals the reference, except if it fails.  `since`: the
+ * time when the entry became ready, ns; 0: now. */
 GL_PRIVATE_INLINE int
 gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
@@ -136,6 +146,7 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
     return 0;
 }
 
+/* Removes the oldest entry, whose reference the caller then owns.  The queue must not be empty. */
 GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
@@ -145,6 +156,7 @@ gl_ready_pop(gl_ready *q)
     return entry;
 }
 
+/* Frees the extra memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void
 gl_ready_trim(gl_ready *q)
 {
@@ -154,6 +166,7 @@ gl_ready_trim(gl_ready *q)
     }
 }
 
+/* Visits the entries for the loop's tp_traverse. */
 GL_PRIVATE int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
@@ -171,6 +184,8 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
     return 0;
 }
 
+/* Untracks the newest entry if it is a handle to which only the queue refers.  For a loop that does
+ * not run. */
 GL_PRIVATE_INLINE void
 gl_ready_untrack_last(gl_ready *q)
 {
@@ -184,6 +199,7 @@ gl_ready_untrack_last(gl_ready *q)
         PyObject_GC_UnTrack(entry);
 }
 
+/* Tracks the handles to which there are other references, when the loop stops. */
 GL_PRIVATE void
 gl_ready_track_kept(gl_ready *q)
 {
@@ -194,6 +210,8 @@ gl_ready_track_kept(gl_ready *q)
     }
 }
 
+/* Drops all entries and frees the memory.  Later pushes raise RuntimeError.  May be called
+ * again. */
 GL_PRIVATE void
 gl_ready_close(gl_ready *q)
 {

@@ -5,6 +5,8 @@
  */
 #include "queue/private.h"
 
+/* Appends an entry after the Handles that other threads have posted; steals the reference, except
+ * if it fails. */
 GL_PRIVATE_INLINE int
 gl_ready_add(gl_loop *loop, PyObject *entry)
 {
@@ -15,6 +17,8 @@ gl_ready_add(gl_loop *loop, PyObject *entry)
     return gl_ready_push(&loop->ready, entry, 0);
 }
 
+/* Appends a new Handle of callable(arg) to the ready queue; `arg` may be NULL (no argument),
+ * `context` too (a copy of the current one). */
 GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -28,7 +32,8 @@ push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *cont
     return r;
 }
 
-/* loop.call_soon(callable[, arg][, context=context]) */
+/* Calls loop.call_soon(callable[, arg][, context=context]) as a Python method; `arg` and `context`
+ * may be NULL. */
 static int
 call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -45,6 +50,9 @@ call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *co
     return gl_drop_result(handle);
 }
 
+/* Schedules callable(arg) on the goloop loop of the caller, by a call_soon() that a program has
+ * replaced, or directly.  `arg` and `context` may be NULL.  -1 with RuntimeError for a closed
+ * loop. */
 GL_PRIVATE int
 gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -55,7 +63,9 @@ gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObje
     return push_new_handle(loop, callable, arg, context);
 }
 
-/* The caller has references to all arguments except the loop. */
+/* Schedules callable(arg) on any asyncio loop (NULL: RuntimeError): directly on a native one, else
+ * by its call_soon().  `arg` and `context` may be NULL.  The caller has references to all arguments
+ * except the loop. */
 GL_PRIVATE int
 gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -74,6 +84,7 @@ gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObj
     return call_soon_method(loop, callable, arg, context);
 }
 
+/* Appends a Task, with a new reference, to the ready queue. */
 GL_PRIVATE_INLINE int
 gl_push_task(gl_loop *loop, PyObject *task)
 {
@@ -87,6 +98,8 @@ gl_push_task(gl_loop *loop, PyObject *task)
 
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
 
+/* Debug mode: calls Loop._log_slow(entry, seconds since `before`), which logs a handle, task or
+ * transport that took longer than slow_callback_duration. */
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 {
@@ -94,6 +107,8 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
+/* Runs a handle that is not cancelled, with trace and debug mode's measurement.  The caller has a
+ * reference.  -1 if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {

@@ -19,12 +19,15 @@
 /* Every id except GL_NO_TIMER can be armed; the ids of a chunk are all in range. */
 #define GL_TIMER_CHUNKS (GL_NO_TIMER / GL_TIMER_CHUNK)
 
+/* The handles of GL_TIMER_CHUNK consecutive ids. */
 struct gl_timer_chunk {
-    PyObject *owner[GL_TIMER_CHUNK];
-    uint16_t free[GL_TIMER_CHUNK]; /* a stack of free indices */
+    PyObject *owner[GL_TIMER_CHUNK]; /* the handle of each armed timer, owned; else NULL */
+    uint16_t free[GL_TIMER_CHUNK];   /* a stack of free indices */
     uint32_t free_len;
 };
 
+/* Stores a free id in *id and marks it as used; its chunk is created if necessary.  -1 with
+ * MemoryError. */
 static int
 timers_id_alloc(gl_timers *t, uint32_t *id)
 {
@@ -51,6 +54,7 @@ nomem:
     return -1;
 }
 
+/* Marks an id as free.  Frees the memory of an empty chunk, except the first. */
 static void
 timers_id_free(gl_timers *t, uint32_t id)
 {
@@ -65,6 +69,7 @@ timers_id_free(gl_timers *t, uint32_t id)
     }
 }
 
+/* Returns the address of the handle of an id; NULL if no chunk has the id. */
 static inline PyObject **
 timers_owner(gl_timers *t, uint32_t id)
 {
@@ -74,6 +79,8 @@ timers_owner(gl_timers *t, uint32_t id)
     return &t->chunk[c]->owner[id % GL_TIMER_CHUNK];
 }
 
+/* Allocates an id for the timer, submits TIMER_ARM and takes a reference to the handle.  -1 with
+ * RuntimeError for a closed loop, or with MemoryError. */
 GL_PRIVATE int
 gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 {
@@ -101,6 +108,8 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     return 0;
 }
 
+/* Disarms the timer, if it is armed, and drops the table's reference to the handle, to which the
+ * caller has another one. */
 GL_PRIVATE void
 timers_cancel(gl_timer_handle *h)
 {
@@ -138,6 +147,7 @@ timers_cancel(gl_timer_handle *h)
     Py_DECREF(h);
 }
 
+/* Frees the first `n` retired ids after a turn, before which their timers were cancelled. */
 GL_PRIVATE_INLINE void
 gl_timers_turned(gl_timers *t, uint32_t n)
 {
@@ -148,6 +158,8 @@ gl_timers_turned(gl_timers *t, uint32_t n)
         memmove(t->retired, t->retired + n, t->retired_len * sizeof(*t->retired));
 }
 
+/* Removes an expired timer.  Returns its handle, which the caller then owns, or NULL if it was
+ * cancelled. */
 GL_PRIVATE PyObject *
 gl_timers_take(gl_loop *loop, uint32_t id)
 {
@@ -162,6 +174,7 @@ gl_timers_take(gl_loop *loop, uint32_t id)
     return (PyObject *)h;
 }
 
+/* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int
 gl_timers_traverse(gl_timers *t, visitproc visit, void *arg)
 {
@@ -174,6 +187,7 @@ gl_timers_traverse(gl_timers *t, visitproc visit, void *arg)
     return 0;
 }
 
+/* Drops all timers and frees the memory, when the loop is closed. */
 GL_PRIVATE void
 gl_timers_clear(gl_timers *t)
 {
