@@ -12,6 +12,7 @@
  */
 #include "observe/observe.h"
 
+/* Adds a value (ns or a number; negative ones count as 0) to a histogram, `times` times. */
 GL_PRIVATE_INLINE void
 gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 {
@@ -34,6 +35,8 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 #endif
 }
 
+/* Counts a receive of `n` bytes in the loop's metrics; nothing if it failed (n < 0) or was the end
+ * of the stream. */
 GL_PRIVATE_INLINE void
 gl_count_received(gl_loop *loop, ssize_t n)
 {
@@ -43,6 +46,8 @@ gl_count_received(gl_loop *loop, ssize_t n)
     }
 }
 
+/* Counts a send of `n` bytes in the loop's metrics, and makes the loop poll in the next iteration;
+ * nothing if the send failed (n < 0). */
 GL_PRIVATE_INLINE void
 gl_count_sent(gl_loop *loop, ssize_t n)
 {
@@ -67,8 +72,8 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     return 0;
 }
 
-/* _counted(): the bytes of a snapshot, gl_metrics and gl_counts; empty for a closed loop.  All
- * values are copied before the bytes object is created: the creation may run the collector or
+/* _counted(): returns the bytes of a snapshot, gl_metrics and gl_counts; empty for a closed loop.
+ * All values are copied before the bytes object is created: the creation may run the collector or
  * wait without the loop's lock, and another thread may then close the loop. */
 static PyObject *
 loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
@@ -108,7 +113,8 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return PyBytes_FromStringAndSize((const char *)&all, sizeof all);
 }
 
-/* _open_loops(): the open loops of this process, without the loops inherited from a parent. */
+/* _open_loops(): a new list of the open loops of this process, without the loops inherited from a
+ * parent. */
 static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -121,7 +127,8 @@ open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _registered(): the transports and listeners that are registered with the reactor. */
+/* _registered(): a new list of the transports and listeners that are registered with the
+ * reactor. */
 static PyObject *
 loop__registered(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

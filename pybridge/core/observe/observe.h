@@ -27,7 +27,7 @@ GL_PRIVATE int gl_metrics_init(PyObject *module);
 GL_PRIVATE void gl_watchdog_init_shared(gl_shared *sh);
 /* Stores this thread as the thread that runs the loop. */
 GL_PRIVATE void gl_watchdog_set_thread(gl_loop *loop);
-/* Starts the measurement of an iteration, after its poll. */
+/* Stores the collector's time at the end of a poll, from which a report of the iteration counts. */
 GL_PRIVATE_INLINE void gl_watchdog_poll_ended(gl_loop *loop);
 /* Calls Loop._block_ended() at the end of a reported iteration.  Returns -1 if SystemExit or
  * KeyboardInterrupt ends the run of the loop. */
@@ -37,7 +37,7 @@ GL_PRIVATE int gl_watchdog_init(PyObject *module);
 
 /* ---- trace.c -------------------------------------------------------------------- */
 
-/* The trace of the loop; NULL: the loop is not traced. */
+/* Returns the trace of the loop; NULL: the loop is not traced. */
 static inline gl_trace *
 gl_active_trace(gl_loop *loop)
 {

@@ -12,11 +12,11 @@
 #define WALK_ATTEMPTS_MAX 5
 
 /* Reads the frames of a thread, innermost first, without the GIL, while the thread may run or end.
- * Stores at most `room` frames, up to the frame `until`, which is not stored (0: all frames).  If
- * there are more frames, the last place is overwritten and gets the outermost frame.  *coroutine is
- * the coroutine of the outermost frame, or 0.  Returns the number of frames; -1: the chain breaks;
- * ~n: the chain ends without the frame `until`, as in a greenlet. */
-GL_PRIVATE int python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
+ * Stores at most `cap` frames in `to`, up to the frame `until`, which is not stored (0: all
+ * frames).  If there are more frames, the last place is overwritten and gets the outermost frame.
+ * *coroutine is the coroutine of the outermost frame, or 0.  Returns the number of frames; -1: the
+ * chain breaks; ~n: the chain ends without the frame `until`, as in a greenlet. */
+GL_PRIVATE int python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                                   uint64_t *coroutine);
 /* Reads the address of a thread's innermost frame; false: it can't be read. */
 GL_PRIVATE bool python_innermost_frame(PyThreadState *ts, uint64_t *frame);
@@ -25,5 +25,6 @@ GL_PRIVATE bool python_innermost_frame(PyThreadState *ts, uint64_t *frame);
 GL_PRIVATE void python_thread_stack(unsigned long id, gl_stack *to);
 /* Fills in the types and field offsets of this CPython, for Go. */
 GL_PRIVATE void python_fill_layout(gl_python *to);
-/* The thread that owns the GIL, or NULL if it is unknown.  Does not need the GIL. */
+/* Returns the state of the thread that owns the GIL, or NULL if it is unknown.  Does not need the
+ * GIL. */
 GL_PRIVATE PyThreadState *python_gil_holder(void);

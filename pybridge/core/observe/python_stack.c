@@ -74,6 +74,7 @@ read_memory(uintptr_t from, void *to, size_t n)
 #endif
 }
 
+/* Reads the address of a thread's innermost frame without the GIL; false: memory can't be read. */
 GL_PRIVATE bool
 python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 {
@@ -86,8 +87,11 @@ python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 #endif
 }
 
+/* Reads the frames of a thread, innermost first, without the GIL: at most `cap`, up to the frame
+ * `until` (0: all).  Returns their number; -1: the chain breaks; ~n: it ends without `until`.
+ * private.h has the whole contract. */
 GL_PRIVATE int
-python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room,
+python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                    uint64_t *coroutine)
 {
     uint64_t next;
@@ -96,13 +100,13 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room
     if (!GL_FRAMES_KNOWN || !python_innermost_frame(ts, &next))
         return -1;
     for (int steps = 0; next != 0 && next != until && steps < STEPS_MAX; steps++) {
-        if (until == 0 && n == room)
+        if (until == 0 && n == cap)
             break;
         frame_head frame;
         if (!read_memory(next, &frame, sizeof frame))
             return -1;
         if (frame.owner < OWNED_BY_C) {
-            if (n < room)
+            if (n < cap)
                 n++;
             to[n - 1] = (gl_raw_frame){frame.code & ~FLAGS, frame.instruction};
             *coroutine = frame.owner == OWNED_BY_GENERATOR ? next - GENERATOR_FRAME : 0;
@@ -114,7 +118,7 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int room
 
 /* ---- the stack of any thread ------------------------------------------------------------ */
 
-/* The thread state with this identifier; NULL: not found. */
+/* Returns the thread state with this threading.get_ident(), borrowed; NULL: not found. */
 static PyThreadState *
 find_thread(unsigned long id)
 {
@@ -136,14 +140,16 @@ read_stack(PyThreadState *ts, gl_stack *to)
 
 #ifdef GL_FREE_THREADED
 
+/* The arguments of read_stack_stopped(). */
 typedef struct {
     unsigned long id;
     gl_stack *to;
 } stack_request;
 
-/* A lock that CPython does not export guards the list of thread states, and another thread frees
- * its entry at its end.  CPython has this lock while PyUnstable_GC_VisitObjects() visits objects
- * in a stopped world.  A gcvisitobjects_t. */
+/* A gcvisitobjects_t that reads the stack of `arg`, a stack_request, and ends the visit.  A lock
+ * that CPython does not export guards the list of thread states, and another thread frees its entry
+ * at its end.  CPython has this lock while PyUnstable_GC_VisitObjects() visits objects in a stopped
+ * world. */
 static int
 read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
 {
@@ -154,6 +160,8 @@ read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
     return 0;
 }
 
+/* Reads the frames of the thread `id` into `to` while all other threads are stopped; no frames if
+ * the thread is not found or its chain breaks. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -166,9 +174,10 @@ python_thread_stack(unsigned long id, gl_stack *to)
 
 #else
 
-/* The list can be walked with the GIL: entries are removed only with the GIL, and new entries
- * become its head.  The frames are read without the GIL, as by the monitor, so the thread may end
- * meanwhile. */
+/* Reads the frames of the thread `id` into `to`; no frames if the thread is not found or its chain
+ * breaks.  The list can be walked with the GIL: entries are removed only with the GIL, and new
+ * entries become its head.  The frames are read without the GIL, as by the monitor, so the thread
+ * may end meanwhile. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -182,6 +191,8 @@ python_thread_stack(unsigned long id, gl_stack *to)
 
 #endif
 
+/* Fills in the types and field offsets of this CPython, by which Go reads code objects and
+ * strings. */
 GL_PRIVATE void
 python_fill_layout(gl_python *to)
 {
@@ -217,6 +228,8 @@ python_fill_layout(gl_python *to)
     memcpy(&to->str_ascii, (char *)&ascii + state, sizeof to->str_ascii);
 }
 
+/* Returns the state of the thread that owns the GIL, borrowed; NULL if it is unknown, as in 3.12.
+ * Does not need the GIL. */
 GL_PRIVATE PyThreadState *
 python_gil_holder(void)
 {

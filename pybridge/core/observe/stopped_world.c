@@ -38,6 +38,7 @@ typedef struct interpreter_frame {
     PyObject *local[1];
 } interpreter_frame;
 
+/* An entry of an await chain. */
 typedef struct {
     PyObject *name; /* the coroutine's name, owned; NULL: the name of the code */
     PyObject *code; /* owned; NULL: no frame */
@@ -54,12 +55,14 @@ typedef struct {
 
 /* ---- while the world is stopped ------------------------------------------------------------- */
 
+/* Returns true for a coroutine, a generator or an asynchronous generator, which have a frame. */
 static inline bool
 is_generator(PyObject *o)
 {
     return PyCoro_CheckExact(o) || PyGen_CheckExact(o) || PyAsyncGen_CheckExact(o);
 }
 
+/* Returns the frame of a generator; NULL if it has ended. */
 static interpreter_frame *
 frame_of(PyObject *generator)
 {
@@ -67,7 +70,7 @@ frame_of(PyObject *generator)
     return g->gi_frame_state < STATE_COMPLETED ? (interpreter_frame *)g->gi_iframe : NULL;
 }
 
-/* The object that a generator awaits, borrowed; NULL: it does not await. */
+/* Returns the object that a generator awaits, borrowed; NULL: it does not await. */
 static PyObject *
 awaited_object(PyObject *generator)
 {
@@ -89,6 +92,8 @@ append_frame(await_chain *all, PyObject *name, interpreter_frame *frame)
     to->line = PyUnstable_InterpreterFrame_GetLine((struct _PyInterpreterFrame *)frame);
 }
 
+/* Returns true if the object's class has one of the names, a list that ends with NULL.  For classes
+ * that CPython does not export. */
 static bool
 is_named(PyObject *o, const char *const *names)
 {
@@ -98,7 +103,7 @@ is_named(PyObject *o, const char *const *names)
     return false;
 }
 
-/* Whether an object is a step of an asynchronous generator or a wrapper of a coroutine. */
+/* Returns true if an object is a step of an asynchronous generator or a wrapper of a coroutine. */
 static bool
 is_generator_step(PyObject *o)
 {
@@ -107,7 +112,8 @@ is_generator_step(PyObject *o)
     return is_named(o, names);
 }
 
-/* Whether an object is the iterator of `await future`, which does not appear in the chain. */
+/* Returns true if an object is the iterator of `await future`, which does not appear in the
+ * chain. */
 static bool
 is_future_iterator(PyObject *o)
 {
@@ -115,7 +121,8 @@ is_future_iterator(PyObject *o)
     return is_named(o, names);
 }
 
-/* A visitproc that finds the generator of a step. */
+/* A visitproc that finds the generator of a step: stores it, borrowed, in *found, and ends the
+ * visit with 1. */
 static int
 find_generator(PyObject *o, void *found)
 {
@@ -148,7 +155,7 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* An entry of the chain as (name, file, line). */
+/* Returns an entry of the chain as a new tuple (name, file, line). */
 static PyObject *
 frame_tuple(const chain_frame *f)
 {
@@ -163,7 +170,7 @@ frame_tuple(const chain_frame *f)
     return Py_BuildValue("OOi", name, code->co_filename, f->line > 0 ? f->line : 0);
 }
 
-/* The list of the chain's entries; releases their references. */
+/* Returns a new list of the chain's entries, and drops the references of the entries. */
 static PyObject *
 frame_list(await_chain *all)
 {
@@ -181,6 +188,8 @@ frame_list(await_chain *all)
     return list;
 }
 
+/* _await_frames(coroutine): (list of the await chain's entries, the awaitable at its end or None).
+ * Stops all other threads meanwhile. */
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {

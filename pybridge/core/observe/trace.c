@@ -10,12 +10,15 @@
  * the iteration's number in 48 to 55, the value below. */
 #define VALUE_MASK 0xFFFFFFFFFFFF
 
+/* Packs the parts of a record into gl_record.what. */
 static inline uint64_t
 record_pack(unsigned kind, unsigned detail, uint64_t iteration, uint64_t value)
 {
     return (uint64_t)(kind << 4 | detail) << 56 | (iteration & 255) << 48 | (value & VALUE_MASK);
 }
 
+/* Appends a record with the current time to the ring of `t`, over the oldest one if it is full.
+ * `detail` has four bits, `value` 48. */
 GL_PRIVATE_INLINE void
 gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned detail, uint64_t value)
 {
@@ -35,13 +38,16 @@ trace_add_continuation(gl_trace *t, uint64_t word, unsigned detail, uint64_t res
     __atomic_store_n(&t->written, n + 1, __ATOMIC_RELEASE);
 }
 
-/* The name of the object's class; a static string or one that lives as long as the class. */
+/* Returns the name of the object's class, a string that lives as long as the class; NULL for
+ * NULL. */
 static const char *
 class_name(PyObject *o)
 {
     return o != NULL ? Py_TYPE(o)->tp_name : NULL;
 }
 
+/* Records the call of a callable: its code object, or the name of a built-in function or class.
+ * `callable` may be NULL. */
 GL_PRIVATE void
 gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 {
@@ -59,6 +65,7 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
     gl_trace_add(loop, t, GL_TRACE_NATIVE, 0, (uintptr_t)name);
 }
 
+/* Records the delivery of a completion with the class of the protocol, which may be NULL. */
 GL_PRIVATE void
 gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
@@ -68,6 +75,8 @@ gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject
     gl_trace_add(loop, t, GL_TRACE_EVENT, kind, (uintptr_t)class_name(protocol));
 }
 
+/* Records that a connection is made or lost (kind GL_TRACE_MADE or GL_TRACE_LOST), if the loop is
+ * traced. */
 GL_PRIVATE void
 gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol)
 {
@@ -78,6 +87,8 @@ gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject 
     trace_add_continuation(t, (uintptr_t)class_name(protocol), 0, 0);
 }
 
+/* Records a new task with the code of its coroutine and at most 56 bytes of its name, if the loop
+ * is traced.  `name` is a str, or the number of a default name. */
 GL_PRIVATE void
 gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
 {
@@ -108,6 +119,8 @@ gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
     Py_XDECREF(code);
 }
 
+/* Records the beginning or end of a garbage collection in the trace of each loop that this thread
+ * runs. */
 GL_PRIVATE void
 gl_trace_gc(bool begins)
 {

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Starts the collector's time from zero in a forked child. */
+/* Sets the collector's time to zero at the first call in a forked child. */
 static void
 reset_gc_time_in_child(void)
 {
@@ -29,7 +29,8 @@ reset_gc_time_in_child(void)
     }
 }
 
-/* The time that Python's collector has taken in this process. */
+/* Returns the time that Python's collector has used in this process, ns, with a running
+ * collection. */
 static int64_t
 gc_time_ns(void)
 {
@@ -40,7 +41,8 @@ gc_time_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
-/* gl_watchdog.sample */
+/* gl_watchdog.sample: reads the stack of the loop's thread for the profile.  Returns false if no
+ * attempt succeeded. */
 static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
@@ -56,19 +58,21 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
     return n != -1;
 }
 
-/* gl_watchdog.walk */
+/* gl_watchdog.walk: reads at most `cap` frames of a thread, innermost first.  Returns their number;
+ * -1: the chain breaks; -2: Python ends. */
 static int32_t
-watchdog_walk(void *thread, gl_raw_frame *to, int32_t room)
+watchdog_walk(void *thread, gl_raw_frame *to, int32_t cap)
 {
     uint64_t coroutine;
     if (!gl_foreign_thread_attach(NULL))
         return -2;
-    int n = python_walk_frames(thread, 0, to, room, &coroutine);
+    int n = python_walk_frames(thread, 0, to, cap, &coroutine);
     gl_foreign_thread_detach(NULL);
     return n < 0 ? -1 : n;
 }
 
-/* gl_watchdog.holder */
+/* gl_watchdog.holder: returns the state of the thread that owns the GIL; NULL: unknown, or Python
+ * ends. */
 static void *
 watchdog_holder(void)
 {
@@ -81,7 +85,7 @@ watchdog_holder(void)
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
 
-/* The open loop with this reactor, owned; NULL: closed. */
+/* Returns the open loop with this reactor's number, a new reference; NULL: it was closed. */
 static gl_loop *
 find_loop(int32_t reactor)
 {
@@ -113,6 +117,8 @@ watchdog_report(int32_t reactor)
 static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_report,
                                      watchdog_sample};
 
+/* Sets the pointers by which Go reaches the watchdog's functions and data, in the shared block of a
+ * new loop. */
 GL_PRIVATE void
 gl_watchdog_init_shared(gl_shared *sh)
 {
@@ -122,6 +128,8 @@ gl_watchdog_init_shared(gl_shared *sh)
     sh->gc = &G.gc_ns;
 }
 
+/* Stores the calling thread, its CPU clock and its innermost frame in the shared block, when it
+ * begins to run the loop. */
 GL_PRIVATE void
 gl_watchdog_set_thread(gl_loop *loop)
 {
@@ -139,12 +147,16 @@ gl_watchdog_set_thread(gl_loop *loop)
     GL_WRITE(sh->thread, ts);
 }
 
+/* Stores the collector's time at the end of a poll; loop__block() counts from it. */
 GL_PRIVATE_INLINE void
 gl_watchdog_poll_ended(gl_loop *loop)
 {
     loop->shared->gc_before = GL_READ(G.gc_ns);
 }
 
+/* Calls Loop._block_ended(seconds) at the end of an iteration that was reported as blocked.
+ * Preserves a pending exception.  -1 if SystemExit or KeyboardInterrupt ends the run of the
+ * loop. */
 GL_PRIVATE int
 gl_watchdog_block_ended(gl_loop *loop)
 {
@@ -166,35 +178,41 @@ gl_watchdog_block_ended(gl_loop *loop)
 /* The size of the first buffer for a text of the library. */
 #define FIRST_TEXT_SIZE 4096
 
-/* Calls a function of the API table that writes a text about an object. */
-typedef int32_t (*text_writer)(const gl_table *go, void *about, char *text, int32_t room);
+/* Calls a function of the API table that writes a text about `about` into a buffer of `cap` bytes.
+ * Returns the length of the whole text, of which `cap` bytes at most are written; < 0: an error. */
+typedef int32_t (*text_writer)(const gl_table *go, void *about, char *text, int32_t cap);
 
-/* The thread state stays attached: without a GIL the caller has the loop's lock. */
+/* A text_writer: describes a blocked iteration of the loop whose reactor has the number *reactor.
+ * The thread state stays attached: without a GIL the caller has the loop's lock. */
 static int32_t
-write_block_report(const gl_table *go, void *reactor, char *text, int32_t room)
+write_block_report(const gl_table *go, void *reactor, char *text, int32_t cap)
 {
-    return go->block_report(*(int32_t *)reactor, text, room);
+    return go->block_report(*(int32_t *)reactor, text, cap);
 }
 
+/* A text_writer: formats the Python frames of a gl_stack, as thread_stack() has read them.
+ * Releases the GIL during the call. */
 static int32_t
-write_stack(const gl_table *go, void *stack, char *text, int32_t room)
+write_stack(const gl_table *go, void *stack, char *text, int32_t cap)
 {
     PyThreadState *ts = PyEval_SaveThread();
-    int32_t n = go->stack_text(stack, text, room);
+    int32_t n = go->stack_text(stack, text, cap);
     PyEval_RestoreThread(ts);
     return n;
 }
 
+/* A text_writer: formats the profile of this process as JSON.  Releases the GIL during the call. */
 static int32_t
-write_profile(const gl_table *go, void *Py_UNUSED(unused), char *text, int32_t room)
+write_profile(const gl_table *go, void *Py_UNUSED(unused), char *text, int32_t cap)
 {
     PyThreadState *ts = PyEval_SaveThread();
-    int32_t n = go->profile_text(text, room);
+    int32_t n = go->profile_text(text, cap);
     PyEval_RestoreThread(ts);
     return n;
 }
 
-/* Returns a text of the Go library as a str; starts the library. */
+/* Returns the text that `write` writes about `about` as a new str, "" if it fails.  Starts the
+ * library in a process without one; NULL with ImportError if that is not possible. */
 static PyObject *
 library_text(text_writer write, void *about)
 {
@@ -203,18 +221,18 @@ library_text(text_writer write, void *about)
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     char *text = NULL;
-    int32_t room = 0;
+    int32_t cap = 0;
     int32_t n = FIRST_TEXT_SIZE;
     /* A text that is longer than the buffer is written again; it may have grown meanwhile. */
-    while (n > room) {
-        room = n + n / 8;
-        char *grown = PyMem_RawRealloc(text, (size_t)room);
+    while (n > cap) {
+        cap = n + n / 8;
+        char *grown = PyMem_RawRealloc(text, (size_t)cap);
         if (grown == NULL) {
             PyMem_RawFree(text);
             return PyErr_NoMemory();
         }
         text = grown;
-        n = write(go, about, text, room);
+        n = write(go, about, text, cap);
     }
     PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 ? 0 : n, "replace");
     PyMem_RawFree(text);
@@ -243,7 +261,8 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
                          starting ? Py_True : Py_False);
 }
 
-/* _block_told(serial, state): sets a report's state, GL_REPORT_REQUESTED or GL_REPORT_LOGGED. */
+/* _block_told(serial, state): sets the state of the report with this number, GL_REPORT_REQUESTED or
+ * GL_REPORT_LOGGED; ignored for an older report. */
 static PyObject *
 loop__block_told(gl_loop *self, PyObject *args)
 {
@@ -265,8 +284,9 @@ ns_from_seconds(double seconds)
     return seconds > 0.0 && seconds < 9e9 ? (int64_t)(seconds * 1e9) : 0;
 }
 
-/* _set_watchdog(limit, end): sets the limits in seconds; 0: no limit.  Each setter writes only
- * its own settings, so that threads can set different settings at the same time. */
+/* _set_watchdog(limit, end): sets the limits in seconds after which an iteration is reported, and
+ * after which the library aborts the process; 0: no limit.  Each setter writes only its own
+ * settings, so that threads can set different settings at the same time. */
 static PyObject *
 loop__set_watchdog(gl_loop *self, PyObject *args)
 {
@@ -306,7 +326,8 @@ loop__set_sampling(gl_loop *self, PyObject *args)
 
 /* ---- the collector ------------------------------------------------------------------------- */
 
-/* _note_collection(phase, info), for gc.callbacks: measures and traces a collection. */
+/* _note_collection(phase, info), an entry of gc.callbacks: adds the time of a collection to the
+ * collector's time, and records the collection in traces.  `phase` is "start" or "stop". */
 static PyObject *
 record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -324,15 +345,15 @@ record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
-/* _collected(): the collector's time in seconds. */
+/* _collected(): returns the time that the collector has used in this process, in seconds. */
 static PyObject *
 collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return PyFloat_FromDouble((double)gc_time_ns() / 1e9);
 }
 
-/* _thread_stack(ident): the stack of a thread as a text, read as the watchdog reads it; empty if
- * the stack changes meanwhile. */
+/* _thread_stack(ident): returns the stack of the thread with this threading.get_ident() as a str,
+ * read as the watchdog reads it; empty if the stack changes meanwhile. */
 static PyObject *
 thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 {
@@ -344,7 +365,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return library_text(write_stack, &s);
 }
 
-/* _profile(): the samples of this process, as JSON. */
+/* _profile(): returns the samples of this process, as JSON. */
 static PyObject *
 profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -389,6 +410,7 @@ static PyMethodDef watchdog_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Adds the functions of this file to _core and fills in the layout for Go; at import. */
 GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {
