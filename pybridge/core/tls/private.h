@@ -10,6 +10,7 @@
 typedef struct ssl_st SSL;
 typedef struct bio_st BIO;
 
+/* Numbers of OpenSSL's public headers, by OpenSSL's names. */
 #define GL_SSL_ERROR_WANT_READ 2
 #define GL_SSL_ERROR_WANT_WRITE 3
 #define GL_SSL_ERROR_ZERO_RETURN 6
@@ -76,10 +77,10 @@ struct openssl_error {
 };
 /* Reads and clears the error of a call that returned `result`. */
 GL_PRIVATE_INLINE struct openssl_error openssl_take_error(SSL *ssl, int result);
-/* Whether the SSLObject still has `ssl_socket` and its own methods, so that C may call OpenSSL
- * instead of them. */
+/* Returns true if the SSLObject still has `ssl_socket` and its own methods, so that C may call
+ * OpenSSL instead of them. */
 GL_PRIVATE bool openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket);
-/* The number of bytes in a BIO. */
+/* Returns the number of bytes in a memory BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
 
 /* ---- one connection (openssl.c) -------------------------------------------------------------- */
@@ -129,8 +130,9 @@ GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool resolve_again);
 /* Finds the OpenSSL objects of the connection; `ssl` stays NULL if they can't be used. */
 GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 
-/* Whether ssl, in and out can be used, until Python runs again.  Only one thread at a time may use
- * OpenSSL's objects, so this is false in a handshake's step. */
+/* Returns true if C can use ssl, in and out until Python runs again; looks for them first if
+ * necessary.  Only one thread at a time may use OpenSSL's objects, so this is false in a
+ * handshake's step. */
 static inline bool
 tls_has_openssl(gl_tls *t)
 {
@@ -140,9 +142,9 @@ tls_has_openssl(gl_tls *t)
            t->ssl != NULL && !t->handshake_running;
 }
 
-/* tls_has_openssl(), and the SSLObject has its own methods.  Called right before C does the work
- * of a method of the SSLObject: if a program has replaced the method, asyncio's SSLProtocol calls
- * it. */
+/* Returns true if tls_has_openssl() and the SSLObject has its own methods.  Called right before C
+ * does the work of a method of the SSLObject: if a program has replaced the method, asyncio's
+ * SSLProtocol calls it. */
 GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
 
 /* Calls a method of asyncio's SSLProtocol, one of G.tls. */
@@ -152,19 +154,20 @@ tls_fallback(gl_tls *t, PyObject *method)
     return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
-/* A new reference to a field's object, or to None, for a call in which Python may replace the
- * field. */
+/* Returns a new reference to a field's object, or to None for NULL, for a call in which Python may
+ * replace the field. */
 static inline PyObject *
 tls_ref_or_none(PyObject *field)
 {
     return Py_NewRef(field ? field : Py_None);
 }
 
-/* The result of a method: None if r is 0.  If r is -1 an Exception becomes a fatal error of the
- * connection, as in asyncio; another BaseException is raised. */
+/* Returns the result of a method: None if r is 0.  If r is -1 an Exception becomes a fatal error of
+ * the connection, as in asyncio; another BaseException is raised. */
 GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
 
-/* Whether the call can be repeated when more bytes have arrived or left: it is not a failure. */
+/* Returns true if the call did not fail, and can be repeated when more bytes have been received or
+ * sent. */
 static inline bool
 openssl_wants_io(struct openssl_error error)
 {
@@ -176,9 +179,9 @@ GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_err
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 
-/* Writes OpenSSL's new records to the transport, then applies flow control. */
+/* Writes OpenSSL's new records to the transport, then applies flow control.  Runs Python. */
 GL_PRIVATE int tls_process_outgoing(gl_tls *t);
-/* The number of entries of the write backlog, or -1. */
+/* Returns the number of entries of the write backlog, or -1 with an exception. */
 GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
 /* Implement SSLProtocol._write_appdata() and SSLProtocol._do_read(). */
 GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);

@@ -27,6 +27,7 @@
  */
 #include "tls/private.h"
 
+/* Implements SSLProtocol._process_outgoing(). */
 static PyObject *
 tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
@@ -73,6 +74,7 @@ tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 
 /* ---- the type ----------------------------------------------------------------------- */
 
+/* Implements tp_new; RuntimeError before _begin_tls(). */
 static PyObject *
 tls_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwds))
 {
@@ -118,7 +120,8 @@ tls_dealloc(gl_tls *t)
     Py_DECREF(type);
 }
 
-/* Sets the SSLObject or a BIO, and clears the OpenSSL objects of the previous one. */
+/* Setter of `_sslobj`, `_incoming` and `_outgoing`; clears the OpenSSL objects of the previous
+ * ones. */
 static int
 tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
 {
@@ -130,6 +133,7 @@ tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
     return 0;
 }
 
+/* Getter of `_sslobj`, `_incoming` and `_outgoing`: the object, or None. */
 static PyObject *
 tls_get_ssl_part(gl_tls *t, void *offset)
 {
@@ -141,6 +145,7 @@ tls_get_ssl_part(gl_tls *t, void *offset)
     {name, (getter)tls_get_ssl_part, (setter)tls_set_ssl_part, NULL,                               \
      (void *)offsetof(gl_tls, field)}
 
+/* Getter of `_loop`; AttributeError if it is not set. */
 static PyObject *
 tls_get_loop(gl_tls *t, void *Py_UNUSED(closure))
 {
@@ -149,7 +154,7 @@ tls_get_loop(gl_tls *t, void *Py_UNUSED(closure))
     return Py_XNewRef(t->loop);
 }
 
-/* Sets `_loop`.  The first loop becomes the owner loop, whose lock guards the connection. */
+/* Setter of `_loop`.  The first loop becomes the owner loop, whose lock guards the connection. */
 static int
 tls_set_loop(gl_tls *t, PyObject *loop, void *Py_UNUSED(closure))
 {
@@ -256,6 +261,7 @@ static PyMethodDef tls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Creates the type TLSEngine and adds _begin_tls(); at import. */
 GL_PRIVATE int
 gl_tls_init_type(PyObject *module)
 {

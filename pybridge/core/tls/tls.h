@@ -10,5 +10,5 @@
 
 #include "streams/streams.h"
 
-/* _core.TLSEngine and _core.tls_fallback_reason. */
+/* Creates the type _core.TLSEngine and adds _core._begin_tls(); at import. */
 GL_PRIVATE int gl_tls_init_type(PyObject *module);

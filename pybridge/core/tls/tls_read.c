@@ -29,9 +29,10 @@ tls_buffer_input(BIO *in, const char *data, Py_ssize_t n)
     return 0;
 }
 
-/* Decrypts into [buf, buf + cap).  If the buffer is not full, *error has the reason.  Requires
- * tls_has_openssl().  A zero-copy BIO replaces t->in, which is empty then, for the time of this
- * call; bytes that OpenSSL has not read are copied to t->in at the end. */
+/* Decrypts into [buf, buf + cap).  Returns the number of bytes, or -1 with MemoryError.  If the
+ * buffer is not full, *error has the reason.  Requires tls_has_openssl().  A zero-copy BIO replaces
+ * t->in, which is empty then, for the time of this call; bytes that OpenSSL has not read are copied
+ * to t->in at the end. */
 static Py_ssize_t
 tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *error)
 {
@@ -68,7 +69,7 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *error)
     return copied < 0 ? -1 : (Py_ssize_t)done;
 }
 
-/* Whether the call failed: not the end of the stream, and not a need for more bytes. */
+/* Returns true if the call failed: neither the end of the stream nor a need for more bytes. */
 static bool
 openssl_failed(struct openssl_error error)
 {
@@ -84,7 +85,8 @@ tls_peer_closed(gl_tls *t)
     return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
-/* Whether the application's protocol can get data. */
+/* Returns true if the application's protocol can get data: the connection is open and reading is
+ * not paused. */
 static bool
 tls_may_deliver(gl_tls *t)
 {
@@ -92,7 +94,8 @@ tls_may_deliver(gl_tls *t)
            t->app_protocol;
 }
 
-/* Calls the callable in a field with a number: get_buffer() or buffer_updated(). */
+/* Calls the callable in a field with the number n, get_buffer() or buffer_updated(); returns its
+ * result. */
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
@@ -106,8 +109,8 @@ tls_call_number(PyObject *field, Py_ssize_t n)
 
 static int tls_read_buffered(gl_tls *t);
 
-/* The upper limit of the plaintext that OpenSSL can return now.  A record is longer than its
- * plaintext; in addition OpenSSL may have a part of one record. */
+/* Returns the upper limit of the number of plaintext bytes that OpenSSL can return now.  A record
+ * is longer than its plaintext; in addition OpenSSL may have a part of one record. */
 static size_t
 tls_plaintext_max(gl_tls *t)
 {
@@ -155,8 +158,9 @@ tls_read_copied(gl_tls *t)
     return error.kind == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
 }
 
-/* Calls get_buffer(), and returns the number of bytes that SSLObject.read(len(buf), buf) would fill
- * in.  It raises the errors of SSLObject.read(): -1 with an exception. */
+/* Calls get_buffer(), acquires `view` of its result, which the caller releases, and returns the
+ * number of bytes that SSLObject.read(len(buf), buf) would fill in.  Raises the errors of
+ * SSLObject.read(): -1 with an exception. */
 static Py_ssize_t
 tls_app_buffer(gl_tls *t, Py_buffer *view)
 {
@@ -241,6 +245,8 @@ tls_read_all(gl_tls *t)
     return tls_control_reading(t);
 }
 
+/* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
+ * closed or `read_held`. */
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
@@ -254,6 +260,8 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
+/* Processes `n` bytes that the stream transport received, in place of get_buffer() and
+ * buffer_updated().  `data` is valid during the call only.  -1 with an exception. */
 GL_PRIVATE int
 tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
 {

@@ -21,6 +21,8 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
     return r;
 }
 
+/* Writes OpenSSL's new records to the transport, unless its writing is paused, then applies flow
+ * control to the application's writes. */
 GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
@@ -75,6 +77,7 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *e
     return done;
 }
 
+/* Returns the number of entries of the write backlog, or -1 with an exception. */
 GL_PRIVATE Py_ssize_t
 tls_backlog_len(gl_tls *t)
 {
@@ -86,7 +89,7 @@ tls_backlog_len(gl_tls *t)
     return n;
 }
 
-/* Whether OpenSSL can encrypt now: no data is pending, and the connection is open. */
+/* Returns true if OpenSSL can encrypt now: no data is pending, and the connection is open. */
 static bool
 tls_can_encrypt_now(gl_tls *t)
 {
@@ -96,7 +99,8 @@ tls_can_encrypt_now(gl_tls *t)
     return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
 }
 
-/* Encrypts one object, and appends the bytes that OpenSSL does not accept to the backlog. */
+/* Encrypts one bytes-like object, and appends the bytes that OpenSSL does not accept to the
+ * backlog.  The records stay in the outgoing BIO.  -1 with an exception. */
 static int
 tls_write_one(gl_tls *t, PyObject *data)
 {
@@ -140,6 +144,8 @@ tls_write_to_backlog(gl_tls *t, PyObject *list)
     return result;
 }
 
+/* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
+ * records. */
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
@@ -168,6 +174,8 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     return tls_result(t, r);
 }
 
+/* Implements write() of the application's transport: encrypts a bytes-like object and writes the
+ * records, or appends it to the backlog. */
 GL_PRIVATE PyObject *
 tls_write(gl_tls *t, PyObject *data)
 {
