@@ -6,13 +6,15 @@
  */
 #include "support/args.h"
 
+/* Returns the name of the parameter at index `i` as an interned str, borrowed. */
 static inline PyObject *
 param_name(const gl_params *p, int i)
 {
     return *(PyObject **)((char *)&G + p->name[i]);
 }
 
-/* Fills in an argument by name; false for an unknown name, or one that was given already. */
+/* Stores the argument `given` in `value` at the index of the parameter `key`.  False, without an
+ * exception, for an unknown name or a parameter that has an argument already. */
 static bool
 args_place(const gl_params *p, PyObject *key, PyObject *given, PyObject **value)
 {
@@ -48,6 +50,8 @@ args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t
     return -1;
 }
 
+/* The slow path of gl_args(): stores borrowed arguments in value[0 .. count), NULL for missing
+ * ones.  -1 with the TypeError that asyncio's own method would raise. */
 GL_PRIVATE int
 gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames, PyObject **value)
@@ -70,6 +74,9 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
 
 /* ---- descriptors --------------------------------------------------------------------------- */
 
+/* Converts an int, or the result of an object's fileno(), to *fd, limited to the range of a long.
+ * Returns false, with an exception, if that fails.  The number need not be a valid fd (-1 for a
+ * closed socket). */
 GL_PRIVATE bool
 gl_fd_number(PyObject *o, long *fd)
 {
@@ -88,7 +95,8 @@ gl_fd_number(PyObject *o, long *fd)
     return *fd != -1 || !PyErr_Occurred();
 }
 
-/* For a number that is too large, and for a bool, CPython's own conversion raises or warns. */
+/* Returns the fd of an int or of an object with fileno(); -1 with ValueError for a negative number.
+ * For a number that is too large, and for a bool, CPython's own conversion raises or warns. */
 GL_PRIVATE int
 gl_fd_from_object(PyObject *o)
 {

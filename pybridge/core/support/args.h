@@ -18,6 +18,7 @@
 
 #define GL_PARAMS_MAX 6
 
+/* The parameters of one function. */
 typedef struct gl_params {
     const char *function; /* qualified name in asyncio, for messages */
     uint8_t required;     /* number of required parameters, which are the first */
@@ -42,7 +43,8 @@ typedef struct gl_params {
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
 
-/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function.  -1 with TypeError. */
+/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function in value[0 .. count), borrowed,
+ * NULL for missing ones.  Arguments of *args are not stored.  -1 with TypeError. */
 static inline int
 gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
         PyObject **value)
@@ -54,7 +56,7 @@ gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
     return 0;
 }
 
-/* Returns the argument of a function that takes exactly one; NULL with TypeError. */
+/* Returns the argument, borrowed, of a function that takes exactly one; NULL with TypeError. */
 static inline PyObject *
 gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

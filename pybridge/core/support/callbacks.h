@@ -60,7 +60,7 @@
     X(_drain, "goloop._internal.net.datagrams.DatagramTransport", \
       "the socket is writable, and datagrams are queued") \
     X(_enqueue, "goloop._internal.net.datagrams.DatagramTransport", \
-      "sendto(): the kernel has no room") \
+      "sendto(): the socket's send buffer is full") \
     X(_refuse_look_up, "goloop._internal.net.datagrams.DatagramTransport", \
       "sendto() with a host name in place of an address") \
     X(_tell_error, "goloop._internal.net.datagrams.DatagramTransport", \

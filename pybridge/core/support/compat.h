@@ -64,7 +64,7 @@
 
 /* A heap type with __weakref__ has its list as a field; later it precedes the object. */
 #define GL_WEAKREFS_ARE_A_FIELD (!GL_PYTHON(12))
-/* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with room for 30 attributes. */
+/* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with space for 30 attributes. */
 #define GL_HAS_INLINE_VALUES GL_PYTHON(14)
 
 /* The structs of tasks/layout.h: as in 3.11 and 3.12, in 3.13, or since 3.14. */

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+/* Converts a raw Unix address: bytes for an abstract name, str for a path ("" for an unnamed
+ * socket). */
 static PyObject *
 address_unix(const uint8_t *raw, uint32_t len)
 {
@@ -26,6 +28,8 @@ address_unix(const uint8_t *raw, uint32_t len)
     return PyUnicode_DecodeFSDefaultAndSize(path, (Py_ssize_t)strnlen(path, n));
 }
 
+/* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
+ * for an empty address.  NULL without an exception for an unknown family or a short address. */
 GL_PRIVATE PyObject *
 gl_address_object(const uint8_t *raw, uint32_t len)
 {
@@ -56,7 +60,8 @@ gl_address_object(const uint8_t *raw, uint32_t len)
     return NULL;
 }
 
-/* Converts an exact int in [0, max]; false for any other object. */
+/* Converts an exact int in [0, max] to *value; false, without an exception, for any other
+ * object. */
 static bool
 number_within(PyObject *o, unsigned long max, unsigned long *value)
 {
@@ -70,7 +75,8 @@ number_within(PyObject *o, unsigned long max, unsigned long *value)
     return *value <= max;
 }
 
-/* Converts (host, port), for IPv6 also (host, port, flowinfo, scope_id). */
+/* Converts (host, port), for IPv6 also (host, port, flowinfo, scope_id), with a numeric host.
+ * Returns false, without an exception, for any other object. */
 static bool
 raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {
@@ -113,7 +119,8 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
     return true;
 }
 
-/* Converts a path, or one of Linux's abstract names. */
+/* Converts a path (str or bytes), or one of Linux's abstract names.  Returns false, without an
+ * exception, for any other object, and for a path that is empty or too long. */
 static bool
 raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
 {
@@ -141,6 +148,8 @@ raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
     return good;
 }
 
+/* Converts an address to its raw form and sets *len.  Returns false, without an exception, if only
+ * Python's socket module can convert it. */
 GL_PRIVATE bool
 gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {

@@ -25,7 +25,7 @@ struct gl_loop;
 /* A field of each object of a loop. */
 typedef struct gl_owner_loop {
     struct gl_loop *loop; /* owned; NULL until the object is constructed */
-    PyObject *next;       /* for a Handle in the loop's inbox: the next one */
+    PyObject *next;       /* the next Handle, for a Handle in the loop's inbox */
 } gl_owner_loop;
 #define GL_OWNER_LOOP gl_owner_loop owner_loop;
 #define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->owner_loop, Py_NewRef(loop))
@@ -66,7 +66,8 @@ gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 
 /* ---- references to objects that may be in deallocation --------------------------------------- */
 
-/* Makes gl_try_newref work for a new object. */
+/* Prepares a new object for gl_try_newref(): its shared reference count shows from then on that the
+ * deallocation has begun. */
 static inline void
 gl_enable_try(PyObject *o)
 {

@@ -3,6 +3,8 @@
  */
 #include "support/support.h"
 
+/* Adds the attribute `name` to a type that is not used yet.  Steals `value`; NULL means that an
+ * exception is set (-1). */
 GL_PRIVATE int
 gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
 {
@@ -15,6 +17,7 @@ gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
     return rc;
 }
 
+/* Adds the methods of a table, which ends with an empty entry, to a type. */
 GL_PRIVATE int
 gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
 {
@@ -24,6 +27,8 @@ gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
     return 0;
 }
 
+/* Creates a type, stores it in *type and adds it to the module.  `base`, a type or a tuple of
+ * types, may be NULL. */
 GL_PRIVATE int
 gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject *base)
 {
@@ -33,6 +38,7 @@ gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject 
     return PyModule_AddType(module, *type);
 }
 
+/* Calls o.name(), or o.name(arg) if `arg` is not NULL, and drops the result. */
 GL_PRIVATE int
 gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 {
@@ -41,6 +47,7 @@ gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
     return gl_drop_result(PyObject_CallMethodOneArg(o, name, arg));
 }
 
+/* Calls o.name() with the arguments of a vectorcall; returns its result. */
 GL_PRIVATE PyObject *
 gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
@@ -53,6 +60,7 @@ gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t na
     return r;
 }
 
+/* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`. */
 GL_PRIVATE bool
 gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {

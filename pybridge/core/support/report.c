@@ -4,6 +4,7 @@
  */
 #include "support/support.h"
 
+/* Clears the current exception and returns it, owned, with its traceback; NULL if none is set. */
 GL_PRIVATE PyObject *
 gl_take_exception(void)
 {
@@ -21,6 +22,8 @@ gl_take_exception(void)
 #endif
 }
 
+/* Sets an exception as the current one; steals the reference, and ignores NULL.  If another one is
+ * set already, that one stays and gets `exc` as its context. */
 GL_PRIVATE void
 gl_restore_exception(PyObject *exc)
 {
@@ -38,6 +41,8 @@ gl_restore_exception(PyObject *exc)
 #endif
 }
 
+/* Exits a contextvars context.  Requires that no exception is set; a failure goes to
+ * sys.unraisablehook. */
 GL_PRIVATE_INLINE void
 gl_context_exit(PyObject *context)
 {
@@ -45,6 +50,7 @@ gl_context_exit(PyObject *context)
         PyErr_WriteUnraisable(context);
 }
 
+/* Exits a contextvars context and preserves the current exception. */
 GL_PRIVATE void
 gl_context_exit_keep_error(PyObject *context)
 {
@@ -53,6 +59,7 @@ gl_context_exit_keep_error(PyObject *context)
     gl_restore_exception(exc);
 }
 
+/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt. */
 GL_PRIVATE bool
 gl_is_exit_exception(void)
 {
@@ -60,6 +67,8 @@ gl_is_exit_exception(void)
            PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
 }
 
+/* Passes an exception that does not end the loop's run to sys.unraisablehook, with `about`, and
+ * returns 0.  Returns `rc` if it is 0, or -1 with SystemExit or KeyboardInterrupt still set. */
 GL_PRIVATE int
 gl_unraisable_unless_leaving(int rc, PyObject *about)
 {
@@ -69,6 +78,8 @@ gl_unraisable_unless_leaving(int rc, PyObject *about)
     return 0;
 }
 
+/* Logs a line at debug level: `format` is a %-format for the object `about`.  Preserves the current
+ * exception; a failure goes to sys.unraisablehook. */
 GL_PRIVATE void
 gl_log_debug(PyObject *about, const char *format)
 {
@@ -78,6 +89,8 @@ gl_log_debug(PyObject *about, const char *format)
     gl_restore_exception(saved);
 }
 
+/* Passes the current exception to loop.call_exception_handler() with `message`, and clears it.  -1
+ * for SystemExit and KeyboardInterrupt, which stay set, and if the handler raised. */
 GL_PRIVATE int
 gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                           PyObject *protocol)
@@ -94,12 +107,14 @@ gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transpor
     return r;
 }
 
+/* Creates an OSError, of the subclass for the errno; NULL with an exception if that fails. */
 GL_PRIVATE PyObject *
 gl_oserror(int err)
 {
     return PyObject_CallFunction(PyExc_OSError, "is", err, strerror(err));
 }
 
+/* Sets an OSError for the errno as the current exception; returns -1. */
 GL_PRIVATE int
 gl_set_oserror(int err)
 {

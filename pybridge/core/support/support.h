@@ -36,17 +36,19 @@ typedef struct gl_loop gl_loop;
 /* Takes n received bytes for a protocol that is written in C. */
 typedef int gl_receive(PyObject *protocol, const char *data, Py_ssize_t n);
 
-/* The functions of a kind of registration; each room that creates registrations fills in its
- * own. */
+/* The functions of a kind of registration, called with its transport or listener (fds/fds.h
+ * describes each).  The room that creates such registrations fills in the struct; NULL: the kind
+ * has none. */
 typedef struct gl_reg_ops {
     int (*complete)(gl_loop *loop, PyObject *owner, const gl_completion *c);
     void (*unregister_on_loop_close)(PyObject *owner);
     bool (*blocks_number)(PyObject *transport);
     size_t (*queued_bytes)(PyObject *transport);
-    /* Returns true if no report of the reactor can call the owner; NULL: never. */
+    /* Returns true if no completion of the reactor can call the owner; NULL: never true. */
     bool (*is_dormant)(PyObject *owner);
 } gl_reg_ops;
 
+/* The kinds of entries in the loop's table of registrations, which select the functions above. */
 enum gl_reg_kind {
     GL_REG_FREE = 0,
     GL_REG_STREAM,
@@ -75,6 +77,7 @@ typedef struct gl_pool {
     int len;
 } gl_pool;
 
+/* The number of freed iterators of futures that are cached. */
 #define GL_ITER_POOL 64
 
 /* A node of a circular doubly linked list; CPython's struct llist_node. */
@@ -144,7 +147,7 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- state that changes ---- */
-    bool loaded;         /* at import [GIL] */
+    bool loaded;         /* _core was imported [GIL] */
     int dealloc_depth;   /* nesting of deallocations [GIL] */
     gl_loop *first_loop; /* list of loops with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
@@ -191,6 +194,7 @@ GL_PRIVATE_DATA struct gl_globals G;
 
 /* ---- deep nesting -------------------------------------------------------------------- */
 
+/* The nesting of deallocations up to which an object is freed without the trashcan. */
 #define GL_DEALLOC_DIRECT 32
 
 /* Frees an untracked object by `free_it`, the body of its type's `dealloc`: directly, or, deep in a
@@ -216,6 +220,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 
 /* ---- objects.c ------------------------------------------------------------------------------- */
 
+/* The function and the flags of a PyMethodDef, by calling convention. */
 #define GL_FASTKW(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL | METH_KEYWORDS
 #define GL_FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
 #define GL_NOARGS(f) (PyCFunction)(f), METH_NOARGS
@@ -227,7 +232,7 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
 /* Adds the methods of a table, which ends with an empty entry; each room has its own. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
-/* Makes a type of the module; `base` may be NULL. */
+/* Creates a type, stores it in *type and adds it to the module; `base` may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
                             PyObject *base);
 
@@ -265,9 +270,10 @@ GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const
                                     Py_ssize_t nargs, PyObject *kwnames);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
-/* Makes room for one item more than `len` in an array of `*cap` items of `size` bytes; `array` is
- * the address of its pointer.  The capacity starts at `first` and doubles.  New items are zero;
- * PyMem_RawFree frees them.  Returns false, without an exception, if out of memory. */
+/* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item
+ * more than `len`; `array` is the address of its pointer.  The capacity starts at `first` and
+ * doubles.  New items are zero; PyMem_RawFree frees them.  Returns false, without an exception, if
+ * out of memory. */
 static inline bool
 gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
@@ -300,7 +306,7 @@ GL_PRIVATE void gl_restore_exception(PyObject *exc);
  * pending one. */
 GL_PRIVATE_INLINE void gl_context_exit(PyObject *context);
 GL_PRIVATE void gl_context_exit_keep_error(PyObject *context);
-/* Logs a line about an object to asyncio's logger at debug level; never fails. */
+/* Logs format % about to asyncio's logger at debug level; never fails. */
 GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
@@ -315,6 +321,7 @@ GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 
+/* Fills in the strings and imported objects of G; at import. */
 GL_PRIVATE int gl_names_init(PyObject *module);
 /* Returns the offset of a slot of a class with __slots__; -1 if it is not a member descriptor. */
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
