@@ -24,7 +24,7 @@ EXPORT bool shim_clock_is_replaced(void) { return gl_clock_is_replaced(); }
 EXPORT uint64_t shim_epoch(void) { return gl_library_epoch(); }
 EXPORT void shim_bind_thread(void) { library_bind_thread(); }
 EXPORT const char *shim_run_begins(void) { return gl_library_run_begins(); }
-EXPORT const char *shim_stack_short(void) { return gl_library_stack_short(); }
+EXPORT const char *shim_stack_short(void) { return gl_library_stack_error(); }
 EXPORT void shim_run_ends(void) { gl_library_run_ends(); }
 EXPORT void shim_set_path(const char *path) { gl_library_set_path(path); }
 EXPORT void shim_describe(gl_library_facts *facts) { gl_library_describe(facts); }

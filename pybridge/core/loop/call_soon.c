@@ -16,8 +16,8 @@ static const gl_params call_later_params = GL_PARAMS(
 static const gl_params call_at_params = GL_PARAMS(
     "BaseEventLoop.call_at", 2, 2, true, GL_NAME(when), GL_NAME(callback), GL_NAME(context));
 
-/* Does asyncio's checks of debug mode: the calling thread (of methods for the loop's own thread)
- * and the callback. */
+/* Does asyncio's checks of debug mode: the calling thread (if `own_thread`) and the callback, for
+ * the method `name`.  -1 with the exception. */
 static int
 debug_checks(gl_loop *self, PyObject *callback, const char *name, bool own_thread)
 {
@@ -61,8 +61,8 @@ post_handle(gl_loop *self, PyObject *h)
 }
 #endif
 
-/* Creates the handle of a call and schedules it.  `own_thread` is false for call_soon_threadsafe.
- */
+/* Creates the handle of a call, schedules it and returns it.  `own_thread` is false for
+ * call_soon_threadsafe. */
 static inline PyObject *
 push_call(gl_loop *self, const gl_call *call, bool own_thread)
 {
@@ -80,7 +80,8 @@ push_call(gl_loop *self, const gl_call *call, bool own_thread)
     return push_handle(self, h);
 }
 
-/* The body of call_soon, and of call_soon_threadsafe if `own_thread` is false. */
+/* The body of call_soon, and of call_soon_threadsafe if `own_thread` is false: returns the new
+ * handle. */
 static inline PyObject *
 schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -127,6 +128,8 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
 #define BRIEFLY(loop) ((void)0)
 #endif
 
+/* loop.call_soon(callback, *args, context=None): appends a Handle to the ready queue and returns
+ * it. */
 static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -134,6 +137,8 @@ loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
     return schedule(self, true, args, nargs, kwnames);
 }
 
+/* loop.call_soon_threadsafe(callback, *args, context=None): schedules the call from any thread,
+ * wakes the loop and returns the handle. */
 static PyObject *
 loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -146,6 +151,7 @@ loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs
     return h;
 }
 
+/* Returns the loop's clock in seconds. */
 static inline double
 loop_now(void)
 {
@@ -206,7 +212,8 @@ convert_when(bool relative, PyObject *first, double *seconds)
     return when;
 }
 
-/* Arms a timer; gl_timers_arm() checks again that the loop is open. */
+/* Creates a TimerHandle and arms its timer: `seconds` is the loop time, `when` the same for its
+ * when().  gl_timers_arm() checks again that the loop is open. */
 static PyObject *
 arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
 {
@@ -219,6 +226,7 @@ arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
     return h;
 }
 
+/* The body of call_later (`relative`) and of call_at: returns the new TimerHandle. */
 static inline PyObject *
 call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)
@@ -241,6 +249,8 @@ call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *cons
     return h;
 }
 
+/* loop.call_later(delay, callback, *args, context=None): arms a timer for `delay` seconds from now.
+ * Calls asyncio's method if a program has replaced the loop's call_at(). */
 static PyObject *
 loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -250,6 +260,8 @@ loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject
     return call_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 
+/* loop.call_at(when, callback, *args, context=None): arms a timer for the loop time `when` in
+ * seconds. */
 static PyObject *
 loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

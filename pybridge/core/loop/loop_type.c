@@ -11,9 +11,10 @@
  */
 #include "loop/private.h"
 
+/* Completions that a turn can return. */
 #define GL_CMP_CAP 4096u
-/* Bytes received in a turn should still be in the processor's cache when they are delivered:
- * 512 KiB cost a third more for each message of 100 KiB. */
+/* Bytes that a turn can receive for streams.  They should still be in the processor's cache when
+ * they are delivered: 512 KiB cost a third more for each message of 100 KiB. */
 #define GL_ARENA_SIZE (128u * 1024u)
 
 /* ---- state ---------------------------------------------------------------------- */
@@ -24,6 +25,7 @@ loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(GL_READ(self->thread_id) != 0);
 }
 
+/* _check_closed(): RuntimeError if the loop is closed, or belongs to the parent process. */
 static PyObject *
 loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -34,6 +36,7 @@ loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* _wake(): ends the loop's poll; called by any thread. */
 static PyObject *
 loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -47,6 +50,7 @@ loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- the block that C and Go share -------------------------------------------------- */
 
+/* Frees the shared block and its arrays, after the reactor was closed. */
 static void
 shared_free(gl_shared *sh)
 {
@@ -56,6 +60,8 @@ shared_free(gl_shared *sh)
     PyMem_RawFree(sh);
 }
 
+/* Allocates the shared block of a new loop and sets its flags from the environment; NULL, without
+ * an exception, if out of memory. */
 static gl_shared *
 shared_new(void)
 {
@@ -129,6 +135,7 @@ loop_release(gl_loop *self)
     self->releasing = 0;
 }
 
+/* _close_core(): closes the native half of the loop; RuntimeError while it runs. */
 static PyObject *
 loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -141,7 +148,9 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* Called by Python code that sends on or connects a socket, or signals a child process. */
+/* _flush_deferred_sends(): flushes writes that wait for the next turn.  Called by Python code that
+ * sends on or connects a socket, or signals a child process, so that its effect comes after
+ * theirs. */
 static PyObject *
 loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -149,7 +158,7 @@ loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _describe(): facts about the reactor and the Go runtime, as JSON. */
+/* _describe(): returns facts about the reactor and the Go runtime, as JSON. */
 static PyObject *
 loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -165,6 +174,7 @@ loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction and destruction ----------------------------------------------- */
 
+/* Implements tp_new; Loop.__init__() opens the reactor. */
 static PyObject *
 loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
@@ -182,6 +192,9 @@ loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
     return self;
 }
 
+/* Loop.__init__(): opens the library if this process has none, and a reactor.  -1 with ImportError,
+ * OSError, MemoryError, or RuntimeError for a second call and for a thread with too small a
+ * stack. */
 static int
 loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
 {
@@ -192,7 +205,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     }
     const char *message = "the event loop is initialised already";
     if (self->shared == NULL && !self->closed)
-        message = gl_library_stack_short();
+        message = gl_library_stack_error();
     if (message != NULL) {
         PyErr_SetString(PyExc_RuntimeError, message);
         return -1;
@@ -246,6 +259,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
     return r;
 }
 
+/* Implements tp_clear: closes a loop that does not run. */
 static int
 loop_clear(gl_loop *self)
 {
@@ -255,6 +269,7 @@ loop_clear(gl_loop *self)
     return 0;
 }
 
+/* Implements tp_dealloc: closes the loop. */
 static void
 loop_dealloc(gl_loop *self)
 {
@@ -276,12 +291,14 @@ loop_dealloc(gl_loop *self)
 
 /* ---- the type -------------------------------------------------------------------- */
 
+/* Getter of a one-byte flag at `offset` in the loop, for BOOL_GETSET. */
 static PyObject *
 get_bool(gl_loop *self, void *offset)
 {
     return PyBool_FromLong(GL_READ(*((char *)self + (intptr_t)offset)));
 }
 
+/* Setter of a one-byte flag at `offset` in the loop: the truth of any object. */
 static int
 set_bool(gl_loop *self, PyObject *value, void *offset)
 {
@@ -294,6 +311,7 @@ set_bool(gl_loop *self, PyObject *value, void *offset)
     return 0;
 }
 
+/* Implements tp_setattro; records that a program replaces a method in the instance. */
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
@@ -369,6 +387,7 @@ static PyType_Spec loop_spec = {
     .slots = loop_slots,
 };
 
+/* Creates the type Loop with the methods of all rooms; at import. */
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {

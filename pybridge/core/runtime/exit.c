@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Waits until all other threads except the library's have ended, and calls exit(0).  The destructor
+ * of the first thread's value; does nothing in a process without a Go runtime. */
 static void
 exit_destructor(void *unused)
 {
@@ -34,12 +36,14 @@ exit_destructor(void *unused)
     exit(0);
 }
 
+/* Creates the key, when the extension is loaded.  After a failure exit_watch() does nothing. */
 GL_PRIVATE void
 exit_init(void)
 {
     library.exit_key_made = pthread_key_create(&library.exit_key, exit_destructor) == 0;
 }
 
+/* Sets the thread-specific value if the caller is the process's first thread. */
 GL_PRIVATE void
 exit_watch(void)
 {

@@ -10,6 +10,8 @@
 
 #include <errno.h>
 
+/* Makes a call of Go without an effect (no reactor has the number -1), which registers the thread
+ * with Go.  Removes the signal stack that Go installs in a thread without one. */
 GL_PRIVATE void
 library_prime_thread(const gl_table *table)
 {
@@ -20,6 +22,8 @@ library_prime_thread(const gl_table *table)
         sigaltstack(&before, NULL);
 }
 
+/* Registers the calling thread with the live Go runtime, at its first call in each runtime.
+ * Restores the signal mask and the signal stack, which Go changes meanwhile. */
 GL_PRIVATE void
 library_bind_thread(void)
 {
@@ -40,14 +44,15 @@ library_bind_thread(void)
     thread_here.epoch = epoch;
 }
 
+/* The state of one call that go_call_end() restores. */
 typedef struct gl_go_call {
     bool stack; /* false: no memory for one, so signals are blocked */
     sigset_t mask;
 } gl_go_call;
 
-/* Blocks all signals except those that a fault raises. */
+/* Blocks all signals in this thread except those that a fault raises; stores the old mask. */
 static void
-go_call_block(sigset_t *before)
+go_call_block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     sigset_t all;
@@ -57,15 +62,18 @@ go_call_block(sigset_t *before)
     pthread_sigmask(SIG_BLOCK, &all, before);
 }
 
+/* Prepares the calling thread for a call of Go: a signal stack, or blocked signals, and its
+ * registration. */
 static void
 go_call_begin(gl_go_call *call)
 {
     call->stack = stack_enter() == 0;
     if (!call->stack)
-        go_call_block(&call->mask);
+        go_call_block_signals(&call->mask);
     library_bind_thread();
 }
 
+/* Restores the signal stack or the signal mask of the thread. */
 static void
 go_call_end(gl_go_call *call)
 {
@@ -132,7 +140,8 @@ GL_GO_CALLS(X)
 #undef X
 #undef DEFINE
 
-/* Called only by a thread that runs a loop, which is prepared. */
+/* Calls `turn` without the preparations of the other calls, since a thread that runs a loop has
+ * made them. */
 static int32_t
 go_call_turn(int32_t reactor, int64_t timeout)
 {

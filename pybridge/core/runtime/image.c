@@ -45,6 +45,7 @@
 #define GL_TLS_DISTANCE R_AARCH64_TLS_TPREL
 #endif
 
+/* Returns the thread pointer, from which distances of thread-local variables count. */
 static uintptr_t
 thread_pointer(void)
 {
@@ -57,12 +58,14 @@ thread_pointer(void)
     return pointer;
 }
 
+/* Rounds an address down to the start of its page. */
 static uintptr_t
 page_down(uintptr_t address)
 {
     return address & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
 }
 
+/* Rounds an address up to the start of a page. */
 static uintptr_t
 page_up(uintptr_t address)
 {
@@ -96,6 +99,7 @@ image_note_written(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, u
     written->size = end - at;
 }
 
+/* Records the bounds of a loaded segment, and it as written memory or as a read-only table. */
 static void
 image_note_segment(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, uintptr_t relro_end)
 {
@@ -113,7 +117,8 @@ image_note_segment(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, u
     }
 }
 
-/* Called by dl_iterate_phdr for each library; a result of 1 ends the iteration. */
+/* Records all segments of the library with this link_map in library.image.  Called by
+ * dl_iterate_phdr for each library; a result of 1 ends the iteration. */
 static int
 image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
 {
@@ -138,9 +143,9 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
     return 1;
 }
 
-/* Finds the distance of Go's thread-local words from the thread pointer.  ld.so has written it to
- * the address of the only relocation of that kind, for the word at the addend's distance from the
- * first. */
+/* Finds the distance of Go's thread-local words from the thread pointer, or sets `understood` to
+ * false.  ld.so has written it to the address of the only relocation of that kind, for the word at
+ * the addend's distance from the first. */
 static void
 image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t size)
 {
@@ -160,6 +165,7 @@ image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t si
         image->understood = false;
 }
 
+/* Records the constructors and the thread-local words from the dynamic section of the library. */
 static void
 image_note_dynamic(gl_image *image, const struct link_map *map)
 {
@@ -181,6 +187,8 @@ image_note_dynamic(gl_image *image, const struct link_map *map)
     image_note_tls(image, base, relocations, size);
 }
 
+/* Records the addresses of all parts of the loaded library; `understood` stays false if it
+ * fails. */
 static void
 image_locate(gl_image *image, void *handle)
 {
@@ -194,6 +202,8 @@ image_locate(gl_image *image, void *handle)
 
 /* ---- loading --------------------------------------------------------------------- */
 
+/* Loads the library's file by ld.so, without running its constructors, and finds its table.
+ * Returns NULL, also if it is loaded already, or the reason for the failure. */
 GL_PRIVATE const char *
 image_load(void)
 {
@@ -219,6 +229,8 @@ image_load(void)
     return NULL;
 }
 
+/* Releases the pages of the library's read-only tables to the kernel, which reads them again from
+ * the file when they are used. */
 GL_PRIVATE void
 image_release_tables(void)
 {
@@ -237,6 +249,7 @@ image_release_tables(void)
 
 #if GL_CAN_RESTART
 
+/* Runs the library's constructors, which start the Go runtime. */
 static void
 image_construct(const gl_image *image)
 {
@@ -247,7 +260,8 @@ image_construct(const gl_image *image)
     }
 }
 
-/* Saves the bytes that a restart needs.  Returns NULL, or the reason for the failure. */
+/* Saves the bytes that a restart needs, once.  Returns NULL, also if the image is not understood,
+ * or the reason for the failure. */
 static const char *
 image_save(gl_image *image)
 {
@@ -282,6 +296,7 @@ memory_clear(uintptr_t at, size_t size)
     memset((void *)high, 0, at + size - high);
 }
 
+/* Sets the library's writable memory to its state before the first start. */
 static void
 image_restore(const gl_image *image)
 {
@@ -297,6 +312,8 @@ image_restore(const gl_image *image)
 
 #endif /* GL_CAN_RESTART */
 
+/* Starts the Go runtime of the library that was just loaded.  Returns NULL, or the reason for the
+ * failure. */
 GL_PRIVATE const char *
 image_start(void)
 {
@@ -309,6 +326,8 @@ image_start(void)
     return why;
 }
 
+/* Starts a new Go runtime in a forked child, in place of the inherited one.  Returns NULL, or the
+ * reason for the failure. */
 GL_PRIVATE const char *
 image_restart(void)
 {
@@ -325,6 +344,7 @@ image_restart(void)
 #endif
 }
 
+/* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */
 GL_PRIVATE void
 image_forget_thread(void)
 {

@@ -30,7 +30,7 @@
 
 /* ---- once, when _core is loaded -------------------------------------------- */
 
-/* Gives the process its page.  ld.so passes main's own arguments. */
+/* Maps the page of *gl_here, when ld.so loads _core.  ld.so passes main's own arguments. */
 __attribute__((constructor)) static void
 library_load(int argc, char **argv, char **envp)
 {
@@ -58,6 +58,8 @@ library_load(int argc, char **argv, char **envp)
     exit_init();
 }
 
+/* Stores a copy of the path of libgoloop.so and tries to load the library, without starting it.
+ * With the GIL, before the first gl_library(). */
 GL_PRIVATE void
 gl_library_set_path(const char *path)
 {
@@ -84,8 +86,8 @@ library_abandon_inherited(void)
     library.live_key_known = false;
 }
 
-/* Runs in a child of fork(3).  Other ways to fork skip it, and gl_library does the
- * same at its first call. */
+/* Clears the page of *gl_here and the links to the parent's runtime, in a child of fork(3).  Other
+ * ways to fork skip it, and gl_library does the same at its first call. */
 static void
 library_in_child(void)
 {
@@ -96,6 +98,7 @@ library_in_child(void)
 
 /* ---- opening ------------------------------------------------------------------ */
 
+/* Writes a whole sentence to library.message, and returns it. */
 __attribute__((format(printf, 1, 2))) static const char *
 library_fail(const char *format, ...)
 {
@@ -147,7 +150,8 @@ library_check(const gl_table *table)
     return NULL;
 }
 
-/* Starts the library in a process without any earlier runtime. */
+/* Starts the library in a process without any earlier runtime.  Returns NULL, or the reason for the
+ * failure. */
 static const char *
 library_start_first(void)
 {
@@ -165,7 +169,8 @@ library_start_first(void)
     return NULL;
 }
 
-/* Starts a new runtime in a process that has inherited a dead one. */
+/* Starts a new runtime in a process that has inherited a dead one.  Returns NULL, or the reason for
+ * the failure. */
 static const char *
 library_start_again(void)
 {
@@ -180,10 +185,12 @@ library_start_again(void)
     return NULL;
 }
 
+/* Starts the library: for the first time, or again in a child.  Returns NULL, or the reason for the
+ * failure. */
 static const char *
 library_start(void)
 {
-    const char *why = limits_suffice();
+    const char *why = why_go_cannot_start();
     if (why != NULL)
         return library_fail("The Go library can't be started here: %s.", why);
     /* Counted before the start, so that a child forked during it knows that the library was
@@ -245,6 +252,7 @@ library_open(void)
     return NULL;
 }
 
+/* Sets gl_here->opening; false if another thread opens the library. */
 static bool
 library_try_lock(void)
 {
@@ -252,6 +260,8 @@ library_try_lock(void)
     return atomic_compare_exchange_strong(&gl_here->opening, &idle, 1);
 }
 
+/* Returns the functions of this process's live Go runtime, and starts it if there is none.  If that
+ * fails, returns NULL and sets *message; a later call tries again.  With the GIL. */
 GL_PRIVATE const gl_table *
 gl_library(const char **message)
 {
@@ -270,8 +280,9 @@ gl_library(const char **message)
     return &go_wrappers;
 }
 
+/* Returns NULL, or a message if this thread has too little stack left to call Go. */
 GL_PRIVATE const char *
-gl_library_stack_short(void)
+gl_library_stack_error(void)
 {
     if (stack_suffices())
         return NULL;
@@ -279,10 +290,12 @@ gl_library_stack_short(void)
            "larger one by threading.stack_size().";
 }
 
+/* Prepares this thread for a run of a loop.  Returns NULL, or the reason why the loop cannot run;
+ * only after NULL gl_library_run_ends() follows. */
 GL_PRIVATE const char *
 gl_library_run_begins(void)
 {
-    const char *failed = gl_library_stack_short();
+    const char *failed = gl_library_stack_error();
     if (failed != NULL)
         return failed;
     int err = stack_enter();
@@ -294,6 +307,7 @@ gl_library_run_begins(void)
     return NULL;
 }
 
+/* Removes the signal stack of gl_library_run_begins(). */
 GL_PRIVATE void
 gl_library_run_ends(void)
 {
@@ -302,6 +316,7 @@ gl_library_run_ends(void)
 
 /* ---- diagnostics -------------------------------------------------------------------- */
 
+/* Stores the origin of this process's Go runtime. */
 GL_PRIVATE void
 gl_library_describe(gl_library_facts *facts)
 {

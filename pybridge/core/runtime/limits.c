@@ -21,6 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Stores the limit of open files. */
 GL_PRIVATE void
 file_limit_save(struct rlimit *saved)
 {
@@ -30,6 +31,7 @@ file_limit_save(struct rlimit *saved)
     }
 }
 
+/* Restores the soft limit of open files if it is higher than before: Go has raised it. */
 GL_PRIVATE void
 file_limit_restore(const struct rlimit *saved)
 {
@@ -48,8 +50,9 @@ file_limit_restore(const struct rlimit *saved)
 #define GL_GO_THREADS 10
 #define GL_THREAD_SPACE ((size_t)64 << 20)
 
-/* Returns 0, or the number of bytes that could not be reserved.  After mlockall(MCL_FUTURE) a
- * reservation counts as locked memory. */
+/* Reserves and releases the address space of Go with threads of `stack` bytes.  Returns 0, or the
+ * number of bytes that could not be reserved.  After mlockall(MCL_FUTURE) a reservation counts as
+ * locked memory. */
 static size_t
 limits_space(size_t stack)
 {
@@ -70,11 +73,11 @@ limits_thread(void *start_lock)
     return NULL;
 }
 
-/* Creates and joins GL_GO_THREADS threads.  Returns 0, or an errno.  The stacks have libc's size,
- * because they also contain thread-local variables, but are not from libc's cache.  In a forked
- * child the cached stacks may be those of threads that used libc's resolver.  Then glibc acquires a
- * lock at the end of the thread which no thread of the child may be able to release, see
- * goloop/_internal/net/resolver_threads.py. */
+/* Creates and joins GL_GO_THREADS threads with stacks of `size` bytes.  Returns 0, or an errno.
+ * The stacks have libc's size, because they also contain thread-local variables, but are not from
+ * libc's cache.  In a forked child the cached stacks may be those of threads that used libc's
+ * resolver.  Then glibc acquires a lock at the end of the thread which no thread of the child may
+ * be able to release, see goloop/_internal/net/resolver_threads.py. */
 static int
 limits_threads(pthread_attr_t *attributes, size_t size)
 {
@@ -101,8 +104,10 @@ limits_threads(pthread_attr_t *attributes, size_t size)
     return err;
 }
 
+/* Returns NULL if the process can create the signal stack, the address space and the threads that
+ * Go needs, else the reason (library.why).  Called with all signals blocked. */
 GL_PRIVATE const char *
-limits_suffice(void)
+why_go_cannot_start(void)
 {
     int err = stack_enter();
     if (err != 0)

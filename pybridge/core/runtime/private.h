@@ -40,12 +40,14 @@
 
 /* ---- the state of the process ---------------------------------------------------------------- */
 
+/* The signal handlers of the process, saved while Go starts. */
 typedef struct gl_signals {
-    sigset_t mask; /* of the calling thread */
+    sigset_t mask; /* the mask of the calling thread */
     struct sigaction action[GL_SIGNALS];
     bool known[GL_SIGNALS];
 } gl_signals;
 
+/* The maximum number of segments of each kind in the library's file. */
 #define GL_SEGMENTS 4
 
 typedef struct gl_written { /* a segment of the library that is written to */
@@ -80,14 +82,14 @@ typedef struct gl_image { /* the library in memory; image.c */
  * comments of the fields name the exceptions. */
 struct gl_library_state {
     gl_process unmapped; /* *gl_here, before the page is mapped and where that failed */
-    char *path;          /* by gl_library_set_path, before the first loop; the GIL */
+    char *path;          /* the file libgoloop.so; NULL until gl_library_set_path() */
     gl_image image;
     bool forked_hook; /* the functions for a fork are registered */
 
-    uint64_t epoch;     /* number of the newest runtime that was started */
-    uint64_t instances; /* number of runtimes that were started, here and in ancestors */
-    const char *mode;
-    int64_t open_ns;
+    uint64_t epoch;      /* number of the newest runtime that was started */
+    uint64_t instances;  /* number of runtimes that were started, here and in ancestors */
+    const char *mode;    /* "unopened", "first" or "restarted"; inherited, unlike gl_here->table */
+    int64_t open_ns;     /* duration of the last opening, ns */
     bool clock_replaced; /* set when the extension is loaded, because it needs a lock of ld.so */
 
     /* The pthread key under which the newest runtime (dead if gl_here is empty) stores its threads.
@@ -124,7 +126,7 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 
 /* ---- process.c ------------------------------------------------------------------------------- */
 
-/* Writes library.why, and returns it. */
+/* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
 
 /* Called once, when the extension is loaded: see gl_clock_is_replaced. */
@@ -158,7 +160,8 @@ GL_PRIVATE void image_release_tables(void);
 /* ---- limits.c ------------------------------------------------------------------------ */
 
 /* Returns NULL if a Go runtime can start, else the reason.  Called with all signals blocked. */
-GL_PRIVATE const char *limits_suffice(void);
+GL_PRIVATE const char *why_go_cannot_start(void);
+/* Stores the limit of open files, before Go raises it. */
 GL_PRIVATE void file_limit_save(struct rlimit *saved);
 /* Undoes Go's change; a limit that was lowered in the meantime stays. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
@@ -168,6 +171,7 @@ GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 /* Raises the timer slack of the calling thread, which its new threads inherit; returns the argument
  * of timer_slack_restore().  A failure is ignored. */
 GL_PRIVATE long timer_slack_raise(void);
+/* Sets the slack that timer_slack_raise() returned; 0: nothing was changed. */
 GL_PRIVATE void timer_slack_restore(long before);
 
 /* ---- signals.c ----------------------------------------------------------------------- */

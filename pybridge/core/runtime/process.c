@@ -23,6 +23,7 @@ GL_PRIVATE _Thread_local struct gl_library_thread thread_here;
 /* lint: allow mutable-static: one for each thread, which alone uses it */
 GL_PRIVATE _Thread_local int64_t (*gl_thread_clock)(void);
 
+/* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
 GL_PRIVATE const char *
 library_why(const char *format, ...)
 {
@@ -33,6 +34,7 @@ library_why(const char *format, ...)
     return library.why;
 }
 
+/* Compares the libraries of clock_gettime and of libc, when the extension is loaded. */
 GL_PRIVATE void
 clock_init(void)
 {
@@ -45,12 +47,14 @@ clock_init(void)
 #endif
 }
 
+/* Returns true if a preloaded library has replaced libc's clock_gettime. */
 GL_PRIVATE bool
 gl_clock_is_replaced(void)
 {
     return library.clock_replaced;
 }
 
+/* Returns the time of CLOCK_MONOTONIC in ns, or the simulated time in a thread of a simulation. */
 GL_PRIVATE_INLINE int64_t
 gl_monotonic_ns(void)
 {

@@ -40,6 +40,7 @@ GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 
 /* The loop's clock; in a thread with a simulated kernel the simulated clock. */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
+/* Returns the time of the loop's clock, ns. */
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 /* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which
@@ -63,7 +64,7 @@ gl_library_epoch(void)
 
 /* Returns a message if this thread has too little stack left to call Go, else NULL.  For the
  * creation of a loop; gl_library_run_begins() checks by itself. */
-GL_PRIVATE const char *gl_library_stack_short(void);
+GL_PRIVATE const char *gl_library_stack_error(void);
 
 /* Called before and after a run of a loop, in the thread that runs it: install a stack for signal
  * handlers (stack.c), and remove it.  Runs may nest.  The first returns NULL, or the reason why the
@@ -83,4 +84,5 @@ typedef struct gl_library_facts {
     uint64_t instances; /* runtimes started by this process and its ancestors */
     int64_t open_ns;    /* duration of the opening, ns; 0 while unopened */
 } gl_library_facts;
+/* Stores these facts. */
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);

@@ -17,6 +17,7 @@
  */
 #include "runtime/private.h"
 
+/* Returns the address of a disposition's handler, SIG_DFL or SIG_IGN. */
 static uintptr_t
 signal_handler(const struct sigaction *action)
 {
@@ -25,6 +26,7 @@ signal_handler(const struct sigaction *action)
     return (uintptr_t)action->sa_handler;
 }
 
+/* Blocks every signal in this thread, and saves the mask and the dispositions of all signals. */
 GL_PRIVATE void
 signals_save(gl_signals *saved)
 {
@@ -35,6 +37,7 @@ signals_save(gl_signals *saved)
         saved->known[sig] = sigaction(sig, NULL, &saved->action[sig]) == 0;
 }
 
+/* Restores every disposition whose handler has changed, with SA_ONSTACK, and the mask. */
 GL_PRIVATE void
 signals_restore(gl_signals *saved)
 {
@@ -55,6 +58,7 @@ signals_restore(gl_signals *saved)
     pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
+/* Sets handlers in the address range [low, high), the code of a dead runtime, to SIG_DFL. */
 GL_PRIVATE void
 signals_forget(uintptr_t low, uintptr_t high)
 {

@@ -37,13 +37,14 @@
 /* The size of the kernel's signal frame, if the kernel does not report it. */
 #define GL_STACK_FRAME 4096u
 
+/* Returns the size of a page. */
 static size_t
 stack_page(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns the size of a stack without its guard page. */
+/* Returns the size of a signal stack, in bytes, without its guard page. */
 static size_t
 stack_size(void)
 {
@@ -58,9 +59,10 @@ stack_size(void)
     return (size + page - 1) / page * page;
 }
 
-/* Returns a stack with a guard page at its lowest address; NULL with errno. */
+/* Returns a signal stack, cached or new, with a guard page at its lowest address; NULL with
+ * errno. */
 static char *
-stack_take(void)
+stack_alloc(void)
 {
     for (int i = 0; i < GL_STACK_SPARES; i++) {
         char *spare = atomic_exchange(&library.stack_spare[i], NULL);
@@ -81,8 +83,9 @@ stack_take(void)
     return made;
 }
 
+/* Returns a signal stack to the cache, or unmaps it if the cache is full. */
 static void
-stack_give(char *stack)
+stack_release(char *stack)
 {
     for (int i = 0; i < GL_STACK_SPARES; i++) {
         char *none = NULL;
@@ -96,14 +99,14 @@ stack_give(char *stack)
 static int
 stack_install(void)
 {
-    char *stack = stack_take();
+    char *stack = stack_alloc();
     if (stack == NULL)
         return errno;
     stack_t ours = {.ss_sp = stack + stack_page(), .ss_size = stack_size()};
     stack_t *before = &thread_here.before;
     if (sigaltstack(&ours, before) != 0) {
         int err = errno;
-        stack_give(stack);
+        stack_release(stack);
         /* A thread that runs on its alternate stack at the moment cannot change it. */
         if (sigaltstack(NULL, before) == 0 && (before->ss_flags & SS_ONSTACK))
             return 0;
@@ -111,13 +114,15 @@ stack_install(void)
     }
     if (!(before->ss_flags & SS_DISABLE) && before->ss_size >= ours.ss_size) {
         sigaltstack(before, NULL);
-        stack_give(stack);
+        stack_release(stack);
         return 0;
     }
     thread_here.ours = stack;
     return 0;
 }
 
+/* Installs a signal stack for this thread, unless it has done so in an outer call.  Returns 0, or
+ * an errno; only after 0 stack_leave() follows. */
 GL_PRIVATE int
 stack_enter(void)
 {
@@ -130,6 +135,7 @@ stack_enter(void)
     return 0;
 }
 
+/* Ends a stack_enter(); the outermost one restores the thread's previous signal stack. */
 GL_PRIVATE void
 stack_leave(void)
 {
@@ -142,7 +148,7 @@ stack_leave(void)
     if (sigaltstack(&thread_here.before, &now) != 0)
         return; /* the stack is in use */
     if (now.ss_sp == stack + stack_page())
-        stack_give(stack);
+        stack_release(stack);
     else
         sigaltstack(&now, NULL);
 }
@@ -170,6 +176,7 @@ stack_lowest(void)
     return lowest;
 }
 
+/* Returns true if the thread's own stack is large enough for Go, or if its size is unknown. */
 GL_PRIVATE bool
 stack_suffices(void)
 {
