@@ -101,7 +101,7 @@ loop_release(gl_loop *self)
         return;
     self->releasing = 1;
 #ifdef GL_FREE_THREADED
-    gl_inbox_shut(self);
+    gl_inbox_close(self);
 #endif
     gl_shared_lock(self); /* never unlocked: the monitor uses the reactor until it is closed */
 #ifdef GL_FREE_THREADED
@@ -320,6 +320,7 @@ loop_setattro(PyObject *self, PyObject *name, PyObject *value)
     return PyObject_GenericSetAttr(self, name, value);
 }
 
+/* An attribute for a flag of the loop, a field of type char. */
 #define BOOL_GETSET(name, field)                                                                   \
     {name, (getter)get_bool, (setter)set_bool, NULL, (void *)offsetof(gl_loop, field)}
 

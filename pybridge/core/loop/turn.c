@@ -120,7 +120,7 @@ note_polled(gl_loop *loop, int64_t polled)
     gl_histogram_add(&sh->metrics.gil_wait, now - polled, 1);
     if (now - polled > 1000000)
         gl_histogram_add(&sh->metrics.ready_wait, now - sh->now, sh->events);
-    gl_ready_polled(&loop->ready, now);
+    gl_ready_refill_samples(&loop->ready, now);
 }
 
 /* Delivers one completion: runs a due timer, or passes it to the owner of its registration.  Drops
@@ -227,7 +227,7 @@ turn(gl_loop *loop, int64_t timeout)
     uint32_t retired = loop->timers.retired_len;
     loop->turns++;
 #ifdef GL_FREE_THREADED
-    if (timeout != 0 && !gl_inbox_sleep(loop))
+    if (timeout != 0 && !gl_inbox_set_sleeping(loop))
         timeout = 0;
 #endif
     GL_WRITE(loop->sleeping, timeout != 0);
@@ -252,7 +252,7 @@ turn(gl_loop *loop, int64_t timeout)
     Py_END_ALLOW_THREADS
 #ifdef GL_FREE_THREADED
     if (timeout != 0)
-        gl_inbox_awake(loop);
+        gl_inbox_set_awake(loop);
 #endif
     gl_shared_unlock(loop);
     GL_WRITE(loop->sleeping, 0);
@@ -263,7 +263,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->eager_sends_left = loop->shared->events <= GL_FEW ? GL_FEW : 0;
     gl_watchdog_poll_ended(loop);
     note_polled(loop, polled);
-    gl_timers_turned(&loop->timers, retired);
+    gl_timers_free_retired(&loop->timers, retired);
     if (n == -EBADF)
         return gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_descriptors_lost),
                                                   "ii", loop->shared->poll_fd,
@@ -411,7 +411,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
     GL_WRITE(self->thread_id, thread_before);
     GL_WRITE(self->running, 0);
 #ifdef GL_FREE_THREADED
-    gl_inbox_settle(self);
+    gl_inbox_drop_spare_references(self);
 #endif
     GL_WRITE(self->stopping, 0);
     gl_monitor_pause(self);

@@ -46,6 +46,7 @@ typedef struct {
     char owner;
 } frame_head;
 
+/* Values of `owner`. */
 #define OWNED_BY_GENERATOR 1
 #define OWNED_BY_C 3 /* or more: an entry frame of C between Python frames */
 #if GL_GENERATOR_HAS_IFRAME
@@ -54,7 +55,9 @@ typedef struct {
 #define GENERATOR_FRAME (sizeof(PyObject) + 7 * sizeof(void *))
 #endif
 
+/* The lowest bits of the word `code`, which are flags in some versions. */
 #define FLAGS ((uintptr_t)3)
+/* The maximum number of frames in a walk, since a changing chain can become a circle. */
 #define STEPS_MAX 1000
 
 /* Copies memory of this process; false: it can't be read.  The system call is made by its number,

@@ -21,6 +21,7 @@
 
 #if GL_READS_STOPPED_WORLD
 
+/* The maximum number of entries of a chain that is read. */
 #define CHAIN_MAX 64
 
 /* gi_frame_state of a generator that awaits an object, and the lowest state without a frame. */
@@ -64,7 +65,7 @@ is_generator(PyObject *o)
 
 /* Returns the frame of a generator; NULL if it has ended. */
 static interpreter_frame *
-frame_of(PyObject *generator)
+generator_frame(PyObject *generator)
 {
     PyGenObject *g = (PyGenObject *)generator;
     return g->gi_frame_state < STATE_COMPLETED ? (interpreter_frame *)g->gi_iframe : NULL;
@@ -76,7 +77,7 @@ awaited_object(PyObject *generator)
 {
     if (((PyGenObject *)generator)->gi_frame_state != STATE_AWAITING)
         return NULL;
-    interpreter_frame *f = frame_of(generator);
+    interpreter_frame *f = generator_frame(generator);
     return f->local[f->stack_top - 1];
 }
 
@@ -141,7 +142,7 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
     while (o != NULL && all->n < CHAIN_MAX) {
         PyObject *next = NULL;
         if (is_generator(o)) {
-            append_frame(all, ((PyGenObject *)o)->gi_qualname, frame_of(o));
+            append_frame(all, ((PyGenObject *)o)->gi_qualname, generator_frame(o));
             next = awaited_object(o);
         } else if (is_generator_step(o)) { /* a step has no attribute with its generator */
             (void)Py_TYPE(o)->tp_traverse(o, find_generator, &next);

@@ -136,7 +136,7 @@ gl_trace_gc(bool begins)
 /* _trace(fd): starts a trace of this process's loops, which the library writes to the connection.
  * The library closes the fd. */
 static PyObject *
-trace(PyObject *Py_UNUSED(module), PyObject *number)
+trace_start(PyObject *Py_UNUSED(module), PyObject *number)
 {
     const char *message;
     const gl_table *go = gl_library(&message);
@@ -154,7 +154,7 @@ trace(PyObject *Py_UNUSED(module), PyObject *number)
 }
 
 static PyMethodDef trace_functions[] = {
-    {"_trace", GL_ONEARG(trace),
+    {"_trace", GL_ONEARG(trace_start),
      PyDoc_STR("Write a trace of this process's loops to a connection.")},
     {NULL, NULL, 0, NULL},
 };

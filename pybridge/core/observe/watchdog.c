@@ -41,8 +41,8 @@ gc_time_ns(void)
 
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
-/* gl_watchdog.sample: reads the stack of the loop's thread for the profile.  Returns false if no
- * attempt succeeded. */
+/* gl_watchdog.sample: stores the frames of the loop's thread and its coroutine in *to, for the
+ * profile.  Returns false if no attempt succeeded. */
 static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
@@ -114,6 +114,7 @@ watchdog_report(int32_t reactor)
     gl_foreign_thread_detach(&gil);
 }
 
+/* The functions that the monitor calls. */
 static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_report,
                                      watchdog_sample};
 
@@ -347,7 +348,7 @@ record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t
 
 /* _collected(): returns the time that the collector has used in this process, in seconds. */
 static PyObject *
-collected(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+collector_seconds(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return PyFloat_FromDouble((double)gc_time_ns() / 1e9);
 }
@@ -367,7 +368,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 
 /* _profile(): returns the samples of this process, as JSON. */
 static PyObject *
-profile(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+profile_json(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return library_text(write_profile, NULL);
 }
@@ -404,8 +405,9 @@ static PyMethodDef watchdog_functions[] = {
     {"_note_collection", GL_FAST(record_collection),
      PyDoc_STR("Measure a collection; an entry of gc.callbacks.")},
     {"_thread_stack", GL_ONEARG(thread_stack), PyDoc_STR("Return the Python stack of a thread.")},
-    {"_profile", GL_NOARGS(profile), PyDoc_STR("Return the samples of this process, as JSON.")},
-    {"_collected", GL_NOARGS(collected),
+    {"_profile", GL_NOARGS(profile_json),
+     PyDoc_STR("Return the samples of this process, as JSON.")},
+    {"_collected", GL_NOARGS(collector_seconds),
      PyDoc_STR("Return the seconds that Python's collector has taken, by _note_collection().")},
     {NULL, NULL, 0, NULL},
 };

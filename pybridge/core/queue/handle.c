@@ -54,7 +54,7 @@ gl_handle_is_cancelled(PyObject *h)
 /* Takes n of the spare references to the loop, in any thread.  Returns false, and takes none, if
  * there are fewer. */
 GL_PRIVATE_INLINE bool
-gl_inbox_borrow(gl_loop *loop, int n)
+gl_inbox_take_references(gl_loop *loop, int n)
 {
     int64_t left = GL_READ(loop->inbox.credit);
     while (left >= n)
@@ -67,7 +67,7 @@ gl_inbox_borrow(gl_loop *loop, int n)
 /* Drops a reference of a posted Handle to the loop: it becomes a spare reference in the loop's
  * thread while the loop runs. */
 GL_PRIVATE void
-gl_inbox_return(gl_loop *loop)
+gl_inbox_return_reference(gl_loop *loop)
 {
     if (gl_loop_runs_here(loop))
         loop->returned++;
@@ -77,7 +77,7 @@ gl_inbox_return(gl_loop *loop)
 
 /* Drops all spare references, when the loop has stopped.  The caller has another reference. */
 GL_PRIVATE void
-gl_inbox_settle(gl_loop *loop)
+gl_inbox_drop_spare_references(gl_loop *loop)
 {
     int64_t spare = __atomic_exchange_n(&loop->inbox.credit, 0, __ATOMIC_RELAXED);
     int64_t returned = loop->returned;
@@ -132,11 +132,11 @@ handle_make_context(PyObject *self)
     return 0;
 }
 
-/* Stores the context of a handle for the next one, after the call of a handle without other
+/* Stores the handle's empty context for the next handle, after the call of a handle without other
  * references.  The loop runs, so the context of a handle is not garbage that the collector has
  * cleared. */
 GL_PRIVATE void
-handle_spare_context(PyObject *self)
+handle_recycle_context(PyObject *self)
 {
     gl_handle_args *inl = handle_inline(self);
     PyObject *context = ((gl_handle_head *)self)->context;
@@ -163,7 +163,7 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call
     Py_ssize_t nargs = call->nargs;
 #ifdef GL_FREE_THREADED
     inl->posted = gl_is_shared((PyObject *)loop);
-    if (!inl->posted || !gl_inbox_borrow(loop, 2)) {
+    if (!inl->posted || !gl_inbox_take_references(loop, 2)) {
         Py_INCREF(loop);
         Py_INCREF(loop);
     }
@@ -230,7 +230,7 @@ handle_drop_loop(PyObject *h, PyObject **slot)
     PyObject *loop = *slot;
     if (handle_inline(h)->posted && loop == (PyObject *)handle_inline(h)->owner_loop.loop) {
         *slot = NULL;
-        gl_inbox_return((gl_loop *)loop);
+        gl_inbox_return_reference((gl_loop *)loop);
         return;
     }
 #else

@@ -85,7 +85,7 @@ handle_loop(PyObject *self)
 
 /* Returns true if a program has replaced any method of asyncio's handle classes. */
 static inline bool
-handles_changed(void)
+handle_methods_replaced(void)
 {
     return (gl_replaced(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) |
             gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type)) != 0;
@@ -113,7 +113,7 @@ gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
     gl_handle_head *h = (gl_handle_head *)self;
     if (handle_wait_for_others(self) < 0)
         return NULL;
-    if (handles_changed())
+    if (handle_methods_replaced())
         return handle_call_super(self, G.s_cancel);
     if (h->cancelled == Py_True)
         Py_RETURN_NONE;
@@ -142,7 +142,7 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     if (handle_wait_for_others(self) < 0)
         return NULL;
-    if (handles_changed())
+    if (handle_methods_replaced())
         return handle_call_super(self, G.s_cancelled);
     PyObject *cancelled = ((gl_handle_head *)self)->cancelled;
     if (cancelled == NULL)
@@ -217,7 +217,7 @@ handle_call(gl_loop *loop, PyObject *self)
     Py_DECREF(callback);
     Py_DECREF(context);
     if (inl->context_ours && Py_REFCNT(self) == 1)
-        handle_spare_context(self);
+        handle_recycle_context(self);
     if (result != NULL) {
         Py_DECREF(result);
         return 0;
@@ -225,10 +225,11 @@ handle_call(gl_loop *loop, PyObject *self)
     return gl_handle_report(loop, self);
 }
 
-/* Runs the callback of a ThreadSafeHandle while no other thread runs it, unless it was cancelled;
- * lets waiting threads continue. */
+/* Runs the callback of a ThreadSafeHandle, unless it was cancelled, after the end of a call in
+ * another thread.  Lets threads continue that wait for its end.  -1 if an exception ends the run of
+ * the loop. */
 static int
-handle_call_alone(gl_loop *loop, gl_threadsafe_handle *h)
+threadsafe_handle_call(gl_loop *loop, gl_threadsafe_handle *h)
 {
     if (handle_wait_for_others((PyObject *)h) < 0)
         return -1;
@@ -270,11 +271,11 @@ handle_run(gl_loop *loop, PyObject *self)
     if (gl_handles_hooked())
         return handle_call_hooked(loop, self);
     if (Py_TYPE(self) == G.threadsafe_handle_type)
-        return handle_call_alone(loop, (gl_threadsafe_handle *)self);
+        return threadsafe_handle_call(loop, (gl_threadsafe_handle *)self);
     return handle_call(loop, self);
 }
 
-/* handle._run(), called by programs. */
+/* handle._run(), called by programs: runs the callback unless it was cancelled. */
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {

@@ -113,6 +113,7 @@ timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 
 /* ---- the tables ------------------------------------------------------------------- */
 
+/* The attributes of all types of handles. */
 #define VIEWS                                                                                      \
     {"_args", handle_get_args, handle_set_args,                                                    \
      PyDoc_STR("The arguments, a tuple; None once cancelled."), NULL},                             \

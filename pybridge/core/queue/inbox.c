@@ -102,7 +102,7 @@ gl_inbox_join(gl_loop *loop)
  * entries, so that the loop must not block.  Every later post wakes the loop, since gl_wake reads
  * loop->sleeping. */
 GL_PRIVATE bool
-gl_inbox_sleep(gl_loop *loop)
+gl_inbox_set_sleeping(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     bool empty = loop->inbox.first == NULL;
@@ -114,7 +114,7 @@ gl_inbox_sleep(gl_loop *loop)
 
 /* Marks the loop as awake after a poll: a post need not wake it. */
 GL_PRIVATE void
-gl_inbox_awake(gl_loop *loop)
+gl_inbox_set_awake(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     loop->inbox.sleeping = false;
@@ -138,7 +138,7 @@ gl_inbox_wake(gl_loop *loop)
 /* Closes the inbox when the loop is closed: waits until no thread is about to wake the loop, and
  * drops the posted Handles. */
 GL_PRIVATE void
-gl_inbox_shut(gl_loop *loop)
+gl_inbox_close(gl_loop *loop)
 {
     pthread_mutex_lock(&loop->inbox.mutex);
     loop->inbox.shut = true;

@@ -29,7 +29,7 @@ GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, P
 /* Creates the context that is due.  -1 with MemoryError. */
 GL_PRIVATE int handle_make_context(PyObject *self);
 /* Stores the empty context of a handle that has run for the next handle. */
-GL_PRIVATE void handle_spare_context(PyObject *self);
+GL_PRIVATE void handle_recycle_context(PyObject *self);
 
 /* ---- handle_views.c ----------------------------------------------------------------------- */
 

@@ -54,11 +54,13 @@ typedef struct {
     GL_OWNER_LOOP
 } gl_handle_args;
 
+/* The handle of a call_soon(). */
 typedef struct {
     GL_HANDLE_HEAD
     gl_handle_args inl;
 } gl_handle;
 
+/* The handle of a call_later() or call_at(). */
 typedef struct {
     GL_HANDLE_HEAD
     PyObject *scheduled; /* asyncio.TimerHandle's slots; this one is not used */
@@ -71,6 +73,7 @@ typedef struct {
                                * decoded yet */
 } gl_timer_handle;
 
+/* The handle of a call_soon_threadsafe(), since CPython 3.14. */
 typedef struct {
     GL_HANDLE_HEAD
     PyObject *lock; /* the slot of asyncio's class; not used */
@@ -92,7 +95,7 @@ GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
 /* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0. */
 GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
 /* Refills the budget of samples after a poll. */
-GL_PRIVATE void gl_ready_polled(gl_ready *q, int64_t now);
+GL_PRIVATE void gl_ready_refill_samples(gl_ready *q, int64_t now);
 /* Samples the next entry. */
 GL_PRIVATE void gl_ready_reset_stride(gl_ready *q);
 /* Visits the entries for the loop's tp_traverse. */
@@ -132,12 +135,12 @@ GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t 
                                          const gl_call *call);
 
 #ifdef GL_FREE_THREADED
-/* gl_inbox_borrow() takes n of the spare references to the loop, in any thread; false if there are
- * too few.  gl_inbox_return() returns one of them. */
-GL_PRIVATE_INLINE bool gl_inbox_borrow(gl_loop *loop, int n);
-GL_PRIVATE void gl_inbox_return(gl_loop *loop);
+/* gl_inbox_take_references() takes n of the spare references to the loop, in any thread; false if
+ * there are too few.  gl_inbox_return_reference() returns one of them. */
+GL_PRIVATE_INLINE bool gl_inbox_take_references(gl_loop *loop, int n);
+GL_PRIVATE void gl_inbox_return_reference(gl_loop *loop);
 /* Drops the spare references when the loop has stopped. */
-GL_PRIVATE void gl_inbox_settle(gl_loop *loop);
+GL_PRIVATE void gl_inbox_drop_spare_references(gl_loop *loop);
 #endif
 
 /* ---- handle_run.c ------------------------------------------------------------ */
@@ -175,7 +178,7 @@ GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);
 /* After a turn: makes the first `n` retired ids, of timers cancelled before it, available
  * again. */
-GL_PRIVATE_INLINE void gl_timers_turned(gl_timers *t, uint32_t n);
+GL_PRIVATE_INLINE void gl_timers_free_retired(gl_timers *t, uint32_t n);
 /* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int gl_timers_traverse(gl_timers *t, visitproc visit, void *arg);
 /* Drops all timers, when the loop is closed. */
@@ -199,11 +202,11 @@ gl_inbox_any(gl_loop *loop)
 }
 /* Marks the loop as sleeping before a poll; false if the inbox has entries, so that the loop must
  * not block. */
-GL_PRIVATE bool gl_inbox_sleep(gl_loop *loop);
+GL_PRIVATE bool gl_inbox_set_sleeping(gl_loop *loop);
 /* Marks the loop as awake after the poll. */
-GL_PRIVATE void gl_inbox_awake(gl_loop *loop);
+GL_PRIVATE void gl_inbox_set_awake(gl_loop *loop);
 /* Closes the inbox when the loop is closed, and drops the posted handles. */
-GL_PRIVATE void gl_inbox_shut(gl_loop *loop);
+GL_PRIVATE void gl_inbox_close(gl_loop *loop);
 /* Visits the posted handles for the loop's tp_traverse. */
 GL_PRIVATE int gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg);
 #endif

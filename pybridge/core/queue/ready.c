@@ -8,6 +8,7 @@
  */
 #include "queue/private.h"
 
+/* The capacity of a new queue, a power of two. */
 #define GL_READY_INITIAL 256
 
 /* ---- wake-up -------------------------------------------------------------- */
@@ -109,7 +110,7 @@ gl_ready_sample_weight(gl_ready *q)
 
 /* Refills the budget of samples after a poll at `now` (ns). */
 GL_PRIVATE void
-gl_ready_polled(gl_ready *q, int64_t now)
+gl_ready_refill_samples(gl_ready *q, int64_t now)
 {
     int64_t more = (now - q->budget_time) >> 15;
     q->budget_time += more << 15;

@@ -15,6 +15,7 @@
  */
 #include "queue/private.h"
 
+/* The number of ids in a chunk. */
 #define GL_TIMER_CHUNK 1024
 /* Every id except GL_NO_TIMER can be armed; the ids of a chunk are all in range. */
 #define GL_TIMER_CHUNKS (GL_NO_TIMER / GL_TIMER_CHUNK)
@@ -149,7 +150,7 @@ timers_cancel(gl_timer_handle *h)
 
 /* Frees the first `n` retired ids after a turn, before which their timers were cancelled. */
 GL_PRIVATE_INLINE void
-gl_timers_turned(gl_timers *t, uint32_t n)
+gl_timers_free_retired(gl_timers *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
         timers_id_free(t, t->retired[i]);

@@ -123,6 +123,8 @@ go_call_end(gl_go_call *call)
     X(int32_t, simulation_request, (char *buffer, int32_t size), (buffer, size))                   \
     X(int32_t, simulation_hooks, (gl_simulation_hooks * hooks), (hooks))
 
+/* Defines the wrapper of a function: prepares the thread, calls the live runtime's function (-EBADF
+ * if there is none) and restores the thread. */
 #define DEFINE(type, name, parameters, arguments)                                                  \
     static type go_call_##name parameters                                                          \
     {                                                                                              \

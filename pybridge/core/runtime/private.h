@@ -56,6 +56,7 @@ typedef struct gl_written { /* a segment of the library that is written to */
     size_t size;
 } gl_written;
 
+/* A range of addresses. */
 typedef struct gl_memory {
     uintptr_t at;
     size_t size;

@@ -37,7 +37,8 @@ signals_save(gl_signals *saved)
         saved->known[sig] = sigaction(sig, NULL, &saved->action[sig]) == 0;
 }
 
-/* Restores every disposition whose handler has changed, with SA_ONSTACK, and the mask. */
+/* Restores every disposition whose handler has changed since signals_save(), with SA_ONSTACK added,
+ * and the mask of the thread. */
 GL_PRIVATE void
 signals_restore(gl_signals *saved)
 {

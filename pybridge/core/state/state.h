@@ -155,7 +155,8 @@ struct gl_loop {
     /* Owned.  "GIL" and "loop" above mean this object's mutex in a build without the GIL [made]. */
     PyObject *lock;
     gl_inbox inbox;
-    int64_t returned;   /* returned spare references to the loop, see gl_inbox_borrow [loop] */
+    /* Returned spare references to the loop, see gl_inbox_take_references [loop]. */
+    int64_t returned;
     gl_task_node tasks; /* tasks/task_registry.c [GIL] */
     struct {
         PyObject *task;      /* the running task, borrowed; or NULL [written by loop, atomic] */

@@ -16,6 +16,7 @@
 
 #include "support/support.h"
 
+/* The maximum number of named parameters of a function. */
 #define GL_PARAMS_MAX 6
 
 /* The parameters of one function. */

@@ -27,6 +27,7 @@ typedef struct gl_owner_loop {
     struct gl_loop *loop; /* owned; NULL until the object is constructed */
     PyObject *next;       /* the next Handle, for a Handle in the loop's inbox */
 } gl_owner_loop;
+/* The field, and the statements for it in a constructor, tp_traverse and tp_clear. */
 #define GL_OWNER_LOOP gl_owner_loop owner_loop;
 #define GL_OWNER_LOOP_SET(o, loop) gl_owner_loop_set(&(o)->owner_loop, Py_NewRef(loop))
 #define GL_OWNER_LOOP_VISIT(o) Py_VISIT((o)->owner_loop.loop)

@@ -29,6 +29,7 @@
 #include "support/compat.h"
 #include "support/free_threading.h"
 
+/* A loop, the C half of a goloop.Loop (state/state.h). */
 typedef struct gl_loop gl_loop;
 
 /* ---- the module's state -------------------------------------------------------------- */

@@ -24,6 +24,7 @@
 
 #if GL_LAYOUT_AWAITED_BY
 
+/* 1 if the end of a queued task's step leaves the value None in the dict. */
 #define LEAVES_STALE_ENTRY 0
 #define LEAVE_ERROR "Invalid attempt to leave task %R while task %R is entered."
 
@@ -59,6 +60,7 @@ gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 
 #else
 
+/* 1 if the end of a queued task's step leaves the value None in the dict. */
 #define LEAVES_STALE_ENTRY !GL_CURRENT_TASK_IN_LOOP
 #define LEAVE_ERROR "Leaving task %R does not match the current task %R."
 

@@ -391,9 +391,9 @@ future_cancelled_error(gl_future *f)
     return exc;
 }
 
-/* Sets *exc (owned) to the exception to throw into a task that awaited the future.  Returns 1, or 0
- * with NULL in *exc if there is none.  Marks the exception as retrieved.  A pending future gives
- * InvalidStateError. */
+/* Reads the outcome of a future for a task that awaited it.  Returns 1 with the exception to throw
+ * in *exc (owned), or 0 if there is none; InvalidStateError for a pending future.  Marks the
+ * exception as retrieved. */
 GL_PRIVATE int
 future_outcome(gl_future *f, PyObject **exc)
 {

@@ -116,6 +116,7 @@
 /* The values of the field `state`, which are _asyncio's; a failed future is GL_FINISHED too. */
 enum gl_future_state { GL_PENDING = 0, GL_CANCELLED = 1, GL_FINISHED = 2 };
 
+/* An instance of goloop.Future, and the head of every instance of _asyncio.Future. */
 typedef struct gl_future {
     PyObject_HEAD
     GL_FUTURE_FIELDS
@@ -128,6 +129,7 @@ typedef struct gl_base_task {
     GL_TASK_FIELDS
 } gl_base_task;
 
+/* An instance of goloop.Task. */
 typedef struct gl_task {
     PyObject_HEAD
     GL_FUTURE_FIELDS

@@ -98,6 +98,7 @@ GL_PRIVATE PyObject *future_method_add_done_callback(PyObject *self, PyObject *c
                                                      Py_ssize_t nargs, PyObject *kwnames);
 GL_PRIVATE PyObject *future_method_remove_done_callback(PyObject *self, PyObject *fn);
 GL_PRIVATE_DATA PyGetSetDef future_getset[2];
+/* The entries of add_done_callback() and remove_done_callback() in a table of methods. */
 #define GL_CALLBACK_METHODS                                                                        \
     {"add_done_callback", GL_FASTKW(future_method_add_done_callback),                              \
      PyDoc_STR("add_done_callback($self, fn, /, *, context=<unrepresentable>)\n--\n\n"             \

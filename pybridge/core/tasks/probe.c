@@ -9,6 +9,7 @@
  */
 #include "tasks/private.h"
 
+/* A size, an offset or a field's value, for Python. */
 typedef struct named_value {
     const char *name;
     unsigned long long value;
@@ -27,6 +28,7 @@ put_values(PyObject *d, const named_value *field, size_t n)
     return r;
 }
 
+/* put_values() for an array. */
 #define PUT(d, fields) put_values(d, fields, sizeof fields / sizeof *fields)
 
 /* _core._layout(): a dict with the sizes in bytes, which are compared before any object is read;

@@ -51,7 +51,8 @@ take_stop_iteration_value(PyObject **result)
     return true;
 }
 
-/* Finishes the task of a coroutine that returned `value` (stolen). */
+/* Sets the result of a task whose coroutine returned `value` (stolen), or cancels the task if
+ * cancel() was called in its last step. */
 static int
 finish_with_result(gl_task *task, PyObject *value)
 {
@@ -165,8 +166,7 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
     return -1;
 }
 
-/* Runs the coroutine up to its next yield as the current task; `exc`, if not NULL, is thrown into
- * it. */
+/* Runs one step as the current task; `exc`, if not NULL, is thrown into the coroutine. */
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
@@ -202,9 +202,8 @@ report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
-/* Runs the step of a task that was an entry of the ready queue, in the task's context, and reports
- * an exception of the step itself.  Steals the reference to the task.  -1 if the exception ends the
- * run. */
+/* Runs a step of a task of the ready queue in its context, and reports an exception of the step
+ * itself.  Steals the task.  -1 if the exception ends the run. */
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -236,7 +235,8 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 /* ---- cancel -------------------------------------------------------------------------------- */
 
-/* Implements Task.cancel().  Returns 1, 0 or -1 as future_set_cancelled() does. */
+/* Cancels a pending task: its awaited future, or by a CancelledError in its next step.  Returns 1:
+ * requested, 0: the task was done, -1: error. */
 static int
 task_request_cancel(gl_task *task, PyObject *msg)
 {
@@ -296,6 +296,7 @@ task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 #if GL_TASK_HAS_GET_CONTEXT
+/* Task.get_context(); see task_get_coro(). */
 static PyObject *
 task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -334,8 +335,7 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* Returns 1 if `coro` is a coroutine for asyncio, else 0, or -1.  Calls asyncio.iscoroutine(),
- * which caches the classes of coroutines, unless `coro` is exactly a coroutine. */
+/* Returns 1 or 0 as asyncio.iscoroutine(coro), or -1.  Does not call it for an exact coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {

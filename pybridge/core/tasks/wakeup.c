@@ -241,8 +241,9 @@ task_wait(gl_task *task, PyObject *result)
 
 /* ---- waking ---------------------------------------------------------------------------- */
 
-/* Sets *exc (owned) to the exception to throw for `fut`, which the task awaited and which is done:
- * 1; 0: nothing to throw; -1: error.  Removes the record that the task awaits the future. */
+/* Reads the outcome of `fut`, which the task awaited and which is done.  Returns 1 with the
+ * exception to throw in *exc (owned), 0 if there is none, or -1: error.  Removes the record that
+ * the task awaits the future. */
 GL_PRIVATE int
 wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {

@@ -141,6 +141,7 @@ tls_get_ssl_part(gl_tls *t, void *offset)
     return Py_NewRef(value ? value : Py_None);
 }
 
+/* An attribute whose change invalidates the OpenSSL objects. */
 #define SSL_PART(name, field)                                                                      \
     {name, (getter)tls_get_ssl_part, (setter)tls_set_ssl_part, NULL,                               \
      (void *)offsetof(gl_tls, field)}
