@@ -158,6 +158,7 @@ loop_now(void)
     return (double)gl_monotonic_ns() / 1e9;
 }
 
+/* loop.time(): the loop's clock in seconds, a float. */
 static PyObject *
 loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {

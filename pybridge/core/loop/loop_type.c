@@ -19,6 +19,7 @@
 
 /* ---- state ---------------------------------------------------------------------- */
 
+/* loop.is_running(): read without the loop's lock. */
 static PyObject *
 loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

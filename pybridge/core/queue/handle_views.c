@@ -32,6 +32,7 @@ handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
     return summary;
 }
 
+/* Setter of `_source_traceback`: stores any object; deletion stores NULL, which reads as None. */
 static int
 handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -97,6 +98,7 @@ handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
     return -1;
 }
 
+/* Setter of `_args`: replaces the inline arguments by any object; NULL deletes the attribute. */
 static int
 handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -104,7 +106,7 @@ handle_set_args(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
     return 0;
 }
 
-/* Getter of TimerHandle._scheduled. */
+/* Getter of TimerHandle._scheduled: True while the timer is armed. */
 static PyObject *
 timer_get_scheduled(PyObject *self, void *Py_UNUSED(closure))
 {

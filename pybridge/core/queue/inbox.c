@@ -155,6 +155,7 @@ gl_inbox_close(gl_loop *loop)
     }
 }
 
+/* Visits the posted Handles for the loop's tp_traverse. */
 GL_PRIVATE int
 gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg)
 {

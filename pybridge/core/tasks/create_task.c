@@ -130,6 +130,7 @@ gl_future_set_none(PyObject *fut)
     return gl_call_method(fut, G.s_set_result, Py_None);
 }
 
+/* loop.create_future(): a pending future of the loop. */
 GL_PRIVATE PyObject *
 gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

@@ -11,7 +11,7 @@
  */
 #include "tls/private.h"
 
-/* Calls write() of the transport under the TLS connection. */
+/* Calls write() of the transport under the TLS connection with encrypted bytes; Python may run. */
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
