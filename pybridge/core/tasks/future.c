@@ -73,6 +73,26 @@ ensure_pending(gl_future *f)
 
 /* ---- callbacks -------------------------------------------------------------------- */
 
+/* Creates the callable that wakes the task; it has a reference to the task. */
+GL_PRIVATE PyObject *
+wakeup_callable(gl_task *task)
+{
+    return PyCFunction_New(G.task_wakeup, (PyObject *)task);
+}
+
+/* Creates the wakeup callable of a task, and sets *context to the task's context; both are owned.
+ * *context is NULL if the callable is NULL, and, without an exception, for a task whose __init__()
+ * has not run. */
+GL_PRIVATE PyObject *
+gl_wakeup_with_context(PyObject *task, PyObject **context)
+{
+    *context = Py_XNewRef(((gl_task *)task)->context);
+    PyObject *wakeup = wakeup_callable((gl_task *)task);
+    if (wakeup == NULL)
+        Py_CLEAR(*context);
+    return wakeup;
+}
+
 /* Schedules the first callback of a future that is done: pushes a waiting Task to the ready queue,
  * or calls call_soon().  Steals both references, also if it fails. */
 static int

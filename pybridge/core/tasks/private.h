@@ -109,6 +109,8 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
                       "Remove all instances of a callback; return how many there were.")           \
     }
 
+/* Creates the callable that wakes the task, which programs see among a future's callbacks. */
+GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* Calls unbound(self, *args, **kwargs). */
 GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                   Py_ssize_t nargs, PyObject *kwnames);
@@ -131,8 +133,6 @@ typedef struct gl_future_iter {
 
 /* ---- wakeup.c -------------------------------------------------------------------------------- */
 
-/* Creates the callable that wakes the task, which programs see among a future's callbacks. */
-GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 /* The method definition of the callable that wakes a task. */
 GL_PRIVATE_DATA PyMethodDef wakeup_def;
 /* _core._step(task, error): runs a step for a TaskStepMethWrapper; throws the error unless it is

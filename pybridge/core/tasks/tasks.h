@@ -59,7 +59,7 @@ GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks. */
 GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
-/* ---- wakeup.c -------------------------------------------------------------------------------- */
+/* ---- future.c -------------------------------------------------------------------------------- */
 
 /* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both
  * owned. */

@@ -36,26 +36,6 @@ wakeup_call(PyObject *self, PyObject *fut)
 
 GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
 
-/* Creates the callable that wakes the task; it has a reference to the task. */
-GL_PRIVATE PyObject *
-wakeup_callable(gl_task *task)
-{
-    return PyCFunction_New(G.task_wakeup, (PyObject *)task);
-}
-
-/* Creates the wakeup callable of a task, and sets *context to the task's context; both are owned.
- * *context is NULL if the callable is NULL, and, without an exception, for a task whose __init__()
- * has not run. */
-GL_PRIVATE PyObject *
-gl_wakeup_with_context(PyObject *task, PyObject **context)
-{
-    *context = Py_XNewRef(((gl_task *)task)->context);
-    PyObject *wakeup = wakeup_callable((gl_task *)task);
-    if (wakeup == NULL)
-        Py_CLEAR(*context);
-    return wakeup;
-}
-
 /* ---- the step callable ----------------------------------------------------------------- */
 
 /* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
