@@ -112,7 +112,7 @@ def resume_sessions(context: ssl.SSLContext, *, hosts: int = 256) -> None:
     """Let goloop's clients with this context resume their last session with each server.
 
     The server's certificate is verified when the session begins, and not again; the client's own
-    certificate is that of the first connection, too. So call this when the context is set up:
+    certificate stays the first connection's, too. So call this when the context is set up:
     certificates or revocations that are loaded into the context later apply to new sessions only.
     If the server rejects the session, the handshake is a full one; the `session_reused` of a
     transport's `ssl_object` shows which it was. Connections of asyncio's own loop are not affected.

@@ -148,7 +148,7 @@ def race() -> bool:
 
 
 def lint_c() -> bool:
-    """Misuse of Python's C API, and dense C in the clean rooms."""
+    """Misuse of Python's C API, and dense C in pybridge."""
     rooms = ["pybridge/core", "pybridge/golib"]
     commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py"]]
     python = tooling().python
@@ -300,7 +300,7 @@ def leaks() -> bool:
 
 
 def prose() -> bool:
-    """Openings of comments, and listed words, in the clean paths."""
+    """Openings of comments, and listed words, in code and pages."""
     return _passes(tooling().python, "tools/lint_prose.py")
 
 

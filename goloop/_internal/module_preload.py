@@ -117,7 +117,7 @@ def _import_standard() -> None:
         modules: dict[str, Any] = {
             name: importlib.util.module_from_spec(_spec(name)) for name in missing
         }
-        # They import each other, so all must be in sys.modules before the first one is executed.
+        # The modules import each other: all must be in sys.modules before the first is executed.
         sys.modules.update(modules)
         for name, module in modules.items():
             parent, _, last = name.rpartition(".")

@@ -1,6 +1,6 @@
 """Guest mode: runs an asyncio loop within another event loop, the host loop.
 
-The host loop is that of a GUI or a game, or any thread that calls functions from a queue.
+The host loop belongs to a GUI or a game, or is any thread that calls functions from a queue.
 Iterations of the asyncio loop run in the host's thread, scheduled by the host loop. Between two of
 them another thread polls in Go code, which needs no GIL, so that the host's thread is free.
 
@@ -280,7 +280,6 @@ class Guest(Generic[_T]):
     def _on_main_done(self, main: asyncio.Task[_T]) -> None:
         """Start the steps that follow the end of `main`."""
         # Not by create_task(): the run must end even if the program's task factory fails.
-        # Not by create_task(): the run must end whatever the program's task factory does.
         rest = asyncio.Task(self._shut_down(), loop=self._loop)
         rest.add_done_callback(lambda _: self._all_done.set_result(None))
 

@@ -38,5 +38,5 @@ def test_findings_have_their_lines(name: str, tmp_path: Path) -> None:
     assert sorted(found) == lines
 
 
-def test_clean_paths_exist() -> None:
-    assert [path for path in lint_prose.CLEAN if not (ROOT / path).exists()] == []
+def test_linted_paths_exist() -> None:
+    assert [path for path in lint_prose.LINTED if not (ROOT / path).exists()] == []

@@ -140,7 +140,7 @@ class Loop(
         last = pack_final_metrics(self._metrics())
         closed_loop_metrics.append(last)
         self._final_metrics = last
-        # This one store makes the loop a closed one in the metrics: it is never in both or neither.
+        # A single store makes the loop a closed one in the metrics: never both or neither.
         last[0] = 1
         if len(closed_loop_metrics) >= 64:
             from ..metrics import metrics as metrics_module

@@ -71,7 +71,7 @@ class Histogram:
         if not 0 <= percent <= 100:
             raise ValueError(f"percent must be >= 0 and <= 100, got {percent!r}")
         if not self.count:
-            return 0.0  # the `max` of a difference is that of the later snapshot
+            return 0.0  # a difference has the `max` of its later snapshot
         wanted = max(1, -(-self.count * percent // 100))
         seen = 0
         for index, count in enumerate(self.buckets):

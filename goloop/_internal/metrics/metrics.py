@@ -277,7 +277,7 @@ def add_closed_loops() -> bytes:
         for packed in list(closed_loop_metrics):
             last = unpack_final_metrics(packed)
             if last is None:
-                continue  # it is just being closed
+                continue  # the loop is just being closed
             closed_loop_metrics.remove(packed)
             if last[0] == pid:  # otherwise C code has forked, so that the list was not cleared
                 several.append(unpacked(last[1]))

@@ -170,7 +170,7 @@ class Resolver(CoreLoop):
             return await future
         finally:
             self._count("dns_in_flight", -1)
-            del future  # its exception's traceback refers to this frame
+            del future  # the traceback of the future's exception refers to this frame
 
     @staticmethod
     def _finish_lookup(question: Question, answer: Any, failed: BaseException | None) -> None:

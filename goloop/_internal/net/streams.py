@@ -793,7 +793,7 @@ class Streams(CoreLoop):
             )  # fmt: skip
             return
         if getattr(server, "_limit", None) is not None:
-            backlog = 0  # one accept per iteration, so that the limit is never exceeded
+            backlog = 0  # accepts once per iteration, so that the limit is never exceeded
         clients = getattr(server, "_clients", None)
         if type(clients) is weakref.WeakSet and not clients:
             server._clients = ServerClients(self, server, clients)

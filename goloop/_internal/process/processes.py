@@ -130,7 +130,7 @@ class Processes(CoreLoop):
         """Schedule the reaping of a child; its pidfd is readable, so that will not block."""
         self._remove_reader(pidfd)
         if sys.version_info >= (3, 14):
-            # One iteration later, so that the child's last output is read first.
+            # Scheduled for the next iteration, so that the child's last output is read first.
             self.call_soon(self._reap_and_notify, pid, pidfd, transport)
         else:
             # Now: the signal handler of a FastChildWatcher, which these versions still have,

@@ -222,7 +222,7 @@ def _set_path(entry: str) -> None:
 
 
 def _reset_main_module(*, loader: Any = None, file: str | None = None) -> dict[str, Any]:
-    """Reset the namespace of __main__ to that of a program that starts, and return it."""
+    """Reset __main__'s namespace as at the start of a program, and return it."""
     names = vars(sys.modules["__main__"])
     builtins = names["__builtins__"]
     names.clear()

@@ -130,7 +130,7 @@ class ServingLoop:
         """Start one of the assigned connections; called in the loop's thread."""
         with self.address.lock:
             self.blocked = False
-            if not self.assigned:  # it was reassigned to another loop
+            if not self.assigned:  # the connection was reassigned to another loop
                 return
             connection, peer = self.assigned.popleft()
             self._min_connections = self._server_connections() + 1
@@ -141,7 +141,7 @@ class ServingLoop:
 
 
 class Address:
-    """One listening socket and the loops that serve on it; all methods are thread-safe."""
+    """A listening socket and the loops that serve on it; all methods are thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

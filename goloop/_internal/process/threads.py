@@ -111,7 +111,7 @@ def _processors() -> int:
 
 
 class _Worker:
-    """One of the threads, with its loop and its main task."""
+    """A thread of the group, with its loop and its main task."""
 
     def __init__(self, group: _Group, index: int, name: str) -> None:
         context = contextvars.copy_context()
