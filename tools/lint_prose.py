@@ -58,7 +58,7 @@ WORDS = {
     r"hence": "write: therefore, so",
     r"likewise": "write: also, the same",
     r"that of": "repeat the noun",
-    # A place in space or in a network is right: behind a proxy.
+    # Allowed for a position: "behind a proxy".
     r"(?<!falls )(?<!fall )(?<!fell )(?<!falling )(?<!lags )(?<!lag )(?<!lagging )behind"
     r"(?! (?:an? |the |its |nginx|NAT|HAProxy|Envoy)(?:[\w-]+ )?"
     r"(?:prox|balancer|firewall|server|router|gateway|NAT))": "write: after",

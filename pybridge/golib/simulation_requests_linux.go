@@ -151,7 +151,7 @@ func (r request) answer() (int, syscall.Errno) {
 	}
 }
 
-// callKernel makes a call that needs no descriptor, such as socket(2) or a change of the network. what is
+// callKernel makes a call that needs no descriptor, such as socket(2) or a change of the network. The parameter what is
 // the request.
 func (r request) callKernel(s *simulation, what int) (int, syscall.Errno) {
 	switch what {
@@ -258,7 +258,7 @@ func (r request) floats(to ...*float64) {
 	}
 }
 
-// callDescriptor makes a call on a descriptor of a kernel. what is the request; ENOSYS if it is unknown.
+// callDescriptor makes a call on a descriptor of a kernel. It returns ENOSYS if the request, what, is unknown.
 func (r request) callDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
 	switch what {
 	case reqBind:

@@ -42,7 +42,7 @@ class SlowIteration:
     started: float
     """The time of its begin, as time.time()."""
     seconds: float
-    """Its duration in seconds."""
+    """Duration of the iteration in seconds."""
     callbacks: int
     """Number of callbacks, steps of tasks and transport events that it ran."""
     longest: float
