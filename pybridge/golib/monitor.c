@@ -241,7 +241,9 @@ monitor_now(void)
 static int64_t
 max_ns(int64_t a, int64_t b)
 {
-    return a > b ? a : b;
+    if (a > b)
+        return a;
+    return b;
 }
 
 /* Returns true if the loop had a core for itself in the last `ns`: it ran turns, and waited for
@@ -447,14 +449,18 @@ run_monitor(void *unused)
     int idle = 0;
     for (;;) {
         pthread_mutex_lock(&monitor.mutex);
-        idle = run_tick() ? 0 : idle + 1;
+        idle++;
+        if (run_tick())
+            idle = 0;
         if (idle >= IDLE_TICKS) {
             park();
             idle = 0;
         }
         int64_t ns = monitor.steady == STEADY_TICKS ? RARE_TICK_NS : TICK_NS;
         int64_t left = monitor.due - monitor.tick_at;
-        struct timespec tick = {0, left > 0 && left < ns ? left : ns};
+        if (left > 0 && left < ns)
+            ns = left;
+        struct timespec tick = {0, ns};
         pthread_mutex_unlock(&monitor.mutex);
         nanosleep(&tick, NULL);
     }
@@ -481,7 +487,9 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     if (w == NULL)
         return -ENOMEM;
     pthread_mutex_lock(&monitor.mutex);
-    int err = monitor.started ? 0 : start_monitor();
+    int err = 0;
+    if (!monitor.started)
+        err = start_monitor();
     if (err == 0) {
         *w = (monitored){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;

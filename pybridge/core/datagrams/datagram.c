@@ -46,10 +46,10 @@ datagram_update_interest(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
     uint32_t want = datagram_interest(d);
-    if (d->registered ? want == d->interest : want == 0)
-        return 0;
-    if (!d->registered)
+    if (!d->registered && want != 0)
         return gl_transport_register(t);
+    if (!d->registered || want == d->interest)
+        return 0;
     if (gl_loop_check_usable(d->loop) < 0)
         return -1;
     int32_t rc = gl_reactor_api(d->loop)->datagram_set(d->loop->reactor, d->id, d->gen, want);
@@ -259,6 +259,5 @@ gl_datagram_init_type(PyObject *module)
     G.reg_ops[GL_REG_DATAGRAM] = &datagram_ops;
     PyTypeObject *type = gl_transport_make_type(module, &datagram_spec, "_FlowControlMixin",
                                                 "DatagramTransport", GL_PACKET_MAX);
-    Py_XDECREF(type); /* the module has it */
-    return type == NULL ? -1 : 0;
+    return gl_drop_result((PyObject *)type); /* the module has it */
 }

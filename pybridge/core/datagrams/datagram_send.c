@@ -83,7 +83,7 @@ destination_is_implied(const gl_datagram *d, PyObject *addr)
 static enum send_result
 send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
 {
-    PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
+    PyObject *sock = gl_ref_or_none(d->lease.owner);
     PyObject *r = PyObject_CallMethodObjArgs(sock, G.s_sendto, data, addr, NULL);
     Py_DECREF(sock);
     if (gl_drop_result(r) == 0)
@@ -131,7 +131,7 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
         uint32_t len;
         if (!datagram_find_raw_address(d, addr, &raw, &len))
             return send_by_socket_method(d, data, addr);
-        PyObject *sock = Py_NewRef(d->lease.owner ? d->lease.owner : Py_None);
+        PyObject *sock = gl_ref_or_none(d->lease.owner);
         int refused = PySys_Audit("socket.sendto", "OO", sock, addr);
         Py_DECREF(sock);
         if (refused < 0)
@@ -317,6 +317,7 @@ datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
     if (is_ending(d))
         Py_RETURN_NONE;
     d->blocked = false;
-    return gl_none_or_null(is_closing(d) ? gl_transport_connection_lost(&d->base, Py_None)
-                                         : gl_transport_update_interest(&d->base));
+    if (is_closing(d))
+        return gl_none_or_null(gl_transport_connection_lost(&d->base, Py_None));
+    return gl_none_or_null(gl_transport_update_interest(&d->base));
 }

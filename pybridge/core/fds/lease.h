@@ -50,8 +50,9 @@ gl_lease_fd(const gl_lease *l)
 {
     if (l->own >= 0)
         return l->own;
-    return l->word == NULL || __atomic_load_n(l->word, __ATOMIC_RELAXED) == l->number ? l->number
-                                                                                      : -1;
+    if (l->word != NULL && __atomic_load_n(l->word, __ATOMIC_RELAXED) != l->number)
+        return -1;
+    return l->number;
 }
 
 /* Returns the word that the reactor compares with the number before each call, or NULL.  The
@@ -59,7 +60,9 @@ gl_lease_fd(const gl_lease *l)
 static inline int32_t *
 gl_lease_word(const gl_lease *l)
 {
-    return l->own >= 0 ? NULL : (int32_t *)l->word;
+    if (l->own >= 0)
+        return NULL;
+    return (int32_t *)l->word;
 }
 
 /* Acquires a lease of the descriptor that owner.fileno() returns; takes a reference.  `counted`:

@@ -142,5 +142,5 @@ gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
 {
     set_large_size(loop, n);
     if (n < PyBytes_GET_SIZE(*bytes))
-        (void)_PyBytes_Resize(bytes, n > 0 ? n : 0); /* NULL in case of failure */
+        (void)_PyBytes_Resize(bytes, Py_MAX(n, 0)); /* NULL in case of failure */
 }

@@ -170,8 +170,11 @@ static int64_t
 deadline_of(double when)
 {
     double ns = when * 1e9;
-    if (!(fabs(ns) < 9.2e18))
-        return ns > 0 ? GL_DEADLINE_NONE - 1 : INT64_MIN / 2;
+    if (!(fabs(ns) < 9.2e18)) {
+        if (ns > 0)
+            return GL_DEADLINE_NONE - 1;
+        return INT64_MIN / 2;
+    }
     int64_t at = (int64_t)ns; /* rounded down, or to zero, which is in the past */
     while ((double)at / 1e9 < when)
         at++;

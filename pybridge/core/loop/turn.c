@@ -462,9 +462,12 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     bool ends = r < 0 || !guest_mode || GL_READ(self->stopping);
     if (ends)
         r |= run_ends(self, thread_before);
-    self->guest_mode = 0;
-    if (guest_mode)
-        self->guest_mode = ends ? GL_GUEST_REQUESTED : GL_GUEST_IDLE;
+    if (!guest_mode)
+        self->guest_mode = 0;
+    else if (ends)
+        self->guest_mode = GL_GUEST_REQUESTED;
+    else
+        self->guest_mode = GL_GUEST_IDLE;
     gl_library_run_ends();
     if (ends)
         return gl_none_or_null(r);

@@ -17,7 +17,7 @@ GL_PRIVATE_INLINE void
 gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 {
 #ifndef GL_NO_METRICS
-    uint64_t v = value > 0 ? (uint64_t)value : 0;
+    uint64_t v = (uint64_t)Py_MAX(value, 0);
     unsigned i = (unsigned)v;
     if (v >= 8) { /* eight buckets for each power of two: the exponent, then three bits */
         unsigned exponent = 63u - (unsigned)__builtin_clzll(v);

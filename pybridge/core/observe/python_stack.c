@@ -112,11 +112,15 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
             if (n < cap)
                 n++;
             to[n - 1] = (gl_raw_frame){frame.code & ~FLAGS, frame.instruction};
-            *coroutine = frame.owner == OWNED_BY_GENERATOR ? next - GENERATOR_FRAME : 0;
+            *coroutine = 0;
+            if (frame.owner == OWNED_BY_GENERATOR)
+                *coroutine = next - GENERATOR_FRAME;
         }
         next = frame.previous;
     }
-    return next == until || until == 0 ? n : ~n;
+    if (next != until && until != 0)
+        return ~n;
+    return n;
 }
 
 /* ---- the stack of any thread ------------------------------------------------------------ */
@@ -138,7 +142,7 @@ read_stack(PyThreadState *ts, gl_stack *to)
 {
     uint64_t coroutine;
     int frames = python_walk_frames(ts, 0, to->frame, GL_FRAMES, &coroutine);
-    to->frames = frames > 0 ? frames : 0;
+    to->frames = Py_MAX(frames, 0);
 }
 
 #ifdef GL_FREE_THREADED

@@ -168,7 +168,7 @@ frame_tuple(const chain_frame *f)
         return Py_BuildValue("ssi", "", "", 0);
     if (code == NULL)
         return Py_BuildValue("Osi", name, "", 0);
-    return Py_BuildValue("OOi", name, code->co_filename, f->line > 0 ? f->line : 0);
+    return Py_BuildValue("OOi", name, code->co_filename, Py_MAX(f->line, 0));
 }
 
 /* Returns a new list of the chain's entries, and drops the references of the entries. */
@@ -198,7 +198,9 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
     PyUnstable_GC_VisitObjects(read_chain, &all);
     PyObject *list = frame_list(&all);
     PyObject *rest = all.rest ? all.rest : Py_None;
-    PyObject *result = list ? PyTuple_Pack(2, list, rest) : NULL;
+    PyObject *result = NULL;
+    if (list != NULL)
+        result = PyTuple_Pack(2, list, rest);
     Py_XDECREF(list);
     Py_XDECREF(all.rest);
     return result;

@@ -54,7 +54,11 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
         n = python_walk_frames(thread, GL_READ(sh->base), to->frame, GL_SAMPLE_FRAMES,
                                &to->coroutine);
     }
-    to->frames = (uint32_t)(n < 0 ? ~n : n);
+    if (n < 0)
+        to->frames =
+            (uint32_t)~n; /* the chain ended without the frame sh->base, or broke: 0 frames */
+    else
+        to->frames = (uint32_t)n;
     return n != -1;
 }
 
@@ -68,7 +72,9 @@ watchdog_walk(void *thread, gl_raw_frame *to, int32_t cap)
         return -2;
     int n = python_walk_frames(thread, 0, to, cap, &coroutine);
     gl_foreign_thread_detach(NULL);
-    return n < 0 ? -1 : n;
+    if (n < 0)
+        return -1;
+    return n;
 }
 
 /* gl_watchdog.holder: returns the state of the thread that owns the GIL; NULL: unknown, or Python
@@ -164,7 +170,9 @@ gl_watchdog_block_ended(gl_loop *loop)
     gl_shared *sh = loop->shared;
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
     int64_t limit = GL_READ(sh->blocked_limit);
-    int64_t ns = since == sh->now ? gl_monotonic_ns() - since : limit;
+    int64_t ns = limit;
+    if (since == sh->now)
+        ns = gl_monotonic_ns() - since;
     loop->blocked_seen = since;
     loop->counts.time_blocked += (uint64_t)ns;
     PyObject *pending =
@@ -235,7 +243,7 @@ library_text(text_writer write, void *about)
         text = grown;
         n = write(go, about, text, cap);
     }
-    PyObject *answer = PyUnicode_DecodeUTF8(text, n < 0 ? 0 : n, "replace");
+    PyObject *answer = PyUnicode_DecodeUTF8(text, Py_MAX(n, 0), "replace");
     PyMem_RawFree(text);
     return answer;
 }
@@ -250,13 +258,18 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
         gl_loop_check_usable(self);
         return NULL;
     }
-    PyObject *text = gl_loop_is_foreign(self) ? PyUnicode_FromString("")
-                                              : library_text(write_block_report, &self->reactor);
+    PyObject *text;
+    if (gl_loop_is_foreign(self))
+        text = PyUnicode_FromString("");
+    else
+        text = library_text(write_block_report, &self->reactor);
     gl_shared *sh = self->shared;
     if (text == NULL || sh == NULL)
         return text;
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
-    double seconds = since == self->blocked_seen ? 0.0 : (double)(gl_monotonic_ns() - since) / 1e9;
+    double seconds = 0.0;
+    if (since != self->blocked_seen)
+        seconds = (double)(gl_monotonic_ns() - since) / 1e9;
     bool starting = GL_READ(sh->metrics.events_per_turn.sum) == 0;
     return Py_BuildValue("(NddO)", text, seconds, (double)(gc_time_ns() - sh->gc_before) / 1e9,
                          starting ? Py_True : Py_False);
@@ -282,7 +295,9 @@ loop__block_told(gl_loop *self, PyObject *args)
 static int64_t
 ns_from_seconds(double seconds)
 {
-    return seconds > 0.0 && seconds < 9e9 ? (int64_t)(seconds * 1e9) : 0;
+    if (seconds > 0.0 && seconds < 9e9)
+        return (int64_t)(seconds * 1e9);
+    return 0;
 }
 
 /* _set_watchdog(limit, end): sets the limits in seconds after which an iteration is reported, and

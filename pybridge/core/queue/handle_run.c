@@ -119,8 +119,11 @@ gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
         Py_RETURN_NONE;
     bool is_timer = Py_TYPE(self) == G.timer_handle_type;
     gl_loop *loop = handle_loop(self);
-    if (loop == NULL || h->cancelled != Py_False)
-        return PyObject_CallOneArg(is_timer ? G.TimerHandle_cancel : G.Handle_cancel, self);
+    if (loop == NULL || h->cancelled != Py_False) {
+        if (is_timer)
+            return PyObject_CallOneArg(G.TimerHandle_cancel, self);
+        return PyObject_CallOneArg(G.Handle_cancel, self);
+    }
     Py_SETREF(h->cancelled, Py_NewRef(Py_True));
     bool debug = loop->debug;
     if (is_timer)

@@ -105,7 +105,9 @@ GL_PRIVATE_INLINE uint32_t
 gl_ready_sample_weight(gl_ready *q)
 {
     q->to_next_sample--;
-    return q->to_next_sample != 0 ? 0 : ready_take_sample(q);
+    if (q->to_next_sample != 0)
+        return 0;
+    return ready_take_sample(q);
 }
 
 /* Refills the budget of samples after a poll at `now` (ns). */

@@ -210,8 +210,12 @@ stream_name(gl_stream *s, bool peer)
     if (len == 0)
         return NULL;
     const uint8_t *raw = has_short_names(s) ? s->short_raw : s->raw;
-    memcpy(name, peer ? raw : raw + s->peer_len, len);
-    return gl_address_object(name, is_ipv4(name) ? sizeof(struct sockaddr_in) : len);
+    if (!peer)
+        raw = &raw[s->peer_len];
+    memcpy(name, raw, len);
+    if (is_ipv4(name))
+        len = sizeof(struct sockaddr_in);
+    return gl_address_object(name, len);
 }
 
 /* Returns true if `cls` is a class of stream transports, which a program may replace; else false
@@ -424,7 +428,9 @@ stream_after_connection_lost(gl_transport *t)
         Py_XDECREF(e);
     }
     gl_restore_exception(error);
-    return error != NULL ? -1 : 0;
+    if (error != NULL)
+        return -1;
+    return 0;
 }
 
 /* _let_go(): deregisters the pipe and ends its lease without closing the descriptor, which then

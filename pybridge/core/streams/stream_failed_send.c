@@ -160,7 +160,9 @@ stream_handle_write_error(gl_stream *s, int err)
     PyObject *raised = NULL;
     if (stream_can_drain_input(s) && stream_drain_input(s) < 0)
         raised = gl_take_exception();
-    int rc = is_ending(s) ? 0 : stream_fail_unsent(s, err);
+    int rc = 0;
+    if (!is_ending(s))
+        rc = stream_fail_unsent(s, err);
     if (raised == NULL)
         return rc;
     if (rc < 0)

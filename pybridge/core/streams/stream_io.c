@@ -278,12 +278,17 @@ stream_flush_now(gl_stream *s)
     if (!stream_can_call_go(s))
         return 0;
     gl_loop *loop = s->loop;
-    if ((s->registered ? stream_submit(s) : gl_transport_register(&s->base)) < 0)
+    int rc;
+    if (s->registered)
+        rc = stream_submit(s);
+    else
+        rc = gl_transport_register(&s->base);
+    if (rc < 0)
         return -1;
     /* The registration may have detached a watch of the same fd, which may have run Python. */
     if (!stream_can_call_go(s) || !s->registered)
         return 0;
-    int32_t rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
+    rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0) {
         s->late_writes++; /* asyncio's pipes count the failed write too */
         return gl_set_oserror(-rc);

@@ -34,8 +34,10 @@ static inline bool
 queue_is_urgent(const gl_stream *s)
 {
     Py_ssize_t queued = stream_queued(s);
-    return !s->registered || s->exposed || queued > s->high_mark ||
-           queued > (s->kind ? DEFER_MAX_PIPE : DEFER_MAX);
+    Py_ssize_t max = DEFER_MAX;
+    if (s->kind)
+        max = DEFER_MAX_PIPE;
+    return !s->registered || s->exposed || queued > s->high_mark || queued > max;
 }
 
 /* Chooses the path of the queued bytes.  `tried`: C has just tried to send, and the kernel did not

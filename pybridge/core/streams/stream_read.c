@@ -209,7 +209,7 @@ static int
 read_pipe_ended(gl_stream *s)
 {
     if (is_closing(s) || pipe_log_closed(s) < 0 || is_lost(s) || s->protocol == NULL)
-        return PyErr_Occurred() ? -1 : 0;
+        return gl_error_status();
     s->phase = GL_CLOSING;
     gl_transport_unregister(&s->base);
     PyObject *method = PyObject_GetAttr(s->protocol, G.s_eof_received);
@@ -229,7 +229,7 @@ static int
 write_pipe_ended(gl_stream *s)
 {
     if (is_ending(s) || pipe_log_closed(s) < 0 || is_lost(s))
-        return PyErr_Occurred() ? -1 : 0;
+        return gl_error_status();
     if (stream_queued(s) == 0)
         return gl_transport_force_close(&s->base, Py_None);
     PyObject *exc = PyObject_CallNoArgs(PyExc_BrokenPipeError);

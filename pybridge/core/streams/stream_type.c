@@ -78,14 +78,16 @@ stream_connected_getter(gl_stream *s, void *Py_UNUSED(closure))
 static PyObject *
 stream_empty_waiter_getter(gl_stream *s, void *Py_UNUSED(closure))
 {
-    return Py_NewRef(s->empty_waiter ? s->empty_waiter : Py_None);
+    return gl_ref_or_none(s->empty_waiter);
 }
 
 /* Sets _empty_waiter; None or a deletion clears it.  While it is set, write() is refused. */
 static int
 stream_empty_waiter_setter(gl_stream *s, PyObject *value, void *Py_UNUSED(closure))
 {
-    Py_XSETREF(s->empty_waiter, value == Py_None ? NULL : Py_XNewRef(value));
+    if (value == Py_None)
+        value = NULL;
+    Py_XSETREF(s->empty_waiter, Py_XNewRef(value));
     return 0;
 }
 
@@ -215,10 +217,9 @@ gl_stream_init_type(PyObject *module)
     G.reg_ops[GL_REG_STREAM] = &stream_reg_ops;
     G.stream_type =
         gl_transport_make_type(module, &stream_spec, "_FlowControlMixin", NULL, 256 * 1024);
+    if (G.stream_type == NULL)
+        return -1;
     PyTypeObject *reading =
-        G.stream_type == NULL
-            ? NULL
-            : gl_transport_make_type(module, &read_pipe_spec, "ReadTransport", NULL, 256 * 1024);
-    Py_XDECREF(reading); /* the module has it */
-    return reading == NULL ? -1 : 0;
+        gl_transport_make_type(module, &read_pipe_spec, "ReadTransport", NULL, 256 * 1024);
+    return gl_drop_result((PyObject *)reading); /* the module has it */
 }

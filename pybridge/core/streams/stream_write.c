@@ -121,7 +121,9 @@ mark_as_number(PyObject *mark, Py_ssize_t *out)
         return 0;
     }
     *out = PyNumber_AsSsize_t(mark, NULL);
-    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+    if (*out == -1)
+        return gl_error_status();
+    return 0;
 }
 
 /* Getter of _high_water, or of _low_water with the closure NULL: the mark as the program has set
@@ -129,8 +131,9 @@ mark_as_number(PyObject *mark, Py_ssize_t *out)
 GL_PRIVATE PyObject *
 stream_mark_getter(gl_stream *s, void *high)
 {
-    PyObject *mark = high ? s->high_water : s->low_water;
-    return Py_NewRef(mark ? mark : Py_None);
+    if (high)
+        return gl_ref_or_none(s->high_water);
+    return gl_ref_or_none(s->low_water);
 }
 
 /* Setter of _high_water and _low_water.  Stores the object, for the getter, and its value as an
@@ -166,7 +169,9 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH && flush_or_end(s) < 0)
         return NULL;
-    return PyLong_FromSsize_t(is_ending(s) ? 0 : stream_queued(s));
+    if (is_ending(s))
+        return PyLong_FromLong(0);
+    return PyLong_FromSsize_t(stream_queued(s));
 }
 
 /* ---- write -------------------------------------------------------------------------- */
@@ -275,7 +280,7 @@ stream_write(gl_stream *s, PyObject *data)
     }
     if (rc < 0 || c.len == 0 || is_ending(s)) {
         Py_DECREF(c.owner);
-        return gl_none_or_null(rc < 0 ? -1 : 0);
+        return gl_none_or_null(rc);
     }
     if (stream_append(s, &c, 1) < 0)
         return NULL;
@@ -324,7 +329,7 @@ stream_queue_item(gl_stream *s, PyObject *item)
         return -1;
     if (is_ending(s) || gl_loop_check_usable(s->loop) < 0) {
         Py_DECREF(piece.owner);
-        return PyErr_Occurred() ? -1 : 0;
+        return gl_error_status();
     }
     return stream_append(s, &piece, 1);
 }
@@ -382,7 +387,7 @@ static int
 stream_write_items(gl_stream *s, PyObject *items)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(items);
-    gl_piece *pieces = PyMem_New(gl_piece, (size_t)(n ? n : 1));
+    gl_piece *pieces = PyMem_New(gl_piece, (size_t)Py_MAX(n, 1));
     if (pieces == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -515,7 +520,9 @@ stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
     else if (done == 0)
         done = gl_call_method(waiter, G.s_set_result, Py_None);
     Py_DECREF(waiter);
-    return done < 0 ? -1 : 0;
+    if (done < 0)
+        return -1;
+    return 0;
 }
 
 /* Releases the sent pieces.  Then, in asyncio's order, resumes the protocol, resolves the empty

@@ -90,8 +90,10 @@ gl_fd_number(PyObject *o, long *fd)
         return false;
     *fd = PyLong_AsLongAndOverflow(number, &beyond);
     Py_DECREF(number);
-    if (beyond != 0)
-        *fd = beyond > 0 ? LONG_MAX : LONG_MIN;
+    if (beyond > 0)
+        *fd = LONG_MAX;
+    else if (beyond < 0)
+        *fd = LONG_MIN;
     return *fd != -1 || !PyErr_Occurred();
 }
 

@@ -87,8 +87,10 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
     unsigned long port;
     unsigned long flow = 0;
     unsigned long scope = 0;
-    if (items < 2 || items > (family == AF_INET ? 2 : 4) ||
-        !PyUnicode_CheckExact(PyTuple_GET_ITEM(addr, 0)) ||
+    Py_ssize_t max_items = 4;
+    if (family == AF_INET)
+        max_items = 2;
+    if (items < 2 || items > max_items || !PyUnicode_CheckExact(PyTuple_GET_ITEM(addr, 0)) ||
         !number_within(PyTuple_GET_ITEM(addr, 1), 0xffff, &port) ||
         (items > 2 && !number_within(PyTuple_GET_ITEM(addr, 2), 0xfffff, &flow)) ||
         (items > 3 && !number_within(PyTuple_GET_ITEM(addr, 3), 0xffffffff, &scope)))

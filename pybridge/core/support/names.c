@@ -65,5 +65,7 @@ gl_names_init(PyObject *Py_UNUSED(module))
     if (G.Handle_cancel == NULL)
         return -1;
     G.TimerHandle_cancel = PyObject_GetAttr(G.asyncio_TimerHandle, G.s_cancel);
-    return G.TimerHandle_cancel == NULL ? -1 : 0;
+    if (G.TimerHandle_cancel == NULL)
+        return -1;
+    return 0;
 }

@@ -98,7 +98,7 @@ gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transpor
     if (gl_is_exit_exception())
         return -1;
     /* A reference first: gl_take_exception() may run Python. */
-    PyObject *owner = Py_NewRef(protocol ? protocol : Py_None);
+    PyObject *owner = gl_ref_or_none(protocol);
     PyObject *exc = gl_take_exception();
     int r = gl_drop_result(PyObject_CallMethod((PyObject *)loop, GL_METHOD(_event_failed), "sOOO",
                                                message, exc, transport, owner));

@@ -241,15 +241,46 @@ GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *
 static inline int
 gl_drop_result(PyObject *result)
 {
-    Py_XDECREF(result);
-    return result ? 0 : -1;
+    if (result == NULL)
+        return -1;
+    Py_DECREF(result);
+    return 0;
 }
 
 /* Returns None as a method's result, or NULL if r is -1. */
 static inline PyObject *
 gl_none_or_null(int r)
 {
-    return r < 0 ? NULL : Py_NewRef(Py_None);
+    if (r < 0)
+        return NULL;
+    return Py_NewRef(Py_None);
+}
+
+/* Returns r, 1 or 0, as a method's bool, or NULL if r is -1. */
+static inline PyObject *
+gl_bool_or_null(int r)
+{
+    if (r < 0)
+        return NULL;
+    return PyBool_FromLong(r);
+}
+
+/* Returns a new reference to an object, or to None for NULL. */
+static inline PyObject *
+gl_ref_or_none(PyObject *o)
+{
+    if (o == NULL)
+        return Py_NewRef(Py_None);
+    return Py_NewRef(o);
+}
+
+/* Returns -1 if an exception is set, otherwise 0. */
+static inline int
+gl_error_status(void)
+{
+    if (PyErr_Occurred())
+        return -1;
+    return 0;
 }
 
 /* Drops the result of a call and returns its truth value, or -1 if the call failed. */

@@ -78,7 +78,9 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
     int rc = PyDict_GetItemRef(G.asyncio.current_tasks, loop, &entry);
     *task = entry;
     Py_XDECREF(entry);
-    return rc < 0 ? -1 : 0; /* lint: allow borrowed-across-call: a number */
+    if (rc < 0) /* lint: allow borrowed-across-call: a number */
+        return -1;
+    return 0;
 }
 #else
 /* Stores the loop's entry of asyncio's dict in *task, borrowed: the running task, None for a stale
@@ -87,7 +89,9 @@ static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
     *task = PyDict_GetItemWithError(G.asyncio.current_tasks, loop);
-    return *task == NULL && PyErr_Occurred() ? -1 : 0;
+    if (*task == NULL && PyErr_Occurred())
+        return -1;
+    return 0;
 }
 #endif
 
@@ -191,7 +195,7 @@ current_task_swap(PyObject *loop, PyObject *task)
     PyObject *before;
     if (current_task_get(ts, loop, &before) < 0)
         return NULL;
-    before = Py_NewRef(before ? before : Py_None);
+    before = gl_ref_or_none(before);
 #if GL_CURRENT_TASK_IN_LOOP
     gl_loop *own = gl_as_loop(loop);
     if (own != NULL && task != before)

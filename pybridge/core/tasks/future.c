@@ -111,11 +111,8 @@ schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
         }
         callback = gl_wakeup_with_context((PyObject *)task, &context);
         Py_DECREF(task);
-        if (context == NULL) {
-            r = callback ? 0 : -1;
-            Py_XDECREF(callback);
-            return r;
-        }
+        if (context == NULL)
+            return gl_drop_result(callback);
     }
     r = gl_schedule_on_any_loop(f->loop, callback, (PyObject *)f, context);
     Py_DECREF(callback);
@@ -193,7 +190,9 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     if (pair == NULL)
         return -1;
     int r = -1;
-    PyObject *list = f->callbacks ? NULL : PyList_New(0);
+    PyObject *list = NULL;
+    if (f->callbacks == NULL)
+        list = PyList_New(0);
     if (f->callbacks == NULL) { /* checked again: PyList_New() can run the collector */
         f->callbacks = list;
         list = NULL;
@@ -326,7 +325,9 @@ future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
         PyObject *context;
         PyObject *callback = first_callback(f, &context);
         PyObject *second = context ? context : Py_None;
-        PyObject *pair = callback ? PyTuple_Pack(2, callback, second) : NULL;
+        PyObject *pair = NULL;
+        if (callback != NULL)
+            pair = PyTuple_Pack(2, callback, second);
         if (pair == NULL || PyList_Append(list, pair) < 0)
             Py_CLEAR(list);
         Py_XDECREF(pair);
@@ -389,7 +390,9 @@ future_set_cancelled(gl_future *f, PyObject *msg)
         return 0;
     f->state = GL_CANCELLED;
     Py_XSETREF(f->cancel_msg, Py_XNewRef(msg));
-    return future_schedule_callbacks(f) < 0 ? -1 : 1;
+    if (future_schedule_callbacks(f) < 0)
+        return -1;
+    return 1;
 }
 
 /* Returns the CancelledError of a cancelled future as a new reference: the exception that was
@@ -441,7 +444,9 @@ future_outcome(gl_future *f, PyObject **exc)
         PyErr_SetString(G.asyncio_InvalidStateError, "Result is not set.");
     }
     *exc = gl_take_exception();
-    return *exc ? 1 : 0;
+    if (*exc == NULL)
+        return 0;
+    return 1;
 }
 
 /* ---- methods ----------------------------------------------------------------------- */
@@ -470,7 +475,7 @@ future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
     if (future_ensure_initialized((gl_future *)self) < 0)
         return NULL;
     int r = future_set_cancelled((gl_future *)self, nargs ? args[0] : Py_None);
-    return r < 0 ? NULL : PyBool_FromLong(r);
+    return gl_bool_or_null(r);
 }
 
 /* ---- the type ------------------------------------------------------------------------------- */

@@ -22,7 +22,9 @@ put_values(PyObject *d, const named_value *field, size_t n)
     int r = d ? 0 : -1;
     for (; r == 0 && n > 0; field++, n--) {
         PyObject *value = PyLong_FromUnsignedLongLong(field->value);
-        r = value ? PyDict_SetItemString(d, field->name, value) : -1;
+        r = -1;
+        if (value != NULL)
+            r = PyDict_SetItemString(d, field->name, value);
         Py_XDECREF(value);
     }
     return r;
@@ -248,8 +250,12 @@ gl_tasks_init(PyObject *module)
     G.own_tasks.prev = &G.own_tasks;
     G.task_wakeup = &wakeup_def;
     PyObject *future = gl_import_attr("_asyncio", "Future");
-    PyObject *task = future ? gl_import_attr("_asyncio", "Task") : NULL;
+    PyObject *task = NULL;
+    if (future != NULL)
+        task = gl_import_attr("_asyncio", "Task");
     G.asyncio.Future = (PyTypeObject *)future;
     G.asyncio.Task = (PyTypeObject *)task;
-    return task ? PyModule_AddFunctions(module, task_functions) : -1;
+    if (task == NULL)
+        return -1;
+    return PyModule_AddFunctions(module, task_functions);
 }

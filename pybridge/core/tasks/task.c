@@ -282,7 +282,7 @@ task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *k
     if (nargs > 1 || kwnames != NULL)
         return call_unbound(G.asyncio.Task_cancel, self, args, nargs, kwnames);
     int r = task_request_cancel((gl_task *)self, nargs ? args[0] : Py_None);
-    return r < 0 ? NULL : PyBool_FromLong(r);
+    return gl_bool_or_null(r);
 }
 
 /* get_coro() and get_context() replace asyncio's methods, which return NULL in some releases of
@@ -292,7 +292,7 @@ static PyObject *
 task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *coro = ((gl_task *)self)->coro;
-    return Py_NewRef(coro ? coro : Py_None);
+    return gl_ref_or_none(coro);
 }
 
 #if GL_TASK_HAS_GET_CONTEXT
@@ -301,7 +301,7 @@ static PyObject *
 task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     PyObject *context = ((gl_task *)self)->context;
-    return Py_NewRef(context ? context : Py_None);
+    return gl_ref_or_none(context);
 }
 #endif
 

@@ -65,7 +65,9 @@ raise_uninitialized(void)
 GL_PRIVATE int
 schedule_step(gl_task *task)
 {
-    gl_loop *loop = gl_is_task((PyObject *)task) ? gl_native_loop(task->loop) : NULL;
+    gl_loop *loop = NULL;
+    if (gl_is_task((PyObject *)task))
+        loop = gl_native_loop(task->loop);
     if (loop != NULL)
         return gl_push_task(loop, (PyObject *)task);
     PyObject *step = PyObject_CallOneArg(G.asyncio.step, (PyObject *)task);
@@ -124,9 +126,11 @@ awaited_by_discard(gl_future *fut, PyObject *task)
     if (fut->awaited_by == NULL || !fut->awaited_by_is_set)
         return 0;
     PyObject *set = Py_NewRef(fut->awaited_by);
-    int r = PySet_Discard(set, task) < 0 ? -1 : 0;
+    int r = PySet_Discard(set, task);
     Py_DECREF(set);
-    return r;
+    if (r < 0)
+        return -1;
+    return 0;
 }
 
 #else
@@ -144,12 +148,14 @@ set_waiter(gl_task *task, PyObject *fut)
     Py_XSETREF(task->fut_waiter, Py_NewRef(fut));
     if (!task->must_cancel)
         return 0;
-    PyObject *msg = Py_NewRef(task->cancel_msg ? task->cancel_msg : Py_None);
+    PyObject *msg = gl_ref_or_none(task->cancel_msg);
     int cancelled = cancel_awaited(fut, msg);
     Py_DECREF(msg);
     if (cancelled > 0)
         task->must_cancel = 0;
-    return cancelled < 0 ? -1 : 0;
+    if (cancelled < 0)
+        return -1;
+    return 0;
 }
 
 /* Waits for an exact instance of one of the four classes of is_exact_future(): the task becomes the
@@ -176,7 +182,9 @@ wait_exact(gl_task *task, PyObject *result)
         raise_uninitialized();
     Py_XDECREF(context);
     Py_XDECREF(wakeup);
-    return r < 0 ? -1 : set_waiter(task, result);
+    if (r < 0)
+        return -1;
+    return set_waiter(task, result);
 }
 
 /* Waits for any object with the methods of a future, by these methods.  Another object is an error,

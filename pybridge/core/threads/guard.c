@@ -332,17 +332,21 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     PyObject *name, *descr;
     int rc = own == NULL || inherited == NULL ? -1 : 0;
     for (Py_ssize_t i = 0; rc == 0 && PyDict_Next(inherited, &i, &name, &descr);) {
-        rc = needs_no_guard(NULL, name) ? 1 : PyDict_Contains(own, name);
+        rc = 1;
+        if (!needs_no_guard(NULL, name))
+            rc = PyDict_Contains(own, name);
         if (rc == 0 && Py_IS_TYPE(descr, &PyMemberDescr_Type)) {
             rc = guard_member(type, name, (PyMemberDescrObject *)descr, loop_offset);
             continue;
         }
-        PyObject *made = rc == 0 ? guarded_copy(base, descr, loop_offset) : NULL;
+        PyObject *made = NULL;
+        if (rc == 0)
+            made = guarded_copy(base, descr, loop_offset);
         if (made != NULL) {
             make_immortal(made);
             rc = PyObject_SetAttr((PyObject *)type, name, made);
         } else if (rc >= 0) {
-            rc = PyErr_Occurred() ? -1 : 0;
+            rc = gl_error_status();
         }
     }
     Py_XDECREF(inherited);

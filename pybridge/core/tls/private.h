@@ -154,14 +154,6 @@ tls_fallback(gl_tls *t, PyObject *method)
     return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
-/* Returns a new reference to a field's object, or to None for NULL, for a call in which Python may
- * replace the field. */
-static inline PyObject *
-tls_ref_or_none(PyObject *field)
-{
-    return Py_NewRef(field ? field : Py_None);
-}
-
 /* Returns the result of a method: None if r is 0.  If r is -1 an Exception becomes a fatal error of
  * the connection, as in asyncio; another BaseException is raised. */
 GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);

@@ -31,7 +31,7 @@
 static PyObject *
 tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
-    return tls_process_outgoing(t) < 0 ? NULL : Py_NewRef(Py_None);
+    return gl_none_or_null(tls_process_outgoing(t));
 }
 
 /* Makes one step of a handshake.  SSLObject.do_handshake() raises an exception when more bytes are
@@ -138,7 +138,7 @@ static PyObject *
 tls_get_ssl_part(gl_tls *t, void *offset)
 {
     PyObject *value = *(PyObject **)((char *)t + (intptr_t)offset);
-    return Py_NewRef(value ? value : Py_None);
+    return gl_ref_or_none(value);
 }
 
 /* An attribute whose change invalidates the OpenSSL objects. */
@@ -254,7 +254,9 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
     PyErr_Clear();
     const char *reason = openssl_open(path);
     openssl.ready = reason == NULL;
-    return reason ? PyUnicode_FromString(reason) : Py_NewRef(Py_None);
+    if (reason == NULL)
+        Py_RETURN_NONE;
+    return PyUnicode_FromString(reason);
 }
 
 static PyMethodDef tls_functions[] = {

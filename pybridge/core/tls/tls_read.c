@@ -66,7 +66,9 @@ tls_decrypt(gl_tls *t, uint8_t *buf, size_t cap, struct openssl_error *error)
     }
     GL_UNLOCK_OBJECT();
     Py_DECREF(ssl_socket);
-    return copied < 0 ? -1 : (Py_ssize_t)done;
+    if (copied < 0)
+        return -1;
+    return (Py_ssize_t)done;
 }
 
 /* Returns true if the call failed: neither the end of the stream nor a need for more bytes. */
@@ -85,6 +87,15 @@ tls_peer_closed(gl_tls *t)
     return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
+/* Ends a series of reads: handles the peer's close_notify if that ended it. */
+static int
+tls_end_reads(gl_tls *t, struct openssl_error error)
+{
+    if (error.kind == GL_SSL_ERROR_ZERO_RETURN)
+        return tls_peer_closed(t);
+    return 0;
+}
+
 /* Returns true if the application's protocol can get data: the connection is open and reading is
  * not paused. */
 static bool
@@ -99,7 +110,7 @@ tls_may_deliver(gl_tls *t)
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
-    PyObject *callable = tls_ref_or_none(field);
+    PyObject *callable = gl_ref_or_none(field);
     PyObject *number = PyLong_FromSsize_t(n);
     PyObject *r = number ? PyObject_CallOneArg(callable, number) : NULL;
     Py_XDECREF(number);
@@ -148,14 +159,14 @@ tls_read_copied(gl_tls *t)
         }
         if (_PyBytes_Resize(&bytes, n) < 0)
             return -1;
-        PyObject *protocol = tls_ref_or_none(t->app_protocol);
+        PyObject *protocol = gl_ref_or_none(t->app_protocol);
         int r = gl_drop_result(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
         Py_DECREF(protocol);
         Py_DECREF(bytes);
         if (r < 0)
             return -1;
     }
-    return error.kind == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
+    return tls_end_reads(t, error);
 }
 
 /* Calls get_buffer(), acquires `view` of its result, which the caller releases, and returns the
@@ -209,7 +220,7 @@ tls_read_buffered(gl_tls *t)
         return -1;
     if (n > 0 && gl_drop_result(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
-    return error.kind == GL_SSL_ERROR_ZERO_RETURN ? tls_peer_closed(t) : 0;
+    return tls_end_reads(t, error);
 }
 
 /* Applies flow control to received bytes: calls SSLProtocol's method if the stream's reading has to
@@ -232,13 +243,20 @@ static int
 tls_read_all(gl_tls *t)
 {
     if (!t->app_reading_paused) {
-        int r = t->is_buffer ? tls_read_buffered(t) : tls_read_copied(t);
+        int r;
+        if (t->is_buffer)
+            r = tls_read_buffered(t);
+        else
+            r = tls_read_copied(t);
         if (r < 0)
             return -1;
         Py_ssize_t backlog = tls_backlog_len(t);
         if (backlog < 0)
             return -1;
-        r = backlog > 0 ? tls_fallback(t, G.tls.do_write) : tls_process_outgoing(t);
+        if (backlog > 0)
+            r = tls_fallback(t, G.tls.do_write);
+        else
+            r = tls_process_outgoing(t);
         if (r < 0)
             return -1;
     }

@@ -15,7 +15,7 @@
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
-    PyObject *transport = tls_ref_or_none(t->transport);
+    PyObject *transport = gl_ref_or_none(t->transport);
     int r = gl_call_method(transport, G.s_write, bytes);
     Py_DECREF(transport);
     return r;
@@ -32,9 +32,12 @@ tls_process_outgoing(gl_tls *t)
         size_t n = bio_pending(t->out);
         if (n > INT_MAX)
             n = INT_MAX;
-        PyObject *bytes = n ? PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n) : NULL;
-        if (n && bytes == NULL)
-            return -1;
+        PyObject *bytes = NULL;
+        if (n != 0) {
+            bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n);
+            if (bytes == NULL)
+                return -1;
+        }
         int r = 0;
         if (n && openssl.BIO_read(t->out, PyBytes_AS_STRING(bytes), (int)n) == (int)n &&
             t->transport && t->transport != Py_None)
@@ -43,8 +46,9 @@ tls_process_outgoing(gl_tls *t)
         if (r < 0)
             return -1;
     }
-    Py_ssize_t size =
-        tls_has_openssl(t) ? (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size : 0;
+    Py_ssize_t size = 0;
+    if (tls_has_openssl(t))
+        size = (Py_ssize_t)bio_pending(t->out) + t->write_buffer_size;
     /* asyncio's method adds the size of the stream's write buffer, which can matter only near the
      * limits. */
     if (!tls_has_openssl(t) || t->ssl_writing_paused ||
@@ -93,7 +97,9 @@ tls_backlog_len(gl_tls *t)
 static bool
 tls_can_encrypt_now(gl_tls *t)
 {
-    Py_ssize_t pending = t->write_backlog ? tls_backlog_len(t) : 1;
+    if (t->write_backlog == NULL)
+        return false;
+    Py_ssize_t pending = tls_backlog_len(t);
     if (pending < 0)
         PyErr_Clear(); /* asyncio's method will raise the exception again */
     return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
@@ -121,7 +127,7 @@ tls_write_one(gl_tls *t, PyObject *data)
         return 0;
     if (rest == NULL)
         return -1;
-    PyObject *backlog = tls_ref_or_none(t->write_backlog);
+    PyObject *backlog = gl_ref_or_none(t->write_backlog);
     int r = gl_drop_result(PyObject_CallMethodOneArg(backlog, G.s_append, rest));
     Py_DECREF(backlog);
     Py_DECREF(rest);
@@ -205,7 +211,9 @@ tls_write(gl_tls *t, PyObject *data)
         return tls_write_to_backlog(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
     int r = tls_write_one(t, data);
-    PyObject *result = tls_result(t, r == 0 ? tls_process_outgoing(t) : -1);
+    if (r == 0)
+        r = tls_process_outgoing(t);
+    PyObject *result = tls_result(t, r);
     Py_DECREF(t);
     return result;
 }

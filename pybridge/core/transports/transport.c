@@ -173,7 +173,7 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
         made = PyObject_GetAttr(protocol, G.s_connection_made);
     Py_XDECREF(protocol);
     if (made == NULL)
-        return PyErr_Occurred() ? -1 : 0; /* without an exception: it was lost */
+        return gl_error_status(); /* without an exception: it was lost */
     int rc = 0;
     if (t->loop != NULL)
         rc = gl_schedule_on_own_loop(t->loop, made, (PyObject *)t, t->context);
@@ -407,7 +407,9 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
             keep_last_failure(t->ops->after_connection_lost(t), &error);
     }
     gl_restore_exception(error);
-    return error != NULL ? -1 : 0;
+    if (error != NULL)
+        return -1;
+    return 0;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */

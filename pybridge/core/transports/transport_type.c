@@ -86,7 +86,7 @@ transport_is_reading_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 static PyObject *
 transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
-    return Py_NewRef(t->protocol ? t->protocol : Py_None);
+    return gl_ref_or_none(t->protocol);
 }
 
 /* set_protocol(protocol): the transport adapts to the protocol before it is set. */
@@ -229,11 +229,14 @@ transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignore
     rc = 0;
     if (discards_received(t))
         gl_transport_discard_paused_data(t);
+    else if (!t->paused && (t->paused_data != NULL || t->paused_end))
+        rc = gl_transport_schedule_delivery(t);
     else if (!t->paused)
-        rc = t->paused_data != NULL || t->paused_end ? gl_transport_schedule_delivery(t)
-                                                     : gl_transport_update_interest(t);
+        rc = gl_transport_update_interest(t);
     gl_restore_exception(exc);
-    return gl_none_or_null(exc != NULL ? -1 : rc);
+    if (exc != NULL)
+        return NULL;
+    return gl_none_or_null(rc);
 }
 
 /* ---- attributes ------------------------------------------------------ */
@@ -383,8 +386,10 @@ gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, co
                      "goloop: asyncio.transports.%s of this Python has an unknown layout; use a "
                      "released CPython from 3.11 on, not a debug build",
                      base);
-    else if (first != NULL && (second == NULL || other != NULL))
-        bases = other ? PyTuple_Pack(2, first, other) : PyTuple_Pack(1, first);
+    else if (first != NULL && other != NULL)
+        bases = PyTuple_Pack(2, first, other);
+    else if (first != NULL && second == NULL)
+        bases = PyTuple_Pack(1, first);
     if (bases != NULL && /* lint: allow exception-set: there is none */
         (gl_type_make(&type, module, spec, bases) < 0 || add_shared_members(type, max_size) < 0))
         Py_CLEAR(type);

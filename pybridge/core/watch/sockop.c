@@ -157,7 +157,9 @@ begin_send(sockop *op)
     int parts = can_send_in_parts(op->sock);
     if (parts > 0)
         op->call_max = GL_SEND_MOST;
-    return parts < 0 ? -1 : 0;
+    if (parts < 0)
+        return -1;
+    return 0;
 }
 
 /* Attempts sock_sendall(): sends until all is sent, the kernel refuses bytes, or SEND_STEP_MAX is

@@ -46,10 +46,12 @@ watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
     const gl_watch_slot *other = &w->slot[!which];
     if (!w->watched || (other->waiter != NULL && !other->once))
         return false;
+    uint32_t events = GL_READABLE;
+    if (which == GL_WRITING)
+        events = GL_WRITABLE;
     loop->dirty = 1;
     gl_shared_lock(loop);
-    int rc = gl_submit(loop, GL_SUB_WATCH_WAIT, w->id, w->gen,
-                       which == GL_WRITING ? GL_WRITABLE : GL_READABLE);
+    int rc = gl_submit(loop, GL_SUB_WATCH_WAIT, w->id, w->gen, events);
     gl_shared_unlock(loop);
     if (rc < 0)
         PyErr_Clear();
@@ -91,7 +93,9 @@ watch_update_interest(gl_loop *loop, gl_watch *w, bool deregister)
             }
         }
     }
-    return r < 0 ? -r : 0;
+    if (r < 0)
+        return -r;
+    return 0;
 }
 
 /* ---- the slots --------------------------------------------------------------------- */
@@ -162,8 +166,10 @@ static gl_watch *
 watch_find_or_make(gl_loop *loop, int fd)
 {
     gl_fd *f = gl_fd_get(loop, fd);
-    if (f == NULL || f->watch != NULL)
-        return f ? f->watch : NULL;
+    if (f == NULL)
+        return NULL;
+    if (f->watch != NULL)
+        return f->watch;
     f->watch = PyMem_Calloc(1, sizeof(gl_watch));
     if (f->watch == NULL)
         PyErr_NoMemory();
@@ -221,7 +227,9 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     Py_XDECREF(listener);
     older_waiters_discard(&dropped);
     gl_restore_exception(exc);
-    return placed ? 0 : -1;
+    if (!placed)
+        return -1;
+    return 0;
 }
 
 /* Removes the waiter of a direction; a Handle is cancelled.  If `only` is not NULL, only that
@@ -329,8 +337,11 @@ watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 GL_PRIVATE int
 watch_run_waiter(gl_loop *loop, PyObject *waiter)
 {
-    if (gl_is_handle(waiter))
-        return gl_handle_is_cancelled(waiter) ? 0 : gl_run_handle(loop, waiter);
+    if (gl_is_handle(waiter)) {
+        if (gl_handle_is_cancelled(waiter))
+            return 0;
+        return gl_run_handle(loop, waiter);
+    }
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
