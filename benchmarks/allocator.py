@@ -17,7 +17,7 @@ KIB = 1024
 MIB = 1024 * KIB
 
 # mallopt(3).  Setting any of the three also ends glibc's habit of moving the thresholds
-# by what a program frees.
+# by the blocks that a program frees.
 STEADY = {
     # From this size on a block is a mapping of its own, made by a system call and touched
     # page by page each time.  32 MiB is the most that glibc accepts on 64 bits
@@ -36,13 +36,13 @@ STEADY = {
 # the top.
 LAYOUTS: tuple[tuple[int, ...], ...] = (
     (),  # as the interpreter's start leaves it
-    (0, 0, 0),  # the same, with the top elsewhere
+    (0, 0, 0),  # no hole, but another address of the top
     (320,),  # room for one such block
     (1024,),  # room for several
     (192,) * 8,  # room for small ones only
 )
-# Below the threshold of a mapping, so that it lies in the heap; above what Python's own
-# allocator serves.
+# Below the threshold of a mapping, so that the block lies in the heap; above the sizes that
+# Python's own allocator serves.
 PIECE = 32 * KIB
 
 _kept: list[bytearray] = []

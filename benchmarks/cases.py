@@ -58,7 +58,7 @@ USUAL = {
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the report."""
+    """A row of the report."""
 
     name: str
     group: str
@@ -73,7 +73,7 @@ class Case:
     connections: int = 0
     size: int = 0
     packages: tuple[str, ...] = ()  # distributions that the server imports
-    full: bool = False  # measured only where it, or all of the grid, is asked for
+    full: bool = False  # measured only if it, or the whole grid, is named
     # the key of the sample with the result
     key: str = "rate"
     # latency only: the share of uvloop's peak rate

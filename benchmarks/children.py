@@ -56,8 +56,8 @@ class Done:
 
     jobs: int
     seconds: float
-    own: tuple[float, float]  # the loop's process
-    theirs: tuple[float, float]  # its children that have ended
+    own: tuple[float, float]  # of the loop's process
+    theirs: tuple[float, float]  # of the ended children
 
 
 def _cpu(who: int) -> tuple[float, float]:
@@ -76,7 +76,7 @@ async def _measure(job: Callable[[], Awaitable[None]], warmup: float, seconds: f
     until = time.perf_counter() + warmup
     while time.perf_counter() < until:
         await job()
-    await job()  # at least one: the first of all is dear
+    await job()  # at least one, because the very first is slow
     done = 0
     began, own = time.perf_counter(), _cpu(resource.RUSAGE_SELF)
     children = _cpu(resource.RUSAGE_CHILDREN)

@@ -2,9 +2,9 @@
 
 Each build is an interpreter that has goloop: a virtual environment of this tree and one
 of another checkout.  Both servers are alive at once, each round has a short window of each in
-an order drawn by lot, and ratios are taken inside a round (stats.py), so that a machine which
-speeds up or slows down meanwhile does both alike.  Where there were six rounds or more, the 95 %
-confidence interval of the median follows a ratio.
+a random order, and ratios are taken inside a round (stats.py), so that a change of the machine's
+speed affects both builds.  With six rounds or more, the 95 % confidence interval of the median
+follows a ratio.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def compare(
     settings: Settings,
     say: Callable[[str], None],
 ) -> str:
-    """Measure both builds and return a table; a case that one can't run has a dash."""
+    """Measure both builds and return a table, with a dash for a case that a build can't run."""
     runners = {
         name: Runner(path, settings, say) for name, path in zip(NAMES, (before, after), strict=True)
     }
-    # Both are asked for the same rate.
+    # The builds get requests at the same rate.
     runners["before"].peaks = runners["after"].peaks
     loop = BY_NAME["goloop"]
     run = runners["after"].new_run([loop], "", (), cases)
@@ -67,5 +67,5 @@ def _row(run: Run, case: Case) -> list[str]:
 
 
 def _claim(before: Mapping[int, float], after: Mapping[int, float]) -> str:
-    """Write after ÷ before with a digit more than the tables have."""
+    """Write after ÷ before with one digit more than in the tables."""
     return claim(after, before, digits=3)

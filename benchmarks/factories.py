@@ -1,7 +1,7 @@
 """Resolves loop factories inside the measuring process.
 
-It imports as little as it can (not even typing): the start-up case counts all
-that is loaded before the loop's own modules.
+This module imports as little as possible (not even typing), because the start-up case
+counts every module that is loaded before the loop's own.
 """
 
 from __future__ import annotations

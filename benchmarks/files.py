@@ -84,7 +84,7 @@ class Ring:
         self.pending = 0
 
     def ask(self, kind: int, fd: int, data: bytearray, offset: int) -> asyncio.Future[int]:
-        """A future of the kernel's answer; `data` is a bytearray, which is kept until then."""
+        """Return a future of the kernel's answer, which keeps `data` alive."""
         future: asyncio.Future[int] = self.loop.create_future()
         slot = self.free.pop()
         pinned = (ctypes.c_char * len(data)).from_buffer(data)
@@ -135,7 +135,7 @@ class Ring:
         os.close(self.fd)
 
 
-# ---- 4 KiB from anywhere, 32 at a time ----------------------------------------------------------
+# ---- 4 KiB from random places, 32 at a time -----------------------------------------------------
 
 
 async def everywhere(reads: int, read: Callable[[int, int], Any]) -> None:
@@ -212,7 +212,7 @@ async def copy_by_a_thread(source: Path, target: Path) -> None:
     await asyncio.to_thread(shutil.copyfile, source, target)
 
 
-# ---- figures ------------------------------------------------------------------------------------
+# ---- measurement --------------------------------------------------------------------------------
 
 
 def measured(main: Callable[[], Coroutine[Any, Any, None]]) -> list[float]:
@@ -256,7 +256,7 @@ def compare(
 
 
 def forget(path: Path) -> None:
-    """The page cache holds nothing of the file."""
+    """Drop the file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -282,7 +282,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--reads", type=int, default=5000)
-    parser.add_argument("--directory", help="where the files are, on a disk; they take 2.3 GiB")
+    parser.add_argument("--directory", help="a directory on a disk, for files of 2.3 GiB")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         path, source, target = (Path(directory, name) for name in ("file", "source", "target"))

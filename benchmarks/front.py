@@ -60,7 +60,7 @@ def rewritten(text: str, chosen: dict[str, Chosen], images: str, pages: str) -> 
     """Return a page's text with the block of these runs, and README's first sentence.
 
     `images` and `pages` are the prefixes of the addresses of pictures and pages.  Raises ValueError
-    where the comments are not there, once each and in order.
+    unless each of the two comments is there once, and in order.
     """
     before, begin, rest = text.partition(BEGIN)
     _old, end, after = rest.partition(END)
@@ -117,7 +117,7 @@ def block(chosen: dict[str, Chosen], images: str, pages: str) -> str:
 
 
 def losses(runs: Chosen, pages: str) -> str:
-    """Count the rows that goloop loses for certain: the interval, too, is on the other side."""
+    """Count the rows that goloop loses for certain: the whole interval is on the other side."""
     count = sum(
         _best(runs[case.name], case, key, more=more) is not None
         for case in CASES
@@ -171,7 +171,7 @@ def _wrapped(words: str) -> str:
 
 
 def draw(chosen: dict[str, Chosen], directory: Path) -> list[Path]:
-    """Draw the picture; return its file, or none where not all rows are measured."""
+    """Draw the picture; return its file, or no file if a row has not been measured."""
     found = chosen_run(chosen)
     if found is None:
         return []
@@ -218,7 +218,7 @@ def _text(x: float, y: float, words: str, kind: str) -> str:
 
 
 def _framed(parts: Sequence[str], height: int) -> str:
-    """The whole file: its colours follow the reader's scheme, light without one."""
+    """Return the whole file, with the colours of the reader's scheme; light is the default."""
     names = [*SHOWN, "paper", "ink"]
     light, dark = (" ".join(f"--{name}: {COLOURS[name][at]};" for name in names) for at in (0, 1))
     style = (

@@ -1,8 +1,8 @@
 """Guest mode beside qasync: `python -m benchmarks.guest [--rounds N]`; it needs PySide6 and qasync.
 
-Each kind of loop answers requests over connections to itself, in turns, each in a process of its
-own: `loop` is goloop's own run, `queue` a guest of a thread that calls what is in its queue, `qt` a
-guest of Qt, and `qasync` qasync's loop.  The table has times, and multiples of qasync's.
+Each kind of loop answers requests over connections to itself; the kinds take turns, each in a
+process of its own: `loop` is goloop's own run, `queue` a guest of a thread with a queue of calls,
+`qt` a guest of Qt, and `qasync` qasync's loop.  The table has times, and multiples of qasync's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ TIMERS = 200
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Sends each line back."""
+    """Send each line back."""
     while line := await reader.readline():
         writer.write(line)
     writer.close()
 
 
 async def ask(address: Any, requests: int) -> None:
-    """Some requests over a connection, one after the other."""
+    """Send requests over a connection, one after the other."""
     reader, writer = await asyncio.open_connection(*address)
     for _ in range(requests):
         writer.write(b"hello\n")
@@ -42,7 +42,7 @@ async def ask(address: Any, requests: int) -> None:
 
 
 async def main() -> dict[str, float]:
-    """Seconds for each request and timer."""
+    """Return the seconds for each request and timer."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
     await ask(address, 100)
@@ -71,7 +71,7 @@ def in_loop() -> dict[str, float]:
 
 
 def in_queue() -> dict[str, float]:
-    """A guest of the simplest host."""
+    """Measure a guest of the simplest host."""
     import goloop.guest
 
     calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -82,14 +82,14 @@ def in_queue() -> dict[str, float]:
 
 
 def qt_application() -> Any:
-    """An application without a display."""
+    """Make an application without a display."""
     from PySide6 import QtWidgets
 
     return QtWidgets.QApplication([])
 
 
 def in_qt() -> dict[str, float]:
-    """A guest of Qt."""
+    """Measure a guest of Qt."""
     import goloop.guest.qt
 
     return goloop.guest.qt.run(main(), qt_application())
@@ -97,7 +97,7 @@ def in_qt() -> dict[str, float]:
 
 def in_qasync() -> dict[str, float]:
     """Measure qasync, for comparison."""
-    app = qt_application()  # first: qasync takes the binding that is there
+    app = qt_application()  # first, because qasync uses the imported binding
     import qasync
 
     coroutine: Coroutine[Any, Any, dict[str, float]] = main()
@@ -107,7 +107,7 @@ def in_qasync() -> dict[str, float]:
 
 
 def measure(kind: str) -> dict[str, float]:
-    """A process of its own."""
+    """Measure a kind of loop in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.guest", "--kind", kind]
     environ = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
     told = subprocess.run(command, env=environ, check=True, stdout=subprocess.PIPE, timeout=120)
@@ -116,7 +116,7 @@ def measure(kind: str) -> dict[str, float]:
 
 
 def command() -> None:
-    """Runs all kinds in turns, and prints the medians of the rounds."""
+    """Run all kinds in turns, and print the medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kind", choices=KINDS)

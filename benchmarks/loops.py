@@ -1,8 +1,8 @@
 """The compared loops: their names and factories.
 
-A factory is a ``module:function`` string, because it is resolved in the child
-process that measures, under the interpreter that is measured.  Where it does
-not import there, the loop is listed with the error and its columns stay empty.
+A factory is a ``module:function`` string, because it is resolved in the measuring
+child process, under the measured interpreter.  If its import fails there, the loop is
+listed with the error and its columns stay empty.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from benchmarks.cases import PYTHON, Case
 
 @dataclass(frozen=True)
 class Loop:
-    """One competitor."""
+    """A competitor."""
 
     name: str
     factory: str  # module:function, called without arguments
     distributions: tuple[str, ...]  # distributions with recorded versions
     cases: tuple[str, ...] = ("full",)  # names, patterns, groups of cases it takes part in
     environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
-    # A loop that is this one in another setting: it is no peer, and stands in a table
-    # of its own.
+    # The name of the loop of which this one is a variant with other settings.  A variant is
+    # not a peer, and has a table of its own.
     variant_of: str = ""
 
     def takes_part(self, case: Case) -> bool:
-        """Whether the case is measured on this loop."""
+        """Return true if the case is measured on this loop."""
         return any(case.fits(pattern) for pattern in self.cases)
 
 
@@ -38,7 +38,7 @@ LOOPS = (
     Loop("blazio", "blazio:new_event_loop", ("blazio",)),
     Loop("rloop", "rloop:new_event_loop", ("rloop",)),
     Loop("rsloop", "rsloop:new_event_loop", ("rsloop",)),
-    # Transports only: its callbacks and tasks are uvloop's.
+    # Cases of transports only: callbacks and tasks are uvloop's.
     Loop(
         "aiofastnet",
         "benchmarks.factories:uvloop_with_aiofastnet",

@@ -3,11 +3,11 @@
     python -m benchmarks.loris [--loops goloop asyncio uvloop] [--peers 16 64 500 1500]
         [--iterations 0 5 20 50] [--seconds 3] [--rounds 1] [--drip 3]
 
-A TLS echo server under each loop has iterations of so many milliseconds: a callback that computes,
-and schedules itself. The peers connect and then send one byte of a hello each `--drip` seconds,
-but every second peer, which sends none. One honest client after another connects, shakes hands and
-has an echo. The server is pinned to the first core, all clients to the last. In each round the
-loops take turns in each cell; the ratios are taken inside a round.
+A TLS echo server under each loop has iterations of `--iterations` milliseconds: a callback computes
+and schedules itself again. The peers connect. Every second peer then sends one byte of a
+ClientHello each `--drip` seconds; the others send nothing. Honest clients, one after the other,
+connect, shake hands and receive an echo. The server is pinned to the first core, all clients to
+the last. In each round the loops take turns in each cell; ratios are taken inside a round.
 
 The output is a table in Markdown: 50th and 99th percentile in milliseconds, as medians over the
 rounds, and goloop's 99th as a multiple of asyncio's and uvloop's, with the least and the greatest.
@@ -69,7 +69,7 @@ def client_context() -> ssl.SSLContext:
 
 
 def hello() -> bytes:
-    """Make a client's first message."""
+    """Make a ClientHello."""
     outgoing = ssl.MemoryBIO()
     connection = client_context().wrap_bio(ssl.MemoryBIO(), outgoing)
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -78,7 +78,7 @@ def hello() -> bytes:
 
 
 class Peers(threading.Thread):
-    """The peers that stall or drip, each at its own time of the period."""
+    """A thread with the peers that stall or drip, each at its own time in the period."""
 
     def __init__(self, port: int, count: int, period: float) -> None:
         """Connect all of them."""
@@ -91,7 +91,7 @@ class Peers(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Drip until it is over, or until one byte is missing."""
+        """Drip until end(), or until only the last byte is missing."""
         dripping = self.connections[::2]
         pause = self.period / len(dripping)
         due = time.monotonic()
@@ -100,7 +100,7 @@ class Peers(threading.Thread):
                 due += pause
                 if self.over.wait(max(due - time.monotonic(), 0)):
                     return
-                with contextlib.suppress(OSError):  # the server may have closed it
+                with contextlib.suppress(OSError):  # the server may have closed the connection
                     connection.send(self.message[at : at + 1])
 
     def end(self) -> None:
@@ -147,7 +147,7 @@ def measure(loop: str, peers: int, milliseconds: float, options: argparse.Namesp
 
 
 def spread(ratios: list[float]) -> str:
-    """Word the median of ratios, with the least and the greatest of several."""
+    """Format the median of ratios, with the least and the greatest if there are several."""
     words = f"{statistics.median(ratios):.2f}×"
     return words if len(ratios) == 1 else f"{words} ({min(ratios):.2f}–{max(ratios):.2f})"
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Cores:
-    """Which core the server runs on and which the load generator."""
+    """The core of the server and the core of the load generator."""
 
     server: int
     client: int
 
     @property
     def apart(self) -> bool:
-        """Whether they are two; on one core the figures mean little."""
+        """Return true if the two cores differ; results from a single core mean little."""
         return self.server != self.client
 
 
@@ -29,7 +29,7 @@ def cores() -> Cores:
 
 
 def usable() -> list[int]:
-    """Name the cores that this process may use."""
+    """Return the cores that this process may use."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -46,10 +46,10 @@ def describe() -> dict[str, str]:
 
 
 def interrupts_apart() -> bool:
-    """Whether interrupts are left out of the CPU clocks of processes.
+    """Return true if the CPU clocks of processes exclude the time of interrupts.
 
-    It is an option of the kernel's build.  Where its configuration can't be read, say
-    that they are: then a disturbed window may pass for a quiet one, and never the reverse.
+    The kernel's build decides this.  If its configuration can't be read, the result is true:
+    then a disturbed window may be taken for a quiet one, but never the reverse.
     """
     try:
         with gzip.open("/proc/config.gz", "rt") as compressed:

@@ -4,9 +4,9 @@ Each case is a function that performs its operation many times and returns the
 nanoseconds of one.  It runs until BUDGET seconds have passed and at least
 REPEATS times; the first run warms up and does not count.
 
-They are nanoseconds of the process's CPU time: it is pinned to one core and
-always has something to do, so CPU time is elapsed time less the share of other
-programs.  Only the accuracy of sleeps is measured by the clock on the wall.
+The nanoseconds are the process's CPU time: the process is pinned to one core and is
+never idle, so its CPU time is the elapsed time without the share of other programs.
+Only the accuracy of sleeps is measured by the wall clock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 BUDGET = 0.25
 REPEATS = 3
-# The most of anything that a case arms or wakes; the tests ask for less.
+# The limit of timers or tasks that a case arms or wakes; the tests set a smaller one.
 LARGEST = 1_000_000
 now = time.process_time_ns
 
@@ -138,7 +138,7 @@ def _arming(most: int) -> Callable[[AbstractEventLoop], float]:
 
 
 def threadsafe(loop: AbstractEventLoop) -> float:
-    """A thread makes 10,000 calls; the clock stops when the last one has run."""
+    """Make 10,000 calls from a thread; the clock stops when the last one has run."""
     count = left = 10_000
 
     def arrive() -> None:
@@ -166,7 +166,7 @@ def threadsafe(loop: AbstractEventLoop) -> float:
 
 
 def sleep_0(loop: AbstractEventLoop) -> float:
-    """One task yields to the loop."""
+    """Yield to the loop from a single task."""
     count = 20_000
 
     async def body() -> float:
@@ -239,7 +239,7 @@ def gather(loop: AbstractEventLoop) -> float:
 def gather_python(loop: AbstractEventLoop) -> float:
     """Time gather's own Python code for 5,000 futures that are already done.
 
-    Before 3.12 it schedules a callback for these too, and the figure holds asyncio's loop.
+    Before 3.12 gather schedules a callback for these too, so the result includes asyncio's loop.
     """
     count = 5_000
 
@@ -272,7 +272,7 @@ def _waking(most: int) -> Callable[[AbstractEventLoop], float]:
                     ended.set_result(now())
 
             tasks = [loop.create_task(waiter()) for _ in range(count)]
-            await asyncio.sleep(0)  # each of them waits now
+            await asyncio.sleep(0)  # until each task waits
             began = now()
             event.set()
             elapsed: int = await ended - began
@@ -302,7 +302,7 @@ def _waking_python(most: int) -> Callable[[AbstractEventLoop], float]:
             began = now()
             event.set()
             for each in waiters:
-                # An end without a value and with a default raises nothing, as in a task.
+                # next() with a default raises nothing when the coroutine returns.
                 next(each, None)
             return (now() - began) / count
 
@@ -312,7 +312,7 @@ def _waking_python(most: int) -> Callable[[AbstractEventLoop], float]:
 
 
 def event_ping_pong(loop: AbstractEventLoop) -> float:
-    """Two tasks wake each other through two Events."""
+    """Let two tasks wake each other through two Events."""
     count = 5_000
 
     async def player(mine: asyncio.Event, other: asyncio.Event) -> None:
@@ -383,7 +383,7 @@ def timeout(loop: AbstractEventLoop) -> float:
 
 
 def wait_for(loop: AbstractEventLoop) -> float:
-    """wait_for around a coroutine that does nothing."""
+    """Await wait_for() around a coroutine that does nothing."""
     count = 5_000
 
     async def body() -> float:
@@ -443,7 +443,7 @@ LIMITS: dict[str, Callable[[AbstractEventLoop], float]] = {
     "event-wake-10k": _waking_python(10_000),
     "event-wake-100k": _waking_python(100_000),
 }
-# Too long to be repeated: once in each process, and cold.
+# Cases that take too long to be repeated: each process runs them once, without a warm-up.
 ONCE = ("timers-arm-1m",)
 
 

@@ -1,6 +1,6 @@
 """Builds the programs without Python: load generators and ceilings.
 
-They are built on the fly into a cache directory of the repository, again
+The programs are built on demand into a cache directory of the repository, and again
 whenever a source is newer than the program.
 """
 
@@ -50,14 +50,14 @@ def c_program(name: str) -> Path:
 
 
 def uring_program() -> Path:
-    """Compile the server on io_uring; raises BuildError where the kernel refuses it one."""
+    """Compile the server on io_uring; raises BuildError if the kernel refuses io_uring."""
     program = c_program("uring_echo")
     _run([str(program), "check"])
     return program
 
 
 def tls_program() -> Path:
-    """Compile the load generator with OpenSSL; raises BuildError where there is none."""
+    """Compile the load generator with OpenSSL; raises BuildError if OpenSSL is missing."""
     try:
         return c_program("epoll_load_tls")
     except BuildError as error:
@@ -67,7 +67,7 @@ def tls_program() -> Path:
 def identity() -> Path:
     """Return a file with a self-signed certificate and its key, made when first needed.
 
-    The key is of the kind that most of today's certificates have, ECDSA on P-256.
+    The key is ECDSA on P-256, which is common in today's certificates.
     """
     file = CACHE / "identity.pem"
     if file.exists():
@@ -119,7 +119,7 @@ def _stale(program: Path, sources: list[Path]) -> bool:
 
 
 def _build(command: list[str], program: Path) -> None:
-    """Build beside the program and rename, so that a run never sees half a file."""
+    """Build under a temporary name and rename, so that a run never sees an incomplete file."""
     CACHE.mkdir(parents=True, exist_ok=True)
     partial = program.with_name(f"{program.name}.{os.getpid()}")
     filled = [part.replace("{}", str(partial)) for part in command]
@@ -128,7 +128,7 @@ def _build(command: list[str], program: Path) -> None:
 
 
 def _run(command: list[str]) -> None:
-    """Run a tool; raises BuildError with its last words."""
+    """Run a tool; raises BuildError with the reason from its output."""
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         lines = ran.stderr.strip().splitlines() or [f"exit status {ran.returncode}"]

@@ -1,7 +1,7 @@
 """Draws the page's plots: ratios to uvloop, as SVG with text elements.
 
-A plot brings its own background, and has two sets of colours: which one is shown follows the
-reader's preference, as the site does.
+A plot has its own background and two sets of colours; like the site, it follows the reader's
+preference for light or dark.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Wanted = Callable[[Case], bool]
 BASE = "uvloop"
-# On a light page, and on a dark one: each at least three times as bright, or as dark, as the paper.
+# Colours on a light page, and on a dark one: the contrast with the page is at least 3:1.
 COLOURS = {
     "goloop": ("#0b7285", "#3bc9db"),
     "asyncio": ("#868e96", "#909aa4"),
@@ -34,8 +34,8 @@ COLOURS = {
     "paper": ("#ffffff", "#1e2129"),
     "ink": ("#24292f", "#dee2e6"),
 }
-# A bar beyond this is cut and labelled: one loop that is eight times faster or
-# slower would flatten all the others.
+# A longer bar is cut and labelled, because a loop that is eight times faster or slower
+# would flatten all other bars.
 CUT = 3.0
 
 
@@ -50,7 +50,7 @@ def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
     except ImportError as error:
         raise ValueError("the plots need matplotlib: pip install matplotlib") from error
     matplotlib.use("svg")
-    # Text as text, and the same bytes from the same figures.
+    # Text stays text, and equal results give equal bytes.
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "goloop"})
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     matplotlib.rcParams.update(dict.fromkeys(ink, _drawn("ink")))
@@ -76,10 +76,10 @@ def _drawn(name: str) -> str:
 
 
 def _in_both_schemes(svg: str) -> str:
-    """The plot with each name's two colours, of which the reader's scheme chooses."""
+    """Return the plot with two colours for each name, one for each scheme of the reader."""
     sets = ["", ""]
     for name, both in COLOURS.items():
-        # A program that knows no variables shows the light one.
+        # A program without support for CSS variables shows the light colour.
         svg = svg.replace(_drawn(name), f"var(--{name}, {both[0]})")
         sets = [f"{known}--{name}: {one}; " for known, one in zip(sets, both, strict=True)]
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {sets[1]}}} }}"
@@ -88,7 +88,7 @@ def _in_both_schemes(svg: str) -> str:
 
 
 def _network(case: Case) -> bool:
-    # The whole grid would make the plot a metre long.
+    # A plot of the whole grid would be a metre long.
     return case.kind in ("net", "children") and not case.full
 
 

@@ -1,10 +1,11 @@
 """TLS clients that connect again and again; `python -m benchmarks.reconnects`.
 
-Each connects to a server on goloop in a process of its own, sends 64 bytes, reads them back and
-closes, ten at a time, on TLS 1.3 (the certificate: native.identity).  "goloop" resumes sessions
-(goloop.tls.resume_sessions); "goloop, full" and the others make a full handshake each time.  They
-take turns in rounds, against the same server; the figures are connections a second, and the
-server's processor time for one; a ratio is taken inside a round: its median and 95 % interval.
+Each client makes ten connections at a time to a server on goloop in another process: it sends 64
+bytes, reads them back and closes, on TLS 1.3 (the certificate: native.identity).  "goloop" resumes
+sessions (goloop.tls.resume_sessions); "goloop, full" and the others make a full handshake each
+time.  The clients take turns in rounds, against the same server.  The results are connections per
+second, and the server's processor time for a connection.  A ratio is taken inside a round; the
+table has its median and 95 % interval.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLIENTS = ("goloop", "goloop, full", "uvloop", "asyncio")
 
 
 def client_context(resume: bool) -> ssl.SSLContext:
-    """Of a client that trusts the server's certificate."""
+    """Return the TLS context of a client that trusts the server's certificate."""
     context = ssl.create_default_context(cafile=native.identity())
     context.check_hostname = False
     if resume:
@@ -40,7 +41,7 @@ def client_context(resume: bool) -> ssl.SSLContext:
 
 
 async def visits(port: int, seconds: float, context: ssl.SSLContext) -> tuple[int, int]:
-    """How many connections there were, and how many of them have resumed a session."""
+    """Return the number of connections, and the number of those that resumed a session."""
     count = reused = 0
     end = time.perf_counter() + seconds
 
@@ -60,7 +61,7 @@ async def visits(port: int, seconds: float, context: ssl.SSLContext) -> tuple[in
 
 
 async def serve() -> None:
-    """The server: says its port, and answers."""
+    """Run the server: print its port, and answer."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(native.identity())
 
@@ -75,7 +76,7 @@ async def serve() -> None:
 
 
 def sample(name: str, port: int, seconds: float, server: int) -> dict[str, float]:
-    """One figure of a client."""
+    """Measure a client for some seconds."""
     factory: Any = asyncio.new_event_loop
     if name.startswith("goloop"):
         import goloop

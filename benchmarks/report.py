@@ -47,10 +47,10 @@ from benchmarks.tables import (
 )
 
 DOCS = native.ROOT / "docs"
-# A core with less than this share of a window left over has no time left.
+# A core that is idle for less than this share of a window counts as fully used.
 BUSY = 0.9
 
-# Above this share of disturbed windows the page warns of its own rates.
+# Above this share of disturbed windows the page has a warning about its rates.
 TOLERATED = 0.1
 DISTURBED = """\
 > **Provisional.** Other programs, or the host of a virtual machine, used the two cores in many
@@ -83,7 +83,7 @@ CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's
 
 
 def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
-    """Write the figures of a run for a terminal: medians, and ratios to uvloop."""
+    """Write the results of a run for a terminal: medians, and ratios to uvloop."""
     present = {loop for case in cases for loop in run.samples.get(case.name, {})}
     present |= {loop for case in cases for loop in run.errors.get(case.name, {})}
     shown = [loop for loop in loops if loop in present]
@@ -186,7 +186,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
 def write(results: Path) -> list[Path]:
     """Write the page, its plots and its data; return the files.
 
-    Raises ValueError where there is no run at all.
+    Raises ValueError if there is no run.
     """
     kept = DOCS / "performance.json"
     runs: dict[tuple[str, str, int], Run] = {}
@@ -222,8 +222,8 @@ def write(results: Path) -> list[Path]:
 def front_pages() -> list[tuple[Path, str, str]]:
     """Return the pages with the front page's results, and the prefixes of their addresses.
 
-    That of pictures, and that of pages: README is shown on PyPI too, where a relative one
-    leads nowhere.
+    The first prefix is for pictures, the second for pages.  README needs absolute addresses,
+    because PyPI shows it too.
     """
     raw = "https://raw.githubusercontent.com/goloop/goloop/main/docs/img/"
     readme = (DOCS.parent / "README.md", raw, "https://github.com/goloop/goloop/blob/main/docs/")
@@ -231,7 +231,7 @@ def front_pages() -> list[tuple[Path, str, str]]:
 
 
 def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
-    """Write the page that most read: the usual rows, a picture, and all losses."""
+    """Write the short page: the usual rows, a picture, and all losses."""
     parts = [SHORT, usual(chosen)]
     newest = [image for image in images if "network" in image.name]
     if newest:
@@ -269,7 +269,7 @@ The rows that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other
 the interval is in parentheses."""
 
 
-# The rows that most programs depend on; where two are named they stand side by side.
+# The rows that most programs depend on; two cases in one row stand side by side.
 USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Protocol echo, 1 KiB ×1", ("protocol-1k-x1",)),
     ("Protocol echo, 1 KiB ×10", ("protocol-1k-x10",)),
@@ -290,7 +290,7 @@ USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def usual(chosen: dict[str, Chosen]) -> str:
-    """Write the table of USUAL: of the Python that has most of these rows, the newest of those."""
+    """Write the table of USUAL, for the newest Python among those with the most of these rows."""
     names = [name for _words, names in USUAL for name in names]
     tags = [tag for tag in chosen if chosen[tag] and not tag.endswith("t")]
     best = max(
@@ -512,7 +512,7 @@ def allocations(layouts: Chosen) -> list[str]:
 
 
 def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Say in which rows the load generator had no time left while goloop's server had."""
+    """List the rows in which the load generator had no time left while goloop's server had."""
     limited = []
     for case in cases:
         run = chosen[case.name]
@@ -534,7 +534,7 @@ def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
 
 
 def variants(chosen: Chosen) -> list[str]:
-    """Write a table of each loop that was measured in another setting too."""
+    """Write a table for each loop that was also measured with another setting."""
     parts = []
     for variant in LOOPS:
         cases = [
@@ -605,7 +605,7 @@ def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
     for name, run in chosen.items():
         if BY_NAME[name].kind != "net":
             continue
-        # As machine.interrupts_apart() takes a kernel of which it knows nothing.
+        # The default is the result of machine.interrupts_apart() for an unknown kernel.
         apart = run.machine.get("interrupts") != "within"
         for rounds in run.samples.get(name, {}).values():
             for sample in rounds.values():

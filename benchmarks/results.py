@@ -19,7 +19,7 @@ Sample = dict[str, float]
 
 @dataclass
 class Run:
-    """One run.  Round numbers are keys, so that a failed round leaves a gap."""
+    """A run.  Round numbers are keys, so that a failed round leaves a gap."""
 
     python: str
     build: str
@@ -44,8 +44,8 @@ class Run:
     allocator: dict[str, str] = field(default_factory=dict)
     # Layouts of the heap, one in each round; 0: none, the run is one of the main tables.
     layouts: int = 0
-    # Rounds went on to at most so many, until the interval of goloop ÷ uvloop was within
-    # this share of it; 0: there were `rounds` of them.
+    # The maximum number of rounds, and the share of goloop ÷ uvloop within which its interval
+    # had to be to end them earlier; 0: there were exactly `rounds`.
     until: float = 0
     max_rounds: int = 0
     # PYTHON_GIL of every measured process; none: as the interpreter decides.
@@ -62,15 +62,15 @@ class Run:
     def figures(self, case: str, loop: str, key: str) -> dict[int, float]:
         """Return one figure of each round; rates and CPU costs are derived here.
 
-        A round with a sample that lacks it, because it is an older one or because the machine
-        has no such counter, is left out.
+        Rounds without this figure are omitted: an older run, or a machine without such a
+        counter, does not have it.
         """
         rounds = self.samples.get(case, {}).get(loop, {})
         found = {number: _figure(sample, key) for number, sample in rounds.items()}
         return {number: figure for number, figure in found.items() if figure is not None}
 
     def tried(self, case: str) -> int:
-        """Return how many rounds of a case there were."""
+        """Return the number of rounds of a case."""
         loops = self.samples.get(case, {}).values()
         return max([self.rounds, *(number + 1 for rounds in loops for number in rounds)])
 
@@ -81,7 +81,7 @@ class Run:
 
     @property
     def free_threaded(self) -> bool:
-        """Whether the interpreter was built to run without the GIL."""
+        """Return true if the interpreter was built to run without the GIL."""
         return "free-threading build" in self.build
 
 
@@ -140,14 +140,14 @@ def load(path: Path) -> list[Run]:
 
 
 def _as_stored(run: Run) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Return a run's samples as they stand in a file, before they are turned."""
+    """Return a run's samples as stored in a file, before rows become columns."""
     return cast(dict[str, dict[str, dict[str, list[float]]]], run.samples)
 
 
 def _columns(rounds: dict[int, Sample]) -> dict[str, list[float]]:
     columns: dict[str, list[float]] = {"round": list(rounds)}
     for key in next(iter(rounds.values()), {}):
-        # A counter that some rounds lack is no column.
+        # A counter that is missing in some rounds is not a column.
         if all(key in sample for sample in rounds.values()):
             columns[key] = [_rounded(sample[key]) for sample in rounds.values()]
     return columns
@@ -182,8 +182,8 @@ def save(path: Path, runs: Iterable[Run]) -> None:
 def latest(runs: Iterable[Run], *, layouts: bool = False) -> dict[str, dict[str, Run]]:
     """Return tag -> case -> the newest run of that Python that measured the case.
 
-    Those of the main tables, or with `layouts` those of the allocator's.  A case whose
-    every loop failed counts as measured: failures are results.
+    The runs are those of the main tables, or with `layouts` those of the allocator's table.  A
+    case counts as measured even if every loop failed, because failures are results.
     """
     chosen: dict[str, dict[str, Run]] = {}
     wanted = [run for run in runs if bool(run.layouts) == layouts]

@@ -1,12 +1,12 @@
 """Runs cases: starts the processes, pins them, interleaves the loops.
 
-The servers of a case are all alive at once, and each round has a short window of each, in
-an order drawn by lot: windows of loops that are compared lie within seconds, and no loop always
-follows the same neighbour.  After WINDOWS windows a server is replaced by a new process.  What is
-no server (operations, start-up, memory) is measured in a fresh process each time.  A loop
-that fails is recorded with its last words and tried again in the next round; after two
-failures in a row it is left out of
-the rest of the case.  Cases of one group with several loops take part in the same rounds.
+The servers of a case are all alive at once, and each round has a short window of each, in a
+random order: windows of compared loops lie within seconds of each other, and no loop always
+follows the same neighbour.  After WINDOWS windows a server is replaced by a new process.  Cases
+without a server (operations, start-up, memory) are measured in a fresh process each time.  A
+failure is recorded with the last line of the loop's output, and the loop is tried again in the
+next round; after two failures in a row it is omitted from the rest of the case.  Cases of one
+group with several loops take part in the same rounds.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from benchmarks.results import Run, Sample
 from benchmarks.servers import Failure, Server, ending, text_last_line, told
 from benchmarks.stats import ratio_of
 
-GRACE_SECONDS = 30.0  # beyond the measured time, before a child is given up
+GRACE_SECONDS = 30.0  # after the measured time, before a child counts as hung
 FAILURES = 2
-# A server is measured so many times; then a new process takes its place, with another heap.
+# The number of windows of a server; then a new process, with another heap, replaces it.
 WINDOWS = 8
-# The one setting of Python's own that measured processes are given.
+# The only setting of Python that is passed on to measured processes.
 GIL = "PYTHON_GIL"
 # Other open files of a process with many connections, with the uncounted batch.
 SPARE_FILES = 1000
@@ -54,27 +54,27 @@ OURS, BASE = "goloop", "uvloop"
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how often to measure."""
+    """The durations and numbers of measurements."""
 
     rounds: int = 3
     seconds: float = 0.4
     warmup: float = 0.1
-    # After `rounds`, go on until the interval of OURS ÷ BASE is within this share of its
-    # median, or max_rounds are done; 0: no further.
+    # After `rounds`, measure until the interval of OURS ÷ BASE is within this share of its
+    # median, or until max_rounds are done; 0: stop after `rounds`.
     until: float = 0
     max_rounds: int = 21
-    # 0: the allocator's trap is disarmed (allocator.py).  Otherwise the allocator is as it
-    # comes, and the rounds take the layouts of the heap in turn.
+    # 0: the allocator has the settings of allocator.py.  Otherwise it has its defaults, and
+    # the rounds use that number of layouts of the heap in turn.
     layouts: int = 0
 
     @property
     def allocator(self) -> Mapping[str, str]:
-        """The variables that the measured processes get for their allocator."""
+        """Return the environment variables of the measured processes' allocator."""
         return NOTHING if self.layouts else allocator.STEADY
 
 
 def free_threaded(python: str) -> bool:
-    """Whether an interpreter was built to run without the GIL."""
+    """Return true if an interpreter was built to run without the GIL."""
     asked = "import sysconfig; print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
     answer = subprocess.run(
         [python, "-c", asked], env=environment(), capture_output=True, text=True, check=False
@@ -86,7 +86,7 @@ class Runner:
     """Measures under one interpreter."""
 
     def __init__(self, python: str, settings: Settings, say: Callable[[str], None]) -> None:
-        """Build the load generator; raises native.BuildError where that fails."""
+        """Build the load generator; raises native.BuildError if that fails."""
         self.python = python
         self.settings = settings
         self.say = say
@@ -94,7 +94,7 @@ class Runner:
         # (case, round) -> the peak rate of BASE, for cases at a constant rate
         self.peaks: dict[tuple[str, int], float] = {}
         self.generator = native.c_program("epoll_load")
-        # (case, loop, layout) -> a server that waits for its next window
+        # (case, loop, layout) -> a running server, between two windows
         self.alive: dict[tuple[str, str, int], Server] = {}
 
     # ---- one run -------------------------------------------------------------
@@ -167,12 +167,12 @@ class Runner:
 
     @staticmethod
     def _files() -> int:
-        """Return how many files a measured process may open."""
+        """Return the number of files that a measured process may open."""
         _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
     def _why(self, loop: Loop, error: str) -> str:
-        """Say plainly that a package is not there; keep every other error as it is."""
+        """Reword the error of a missing package; return every other error unchanged."""
         package = loop.distributions[0] if loop.distributions else ""
         if error == f"ModuleNotFoundError: No module named '{package}'":
             return f"{package} is not installed, or does not install, on this Python"
@@ -206,7 +206,7 @@ class Runner:
     def measure_cases(self, run: Run, cases: Sequence[Case], loops: Sequence[Loop]) -> None:
         """Measure cases together: all rounds, the loops interleaved.
 
-        A loop's cases follow one another, because it is compared with itself in them.
+        The cases of a loop are adjacent in a round, because they are compared with each other.
         """
         competitors = [
             (case, loop.name)
@@ -236,12 +236,12 @@ class Runner:
                     self.say(f"  {case.name}: {name} failed in round {number}: {error}")
 
     def _go_on(self, run: Run, case: Case, done: int) -> bool:
-        """Whether there is another round after so many."""
+        """Return true if another round follows after `done` rounds."""
         settings = self.settings
         if done < settings.rounds or not settings.until:
             return done < settings.rounds
         ours, base = (run.figures(case.name, name, case.key) for name in (OURS, BASE))
-        # Where one is not measured, or failed in the last rounds, there is no ratio to wait for.
+        # If one of the two is not measured, or failed in the last rounds, more rounds can't help.
         recent = {done - 1, done - 2} & ours.keys() & base.keys()
         if done >= settings.max_rounds or not recent:
             return False
@@ -271,7 +271,7 @@ class Runner:
         elif case.kind == "loops":
             action = ["threads", loop.factory, case.group, str(case.loops), *times]
         elif case.kind == "storm":
-            # The measured process starts the clients, and adds its port and its id.
+            # The measured process starts the clients, and adds its port and process id.
             clients = [str(self._client(case)), case.mode]
             clients += [str(case.connections), str(case.size), *times]
             place = [str(native.identity().parent), str(self.cores.client)]
@@ -291,7 +291,7 @@ class Runner:
         return sample
 
     def _peak(self, case: Case, number: int) -> float:
-        """Return the rate that BASE reaches in a round with nothing to hold it back."""
+        """Return the rate that BASE reaches in a round without a limit."""
         if (case.name, number) not in self.peaks:
             unpaced = replace(case, mode="http", size=1)
             try:
@@ -314,9 +314,9 @@ class Runner:
     def _network_sample(
         self, case: Case, name: str, layout: int = 0, rate: int | None = None
     ) -> Sample:
-        """Measure one server; the client keeps to a rate where one is given.
+        """Measure one server, at a constant rate if one is given.
 
-        The server of most cases stays for the next rounds.
+        In most cases the server keeps running for the next rounds.
         """
         key = (case.name, name, layout)
         alive = self.alive.pop(key, None) or self._start(case, name, layout)
@@ -355,7 +355,7 @@ class Runner:
             raise
 
     def end_servers(self) -> None:
-        """End the servers that stayed."""
+        """End the servers that are still running."""
         while self.alive:
             self.alive.popitem()[1].end()
 
@@ -372,7 +372,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env=environment(allocator.STEADY),  # the client is to be no variable
+                env=environment(allocator.STEADY),  # the client must not vary
                 preexec_fn=_pin([self.cores.client]),
                 timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
             )
@@ -397,7 +397,7 @@ class Runner:
     def _ceiling_command(
         self, name: str, case: Case | None = None, directory: Path = Path()
     ) -> list[str]:
-        """Return the command of a ceiling in a case; without one, of any."""
+        """Return the command of a ceiling, for a case if one is given."""
         if name == "gnet":
             return [str(native.go_program()), "serve"]
         if name == "c-uring":
@@ -441,17 +441,16 @@ class Runner:
 
 
 def order(competitors: Sequence[T], number: int) -> list[T]:
-    """Return the order of a round, drawn by lot: the same for the same round."""
+    """Return the random order of a round, which depends on the number of the round only."""
     return random.Random(number).sample(competitors, len(competitors))
 
 
 def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
     """Return the environment of measured processes, with an allocator's setting.
 
-    Settings that change what is measured are taken out: allocator tuning (a loop
-    that holds large blocks gains or loses threefold by it), debug modes, paths, and
-    goloop's own.  What is to be set is the run's own choice, and recorded with it, and so
-    is whether there is a GIL.
+    Settings that would change the measurement are removed: allocator tuning (a loop with
+    large blocks may become three times faster or slower), debug modes, paths, and goloop's
+    own.  The run chooses and records the allocator's settings, and PYTHON_GIL.
     """
     kept = {
         name: value
@@ -464,13 +463,13 @@ def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
 
 
 def _together(cases: Sequence[Case]) -> Iterator[list[Case]]:
-    """Divide cases into those that take part in the same rounds."""
+    """Group the cases that take part in the same rounds."""
     for _, found in groupby(cases, lambda case: case.group if case.kind == "loops" else case.name):
         yield list(found)
 
 
 def without_paths(sentence: str) -> str:
-    """Cut absolute paths down to their last part: a report is about no one's machine."""
+    """Cut absolute paths down to their last part, so that a report names no private path."""
     return re.sub(r"(?<![\w.:/])(?:/[\w.@+-]+)*/([\w.@+-]+)", r"\1", sentence)
 
 

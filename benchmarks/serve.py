@@ -1,9 +1,9 @@
 """The servers of the network cases, run under the loop that is measured.
 
-Each is code that a careful user would write, not tuned for one loop.  A server
+Each server is code that a careful user would write, not tuned for one loop.  It
 prints ``port N`` once it listens on 127.0.0.1, or ``path P`` for a Unix socket or
-a FIFO in the directory that it is given, and runs until it is killed.
-Of several loops in one process each serves, and prints a line.
+a FIFO in the given directory, and runs until it is killed.  If there are several loops
+in one process, each of them serves and prints a line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import Any, cast
 
 from benchmarks.threads import burn
 
-# The size of one read, and the limit of a stream's buffer: above the
-# largest message, so that a message can come in one piece where the loop and the
-# kernel have it whole.
+# The size of one read, and the limit of a stream's buffer: larger than any message, so
+# that a message that has arrived completely is read in one piece.
 CHUNK = 256 * 1024
 BACKLOG = 1024
 # The size of one write to a pipe: a pipe's usual capacity.
@@ -67,10 +66,10 @@ class BurningEcho(Echo):
 
 
 class BufferedEcho(asyncio.BufferedProtocol):
-    """The same by a buffer of its own.
+    """Echoes from a buffer of its own.
 
-    The bytes are copied out before they are written: the buffer is received into
-    again, perhaps before the transport has sent them.
+    The bytes are copied before they are written, because the transport may receive into the
+    buffer again before it has sent them.
     """
 
     transport: asyncio.Transport
@@ -93,7 +92,7 @@ class BufferedEcho(asyncio.BufferedProtocol):
 
 
 class DatagramEcho(asyncio.DatagramProtocol):
-    """Sends back each datagram to where it came from."""
+    """Sends each datagram back to its sender."""
 
     transport: asyncio.DatagramTransport
 
@@ -117,7 +116,7 @@ class Sink(asyncio.Protocol):
 
 
 class Source(asyncio.BaseProtocol):
-    """Writes to a pipe as long as it may."""
+    """Writes to a pipe until its transport pauses it."""
 
     transport: asyncio.WriteTransport
     paused = False
@@ -129,10 +128,10 @@ class Source(asyncio.BaseProtocol):
         self.fill()
 
     def fill(self) -> None:
-        """Write until the transport has enough, then again in the loop's next turn.
+        """Write until the transport pauses the protocol, and again in the loop's next turn.
 
-        A transport that never has enough, because the pipe takes all at once, lets
-        the others of the loop have their turn too.
+        The number of writes in one turn is limited, so that other callbacks run even if the
+        pipe accepts all bytes and the transport never pauses.
         """
         for _ in range(16):
             if self.paused:
@@ -151,21 +150,21 @@ class Source(asyncio.BaseProtocol):
 
 
 def announce(port: int) -> None:
-    """Tell the runner where to connect."""
-    # At once, so that another loop's line is not in its midst.
+    """Print the port for the runner."""
+    # A single write, so that the lines of several loops do not mix.
     print(f"port {port}\n", end="", flush=True)
 
 
 def announce_path(path: Path) -> None:
-    """Tell the runner which file to connect to or to open."""
+    """Print the path of the socket or FIFO for the runner."""
     print(f"path {path}", flush=True)
 
 
 def listening() -> socket.socket:
     """Make the listening socket.
 
-    Bound here and not by the loop, so that the port is known, whichever attributes a loop's Server
-    tells about its sockets.
+    It is bound here and not by the loop, so that the port is known for every loop, even one whose
+    Server has no usable `sockets`.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     listener.setblocking(False)
@@ -175,7 +174,7 @@ def listening() -> socket.socket:
 async def forever() -> None:
     """Wait for the end of the process.
 
-    Server.serve_forever() would do, but one peer's breaks the server that listens.
+    Server.serve_forever() is not used, because one peer's implementation breaks its server.
     """
     await asyncio.Event().wait()
 
@@ -194,7 +193,7 @@ async def serve_protocol(
 
 
 async def serve_tls(directory: Path) -> None:
-    """Serve the echo over TLS, with the certificate and key that lie in the directory."""
+    """Serve the echo over TLS, with the certificate and key in the directory."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "identity.pem")
     await serve_protocol(Echo, context)
@@ -222,7 +221,7 @@ async def serve_datagrams() -> None:
 
 
 async def open_fifo(directory: Path, flags: int) -> int:
-    """Make a FIFO, and open it in a thread: that waits for the other end."""
+    """Make a FIFO, and open it in a thread, because open() waits for the other end."""
     path = directory / "fifo"
     os.mkfifo(path)
     announce_path(path)
@@ -296,7 +295,7 @@ async def serve_sockets() -> None:
 
 
 async def serve_aiohttp() -> None:
-    """Serve a hello by aiohttp, its access log off."""
+    """Serve a hello by aiohttp, without an access log."""
     from aiohttp import web
 
     async def hello(request: web.Request) -> web.Response:
@@ -323,14 +322,14 @@ async def hello_asgi(scope: dict[str, Any], _receive: Any, send: Any) -> None:
 
 
 async def serve_uvicorn() -> None:
-    """Serve a hello by uvicorn, its access log off.
+    """Serve a hello by uvicorn, without an access log.
 
-    On the loop that runs: `uvicorn --loop` would make the same loop by a factory.
+    The server runs on the running loop; `uvicorn --loop` would make the same loop by a factory.
     """
     import uvicorn
 
     with listening() as listener:
-        # uvicorn takes httptools where it is there, for every loop alike.
+        # uvicorn uses httptools if it is installed, for every loop.
         config = uvicorn.Config(
             hello_asgi, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG
         )
@@ -361,7 +360,7 @@ def main(
 ) -> None:
     """Run a server under a fresh loop; the directory is its own.
 
-    With more loops than one each has a thread, and the whole server with a port of its own.
+    Each of several loops has a thread, and a whole server with a port of its own.
     """
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""The server processes that are measured: started, waited for, and how they ended."""
+"""The measured server processes: their start, the wait until they listen, and their end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Server:
         prepare: Callable[[], None],
         loops: int,
     ) -> None:
-        """Start it and wait until each of its loops listens; raises Failure where one does not."""
+        """Start the process and wait until each of its loops listens; raises Failure if not."""
         self._directory = directory
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  end() closes it
         self.windows = 0
@@ -57,9 +57,9 @@ class Server:
         self._directory.cleanup()
 
     def ended(self, *, wait: bool) -> int | None:
-        """Return its status if it has ended.
+        """Return the exit status of the process, or None while it runs.
 
-        One that is about to, because it crashed under its client, may take a moment for that.
+        With `wait`, wait for a moment: a crashed server may still be about to end.
         """
         try:
             return self.process.wait(END_SECONDS if wait else 0)
@@ -67,15 +67,15 @@ class Server:
             return None
 
     def last_line(self) -> str:
-        """Return the most informative line of its standard error."""
+        """Return the most informative line of the process's standard error."""
         self._complaints.seek(0)
         return text_last_line(self._complaints.read().decode(errors="replace"))
 
     def _listening(self, loops: int) -> str:
-        """Wait for its line "port N" or "path P", and return N or P.
+        """Wait for the line "port N" or "path P" of each loop, and return N or P.
 
-        Each of several loops prints one, and they are joined by commas.  Other lines, say of a
-        logger, are let pass.
+        The results of several loops are joined by commas.  Other lines, for example of a logger,
+        are ignored.
         """
         assert self.process.stdout is not None
         deadline = time.monotonic() + START_SECONDS
@@ -108,13 +108,13 @@ def ending(status: int) -> str:
 
 
 def told(status: int, words: str) -> str:
-    """Write how a process ended, and its last words where it had any."""
+    """Write how a process ended, with the last line of its output if there is one."""
     return f"{ending(status)}: {words}" if words else ending(status)
 
 
 def text_last_line(text: str) -> str:
     """Return the reason of a crash, or the last line of a text."""
     lines = text.strip().splitlines()
-    # A crash report of Go or Python is long, and starts with the reason.
+    # A long crash report of Go or Python starts with the reason.
     reasons = [line for line in lines if line.startswith(CRASHED)]
     return (reasons[:1] or lines[-1:] or [""])[0].strip()

@@ -1,11 +1,12 @@
-"""Simulated steps a second, goloop's beside other simulators; `python -m benchmarks.simulations`.
+"""Simulated steps per second of goloop and other simulators: `python -m benchmarks.simulations`.
 
-Beside goloop.testing stand simloom, simloop, detangle and seedloop (pip install simloom simloop
-detangle seedloop; they need Python 3.12), which are Python, and simulate an asyncio loop of their
-own.  Each runs the same programs with the same seeds, and as it comes: goloop and seedloop order
-tasks as asyncio does, the others by the seed ("goloop, shuffle" does that, too).  They take turns
-in rounds, each in a process of its own; the figure is by processor time, and a ratio is taken
-inside a round: its median and 95 % interval (stats.py).  docs/benchmarks.md has the answer.
+goloop.testing is compared with simloom, simloop, detangle and seedloop (pip install simloom simloop
+detangle seedloop; they need Python 3.12), which are written in Python and simulate an asyncio loop
+of their own.  Each runs the same programs with the same seeds and its default settings: goloop and
+seedloop order tasks as asyncio does, the others by the seed (so does "goloop, shuffle").  The
+simulators take turns in rounds, each in a process of its own.  Rates are per second of processor
+time.  A ratio is taken inside a round; the table has its median and 95 % interval (stats.py).
+docs/benchmarks.md has the results.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ CLIENTS, MESSAGES = 10, 200
 
 
 async def nothing() -> None:
-    """A simulation is made and ends: runs."""
+    """Start and end an empty simulation: counts runs."""
 
 
 async def steps() -> None:
-    """Tasks that take turns: steps."""
+    """Run tasks that take turns: counts steps."""
 
     async def one() -> None:
         for _ in range(STEPS):
@@ -49,7 +50,7 @@ async def steps() -> None:
 
 
 async def timers() -> None:
-    """Tasks that sleep: timers."""
+    """Run tasks that sleep: counts timers."""
 
     async def one() -> None:
         for _ in range(STEPS):
@@ -59,7 +60,7 @@ async def timers() -> None:
 
 
 async def queue() -> None:
-    """Producers and consumers of a short queue, under a timeout: items."""
+    """Run producers and consumers of a short queue, under a timeout: counts items."""
     between: asyncio.Queue[int] = asyncio.Queue(2)
 
     async def produce() -> None:
@@ -75,7 +76,7 @@ async def queue() -> None:
 
 
 async def streams() -> None:
-    """Clients of an echo server over the simulated network: messages."""
+    """Run clients of an echo server over the simulated network: counts messages."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
@@ -147,7 +148,7 @@ OTHERS = [name for name in SIMULATORS if not name.startswith("goloop")]
 
 
 def sample(simulator: str, program: str, seconds: float) -> float | str:
-    """How much a second of processor time does; or why it does nothing."""
+    """Return the operations per second of processor time, or the reason for having none."""
     main, count, _ = PROGRAMS[program]
     run = SIMULATORS[simulator]
     try:
@@ -212,9 +213,9 @@ def main() -> None:
     """Read the command line, measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulations")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of processor time for a figure")
+    parser.add_argument("--seconds", type=float, default=0.5, help="processor time for a sample")
     parser.add_argument("--sample", nargs=3, metavar=("SIMULATOR", "PROGRAM", "SECONDS"),
-                        help="one figure, as JSON")  # fmt: skip
+                        help="print one sample, as JSON")  # fmt: skip
     options = parser.parse_args()
     if options.sample:
         simulator, program, seconds = options.sample

@@ -1,9 +1,9 @@
 """Measures the start-up cost of a loop: time and resident memory.
 
-Nothing but builtins and ``time`` is loaded when the clock starts, so that the
-figure holds asyncio's own import too; asyncio's row is what the others are
-compared with.  The time is the process's CPU time, all threads included: on the
-one core that it is pinned to, that is the elapsed time less other programs' share.
+Only builtins and ``time`` are loaded when the clock starts, so that the result
+includes asyncio's own import; the other loops are compared with asyncio's row.  The time
+is the process's CPU time of all threads: on the one core that it is pinned to, that is the
+elapsed time without the share of other programs.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The arithmetic of the benchmarks, and nothing else.
+"""The arithmetic of the benchmarks.
 
 A *sample* is the measurement of one process in one round.  Rounds interleave the
 loops, so samples of one round were taken within seconds of each other; ratios
@@ -13,15 +13,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# The share of the two cores' time that others may use before a window counts as
-# disturbed.  The kernel tells idle time to 10 ms, so a window of half a second on two
-# cores knows the share to about 0.02.
+# The share of the two cores' time that other programs may use before a window counts as
+# disturbed.  The kernel reports idle time in units of 10 ms, so the share is exact to about
+# 0.02 in a window of half a second on two cores.
 OTHERS = 0.1
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One loop's samples of one case, condensed."""
+    """The summary of a loop's samples of a case."""
 
     median: float
     minimum: float
@@ -30,7 +30,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Condense the samples of one loop; there must be at least one."""
+    """Summarize the samples of one loop; there must be at least one."""
     return Summary(statistics.median(values), min(values), max(values), len(values))
 
 
@@ -47,21 +47,21 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float
 
 
 def paired_ratio(ours: Mapping[int, float], theirs: Mapping[int, float]) -> float | None:
-    """Return the median over the rounds of ours / theirs; None where no round has both."""
+    """Return the median over the rounds of ours / theirs; None if no round has both."""
     ratios = paired(ours, theirs)
     return statistics.median(ratios) if ratios else None
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A median ratio and the interval that holds the true one with CONFIDENCE."""
+    """A median ratio and the interval that contains the true one with CONFIDENCE."""
 
     median: float
     low: float
     high: float
 
     def within(self, share: float) -> bool:
-        """Whether both ends of the interval are so near to the median."""
+        """Return true if both ends of the interval are within `share` of the median."""
         return max(self.high - self.median, self.median - self.low) <= share * self.median
 
 
@@ -76,7 +76,7 @@ def rank(n: int) -> int | None:
     probability 2 P(B(n, 1/2) < k).  k is the largest for which that is at most
     1 - CONFIDENCE.  (H. A. David and H. N. Nagaraja, Order Statistics, 3rd edition,
     section 7.1; W. J. Conover, Practical Nonparametric Statistics, 3rd edition, section
-    3.2.)  None where there is none: five samples or fewer.
+    3.2.)  Returns None for five samples or fewer, because there is no such k.
     """
     below, k = 0, 0
     while k < n:
@@ -97,21 +97,22 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def ratio_of(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
-    """Return the paired ratio with its interval; None where the rounds are too few for one."""
+    """Return the paired ratio with its interval; None if there are too few rounds for one."""
     ratios = paired(ours, theirs)
     ends = interval(ratios)
     return None if ends is None else Ratio(statistics.median(ratios), *ends)
 
 
 def others(sample: Mapping[str, float], *, interrupts_apart: bool) -> float | None:
-    """Return the share of the two cores that neither client nor server had, nor idled.
+    """Return the share of the two cores' time that other programs or the host used.
 
-    That is other programs, and the host that took a core away (steal).  Idle cores are
-    no sign of either: with few connections both ends wait for each other.  None where
-    the sample has no account of the cores.
+    This is the time in which a core was neither idle nor used by client or server; the host may
+    have taken the core (steal).  Idle time does not count as disturbance, because with few
+    connections both ends wait for each other.  Returns None if the sample has no account of the
+    cores.
 
-    A kernel may keep the time of interrupts apart from the clocks of the processes that
-    they interrupt; it is the network's work all the same, so it is not others'.
+    Some kernels do not charge the time of interrupts to the interrupted processes.  It is work of
+    the measured network, so it does not count as other programs' time.
     """
     if not sample.get("cores"):
         return None
@@ -123,13 +124,13 @@ def others(sample: Mapping[str, float], *, interrupts_apart: bool) -> float | No
 
 
 def disturbed(sample: Mapping[str, float], *, interrupts_apart: bool) -> bool | None:
-    """Tell whether others had too much of the cores in a window; None: unknown."""
+    """Return true if others used too much of the cores in a window; None if unknown."""
     share = others(sample, interrupts_apart=interrupts_apart)
     return None if share is None else share > OTHERS
 
 
 def short(value: float) -> str:
-    """Write a figure with three significant digits and k or M: 183412 -> '183k'."""
+    """Write a number with three significant digits and k or M: 183412 -> '183k'."""
     if value == 0:
         return "0"
     for limit, suffix in ((1e6, "M"), (1e3, "k")):
@@ -149,7 +150,7 @@ def _digits(value: float) -> str:
 
 
 def times(ratio: float | None) -> str:
-    """Write a ratio for a table cell; a dash where there is none."""
+    """Write a ratio for a table cell, or a dash for None."""
     return "–" if ratio is None else f"{ratio:.2f}×"
 
 
@@ -159,7 +160,7 @@ def claim(
     sign: str = "×",
     digits: int = 2,
 ) -> str:
-    """Write a paired ratio with its interval, as far as there is one: 1.22× (1.18–1.27)."""
+    """Write a paired ratio, with its interval if there is one: 1.22× (1.18–1.27)."""
     median = paired_ratio(ours, theirs)
     if median is None:
         return "–"

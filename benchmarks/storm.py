@@ -1,9 +1,9 @@
-"""Times how late a timer comes while many clients shake hands by TLS, in one process.
+"""Measures the delay of a timer while many clients make TLS handshakes.
 
-The loop serves TLS and has a timer of 1 ms.  The clients are a program of their own on
-the other core (load/storm.go), started from a thread, so that the loop has nothing to do
-but to serve and to keep time.  When a handshake holds a tick up, those that would have been
-due meanwhile count as late too, each from when it was due.
+The loop serves TLS and has a timer of 1 ms.  The clients are a separate program on
+the other core (load/storm.go), started from a thread, so that the loop only serves and
+runs the timer.  If a handshake delays a tick, the ticks that would have been due meanwhile
+count as late too, each from its due time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PERIOD = 0.001
 class Ticker:
     """A timer of PERIOD that re-arms itself each time, and records its delay.
 
-    By the system's clock: a loop's own may stand still during a turn.
+    The delay is measured by the system's clock, because a loop's own time may be cached for a turn.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
@@ -43,7 +43,7 @@ class Ticker:
         self.handle = self.loop.call_later(PERIOD, self.tick)
 
     def tick(self) -> None:
-        """Record this tick and those that it has held up; arm the next one."""
+        """Record this tick and those that are late because of it; arm the next one."""
         if self.recording:
             self.lateness += delays(time.monotonic() - self.due)
         self.arm()
@@ -54,18 +54,18 @@ class Ticker:
 
 
 def delays(late: float) -> list[float]:
-    """Return how late a tick was, and the ticks that were due meanwhile; early is not late."""
+    """Return the delays of a tick and of those that were due meanwhile; an early tick has 0."""
     return [max(late - held * PERIOD, 0.0) for held in range(max(int(late / PERIOD), 0) + 1)]
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Return the smallest value that so large a share of the values does not exceed."""
+    """Return the smallest value that at least `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
 
 
 def attack(command: list[str], core: int, begun: Callable[[], None]) -> dict[str, float]:
-    """Run the clients, pinned to a core, to their end; call begun() when they say so."""
+    """Run the clients, pinned to a core, to their end; call begun() when they print "storm"."""
     os.sched_setaffinity(0, {core})  # for this thread, and inherited by its children
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as clients:
         if clients.stdout is None:

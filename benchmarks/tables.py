@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md: figures of chosen runs, as Markdown."""
+"""The tables of docs/performance.md: results of chosen runs, as Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.results import Run
 from benchmarks.stats import Summary, claim, paired, paired_ratio, short, summarize, table, times
 
 OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
-# Within this of the best peer a row counts as level: rounds differ by as much.
+# A row counts as level within this share of the best peer, because rounds differ as much.
 LEVEL = 0.02
 
 Chosen = dict[str, Run]  # case -> the run that is shown
@@ -20,7 +20,7 @@ Chosen = dict[str, Run]  # case -> the run that is shown
 
 
 def figure(run: Run, case: Case, loop: str, key: str | None = None) -> Summary | None:
-    """Condense one loop's figures of a case; None where it has none."""
+    """Summarize one loop's results of a case; None if there are none."""
     values = list(run.figures(case.name, loop, key or case.key).values())
     return summarize(values) if values else None
 
@@ -51,14 +51,14 @@ def median_cell(run: Run, case: Case, loop: str, key: str | None = None) -> str:
 
 
 def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
-    """Write a table cell: the text, or why there is none."""
+    """Write a table cell: the text, or the reason for a missing one."""
     if text is not None:
         return text + ("\u00a0†" if loop in run.errors.get(case.name, {}) else "")
     return "failed" if loop in run.errors.get(case.name, {}) else "–"
 
 
 def qualities(case: Case) -> list[tuple[str, str, bool]]:
-    """The measure of a case: its name, the key of its results, and whether more is better."""
+    """Return the measures of a case: name, key of the results, and true if more is better."""
     if case.kind == "latency":
         return [("median", "p50_us", False), ("99th percentile", "p99_us", False)]
     found = [("", case.key, case.higher_is_better)]
@@ -84,14 +84,14 @@ def behind(run: Run, case: Case, key: str, more_is_better: bool) -> list[str]:
 
 
 def measured(chosen: Chosen, wanted: Callable[[Case], bool]) -> list[Case]:
-    """Return the cases that are shown and wanted, in catalogue order."""
+    """Return the shown cases that `wanted` selects, in catalogue order."""
     return [case for case in CASES if case.name in chosen and wanted(case)]
 
 
 def loops_in(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
     """Return the loops with a figure or a failure in one of the cases, in catalogue order.
 
-    Not those that are another loop in another setting: see report.variants().
+    Variants of a loop with another setting are omitted: see report.variants().
     """
     present: set[str] = set()
     for case in cases:
@@ -118,7 +118,7 @@ def _compared(cases: Sequence[Case]) -> list[str]:
 
 
 def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Rates of goloop, and every loop's ratio to uvloop."""
+    """Return the rates of goloop, and every loop's ratio to uvloop."""
     loops = [loop for loop in loops_in(chosen, cases) if loop not in (OURS, BASE)]
     ceilings = [name for name in CEILINGS if any(name in case.ceilings for case in cases)]
     against = _compared(cases)
@@ -160,14 +160,14 @@ def _by_mode(run: Run, case: Case, loop: str) -> str | None:
     )
     if not user + system:
         return short(whole.median)
-    # The kernel tells the two in ticks: over all rounds their share is known best.
+    # The kernel reports the two in coarse ticks, so their share is taken over all rounds.
     share = system / (user + system)
     parts = f"{short(whole.median * (1 - share))} + {short(whole.median * share)}"
     return f"{short(whole.median)} ({parts})"
 
 
 def instructions_tables(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """The server's instructions for one message, where the machine has a counter."""
+    """Return the server's instructions for one message, if the machine has a counter."""
     parts = []
     for key, words in (
         ("each_instructions", "Instructions of the server for one message:"),
@@ -185,7 +185,7 @@ def instructions_tables(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
 
 
 def _with_ratios(chosen: Chosen, cases: Sequence[Case], key: str) -> str:
-    """Medians of one figure, and goloop's ratios."""
+    """Return the medians of one measure, and goloop's ratios."""
     shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
     against = _compared(cases)
     rows = []
@@ -197,7 +197,7 @@ def _with_ratios(chosen: Chosen, cases: Sequence[Case], key: str) -> str:
 
 
 def allocator_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Each loop's lowest and highest rate over the layouts, and its ratio to uvloop."""
+    """Return each loop's lowest and highest rate over the layouts, and its ratio to uvloop."""
     loops = loops_in(chosen, cases)
     rows = []
     for case in cases:
@@ -219,7 +219,7 @@ def _extremes(run: Run, case: Case, loop: str) -> str | None:
 
 
 def latency_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Median and 99th percentile of every loop, and goloop's ratios of both."""
+    """Return the median and 99th percentile of every loop, and goloop's ratios of both."""
     loops = loops_in(chosen, cases)
     keys = ("p50_us", "p99_us")
     rows = []
@@ -237,7 +237,7 @@ def latency_table(chosen: Chosen, cases: Sequence[Case]) -> str:
 
 
 def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Times of every loop, and goloop's in relation to uvloop's and asyncio's."""
+    """Return the times of every loop, and goloop's in relation to uvloop's and asyncio's."""
     loops, limits = loops_in(chosen, cases), ceilings_in(chosen, cases)
     header = ["case", *loops, *limits, f"{OURS} ÷ {BASE}", f"{OURS} ÷ {CONTROL}"]
     rows = []

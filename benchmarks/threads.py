@@ -1,12 +1,12 @@
 """Times one loop or several in one process, each in a thread of its own.
 
-Each thread has its own loop, does the same work and counts it until it is told to stop.
-The main thread looks at the counts at both ends of a window.  A sample is the work of all
+Each thread has its own loop, does the same work and counts it until a flag stops it.
+The main thread reads the counts at both ends of a window.  A sample is the work of all
 loops together and has the form of a network sample: the server is this process, and there
 is no client.
 
-The threads share functions and nothing else that a case would write to, not even the count
-of an object's references: how two cores hand over a line of memory is no case's subject.
+The threads share functions, but no object that a case writes to, not even through a reference
+count: no case is meant to measure the transfer of cache lines between cores.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-# Operations between two looks at the flag that ends them.
+# Operations between two checks of the flag that ends the work.
 BATCH = 100
-# Timers that are armed at any time, and their delays in seconds: more come due than any
-# loop can serve, so that none ever waits for one.
+# The number of armed timers, and their delays in seconds: more are due than any loop can
+# run, so that no loop is ever idle.
 TIMERS = 2_000
 DELAYS = range(50, 500, 7)  # microseconds
-# Calls that a flooding thread makes in a row, and how many such rows may be under way.
+# The calls that a flooding thread makes in a row, and the limit of pending rows.
 FLOOD, FLOODS = 1_000, 4
-# How long to wait for the first work of a loop, and for its end.
+# The limit of the wait for the first work of a loop, and for its end.
 PATIENCE = 20.0
 
 
 class Worker:
-    """One loop's part of the work: how much it has done, and whether it is to stop."""
+    """The work of a loop: its count, and the flag that stops it."""
 
-    loop: AbstractEventLoop  # once its thread runs
-    ended: asyncio.Event  # of that loop: nothing is counted any more
-    peer: Worker  # the next one, or itself
+    loop: AbstractEventLoop  # set once its thread runs
+    ended: asyncio.Event  # of that loop; set when counting has ended
+    peer: Worker  # the next worker, or itself
 
     def __init__(self, number: int) -> None:
-        """Have done nothing yet."""
+        """Start with counts of 0."""
         self.number = number
         self.done = 0
         self.stopping = False
         self.error: BaseException | None = None
-        # For a flood: the number of calls, and the time of the calling threads.
+        # Of a flood: the number of calls, and the time of the calling threads.
         self.calls = self.calling_ns = 0
 
 
@@ -59,7 +59,7 @@ async def _no_op() -> None:
 
 
 def burn() -> int:
-    """Compute for about 50 microseconds: the same each time, in Python alone."""
+    """Compute for about 50 microseconds: the same work each time, in pure Python."""
     value = 1
     for step in range(1_000):
         value = (value * 31 + step) & 1_023
@@ -75,7 +75,7 @@ async def burns(worker: Worker) -> None:
 
 
 async def sleeps(worker: Worker) -> None:
-    """One task yields to the loop."""
+    """Yield to the loop from a single task."""
     while not worker.stopping:
         for _ in range(BATCH):
             await asyncio.sleep(0)
@@ -92,9 +92,9 @@ async def tasks(worker: Worker) -> None:
 
 
 async def timers(worker: Worker) -> None:
-    """Many timers: each arms the next when it fires, and one more, which is cancelled."""
+    """Run many timers: each arms the next when it fires, and one more, which is cancelled."""
     call_later = worker.loop.call_later
-    # Made here, so that they are this thread's own.
+    # Made here, so that these objects belong to this thread only.
     delays = [delay / 1e6 for delay in DELAYS]
 
     def fire() -> None:
@@ -109,21 +109,21 @@ async def timers(worker: Worker) -> None:
 
 
 def hit(worker: Worker) -> None:
-    """Have the other loop do the same."""
+    """Post a call of this function to the other loop."""
     worker.done += 1
     if not worker.stopping:
         worker.peer.loop.call_soon_threadsafe(hit, worker.peer)
 
 
 async def ping_pong(worker: Worker) -> None:
-    """Two loops post to each other, with one call under way at any time."""
+    """Let two loops post to each other, with one pending call at any time."""
     if worker.number == 0:
         hit(worker)
     await worker.ended.wait()
 
 
 async def flood(worker: Worker) -> None:
-    """A thread without a loop posts as fast as it can."""
+    """Post from a thread without a loop, as fast as possible."""
     room = threading.Semaphore(FLOODS)
 
     def arrived() -> None:
@@ -144,12 +144,12 @@ async def flood(worker: Worker) -> None:
     thread = threading.Thread(target=post)
     thread.start()
     await worker.ended.wait()
-    room.release()  # nothing arrives any more
+    room.release()  # for the posting thread: the ended loop releases no more
     thread.join()
 
 
 Job = Callable[[Worker], Awaitable[None]]
-JOBS: dict[str, tuple[Job, int]] = {  # and the operations of one call
+JOBS: dict[str, tuple[Job, int]] = {  # with the operations of one call
     "loops-burn": (burns, 1),
     "loops-sleep": (sleeps, 1),
     "loops-tasks": (tasks, 1),
@@ -167,7 +167,7 @@ def _work(
 ) -> None:
     """Run a worker's loop, in its thread.
 
-    No loop is used before all are there, or closed while another may still post to it.
+    No loop is used before all exist, or closed while another may still post to it.
     """
 
     async def run() -> None:
@@ -182,7 +182,7 @@ def _work(
             runner.run(run())
             meeting.wait()
     except threading.BrokenBarrierError:
-        pass  # another one failed, and has the error
+        pass  # another worker failed, and has the error
     except BaseException as error:
         worker.error = error
         meeting.abort()
@@ -190,7 +190,7 @@ def _work(
 
 @dataclass(frozen=True)
 class Reading:
-    """The number of operations up to some time, and their cost."""
+    """The number of operations until now, and their cost."""
 
     at: float
     done: int
@@ -233,7 +233,7 @@ def _end(workers: list[Worker], threads: list[threading.Thread]) -> None:
     for worker in workers:
         worker.stopping = True
     for worker in workers:
-        with contextlib.suppress(AttributeError, RuntimeError):  # no loop yet, or none any more
+        with contextlib.suppress(AttributeError, RuntimeError):  # no loop yet, or a closed one
             worker.loop.call_soon_threadsafe(worker.ended.set)
     for thread in threads:
         thread.join(PATIENCE)
@@ -246,13 +246,13 @@ def main(
     warmup: float,
     seconds: float,
 ) -> dict[str, float]:
-    """Measure so many fresh loops."""
+    """Measure fresh loops, each in a thread."""
     job, parts = JOBS[case]
     workers = [Worker(number) for number in range(loops)]
     for worker in workers:
         worker.peer = workers[(worker.number + 1) % loops]
     meeting = threading.Barrier(loops)
-    # Daemons, so that the process ends where one of them does not.
+    # Daemons, so that the process ends even if a thread does not.
     threads = [
         threading.Thread(target=_work, args=(factory, job, worker, meeting), daemon=True)
         for worker in workers
@@ -264,11 +264,11 @@ def main(
         time.sleep(warmup)
         first = read(workers)
         time.sleep(seconds)
-        # A window in which nothing came to its end is no figure.
+        # A window without a finished operation has no rate, so wait for one.
         _wait(workers, lambda: read(workers).done > first.done, "go on")
         last = read(workers)
     finally:
-        _end(workers, threads)  # where one failed, the others still work
+        _end(workers, threads)  # if one failed, the others still work
     _wait(workers, lambda: not any(thread.is_alive() for thread in threads), "end")
     _look(workers)
     user, system = last.user - first.user, last.system - first.system
@@ -286,6 +286,6 @@ def main(
 
 
 def has_gil() -> bool:
-    """Whether one thread at a time runs Python in this process, as it stands now."""
+    """Return true if the GIL is enabled in this process now."""
     enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
     return enabled()

@@ -1,9 +1,9 @@
-"""Where the time of one message goes: perf's samples of each server, side by side.
+"""The time of one message by function: perf's samples of each server, side by side.
 
-perf stops the server's threads so many times a second of their processor time, and writes down
-where.  The shares are those of its samples, over all rounds, and the microseconds are these shares
-of the processor time that the server took for a message, by its own clock, as in the other tables.
-perf itself takes some of that time, from all loops alike: the sums are for this table alone.
+perf samples the server's threads at a fixed rate of their processor time.  A share is the share of
+perf's samples in all rounds.  The microseconds are these shares of the server's processor time for
+a message, by its own clock, as in the other tables.  perf itself takes some of the processor time,
+the same for all loops, so the sums can be compared within this table only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.results import Run, Sample
 from benchmarks.runner import Runner
 from benchmarks.servers import Failure, Server
 
-# Samples of a second of processor time: a prime, for no timer to keep step with it.
+# Samples per second of processor time: a prime, so that no timer runs in step with it.
 FREQUENCY = 3989
 
 KERNEL, OPENSSL, PYTHON, GO, OWN, REST = PLACES = (
@@ -42,7 +42,7 @@ _OF_GO = ("runtime.", "runtime/", "internal/runtime", "gogo", "_cgo", "crosscall
 
 
 def place_of(dso: str, symbol: str) -> str:
-    """Say to which place a sample belongs."""
+    """Return the place to which a sample belongs."""
     for beginning, place in _BEGINNINGS.items():
         if dso.startswith(beginning):
             return place
@@ -61,11 +61,11 @@ def read_samples(text: str) -> Counter[str]:
 
 
 class NoPerf(Exception):
-    """There is no perf on this machine."""
+    """Raised if this machine has no perf."""
 
 
 class Sampling(Runner):
-    """A runner that has perf look at each server while it is measured."""
+    """A runner that samples each measured server with perf."""
 
     # (case, loop) -> its samples by place, in all rounds
     found: dict[tuple[str, str], Counter[str]]
@@ -107,7 +107,7 @@ def _recording(pid: int, kept: Path) -> Iterator[list[str]]:
     complaints: list[str] = []
     told, tells = os.pipe()
     answer, answers = os.pipe()
-    # perf has the pipes until it has ended: it would not write its samples otherwise.
+    # The pipes stay open until perf has ended; otherwise perf would not write its samples.
     with open(tells, "wb", buffering=0) as order, open(answer, "rb", buffering=0) as acknowledged:
         record = subprocess.Popen(
             ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY), "-p", str(pid),
@@ -120,7 +120,7 @@ def _recording(pid: int, kept: Path) -> Iterator[list[str]]:
         try:
             with contextlib.suppress(BrokenPipeError):
                 order.write(b"enable\n")
-            acknowledged.read(len(b"ack\n"))  # nothing where perf has ended
+            acknowledged.read(len(b"ack\n"))  # returns nothing if perf has ended
             yield complaints
         finally:
             record.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
 """An aiohttp application on goloop: `python examples/aiohttp_app.py [PORT]`, on 127.0.0.1.
 
-aiohttp knows nothing of goloop: the last lines are the only ones that do.
-Port 0 lets the system choose; the first line of output names the port.
+The application does not depend on goloop; only the last lines choose the loop.
+Port 0 lets the system choose; the first line of output has the port.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ routes = web.RouteTableDef()
 
 @routes.get("/")
 async def index(request: web.Request) -> web.Response:
-    """Says which loop serves it."""
+    """Respond with the name of the loop."""
     loop = asyncio.get_running_loop()
     return web.Response(text=f"hello from {type(loop).__module__}.{type(loop).__qualname__}\n")
 
 
 @routes.get("/count/{n:[0-9]+}")
 async def count(request: web.Request) -> web.StreamResponse:
-    """A body that is made while it is sent."""
+    """Stream a body that is generated while it is sent."""
     response = web.StreamResponse()
     response.enable_chunked_encoding()
     await response.prepare(request)
@@ -42,7 +42,7 @@ async def echo(request: web.Request) -> web.Response:
 
 
 async def main(port: int) -> None:
-    """Serves until it is interrupted."""
+    """Serve until interrupted."""
     app = web.Application(client_max_size=64 << 20)
     app.add_routes(routes)
     runner = web.AppRunner(app)

@@ -10,7 +10,7 @@ import goloop
 
 
 async def main(port: int) -> None:
-    """A page, a streamed body and an upload, then a hundred requests at once."""
+    """Request a page, a streamed body and an upload, then make a hundred requests at once."""
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         async with session.get("/") as response:
             print(f"GET / - {response.status}, {(await response.text()).rstrip()!r}")

@@ -1,6 +1,6 @@
 """A client for echo_server.py: `python examples/echo_client.py PORT [MESSAGE...]`.
 
-Sends each message, and then a megabyte to see that it comes back whole.
+The client sends each message, and then a megabyte, and checks the answers.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import goloop
 
 
 async def main(port: int, messages: list[str]) -> None:
-    """One connection, used for everything."""
+    """Send everything over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for message in messages:
         writer.write(message.encode() + b"\n")
@@ -20,8 +20,8 @@ async def main(port: int, messages: list[str]) -> None:
         print("sent", repr(message), "- got", repr((await reader.readline()).decode().rstrip("\n")))
 
     block = os.urandom(1 << 20)
-    # Reading has to go on while the block is sent: the server stops reading
-    # as long as nobody takes its answers.
+    # The client must read while it sends the block: the server stops reading as long as
+    # its answers are not read.
     answer = asyncio.create_task(reader.readexactly(len(block)))
     writer.write(block)
     await writer.drain()

@@ -1,8 +1,8 @@
 """An echo server: `python examples/echo_server.py [PORT]`, on 127.0.0.1.
 
-Everything but the last lines is plain asyncio; `goloop.run` instead of
-`asyncio.run` is what puts it on goloop.  Port 0 lets the system choose; the
-first line of output names the port.
+The server is plain asyncio; only the last lines choose goloop, by `goloop.run`
+instead of `asyncio.run`.  Port 0 lets the system choose; the first line of output has
+the port.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import goloop
 
 
 class Echo(asyncio.Protocol):
-    """Sends back what it gets, and reads no more while the peer doesn't."""
+    """Echoes received bytes, and stops reading while the peer does not read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keeps the transport."""
@@ -25,16 +25,16 @@ class Echo(asyncio.Protocol):
         self.transport.write(data)
 
     def pause_writing(self) -> None:
-        """The peer does not keep up: what it sends now would only pile up here."""
+        """Stop reading: the peer does not read, so further answers would only pile up."""
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """Read again: the peer has read the answers."""
         self.transport.resume_reading()
 
 
 async def main(port: int) -> None:
-    """Serves until it is interrupted."""
+    """Serve until interrupted."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "127.0.0.1", port)
     print(f"listening on port {server.sockets[0].getsockname()[1]}", flush=True)

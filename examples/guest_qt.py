@@ -1,7 +1,7 @@
 """A window of Qt that makes 1,000 requests and stays responsive: `python examples/guest_qt.py`.
 
-It needs PySide6 or PyQt6.  The bar at the top moves by Qt's own timer; it would stand still while
-something blocks the window.  The requests go to a server in the same loop, over real connections.
+It needs PySide6 or PyQt6.  The bar at the top moves by Qt's own timer; it would stop if the window
+were blocked.  The requests go to a server in the same loop, over real connections.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ AT_ONCE = 50
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.02)  # a database, say
+    await asyncio.sleep(0.02)  # for example a database query
     writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello")
     writer.close()
 
@@ -54,12 +54,12 @@ class Window(QtWidgets.QWidget):
         self.timer.start(20)
 
     def move_on(self) -> None:
-        """Qt's own timer, 50 times a second."""
+        """Move the bar; Qt's own timer calls this 50 times a second."""
         self.frames += 1
         self.clock.setValue(2 * self.frames % 100)
 
     def clicked(self) -> None:
-        """Qt calls this between two iterations of the loop."""
+        """Start the requests; Qt calls this between two iterations of the loop."""
         self.asked.set()
 
     async def main(self, once: bool) -> int:

@@ -1,6 +1,6 @@
 """A window of Tk that makes 1,000 requests and stays responsive: `python examples/guest_tk.py`.
 
-The bar at the top moves by Tk's own timer; it would stand still while something blocks the window.
+The bar at the top moves by Tk's own timer; it would stop if the window were blocked.
 The requests go to a server in the same loop, over real connections.
 """
 
@@ -18,7 +18,7 @@ AT_ONCE = 50
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.readuntil(b"\r\n\r\n")
-    await asyncio.sleep(0.02)  # a database, say
+    await asyncio.sleep(0.02)  # for example a database query
     writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello")
     writer.close()
 
@@ -48,13 +48,13 @@ class Window:
         self.move()
 
     def move(self) -> None:
-        """Tk's own timer, 50 times a second."""
+        """Move the bar; Tk's own timer calls this 50 times a second."""
         self.frames += 1
         self.clock.step(2)
         self.root.after(20, self.move)
 
     def clicked(self) -> None:
-        """Tk calls this between two iterations of the loop."""
+        """Start the requests; Tk calls this between two iterations of the loop."""
         self.asked.set()
 
     async def main(self, once: bool) -> int:

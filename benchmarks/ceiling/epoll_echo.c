@@ -1,14 +1,13 @@
 /*
- * epoll_echo.c: the ceiling.  An echo server with nothing in it but the system
- * calls that any server of this shape needs: one thread, level-triggered epoll,
- * one recv and one send a readable event.  A Python event loop can come near
- * this figure, not past it, as long as it makes the same calls.
+ * epoll_echo.c: the ceiling.  An echo server that makes only the system calls
+ * that every server of this kind needs: one thread, level-triggered epoll, one
+ * recv and one send for each readable event.  A Python event loop that makes the
+ * same calls can come near this rate, but cannot exceed it.
  *
  * Usage: epoll_echo [tcp | copy | udp | unix PATH].  Prints "port N" once it listens on
  * 127.0.0.1, or "path PATH", and runs until it is killed.  A datagram is echoed by
- * one recvfrom and one sendto, again without more around it.  With `copy` each connection
- * receives into a buffer of its own, and sends a copy of what came, as the server of the
- * rows of BufferedProtocol does.
+ * one recvfrom and one sendto.  With `copy` each connection receives into its own buffer
+ * and sends a copy of the received bytes, as the server of the BufferedProtocol rows does.
  *
  * A connection is in one of two states: *reading* (pending == NULL, polled for
  * EPOLLIN), or *draining* (the kernel took only part of an answer; the rest is
@@ -32,7 +31,7 @@ enum { BUFFER = 256 * 1024, EVENTS = 256, BACKLOG = 1024 };
 
 typedef struct connection {
     int fd;
-    char *own; /* with `copy`: what it receives into */
+    char *own; /* with `copy`: the receive buffer */
     char *pending;
     size_t pending_start, pending_end;
 } connection;
@@ -81,7 +80,7 @@ static void accept_all(int listener) {
     }
 }
 
-/* Keeps what the kernel did not take and stops reading until it is gone. */
+/* Stores the bytes that the kernel did not accept, and stops reading until they are sent. */
 static void keep(connection *c, const char *rest, size_t length) {
     c->pending = malloc(length);
     if (c->pending == NULL)
@@ -161,7 +160,7 @@ static int open_unix(const char *path) {
     return fd;
 }
 
-/* As many datagrams as are there: a server would come back for each of them. */
+/* Echoes datagrams until the socket is empty, so that one readable event serves all of them. */
 static void echo_datagrams(int fd) {
     for (;;) {
         struct sockaddr_in from;

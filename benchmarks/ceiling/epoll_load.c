@@ -2,17 +2,17 @@
  * epoll_load.c: the load generator.  N connections, each with one message under
  * way: send, wait for the whole answer, send the next.  One thread, one epoll.
  *
- * It must cost less than any server it measures.  So each connection's first
- * answer is compared byte by byte; after that the kernel is told to throw the
- * received bytes away (MSG_TRUNC), so they are counted but never copied.  Unix
- * sockets can't do that; of TLS see load_tls.c.
+ * The load generator must use less CPU than any measured server.  So each
+ * connection's first answer is compared byte by byte; the kernel discards the
+ * bytes of later answers (MSG_TRUNC), so they are counted but never copied.  Unix
+ * sockets do not support this; for TLS see load_tls.c.
  *
  * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
  *   echo       SIZE bytes, the last one a newline, come back unchanged
  *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers
  *   http-paced the same at a constant rate: SIZE requests a second over all connections;
  *              a latency counts from when the request was due, sent late or not
- *   idle       open CONNECTIONS that say nothing; how much the server's memory grew
+ *   idle       open CONNECTIONS that send nothing; report the growth of the server's memory
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
@@ -25,7 +25,7 @@
  * Prints one JSON object: messages and seconds of the measured window, the CPU
  * seconds that client and server (its whole process, by its CPU clock) used in
  * it, latency percentiles, and how long the two cores were idle.  Exits with 1 and
- * a sentence where a connection fails, an answer differs, or nothing moves.
+ * an error message if a connection fails, an answer differs, or no bytes arrive.
  *
  * A connection's states: CONNECTING -> (TLS: HANDSHAKING ->) TALKING (send, then
  * wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
@@ -56,7 +56,7 @@
 
 enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024, PORTS = 64 };
 
-/* What a mode does differently from a plain echo. */
+/* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
     int http, paced, churn, udp, tls, idle, capacity;
@@ -71,7 +71,7 @@ static const mode MODES[] = {
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
     {.name = "feed", .pipe = pipe_feed},
-    /* The most that /proc/sys/fs/pipe-max-size usually allows. */
+    /* The usual maximum of /proc/sys/fs/pipe-max-size. */
     {.name = "feed-wide", .pipe = pipe_feed, .capacity = 1024 * 1024},
     {.name = "drain", .pipe = pipe_drain},
 #ifdef WITH_TLS
@@ -87,8 +87,8 @@ typedef struct connection {
     int checked, polling_out, waiting;
     size_t unsent, expected, head_length;
     int64_t sent_at;
-    char *head;       /* http: an answer whose header is not whole yet */
-    tls_session *tls; /* `unsent` is then of the session's bytes */
+    char *head;       /* http: the received part of an incomplete header */
+    tls_session *tls; /* if set, `unsent` counts the session's encrypted bytes */
 } connection;
 
 static const mode *how;
@@ -98,8 +98,8 @@ static int ports[PORTS], port_count;
 static size_t size;
 static char *request;
 static int64_t messages, now_ns;
-static int unanswered;  /* connections that have not had their first answer */
-static int outstanding; /* answers that are due, once no more is sent */
+static int unanswered;  /* connections without a first answer */
+static int outstanding; /* answers still expected after the last request */
 static int ending;
 static int64_t period; /* paced: nanoseconds between a connection's requests */
 
@@ -148,10 +148,10 @@ static void next_message(connection *c) {
 
 /* ---- a constant rate ----------------------------------------------------------------
  *
- * Each connection's requests are due once a period, the connections' evenly apart.  One
- * that is due while the answer before it is still to come is sent when that has come,
- * and its latency counts from when it was due: what a slow answer holds up is counted
- * too, as wrk2 does it. */
+ * Each connection has one request due in each period; the due times of the connections are
+ * evenly spread.  If a request is due before the previous answer has arrived, it is sent
+ * after that answer, and its latency counts from its due time.  So the delay that one slow
+ * answer causes for later requests is counted too, as in wrk2. */
 
 static void send_due(connection *c) {
     c->waiting = c->sent_at > now_ns;
@@ -175,7 +175,7 @@ static void answered_in_time(connection *c) {
     send_due(c);
 }
 
-/* Sends what is due and returns when the next request will be. */
+/* Sends the requests that are due, and returns the due time of the next one. */
 static int64_t keep_pace(connection *all, int connections) {
     int64_t next = now_ns + 100000000;
     for (int i = 0; i < connections; i++) {
@@ -187,7 +187,7 @@ static int64_t keep_pace(connection *all, int connections) {
     return next;
 }
 
-/* epoll_wait() counts in milliseconds; a poll of the poller does not. */
+/* Polls the epoll descriptor with ppoll(), because epoll_wait() has a resolution of 1 ms. */
 static void wait_until(int64_t due) {
     struct pollfd wanted = {.fd = poller, .events = POLLIN};
     int64_t left = due - clock_ns();
@@ -293,7 +293,7 @@ static void count(connection *c) {
 static void answered(connection *c) {
     count(c);
     if (how->churn) {
-        close(c->fd); /* closing takes it out of the poller */
+        close(c->fd); /* closing removes it from the epoll set */
         open_connection(c);
     } else if (how->paced) {
         answered_in_time(c);
@@ -317,8 +317,8 @@ static size_t receive(connection *c, char *into, size_t room, int flags) {
     return 0;
 }
 
-/* One byte more than is due is asked for, so that an answer too long shows.  A
- * datagram tells its whole length whatever is asked for. */
+/* Receives with room for one byte more than expected, so that a longer answer is detected.
+ * For a datagram MSG_TRUNC always returns the full length. */
 static void read_echo(connection *c) {
     static char plain[PLAIN];
     size_t got, room = c->expected < sizeof plain ? c->expected + 1 : sizeof plain;
@@ -340,7 +340,7 @@ static void read_echo(connection *c) {
     if (c->expected == 0)
         answered(c);
     else if (c->tls != NULL && !c->checked && got > 0)
-        read_echo(c); /* OpenSSL may have received more than it gave */
+        read_echo(c); /* OpenSSL may have buffered more than it returned */
 }
 
 static void read_http(connection *c) {
@@ -403,9 +403,9 @@ static void poll_once(int milliseconds) {
     now_ns = clock_ns();
 }
 
-/* A datagram may be lost, and no one sends it again: its connection then stands
- * still while the others go on, and the figure would be of fewer connections.  So
- * at the end every connection must get its last answer. */
+/* Waits for the last answer of every connection.  A lost datagram is not sent again, so its
+ * connection would stop while the others continue, and the result would be for fewer
+ * connections. */
 static void await_last_answers(int connections) {
     int64_t until = now_ns + 2000000000;
     ending = 1;
@@ -465,7 +465,7 @@ int main(int argc, char **argv) {
     size = strtoul(argv[4], NULL, 10);
     if (connections < 1 || size < 1)
         refuse("CONNECTIONS and SIZE are at least 1");
-    if (how->paced) { /* SIZE is the rate, and the kernel's slack is no part of it */
+    if (how->paced) { /* SIZE is the rate; the kernel's timer slack must not add to latencies */
         period = (int64_t)(1e9 * connections / (double)size);
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     }

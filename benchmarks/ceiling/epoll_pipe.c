@@ -1,7 +1,7 @@
 /*
- * epoll_pipe.c: the ceiling of the pipe cases.  One end of a FIFO, by the system
- * calls that any loop needs: epoll, and a read or a write of what the pipe holds
- * or takes.
+ * epoll_pipe.c: the ceiling of the pipe cases.  One end of a FIFO, with only the
+ * system calls that any loop needs: epoll, and a read or a write of as many bytes
+ * as the pipe has or accepts.
  *
  * Usage: epoll_pipe read|write PATH.  Prints "path PATH" and runs until it is
  * killed, also when the other end has been closed.

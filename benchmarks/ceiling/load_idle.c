@@ -1,9 +1,9 @@
 /*
- * load_idle.c: connections that say nothing, and what each costs the server's memory.
+ * load_idle.c: idle connections, and the server's memory for each of them.
  *
- * They are opened in batches, and the last of a batch asks a question: the server accepts
- * in order, so its answer tells that all before it have been accepted.  The first batch
- * pays for what the server makes once, and is not counted.
+ * The connections are opened in batches, and the last of a batch sends a question: the
+ * server accepts in order, so an answer means that all earlier ones have been accepted.  The
+ * first batch also pays for the server's one-time allocations, and is not counted.
  */
 #define _GNU_SOURCE
 #include "load.h"

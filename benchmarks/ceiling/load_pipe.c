@@ -1,11 +1,11 @@
 /*
  * load_pipe.c: the other end of a pipe that a loop reads or writes.
  *
- * Both modes move bytes as fast as the loop takes or gives them, by blocking
- * calls.  They must cost less than the loop: so the feeder lends the kernel its
- * pages (vmsplice) where the reader has to copy them, and the drain has the kernel
- * move what was written to /dev/null (splice).  Neither looks at a byte: contents
- * are what the tests of the pipe transports are for.
+ * Both modes move bytes by blocking calls, as fast as the loop reads or writes them.
+ * They must use less CPU than the loop.  So the feeder lends its pages to the kernel
+ * (vmsplice), and only the reader copies; the drain has the kernel move the pipe's
+ * bytes to /dev/null (splice).  Neither checks the contents: the tests of the pipe
+ * transports do.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -23,8 +23,8 @@ enum {
     MARGIN = 64 * 1024
 };
 
-/* SIGALRM interrupts a call that blocks because the loop has stopped moving, so
- * that the stall is noticed. */
+/* SIGALRM interrupts a blocked call, so that a loop that has stopped reading or writing is
+ * noticed. */
 static void wake(int signal) { (void)signal; }
 
 static void wake_up_every_second(void) {
@@ -43,8 +43,8 @@ static uint64_t widen(int fd, int capacity) {
     return (uint64_t)fcntl(fd, F_GETPIPE_SZ);
 }
 
-/* Repeats a call that moves bytes until the window is over.  The warm-up begins when
- * more has passed than the pipe holds: then the loop moves. */
+/* Repeats a call that moves bytes until the window is over.  The warm-up begins when more
+ * bytes have passed than the pipe's capacity: from then on the loop reads or writes. */
 static void pump(ssize_t (*move)(int fd), int fd, size_t size, uint64_t capacity,
                  const char *name, const char *ended) {
     uint64_t bytes = 0;

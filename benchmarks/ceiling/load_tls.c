@@ -1,16 +1,15 @@
 /*
  * load_tls.c: the load generator's TLS, by the same OpenSSL that Python uses.
  *
- * The client verifies no certificate: it measures, and the server is its own.
+ * The client does not verify certificates, because the server is known.
  *
  * A client that encrypts and decrypts costs as much as the server that it measures.
  * So only each connection's first answer is decrypted.  From then on a session is
- * *skimming*: it reads the records as they are, and counts the bytes in them by their
- * headers.  What it sends is encrypted, of course, through a BIO of our own into the
- * session's buffer, which OpenSSL's memory BIO would wipe at every use.
+ * *skimming*: it reads the encrypted records, and counts their bytes by the headers.
+ * Messages are encrypted through a custom BIO into the session's buffer; OpenSSL's
+ * memory BIO would clear its buffer at every use.
  *
- * Built without WITH_TLS, where there are no headers of OpenSSL, the generator has
- * no mode that leads here.
+ * Without WITH_TLS (if OpenSSL's headers are missing) the generator has no TLS modes.
  */
 #include "load.h"
 
@@ -32,7 +31,7 @@ struct tls_session {
     int fd, skimming;
     char *out;
     size_t begin, end, room; /* out[begin:end] is unsent */
-    /* Skimming: the record under way. */
+    /* Skimming: the current record. */
     unsigned char header[HEADER];
     size_t header_length, body_length, body_left;
 };
@@ -100,7 +99,7 @@ tls_session *tls_new(int fd) {
     return session;
 }
 
-/* Tells whether a call that did not succeed waits for the server. */
+/* Returns true if a failed call needs more bytes from the server. */
 static int waits(tls_session *session, int result) {
     return SSL_get_error(session->ssl, result) == SSL_ERROR_WANT_READ;
 }
@@ -126,8 +125,8 @@ size_t tls_read(tls_session *session, char *into, size_t room) {
     return 0;
 }
 
-/* Counts the bytes of the records that end in what has been received.  An alert can't
- * be told from two bytes of data; the end of the connection that follows it can. */
+/* Counts the bytes of the records that end in the received bytes.  An encrypted alert looks
+ * like two bytes of data, but the end of the connection follows it. */
 static size_t skim(tls_session *s, const unsigned char *bytes, size_t length) {
     size_t plain = 0;
     while (length > 0) {
@@ -139,7 +138,7 @@ static size_t skim(tls_session *s, const unsigned char *bytes, size_t length) {
             s->header_length = 0;
             s->body_left = s->body_length = (size_t)s->header[3] << 8 | s->header[4];
             if (s->header[0] != APPLICATION_DATA || s->body_length < HIDDEN)
-                refuse("the server sent a record that is no data");
+                refuse("the server sent a record that is not application data");
             continue;
         }
         size_t step = length < s->body_left ? length : s->body_left;

@@ -1,11 +1,10 @@
 /*
  * load_window.c: the measured window of the load generator.
  *
- * It owns the clocks, the latencies, the server's CPU by mode and by instructions, and
- * the account of the two cores: how long they were idle and how much of them the host
- * took away (steal).  With the CPU
- * time of client and server that tells what other programs used, so that a
- * disturbed window is known as one (benchmarks/stats.py decides).
+ * This file owns the clocks, the latencies, the server's CPU time by mode and its
+ * instructions, and the account of the two cores: their idle time, and the time that the
+ * host took (steal).  Together with the CPU time of client and server these give the CPU
+ * time of other programs, by which benchmarks/stats.py recognizes disturbed windows.
  */
 #define _GNU_SOURCE
 #include "load.h"
@@ -54,7 +53,7 @@ static int64_t read_clock(clockid_t clock) {
 
 int64_t clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* Latencies: 64 linear steps an octave of nanoseconds, so within 2 %. */
+/* The histogram of latencies: 64 linear steps in each octave of nanoseconds, exact to 2 %. */
 enum { BITS = 6, STEPS = 1 << BITS, BUCKETS = 64 * STEPS };
 static int64_t histogram[BUCKETS];
 
@@ -91,7 +90,7 @@ typedef struct account {
     double idle, steal, interrupts;
 } account;
 
-static cpu_set_t cores; /* client's and server's; empty where one of them is not pinned */
+static cpu_set_t cores; /* client's and server's; empty if one of them is not pinned */
 
 static void find_cores(int server) {
     cpu_set_t mine, theirs;
@@ -116,7 +115,7 @@ static account read_account(void) {
         int found = sscanf(line, "cpu%d %*u %*u %*u %llu %llu %llu %llu %llu", &core,
                            &idle, &iowait, &irq, &softirq, &steal);
         if (found != 6 || core >= CPU_SETSIZE || !CPU_ISSET(core, &cores))
-            continue; /* the first line sums all cores, and has no number */
+            continue; /* the first line is the sum of all cores, without a number */
         sum.idle += (double)(idle + iowait) * tick;
         sum.interrupts += (double)(irq + softirq) * tick;
         sum.steal += (double)steal * tick;
@@ -127,9 +126,9 @@ static account read_account(void) {
 
 /* ---- the server's CPU --------------------------------------------------------------- */
 
-/* Of the server's CPU time, all threads: ticks in user mode and in the kernel, fields 14
- * and 15 of /proc/PID/stat (proc_pid_stat(5)).  They are coarse, so only the share is
- * taken from them. */
+/* The CPU time of all of the server's threads in user mode and in the kernel: fields 14 and
+ * 15 of /proc/PID/stat (proc_pid_stat(5)).  The unit of a tick is coarse, so only the shares
+ * of the two are used. */
 typedef struct modes {
     double user, system;
 } modes;
@@ -145,7 +144,7 @@ static modes read_modes(int server) {
     fclose(file);
     text[length] = 0;
     unsigned long long user, system;
-    const char *rest = strrchr(text, ')'); /* the name may hold anything */
+    const char *rest = strrchr(text, ')'); /* the name may contain any character */
     if (rest != NULL &&
         sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
                &user, &system) == 2)
@@ -153,9 +152,9 @@ static modes read_modes(int server) {
     return found;
 }
 
-/* Counters of the server's instructions: one for each thread that it has when the window
- * opens, inherited by those that these start.  Where the machine has no counter, or does
- * not let us read it, there are none, and nothing is reported. */
+/* Counters of the server's instructions: one for each thread that exists when the window
+ * opens; threads that these start inherit it.  If the machine has no such counter, or denies
+ * access to it, instructions are not reported. */
 enum { THREADS = 256 };
 static int counters[THREADS], counting, user_only;
 
@@ -176,7 +175,7 @@ static void close_counters(void) {
         close(counters[--counting]);
 }
 
-/* All threads or none: part of a sum would pass for the sum. */
+/* Opens the counters of all threads, or of none: a partial sum would be mistaken for the sum. */
 static void count_threads(int server) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task", server);
@@ -188,7 +187,7 @@ static void count_threads(int server) {
             continue;
         int fd = counting < THREADS ? open_counter(atoi(entry->d_name)) : -1;
         if (fd < 0 && errno == ESRCH)
-            continue; /* it has ended */
+            continue; /* the thread has ended */
         if (fd < 0) {
             close_counters();
             break;
@@ -202,7 +201,7 @@ static void open_counters(int server) {
     count_threads(server);
     if (counting > 0)
         return;
-    user_only = 1; /* /proc/sys/kernel/perf_event_paranoid may allow that much */
+    user_only = 1; /* /proc/sys/kernel/perf_event_paranoid may allow user mode only */
     count_threads(server);
 }
 

@@ -1,21 +1,20 @@
 /*
  * uring_echo.c: a second ceiling, the echo server of epoll_echo.c on io_uring: one
- * thread and one system call a turn, which submits the answers, lets the kernel work
- * and waits.  It shows what a loop could win by such calls.
+ * thread, and one system call in each turn, which submits the answers and waits for
+ * completions.  The difference from epoll_echo shows the possible gain of io_uring for a loop.
  *
  * Usage: uring_echo [check].  Prints "port N" once it listens on 127.0.0.1, and runs until
- * it is killed.  Exits with 1 and a sentence where the kernel has no io_uring of this kind
- * (Linux 6.1), or a sandbox forbids it; "check" tries that and no more.
+ * it is killed.  Exits with 1 and an error message if the kernel does not support the
+ * needed io_uring operations (Linux 6.1), or a sandbox forbids them; "check" only tests this.
  *
- * Accepting and receiving are multishot: asked for once, answered again and again.  What
- * is received lies in one of BUFFERS, which the kernel picks and which goes back to it
- * once it was sent.
+ * Accepting and receiving are multishot: one request has many completions.  The kernel
+ * receives into one of BUFFERS; the buffer is returned to the kernel after it was sent.
  *
- * A connection sends one buffer at a time, MSG_WAITALL: sends under way side by side
- * could overtake each other.  Buffers that come meanwhile wait in its queue.  Its states:
- * *open*, and *ending* (the peer is done or receiving failed; it is closed when nothing
- * is under way).  Where all buffers are in use the kernel ends the receiving with
- * ENOBUFS, and it is asked for again when one has come back.
+ * A connection sends one buffer at a time, with MSG_WAITALL, because concurrent sends
+ * could be reordered.  Buffers that are received meanwhile wait in its queue.  The states of a
+ * connection: *open*, and *ending* (the peer has closed or receiving failed; it is closed when
+ * no request is pending).  If all buffers are in use, the kernel ends the receive request with
+ * ENOBUFS, and the server submits it again after a buffer was returned.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -34,14 +33,14 @@
 
 enum { ENTRIES = 1024, BUFFERS = 64, BUFFER = 64 * 1024, GROUP = 1, BACKLOG = 1024 };
 
-/* What a completion is about: the low bits of user_data, beside the connection. */
+/* The kind of a completion: the low bits of user_data, next to the connection's address. */
 enum { ACCEPTED, RECEIVED, SENT, KIND = 3 };
 
 typedef struct connection {
     int fd;
-    int receiving, sending, ending; /* a request is under way; see the head */
+    int receiving, sending, ending; /* a request is pending; see the head */
     int first, last;                /* the queue of buffers, -1: empty */
-    struct connection *starved;     /* the next one that waits for a buffer */
+    struct connection *starved;     /* the next connection that waits for a buffer */
 } connection;
 
 static int ring;
@@ -112,7 +111,7 @@ static void open_ring(void) {
         give_back(i);
 }
 
-/* Submits what is queued and waits for at least so many completions. */
+/* Submits the queued requests, and waits for at least `least` completions. */
 static void enter(unsigned least) {
     long n = syscall(SYS_io_uring_enter, ring, sq_queued, least, IORING_ENTER_GETEVENTS, NULL, 0);
     if (n < 0 && errno != EINTR)
@@ -130,7 +129,7 @@ static struct io_uring_sqe *request(int opcode, int fd, connection *c, int kind)
     sqe->opcode = (unsigned char)opcode;
     sqe->fd = fd;
     sqe->user_data = (uintptr_t)c | (unsigned)kind;
-    /* The kernel looks at it in enter() only. */
+    /* The kernel reads the tail in enter() only. */
     atomic_store_explicit((_Atomic unsigned *)sq_tail, tail + 1, memory_order_release);
     sq_queued++;
     return sqe;
@@ -157,7 +156,7 @@ static void drop_first(connection *c) {
     int index = c->first;
     c->first = buffers[index].next;
     give_back(index);
-    /* Whoever had found no buffer asks again. */
+    /* Connections that found no free buffer submit their receive requests again. */
     while (starved != NULL) {
         connection *waiting = starved;
         starved = waiting->starved;
@@ -173,7 +172,7 @@ static void end(connection *c) {
     while (c->first >= 0)
         drop_first(c);
     if (c->receiving) {
-        shutdown(c->fd, SHUT_RDWR); /* ends the receiving, which comes back here */
+        shutdown(c->fd, SHUT_RDWR); /* completes the receive request, and so returns here */
         return;
     }
     for (connection **at = &starved; *at != NULL; at = &(*at)->starved)

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// patience is how long one connection may take from connect to end.
+// patience is the limit of one connection's time, from connect to end.
 const patience = 10 * time.Second
 
-// sources is how many addresses of 127.0.0.0/24 the connections come from in turn,
+// sources is the number of addresses of 127.0.0.0/24 from which connections are made in turn,
 // so that ports in TIME_WAIT never run out.
 const sources = 250
 
 // churn opens TLS connections as fast as the server serves them and prints the
-// result of one window. On each it shakes hands, without resumption, echoes once,
-// sends close_notify and waits for the server's own and its end.
+// result of one window. Each makes a full handshake, echoes once, sends close_notify, and
+// waits for the server's close_notify and the end of the connection.
 func churn(args []string) error {
 	asked, err := parse(args)
 	if err != nil {
@@ -44,14 +44,14 @@ func churn(args []string) error {
 	return measure(asked, ends)
 }
 
-// outcome is one connection's.
+// outcome is the result of one connection.
 type outcome struct {
 	took time.Duration
 	err  error
 }
 
-// measure counts what ends. The warm-up begins when as many connections have ended
-// as run at a time.
+// measure counts ended connections. The warm-up begins after as many connections have ended
+// as are open at a time.
 func measure(asked request, ends <-chan outcome) error {
 	m := newMeter(asked.server)
 	var messages int64
@@ -86,7 +86,7 @@ func measure(asked request, ends <-chan outcome) error {
 	return errors.New("no connection is left")
 }
 
-// converse is the life of one connection.
+// converse runs one connection from connect to end.
 func converse(address string, number int, config *tls.Config, question, answer []byte) error {
 	dialer := net.Dialer{
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+number%sources))},

@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// counters count the instructions of a process: one counter for each thread that it has
-// when they are opened, inherited by those that these start. Where the machine has no
-// counter, or does not let us read it, there are none, and nothing is reported.
+// counters count the instructions of a process: one counter for each thread that exists
+// when they are opened; threads that these start inherit it. If the machine has no such
+// counter, or denies access to it, instructions are not reported.
 type counters struct {
 	files    []int
-	userOnly bool // /proc/sys/kernel/perf_event_paranoid may allow no more
+	userOnly bool // /proc/sys/kernel/perf_event_paranoid may allow user mode only
 }
 
 func openCounters(pid int) counters {
@@ -27,8 +27,8 @@ func openCounters(pid int) counters {
 	return counters{files: countThreads(pid, unix.PerfBitExcludeKernel), userOnly: true}
 }
 
-// countThreads opens the counters of all threads or of none: part of a sum would pass for
-// the sum.
+// countThreads opens the counters of all threads, or of none: a partial sum would be
+// mistaken for the sum.
 func countThreads(pid int, bits uint64) []int {
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil {
@@ -48,7 +48,7 @@ func countThreads(pid int, bits uint64) []int {
 		}
 		file, err := unix.PerfEventOpen(&wanted, id, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 		if errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		if err != nil {
 			for _, file := range files {

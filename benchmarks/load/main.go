@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command load holds what the benchmarks have in Go: gnet's echo server, which shows what an
-// idiomatic Go event loop reaches on one core (a ceiling beside the raw C one), and the client
-// of the TLS churn and storms, which is crypto/tls's, because that was measured against OpenSSL
-// in C and found cheaper.
+// Command load has the Go programs of the benchmarks: gnet's echo server, which shows the rate
+// of an idiomatic Go event loop on one core (a ceiling beside the one in C), and the client of
+// the TLS churn and storms. That client uses crypto/tls, because it took less CPU time than
+// OpenSSL in C.
 //
 // The caller pins the process to one core, which also gives the Go runtime one P.
 package main

@@ -16,13 +16,13 @@ type echoServer struct {
 	port int
 }
 
-// OnBoot announces the port once the listener stands.
+// OnBoot prints the port once the server listens.
 func (s *echoServer) OnBoot(gnet.Engine) gnet.Action {
 	fmt.Printf("port %d\n", s.port)
 	return gnet.None
 }
 
-// OnTraffic writes what has arrived back to the connection.
+// OnTraffic writes the received bytes back to the connection.
 func (s *echoServer) OnTraffic(c gnet.Conn) gnet.Action {
 	data, err := c.Next(-1)
 	if err != nil {
@@ -55,9 +55,9 @@ func serve() error {
 // C ceiling's, so that the two make the same system calls.
 const readBuffer = 256 * 1024
 
-// freePort asks the kernel for a port. gnet binds by address and tells no one
-// which port it was given for 0, so the port is chosen beforehand; another
-// process could take it in between, which then shows as a failed start.
+// freePort gets a free port from the kernel. gnet does not report the port that it got for
+// port 0, so the port is chosen beforehand. If another process takes it in between, the
+// start fails.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// storm opens many TLS connections at once, waits until all have ended as churn's do,
-// and opens as many again, for a while. It says "storm" when the first ones begin, so
-// that a server can look at its own clock from then on, and prints at the end how many
-// have ended. The warm-up is one such storm, of which nothing is said.
+// storm opens many TLS connections at once, waits until all of them have ended in the way
+// of churn, and repeats this until its time is over. It prints "storm" when the first
+// measured connections begin, so that a server can start to record its delays, and at the
+// end the number of ended connections. The warm-up is one such storm, which is not counted.
 func storm(args []string) error {
 	asked, err := parse(args)
 	if err != nil {
@@ -56,11 +56,11 @@ func storm(args []string) error {
 	})
 }
 
-// churnConfig is TLS 1.3, and the key exchange that OpenSSL prefers, for every Go version
-// alike.
+// churnConfig has TLS 1.3 and the key exchange that OpenSSL prefers, the same for every
+// version of Go.
 func churnConfig() *tls.Config {
 	return &tls.Config{
-		InsecureSkipVerify: true, // it measures, and the server is its own
+		InsecureSkipVerify: true, // the server is known
 		MinVersion:         tls.VersionTLS13,
 		CurvePreferences:   []tls.CurveID{tls.X25519},
 	}

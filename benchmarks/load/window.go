@@ -24,14 +24,14 @@ type result struct {
 	ServerCPU  float64 `json:"server_cpu"` // seconds of CPU
 	User       float64 `json:"server_user,omitempty"`
 	System     float64 `json:"server_system,omitempty"`
-	All        int64   `json:"instructions,omitempty"`      // of the server, or
-	UserMode   int64   `json:"user_instructions,omitempty"` // where no more is allowed
+	All        int64   `json:"instructions,omitempty"`      // the server's instructions
+	UserMode   int64   `json:"user_instructions,omitempty"` // if only user mode may be counted
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
 	Cores      int     `json:"cores"`      // client's and server's; 0: not pinned
 	Idle       float64 `json:"idle"`       // seconds, of these cores together
-	Steal      float64 `json:"steal"`      // the same
-	Interrupts float64 `json:"interrupts"` // the same
+	Steal      float64 `json:"steal"`      // seconds, of these cores together
+	Interrupts float64 `json:"interrupts"` // seconds, of these cores together
 }
 
 // request is a parsed command line.
@@ -77,8 +77,8 @@ func payload(size int) []byte {
 	return p
 }
 
-// meter reads what a window is measured by: the CPU clocks of both ends, and the
-// account that the kernel keeps of the cores that they are pinned to.
+// meter reads the clocks of a window: the CPU clocks of client and server, and the kernel's
+// account of the cores that they are pinned to.
 type meter struct {
 	pid    int
 	counts counters
@@ -100,7 +100,7 @@ type reading struct {
 // MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED in include/linux/posix-timers.h).
 func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
-// newMeter finds the cores; where one of the ends is not pinned there are none.
+// newMeter finds the cores; there are none if client or server is not pinned.
 func newMeter(server int) meter {
 	m := meter{pid: server, counts: openCounters(server), server: processClock(server)}
 	var mine, theirs unix.CPUSet
@@ -138,14 +138,14 @@ func (m *meter) read(now time.Time, messages int64) (reading, error) {
 }
 
 // modes reads how much CPU time a process used in user mode and in the kernel, in ticks:
-// fields 14 and 15 of /proc/PID/stat, proc_pid_stat(5). They are coarse, so only the
-// share is taken from them; 0 and 0 where they can't be read.
+// fields 14 and 15 of /proc/PID/stat, proc_pid_stat(5). The unit of a tick is coarse, so
+// only the shares of the two are used; 0 and 0 if the file can't be read.
 func modes(pid int) (user, system float64) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, 0
 	}
-	// The second field, the name, is in parentheses and may hold anything.
+	// The second field, the name, is in parentheses and may contain any character.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 13 {
 		return 0, 0
@@ -172,7 +172,7 @@ func (m *meter) account(r *reading) error {
 		}
 		core, err := strconv.Atoi(strings.TrimPrefix(fields[0], "cpu"))
 		if err != nil || !m.cores.IsSet(core) {
-			continue // the first line sums all cores, and has no number
+			continue // the first line is the sum of all cores, without a number
 		}
 		// user nice system idle iowait irq softirq steal
 		column := func(i int) float64 {
@@ -214,7 +214,7 @@ func (m *meter) between(first, last reading, latencies []time.Duration) result {
 	}
 }
 
-// percentile is in microseconds; the slice is sorted in place.
+// percentile returns microseconds; it sorts the slice in place.
 func percentile(latencies []time.Duration, share float64) float64 {
 	if len(latencies) == 0 {
 		return 0

@@ -6,15 +6,15 @@
 //	     +--- main thread: CPython --- goloop.run --- echo server
 //
 // Two Go runtimes live in this process, the program's own and the one inside
-// goloop's library. They share nothing: each has its threads, heap and garbage
-// collector, and neither is told of the other.
+// goloop's library. They share nothing: each has its own threads, heap and garbage
+// collector, and does not know of the other.
 //
-// What the program must see to:
+// The program's duties:
 //
 //   - Python stays on one thread (runtime.LockOSThread before Py_Initialize), as
 //     CPython keeps its thread state there;
 //   - signals go to Python once Py_Initialize has run: SIGINT is a
-//     KeyboardInterrupt, and os/signal hears nothing of it.
+//     KeyboardInterrupt, and os/signal does not receive it.
 //
 // CPython's API comes from go.nhat.io/cpy, the successor of DataDog's go-python3,
 // which stopped at CPython 3.7. Each of its releases builds on one CPython, this
@@ -35,8 +35,8 @@ import (
 	python "go.nhat.io/cpy/v3"
 )
 
-// application serves until its first client has gone. It tells its port through
-// the descriptor whose number is put in.
+// application serves until its first client has disconnected. It writes its port to
+// the descriptor whose number replaces the placeholder.
 const application = `
 import asyncio, os, sys
 import goloop
@@ -61,11 +61,11 @@ async def main(announce):
 goloop.run(main(%d))
 `
 
-// lines is how many lines the client has shouted back.
+// lines is the number of lines that the client sends.
 const lines = 1000
 
-// talk is the client: a line there, a line back. Go's collector runs meanwhile,
-// in the middle of what Python does.
+// talk is the client: it sends each line and reads the answer. Go's garbage collector runs
+// meanwhile, while Python executes.
 func talk(port string) error {
 	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
@@ -93,8 +93,7 @@ func talk(port string) error {
 }
 
 func run() error {
-	// Plain numbers, as an os.File would close the end that Python owns, and has
-	// closed by then.
+	// Plain numbers: an os.File would close Python's end again, after Python has closed it.
 	var ends [2]int
 	if err := syscall.Pipe2(ends[:], syscall.O_CLOEXEC); err != nil {
 		return fmt.Errorf("make a pipe: %w", err)
