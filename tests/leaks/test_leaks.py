@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from protocols import Echo
 
 import goloop
 
@@ -42,19 +43,6 @@ Round = Callable[[], Awaitable[None]]
 
 
 # ---- scenarios: one round each, on a running loop ----------------------------------
-
-
-class Echo(asyncio.Protocol):
-    """Echoes received data."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Stores the transport."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Echoes the data."""
-        self.transport.write(data)
 
 
 async def streams() -> None:
@@ -461,7 +449,7 @@ def test_a_loop_leaks_nothing() -> None:
 # malloc has memory that they freed.
 CHECK = """
 import ctypes, os, resource, sys
-sys.path.append({folder!r})
+sys.path += {folders!r}
 import test_leaks
 resource.setrlimit(resource.RLIMIT_NOFILE, (4000, 4000))
 kept, malloc = [], ctypes.CDLL(None).malloc
@@ -481,6 +469,8 @@ print(test_leaks.measure(lambda: {body}, 800))
     ],
 )
 def test_a_leak_is_found(kind: str, body: str) -> None:
-    script = CHECK.format(folder=str(Path(__file__).parent), body=body)
+    folder = Path(__file__).parent
+    folders = [str(folder), str(folder.parent / "support")]
+    script = CHECK.format(folders=folders, body=body)
     output = subprocess.check_output([sys.executable, "-c", script], text=True)
     assert f"{kind} more in each round" in output if kind else output == "[]\n"

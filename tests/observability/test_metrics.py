@@ -21,7 +21,7 @@ from typing import Any
 
 import ended
 import pytest
-from protocols import close_all
+from protocols import Echo, close_all
 from tls_tools import client_context, server_context
 
 import goloop
@@ -54,13 +54,6 @@ class Counted:
 
 
 async def echo_server() -> asyncio.Server:
-    class Echo(asyncio.Protocol):
-        def connection_made(self, transport: Any) -> None:
-            self.transport = transport
-
-        def data_received(self, data: bytes) -> None:
-            self.transport.write(data)
-
     return await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
 
 

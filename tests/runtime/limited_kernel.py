@@ -20,6 +20,11 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "support"))
+
+from protocols import Echo
 
 import goloop
 
@@ -124,15 +129,6 @@ def limited_to(text: str) -> None:
 
 
 PROC = {"no /proc": no_proc, "flags only": flags_only, "empty files": empty}
-
-
-class Echo(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
 
 
 async def echo() -> None:

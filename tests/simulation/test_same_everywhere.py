@@ -14,23 +14,16 @@ import sys
 from typing import Any
 
 import pytest
+from protocols import Echo
 
 from goloop import testing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
 
-class Echo(asyncio.Protocol):
-    """Of the transports alone: asyncio's own Python differs from version to version."""
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
-
-
 class Client(Echo):
+    """A protocol, because the code of asyncio's streams differs from version to version."""
+
     def __init__(self, size: int) -> None:
         self.missing = size
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -66,6 +66,16 @@ class Iterations:
         self._handle.cancel()
 
 
+class Echo(asyncio.Protocol):
+    """Sends all received data back."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
 class Recorder(asyncio.Protocol):
     """Notes every call of a protocol's methods, and joins adjacent data."""
 

@@ -16,21 +16,13 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Made, Recorder, close_all, hang_up, turns, until
+from protocols import Echo, Made, Recorder, close_all, hang_up, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
 
 # wait_closed waits for the connections since 3.12.1.
 WAITS_FOR_CONNECTIONS = sys.version_info >= (3, 12, 1)
-
-
-class Echo(asyncio.Protocol):
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.transport.write(data)
 
 
 def can_connect(address: Any) -> bool:
