@@ -807,7 +807,6 @@ print(generate_latest(registry).decode())
 
 def test_the_page_of_metrics_is_current() -> None:
     """docs/metrics.md has the tables that tools/metrics_page.py makes of the catalogue."""
-    sys.path.append(str(DOCS.parent / "tools"))
     import metrics_page
 
     text = metrics_page.PAGE.read_text()

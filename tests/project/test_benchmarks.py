@@ -17,10 +17,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-
-from benchmarks import (  # noqa: E402
+from benchmarks import (
     allocator,
     cases,
     compare,
@@ -35,8 +32,8 @@ from benchmarks import (  # noqa: E402
     servers,
     storm,
 )
-from benchmarks.loops import BY_NAME  # noqa: E402
-from benchmarks.stats import (  # noqa: E402
+from benchmarks.loops import BY_NAME
+from benchmarks.stats import (
     Ratio,
     claim,
     interval,
@@ -47,6 +44,8 @@ from benchmarks.stats import (  # noqa: E402
     short,
     summarize,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="the load generator is compiled with cc"

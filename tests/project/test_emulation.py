@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-
-emulation = pytest.importorskip("emulation", reason="tools/ belongs to the checkout")
-import checks  # noqa: E402
-import environments  # noqa: E402
+import checks
+import emulation
+import environments
 
 
 def test_maven_is_asked_where_the_users_settings_say(tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+import environments
 
-environments = pytest.importorskip("environments", reason="tools/ belongs to the checkout")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(

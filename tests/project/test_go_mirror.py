@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-
-go_mirror = pytest.importorskip("go_mirror", reason="tools/ belongs to the checkout")
+import go_mirror
 
 
 def test_gos_mirror_is_that_of_the_header() -> None:

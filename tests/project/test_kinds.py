@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import dev
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tools"))
-dev = pytest.importorskip("dev", reason="tools/ belongs to the checkout")
 
 PATHS = {path: name for name, kind in dev.KINDS.items() for path in kind.paths}
 COLUMNS = ("test", "default", "newest", "no GIL", "others")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import lint_c
+import lint_flow
+import lint_style
+
 ROOT = Path(__file__).resolve().parents[2]
-
-sys.path.append(str(ROOT / "tools"))
-
-import lint_c  # noqa: E402
-import lint_flow  # noqa: E402
-import lint_style  # noqa: E402
 
 # A snippet with the bug, and the same without it.
 RULES = {

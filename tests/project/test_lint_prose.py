@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import lint_prose
+
 ROOT = Path(__file__).resolve().parents[2]
-
-sys.path.append(str(ROOT / "tools"))
-
-import lint_prose  # noqa: E402
 
 CASES = {
     "c.c": ('/* What waits. */\nchar *s = "/* it */"; /* Its end,\n * amid */\n', [1, 2, 3]),

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+import lint_rooms
+
 ROOT = Path(__file__).resolve().parents[2]
-
-sys.path.append(str(ROOT / "tools"))
-
-import lint_rooms  # noqa: E402
 
 # A tree that breaks no rule: two rooms, of which the lower one uses the upper.
 CLEAN = {

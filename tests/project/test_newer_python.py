@@ -13,10 +13,9 @@ from pathlib import Path
 import ended
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "build_backend"))
+from goloop_build import toolchain
 
-from goloop_build import toolchain  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import asyncio, goloop

@@ -11,20 +11,16 @@ import importlib
 import inspect
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import docs_links
 import goloop
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-
-sys.path.append(str(ROOT / "tools"))
-
-import docs_links  # noqa: E402
 
 REFERENCE = (DOCS / "reference.md").read_text()
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("setuptools", reason="it knows the extension's flags")
-
-ROOT = Path(__file__).resolve().parents[2]
-
-sys.path.append(str(ROOT / "tools"))
-
-import units  # noqa: E402
+units = pytest.importorskip("units", reason="setuptools knows the extension's flags")
 
 LINKAGE = """
 #pragma once
