@@ -150,7 +150,7 @@ def race() -> bool:
 def lint_c() -> bool:
     """Misuse of Python's C API, and dense C in pybridge."""
     rooms = ["pybridge/core", "pybridge/golib"]
-    commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py"]]
+    commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py", "pybridge"]]
     python = tooling().python
     passed = [_passes(python, f"tools/{name}", *paths) for name, *paths in commands]
     return all(passed)

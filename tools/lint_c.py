@@ -107,13 +107,7 @@ def parse(path: str, text: str) -> Source:
             offset = after
             continue
         end = closing(code, body.end() - 1)
-        functions.append(
-            Function(
-                found.group(1),
-                code[body.end() : end],
-                body.end(),
-            )
-        )
+        functions.append(Function(found.group(1), code[body.end() : end], body.end()))
         offset = end + 1
     return Source(path, text, code, tuple(functions))
 
@@ -311,38 +305,22 @@ def python_without_gil(source: Source) -> Hits:
             yield found.start(1) + use.start(), f"{fault} without the GIL"
 
 
-def module_add_object(source: Source) -> Hits:
-    """PyModule_AddObject steals a reference only if it succeeds; PyModule_AddObjectRef never."""
-    for found in re.finditer(r"\bPyModule_AddObject\s*\(", source.code):
-        yield found.start(), "use PyModule_AddObjectRef"
+def forbidden(call: str, fault: str) -> Callable[[Source], Hits]:
+    """Returns a rule against a call, which a regular expression describes."""
 
+    def look(source: Source) -> Hits:
+        return ((found.start(), fault) for found in re.finditer(call, source.code))
 
-def asks_again(source: Source) -> Hits:
-    """After a call of OpenSSL's functions, no method of SSLObject may repeat the operation.
-
-    A second call, made for the error's message, may continue the operation that the first refused.
-    """
-    for found in re.finditer(
-        r"\bPyObject_CallMethod\w*\(\s*(?:t->)?(?:sslobj|inner)\b", source.code
-    ):
-        yield (
-            found.start(),
-            "a method of the SSLObject is called; get the error by openssl_take_error",
-        )
-
-
-def thread_states(source: Source) -> Hits:
-    """Extensions can't lock the list of thread states, and threads exit at any time.
-
-    The GIL protects the list.  Without a GIL another thread may free its entry at any time,
-    except in a stopped world.
-    """
-    for found in re.finditer(r"\bPyThreadState_Next\s*\(", source.code):
-        yield found.start(), "the list of thread states is walked"
+    return look
 
 
 RULES: dict[str, Callable[[Source], Hits]] = {
-    "asks-again": asks_again,
+    # After a call of OpenSSL's functions, a second call for the error's message may continue the
+    # operation that the first refused.
+    "asks-again": forbidden(
+        r"\bPyObject_CallMethod\w*\(\s*(?:t->)?(?:sslobj|inner)\b",
+        "a method of the SSLObject is called; get the error by openssl_take_error",
+    ),
     "return-singleton": return_singleton,
     "borrowed-across-call": borrowed_across_call,
     "decref-field": decref_field,
@@ -352,8 +330,13 @@ RULES: dict[str, Callable[[Source], Hits]] = {
     "dealloc-type": dealloc_type,
     "dealloc-untrack": dealloc_untrack,
     "python-without-gil": python_without_gil,
-    "module-add-object": module_add_object,
-    "thread-states": thread_states,
+    # The function steals a reference only if it succeeds.
+    "module-add-object": forbidden(
+        r"\bPyModule_AddObject\s*\(", "use PyModule_AddObjectRef, which never steals"
+    ),
+    # The GIL protects the list.  Without a GIL another thread may free its entry at any time,
+    # except in a stopped world.
+    "thread-states": forbidden(r"\bPyThreadState_Next\s*\(", "the list of thread states is walked"),
 }
 
 
@@ -383,13 +366,8 @@ _CONVERTS = re.compile(
     r"|PyBytes_From(?:Object)|PyByteArray_FromObject|_PyErr_ChainExceptions\w*|PyTuple_SetItem"
     r"|PyGILState_Ensure|Py_EnterRecursiveCall|PyGC_Collect)\s*\("
 )
-# Before 3.12 an allocation may collect garbage, which runs finalisers.  Nearly every function
-# allocates, so these count only with `--collector`.  A finaliser can do no more to a referenced
-# object than a callback of the next turn.
-_ALLOCATES = re.compile(
-    r"\b(?:PyObject_GC_New\w*|PyType_GenericAlloc|\w*tp_alloc|PyTuple_(?:New|Pack)|PyList_New"
-    r"|PyDict_New|PyCFunction_New\w*|Py_BuildValue)\s*\("
-)
+# Allocations do not count, although before 3.12 they may collect garbage, which runs finalisers: a
+# finaliser can do no more to a referenced object than a callback of the next turn.
 # The mark of functions that a commit may call; the macro expands to nothing.  The rule proves
 # that a marked function never runs Python, directly or through another function.
 NO_PYTHON = "GL_NO_PYTHON"
@@ -401,9 +379,8 @@ _WORDS = frozenset({"if", "for", "while", "switch", "return", "sizeof", "defined
 class Tree:
     """All files together: the graph of calls, and the functions that may run Python."""
 
-    def __init__(self, sources: list[Source], collector: bool = False) -> None:
+    def __init__(self, sources: list[Source]) -> None:
         self.sources = sources
-        self.collector = collector
         self.functions = {
             function.name: (source, function) for source in sources for function in source.functions
         }
@@ -420,7 +397,7 @@ class Tree:
 
     def _direct(self, name: str) -> str | None:
         source, function = self.functions[name]
-        for shape in (_RUNS_PYTHON, _CONVERTS, *([_ALLOCATES] if self.collector else [])):
+        for shape in (_RUNS_PYTHON, _CONVERTS):
             for found in shape.finditer(function.body):
                 line = source.line(function.start + found.start())
                 if not _gives_up(function.body, found) and not allowed(
@@ -540,8 +517,6 @@ def _runs(tree: Tree, source: Source, start: int, body: str, found: re.Match[str
     if allowed(source.text, line, "check-commit"):
         return None
     direct = _RUNS_PYTHON.match(body, found.start()) or _CONVERTS.match(body, found.start())
-    if direct is None and tree.collector:
-        direct = _ALLOCATES.match(body, found.start())
     return f"{name} runs Python" if direct else None
 
 
@@ -584,9 +559,9 @@ def judged(
     return sorted(findings, key=lambda finding: (finding.path, finding.line))
 
 
-def lint_tree(texts: dict[str, str], collector: bool = False) -> list[Finding]:
+def lint_tree(texts: dict[str, str]) -> list[Finding]:
     """Returns the findings of the rules over all files."""
-    tree = Tree([parse(path, text) for path, text in texts.items()], collector)
+    tree = Tree([parse(path, text) for path, text in texts.items()])
     return judged(tree, {"check-commit": check_commit})
 
 
@@ -620,22 +595,19 @@ def report(findings: list[Finding], files: int) -> int:
     return 1 if findings or not files else 0
 
 
-def main(arguments: list[str]) -> int:
-    """Lints files and folders; returns 1 if there is a finding.
-
-    With `--collector`, allocations count as calls of Python, because they may collect garbage.
-    """
-    options = {argument for argument in arguments if argument.startswith("--")}
+def read(paths: list[str]) -> dict[str, str]:
+    """Returns the texts of C files, and of those below folders, by path."""
     files: list[Path] = []
-    for argument in arguments:
-        if argument in options:
-            continue
-        path = Path(argument)
+    for path in map(Path, paths):
         files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
-    findings = [finding for path in files for finding in lint(str(path), path.read_text())]
-    texts = {str(path): path.read_text() for path in files}
-    findings += lint_tree(texts, "--collector" in options)
-    return report(findings, len(files))
+    return {str(path): path.read_text() for path in files}
+
+
+def main(paths: list[str]) -> int:
+    """Lints files and folders; returns 1 if there is a finding."""
+    texts = read(paths)
+    findings = [finding for path, text in texts.items() for finding in lint(path, text)]
+    return report([*findings, *lint_tree(texts)], len(texts))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import lint_c
 from lint_c import Finding, Function, Source, Tree, closing
@@ -176,7 +175,7 @@ def _decides(condition: str, name: str, number: bool) -> tuple[bool, bool] | Non
     return None
 
 
-def _split(text: str, start: int, mark: str) -> list[tuple[str, int]]:
+def split(text: str, start: int, mark: str) -> list[tuple[str, int]]:
     """Returns the operands of && or || outside of brackets, with their offsets."""
     parts, depth, begin = [], 0, 0
     for at, letter in enumerate(text):
@@ -387,7 +386,7 @@ class Walk:
     def _condition(self, text: str, start: int, state: State) -> tuple[State, State]:
         """Returns the states after a true and after a false condition."""
         for mark in ("||", "&&"):
-            operands = _split(text, start, mark)
+            operands = split(text, start, mark)
             if len(operands) > 1:
                 decided: list[State] = []
                 for operand, at in operands:
@@ -432,12 +431,12 @@ class Walk:
         self, text: str, start: int, state: State, tested: list[str] | None = None
     ) -> State:
         """Returns the state after an expression; appends calls that may fail to `tested`."""
-        several = _split(text, start, ",")
+        several = split(text, start, ",")
         if len(several) > 1 and tested is None:
             for one_of_them, at in several:
                 state = self._expression(one_of_them, at, state)
             return state
-        short = _split(text, start, "&&")
+        short = split(text, start, "&&")
         if tested is None and len(short) > 1 and "=" not in short[0][0].replace("==", ""):
             true, false = self._condition(text, start, state)
             return _join(true, false)
@@ -637,12 +636,9 @@ def lint_tree(texts: dict[str, str]) -> list[Finding]:
 
 def main(folders: list[str]) -> int:
     """Lints each folder separately; returns 1 if there is a finding."""
-    count, findings = 0, []
-    for folder in folders:
-        texts = {str(path): path.read_text() for path in sorted(Path(folder).rglob("*.[ch]"))}
-        count += len(texts)
-        findings += lint_tree(texts)
-    return lint_c.report(findings, count)
+    read = [lint_c.read([folder]) for folder in folders]
+    findings = [finding for texts in read for finding in lint_tree(texts)]
+    return lint_c.report(findings, sum(map(len, read)))
 
 
 if __name__ == "__main__":

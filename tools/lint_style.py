@@ -17,14 +17,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from lint_c import Finding, Function, Hits, Source, allowed, closing, parse, report
-from lint_flow import Statement, statements_of
-
-ROOT = Path(__file__).resolve().parent.parent
-
-LINTED = ["pybridge"]
+from lint_c import Finding, Function, Hits, Source, allowed, closing, parse, read, report
+from lint_flow import Statement, split, statements_of
 
 COLUMNS = 100
 
@@ -40,15 +35,7 @@ def all_statements(function: Function) -> Iterator[Statement]:
 
 def comma_parts(text: str) -> list[str]:
     """The text's parts between commas outside of brackets."""
-    parts = [""]
-    depth = 0
-    for letter in text:
-        depth += (letter in "({[") - (letter in ")}]")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+    return [part for part, _ in split(text, 0, ",")]
 
 
 _DECLARATION = re.compile(
@@ -145,13 +132,10 @@ def lint(path: str, text: str) -> list[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Lints files and folders, by default those of LINTED; returns 1 for any finding."""
-    files: list[Path] = []
-    for path in [ROOT / argument for argument in arguments or LINTED]:
-        files += sorted(path.rglob("*.[ch]")) if path.is_dir() else [path]
-    named = [(str(path.relative_to(ROOT)), path.read_text()) for path in files]
-    findings = [finding for name, text in named for finding in lint(name, text)]
-    return report(findings, len(files)) if files else 0
+    """Lints files and folders; returns 1 for any finding."""
+    texts = read(arguments)
+    findings = [finding for path, text in texts.items() for finding in lint(path, text)]
+    return report(findings, len(texts))
 
 
 if __name__ == "__main__":
