@@ -157,8 +157,6 @@ _CALL = re.compile(r"(?<!\w)((?:\w+(?:->|\.))*)([A-Za-z_]\w*)\s*\(")
 def _decides(condition: str, name: str, number: bool) -> tuple[bool, bool] | None:
     """Whether the variable may have an error value if the condition is true, and if it is false."""
     text = condition.strip()
-    while text.startswith("(") and closing(text, 0) == len(text) - 1:
-        text = text[1:-1].strip()
     word = rf"(?<![\w.>]){re.escape(name)}\b"
     if re.fullmatch(rf"!\s*{word}", text):
         return not number, number
@@ -282,8 +280,6 @@ class Walk:
         self._jumps: list[State] = []
         # Whether a path returns with an exception.
         self.fails = False
-        # The condition in `x = condition ? call() : NULL`.
-        self._only_if: dict[str, str] = {}
 
     def body(self, state: State) -> None:
         """Follows the function from a state at its start."""
@@ -402,21 +398,11 @@ class Walk:
             return (None, state) if bare.startswith("!") else (state or SET, None)
         fails: list[str] = []
         state = self._expression(text, start, state, fails)
-        without = self._without(state, bare)
-        if without != state:
-            return state, without
-        assigned = re.match(r"\(?\s*(?:\*?\s*)?([\w.>-]+?)\s*=[^=]", bare.lstrip("!( "))
-        names = [assigned[1]] if assigned else []
-        if state is not None and state:
-            for name in [*names, *state]:
-                number = name in self.numbers
-                sides = _decides(bare, name, number)
-                if sides is None and name in names:
-                    sides = _decides(re.sub(r"\(?\s*[\w.>-]+\s*=.*\)", name, bare), name, number)
-                if sides is not None:
-                    rest = state - {name}
-                    none: State = rest if rest else None
-                    return (state, none) if sides[0] else (none, state)
+        for name in state or ():
+            sides = _decides(bare, name, name in self.numbers)
+            if sides is not None:
+                none = (state or SET) - {name} or None
+                return (state, none) if sides[0] else (none, state)
         if fails and state is None:
             # The condition is the call itself.
             if re.search(r"(?:< 0|== NULL|== -1|!= 0)\s*$", bare) or (
@@ -431,11 +417,6 @@ class Walk:
         self, text: str, start: int, state: State, tested: list[str] | None = None
     ) -> State:
         """Returns the state after an expression; appends calls that may fail to `tested`."""
-        several = split(text, start, ",")
-        if len(several) > 1 and tested is None:
-            for one_of_them, at in several:
-                state = self._expression(one_of_them, at, state)
-            return state
         short = split(text, start, "&&")
         if tested is None and len(short) > 1 and "=" not in short[0][0].replace("==", ""):
             true, false = self._condition(text, start, state)
@@ -460,9 +441,7 @@ class Walk:
                     self.found.append((start + call.start(), how))
                 if name in self.flow.fails or name not in self.flow.values:
                     failed = name
-            elif (not through and name in self.flow.fails) or re.match(
-                r"Py[A-Z]\w+_(?:New|From|Pack|As)\w*$", name
-            ):
+            elif (not through and name in self.flow.fails) or re.match(_MAKES, name):
                 failed = name
         if failed is not None:
             if tested is not None:
@@ -482,13 +461,6 @@ class Walk:
             state = (state - UNKNOWN) | {failure[1]}
         return state
 
-    def _without(self, state: State, condition: str) -> State:
-        """Returns the state after a false condition that has set variables to NULL."""
-        if state is None or not state:
-            return state
-        left = {name for name in state if self._only_if.get(name) != condition.strip()}
-        return frozenset(left) or None
-
     def _chosen(self, chosen: re.Match[str], text: str, start: int, state: State) -> State:
         condition = chosen[1]
         given = re.match(r"\s*(?:[\w\s*]*[\s*])?([\w.>-]+)\s*=(?!=)", condition)
@@ -507,7 +479,6 @@ class Walk:
         state = _join(one, other)
         if given is not None and (before or state is not None):
             state = frozenset({given[1]})
-            self._only_if[given[1]] = condition[offset:].strip()
         return state
 
     def _wrong(self, name: str) -> str | None:
