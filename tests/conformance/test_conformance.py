@@ -75,7 +75,7 @@ def test_cpythons_module_of_tasks_has_the_expected_outcomes(module: str, kind: s
     check(kind, module, 400)
 
 
-def test_judging_reports_what_was_not_expected() -> None:
+def test_judging_reports_unexpected_results() -> None:
     entry = expectations.Expectation("m.C.test_a*", "a reason")
     assert expectations.judge({"m.C.test_a": "failed", "m.C.test_b": "passed"}, [entry]) == []
     assert expectations.judge({"m.C.test_a": "passed"}, [entry]) == [

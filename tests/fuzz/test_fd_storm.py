@@ -27,7 +27,7 @@ def test_no_byte_goes_astray(loop_name: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
-def test_goloops_own_numbers_become_others_and_nobody_is_harmed() -> None:
+def test_reused_numbers_of_goloops_own_descriptors_do_no_harm() -> None:
     rounds = ROUNDS // 50
     done = ended.python("-X", "faulthandler", str(OWN_STORM), "--rounds", str(rounds), limit=LIMIT)
     assert done.returncode == 0, done.stdout

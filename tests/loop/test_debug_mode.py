@@ -29,7 +29,7 @@ def busy(seconds: float) -> None:
         pass
 
 
-def test_get_debug_tells_what_was_set(loop: Loop) -> None:
+def test_get_debug_returns_the_set_value(loop: Loop) -> None:
     assert loop.get_debug() is False
     loop.set_debug(True)
     assert loop.get_debug() is True
@@ -250,7 +250,7 @@ def test_a_handle_has_the_frames_that_asyncios_has(
 
 
 @pytest.mark.parametrize("depth", [3, 10, 13, 40])
-def test_a_stack_that_is_cut_keeps_no_frame_of_whoever_scheduled(loop: Loop, depth: int) -> None:
+def test_truncated_stack_keeps_no_frame_of_the_scheduler(loop: Loop, depth: int) -> None:
     """Nor what these frames had: a handle has codes and globals, as asyncio's has names."""
 
     class Local:
@@ -292,7 +292,7 @@ def test_the_stack_of_a_handle_shows_sources_that_only_a_loader_has(loop: Loop) 
     handle.cancel()
 
 
-def test_an_error_tells_who_scheduled_the_callback(loop: Loop) -> None:
+def test_error_context_has_the_callbacks_source(loop: Loop) -> None:
     told: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: told.append(context))
     loop.set_debug(True)

@@ -68,7 +68,7 @@ async def test_debug_mode_says_where_a_signals_handler_was_added(
     assert "_drain_signals" not in names
 
 
-def test_the_callbacks_behind_a_failure_still_run(loop: Loop, errors: Errors) -> None:
+def test_callbacks_after_a_failed_one_still_run(loop: Loop, errors: Errors) -> None:
     ran: list[int] = []
     loop.call_soon(boom)
     loop.call_soon(ran.append, 1)
@@ -77,7 +77,7 @@ def test_the_callbacks_behind_a_failure_still_run(loop: Loop, errors: Errors) ->
     errors.expect(ZeroDivisionError)
 
 
-def test_get_exception_handler_tells_what_was_set(loop: Loop, errors: Errors) -> None:
+def test_get_exception_handler_returns_the_set_handler(loop: Loop, errors: Errors) -> None:
     assert loop.get_exception_handler() is errors
     loop.set_exception_handler(None)
     assert loop.get_exception_handler() is None
@@ -183,7 +183,7 @@ def test_the_handler_runs_in_the_context_of_the_callback(loop: Loop) -> None:
     assert seen == ["the callback's" if sys.version_info >= (3, 12) else "unset"]
 
 
-def test_a_task_exception_that_nobody_took_is_reported(loop: Loop, errors: Errors) -> None:
+def test_unretrieved_task_exception_is_reported(loop: Loop, errors: Errors) -> None:
     async def fail() -> None:
         boom()
 
@@ -196,7 +196,7 @@ def test_a_task_exception_that_nobody_took_is_reported(loop: Loop, errors: Error
     assert isinstance(context["future"], asyncio.Task)
 
 
-def test_a_future_exception_that_nobody_took_is_reported(loop: Loop, errors: Errors) -> None:
+def test_unretrieved_future_exception_is_reported(loop: Loop, errors: Errors) -> None:
     future = loop.create_future()
     future.set_exception(ZeroDivisionError())
     del future
@@ -290,9 +290,7 @@ async def test_the_handler_runs_while_the_exception_is_handled(loop: Loop, fails
 
 
 @pytest.mark.parametrize("cause", [False, True])
-def test_what_an_exception_came_of_stays_though_its_loop_runs_in_a_handler(
-    loop: Loop, cause: bool
-) -> None:
+def test_exceptions_keep_cause_and_context_in_a_loop_within_except(loop: Loop, cause: bool) -> None:
     def fails() -> None:
         try:
             raise KeyError("first")
@@ -315,7 +313,7 @@ def test_what_an_exception_came_of_stays_though_its_loop_runs_in_a_handler(
     assert "as_handled" not in names
 
 
-def test_what_a_handler_raises_tells_what_it_was_about(loop: Loop) -> None:
+def test_exception_of_a_handler_has_the_original_as_context(loop: Loop) -> None:
     def handler(_: Loop, context: dict[str, Any]) -> None:
         raise SystemExit(3)
 
@@ -326,7 +324,7 @@ def test_what_a_handler_raises_tells_what_it_was_about(loop: Loop) -> None:
     assert isinstance(raised.value.__context__, ZeroDivisionError)
 
 
-async def test_an_error_of_datagrams_is_handled_where_it_is_told(loop: Loop) -> None:
+async def test_error_received_runs_with_the_error_being_handled(loop: Loop) -> None:
     class Notes(asyncio.DatagramProtocol):
         def error_received(self, exc: Exception) -> None:
             told.set_result((exc, sys.exc_info()[1]))

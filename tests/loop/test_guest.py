@@ -100,7 +100,7 @@ def test_main_runs_in_the_hosts_thread_and_its_result_is_the_outcome(host: Host)
     assert guest.loop.is_closed()
 
 
-def test_what_asyncio_has_works_in_it(host: Host) -> None:
+def test_asyncios_features_work_in_guest_mode(host: Host) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
         writer.close()
@@ -178,7 +178,7 @@ def test_between_iterations_it_can_be_neither_run_nor_closed(host: Host) -> None
     assert guest.outcome.result() is True
 
 
-def test_what_the_host_does_between_iterations_ends_the_wait(host: Host) -> None:
+def test_calls_of_the_host_between_iterations_end_the_poll(host: Host) -> None:
     """The loop polls without a timeout when each of these comes."""
     done: list[str] = []
 
@@ -281,7 +281,7 @@ async def fail(exc: BaseException) -> None:
 
 
 @pytest.mark.parametrize("kind", [Wrong, KeyboardInterrupt, SystemExit])
-def test_what_main_raises_is_the_outcome(host: Host, kind: type[BaseException]) -> None:
+def test_exception_of_main_is_the_outcome(host: Host, kind: type[BaseException]) -> None:
     guest = host.start(fail(kind()))
     host.run()
     with pytest.raises(kind):
@@ -289,7 +289,7 @@ def test_what_main_raises_is_the_outcome(host: Host, kind: type[BaseException]) 
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_what_leaves_a_callback_cancels_main(host: Host, kind: type[BaseException]) -> None:
+def test_exit_exception_of_a_callback_cancels_main(host: Host, kind: type[BaseException]) -> None:
     steps = []
 
     async def main() -> None:
@@ -477,7 +477,7 @@ def test_finish_after_an_interrupt(host: Host) -> None:
     assert guest.loop.is_closed()
 
 
-def test_a_host_that_takes_no_calls_is_told_of_and_finished(
+def test_host_that_refuses_calls_is_logged_and_finished(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = threading.Event()
@@ -633,7 +633,7 @@ def test_finish_in_a_running_host(
 
 
 @LOOPS
-def test_finish_in_a_running_host_raises_what_main_raises(factory: Factory) -> None:
+def test_finish_in_a_running_host_raises_the_exception_of_main(factory: Factory) -> None:
     async def main(failing: bool) -> None:
         loop = asyncio.get_running_loop()
         try:
@@ -710,7 +710,7 @@ def test_a_guest_may_finish_another() -> None:
     assert guest.outcome.result() == "outer"
 
 
-def test_who_stops_waiting_for_the_outcome_changes_nothing() -> None:
+def test_cancelled_wait_for_the_outcome_changes_nothing() -> None:
     async def hosting() -> None:
         loop = asyncio.get_running_loop()
         done, ends = loop.create_future(), asyncio.Event()

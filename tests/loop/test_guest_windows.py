@@ -149,7 +149,7 @@ def test_the_screen_changes_while_a_thousand_requests_run(binding: str, tmp_path
 
 
 @BINDINGS
-def test_run_returns_what_main_returns(binding: str) -> None:
+def test_run_returns_the_result_of_main(binding: str) -> None:
     rest = """
 async def main():
     for _ in range(3):
@@ -198,7 +198,7 @@ except asyncio.CancelledError:
 
 
 @BINDINGS
-def test_what_main_raises_leaves_run(binding: str) -> None:
+def test_exception_of_main_leaves_run(binding: str) -> None:
     rest = """
 async def main():
     await asyncio.sleep(0)
@@ -232,7 +232,7 @@ except KeyboardInterrupt:
     assert run(binding, "-c", program(binding, rest)) == "interrupted\n"
 
 
-def test_without_a_binding_qt_says_what_it_needs() -> None:
+def test_qt_without_a_binding_names_the_needed_packages() -> None:
     rest = """
 import asyncio, sys
 sys.modules["PySide6"] = sys.modules["PyQt6"] = None

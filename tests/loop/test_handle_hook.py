@@ -80,7 +80,7 @@ def test_it_is_seen_in_loops_made_before_and_later(
         loop.close()
 
 
-def test_what_it_raises_and_what_it_lets_through_goes_where_it_does_on_asyncio(
+def test_exceptions_of_the_hook_are_handled_as_on_asyncio(
     loop: Loop, hooked: Callable[[], list[str]], errors: Any
 ) -> None:
     ran = hooked()

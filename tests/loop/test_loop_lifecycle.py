@@ -24,7 +24,7 @@ async def answer() -> int:
     return 42
 
 
-def test_a_loop_tells_whether_it_runs_and_whether_it_is_closed(loop_factory: LoopFactory) -> None:
+def test_is_running_and_is_closed(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     assert isinstance(loop, asyncio.AbstractEventLoop)
     assert not loop.is_running()
@@ -41,7 +41,7 @@ def test_a_loop_tells_whether_it_runs_and_whether_it_is_closed(loop_factory: Loo
     loop.close()
 
 
-def test_repr_tells_running_closed_and_debug(loop: Loop) -> None:
+def test_repr_has_running_closed_and_debug(loop: Loop) -> None:
     assert " running=False closed=False debug=False>" in repr(loop)
     loop.close()
     assert "closed=True" in repr(loop)
@@ -64,7 +64,7 @@ def test_run_until_complete_takes_every_awaitable(loop: Loop) -> None:
     assert loop.run_until_complete(Awaitable()) == "awaited"
 
 
-def test_run_until_complete_raises_what_the_coroutine_raised(loop: Loop) -> None:
+def test_run_until_complete_raises_the_coroutines_exception(loop: Loop) -> None:
     async def fail() -> None:
         raise ZeroDivisionError("from the task")
 

@@ -101,7 +101,7 @@ def base(loop_factory: LoopFactory) -> type[Loop]:
     return type(loop)
 
 
-def test_an_overridden_call_soon_sees_what_asyncio_schedules(base: Any) -> None:
+def test_overridden_call_soon_gets_asyncios_callbacks(base: Any) -> None:
     """Tasks, futures and handles that asyncio schedules come by it."""
     seen: list[str] = []
 

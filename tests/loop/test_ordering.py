@@ -78,7 +78,7 @@ def test_stop_lets_io_that_is_ready_in_the_same_turn_run(loop: Loop) -> None:
     second.close()
 
 
-async def test_call_later_zero_runs_after_what_was_ready(loop: Loop) -> None:
+async def test_call_later_zero_runs_after_ready_callbacks(loop: Loop) -> None:
     order: list[str] = []
     loop.call_later(0, order.append, "timer")
     loop.call_soon(order.append, "soon 1")
@@ -96,7 +96,7 @@ async def test_timers_that_are_due_together_run_by_deadline(loop: Loop) -> None:
     assert order == sorted(order)
 
 
-async def test_timers_run_behind_the_io_of_their_turn(loop: Loop) -> None:
+async def test_timers_run_after_the_io_of_their_turn(loop: Loop) -> None:
     first, second = tcp_pair()
     order: list[str] = []
 
@@ -294,7 +294,7 @@ async def test_closing_inside_the_loop_delivers_nothing_afterwards(loop: Loop) -
     await hang_up(*protocols)
 
 
-async def test_what_has_arrived_comes_before_a_timer_that_is_due(
+async def test_arrived_data_is_delivered_before_due_timers(
     loop: Loop, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     """After a long callback, and where there is more than one poll finds."""

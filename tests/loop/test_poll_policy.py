@@ -48,7 +48,7 @@ def datagram_pair() -> tuple[socket.socket, socket.socket]:
 
 
 @pytest.mark.parametrize("kind", ["stream", "datagram", "pipe"])
-async def test_what_waits_when_a_transport_is_made_comes_in_its_first_iterations(
+async def test_waiting_data_arrives_in_the_first_iterations_of_a_transport(
     kind: str, loop: Loop
 ) -> None:
     iterations = Iterations(loop)
@@ -78,7 +78,9 @@ async def test_what_waits_when_a_transport_is_made_comes_in_its_first_iterations
 
 
 @pytest.mark.parametrize("pair", [stream_pair, datagram_pair])
-async def test_what_came_during_a_pause_comes_in_the_next_iteration(pair: Pair, loop: Loop) -> None:
+async def test_data_received_during_a_pause_arrives_in_the_next_iteration(
+    pair: Pair, loop: Loop
+) -> None:
     near, far = pair()
     near.setblocking(False)
     transport: Any

@@ -258,7 +258,7 @@ async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     assert handle.cancelled()
 
 
-def test_what_threads_posted_keeps_no_loop(loop_factory: LoopFactory) -> None:
+def test_handles_posted_by_threads_keep_no_loop_alive(loop_factory: LoopFactory) -> None:
     """Each Handle refers to its loop; a thread makes it, and the loop's own ends it."""
 
     def posts(loop: Loop, kept: list[asyncio.Handle]) -> None:

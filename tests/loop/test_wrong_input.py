@@ -152,7 +152,7 @@ def test_the_calls_are_many_and_of_everything() -> None:
     assert not [name for name in public if f"loop.{name}(" not in called]
 
 
-def test_an_answer_shows_what_a_call_says_and_what_it_leaves() -> None:
+def test_comparison_covers_errors_and_side_effects() -> None:
     """The comparison is of something: calls whose answers are known."""
     soon, recv, left = (
         answer(Call(source), asyncio.SelectorEventLoop)

@@ -211,7 +211,7 @@ def test_a_file_that_is_no_library_is_named(passes: Passes, tmp_path: Path, cont
     passes('assert os.environ["GOLIB"] in refusal()', golib=path)
 
 
-def test_an_unknown_path_is_told(passes: Passes) -> None:
+def test_missing_library_path_is_an_error(passes: Passes) -> None:
     passes('assert "path of the Go library is not set" in refusal()', golib=None)
 
 
@@ -333,7 +333,7 @@ def raw_clone():
 
 
 @pytest.mark.parametrize("fork", ["libc.fork", "libc._Fork", "raw_clone"])
-def test_forks_behind_pythons_back_get_a_living_runtime(passes: Passes, fork: str) -> None:
+def test_fork_without_python_hooks_gets_a_working_runtime(passes: Passes, fork: str) -> None:
     passes(
         RAW_CLONE
         + f"""
@@ -380,7 +380,7 @@ def test_vfork_is_no_fork(passes: Passes) -> None:
     passes("library()\nassert shim.shim_vfork_sees_epoch()")
 
 
-def test_child_whose_descriptors_are_closed_gets_a_living_runtime(passes: Passes) -> None:
+def test_child_with_closed_descriptors_gets_a_working_runtime(passes: Passes) -> None:
     passes("""
 library()
 def body():
@@ -390,7 +390,7 @@ in_child(body)
 """)
 
 
-def test_child_whose_memory_is_locked_gets_a_living_runtime(passes: Passes) -> None:
+def test_child_with_locked_memory_gets_a_working_runtime(passes: Passes) -> None:
     passes("""
 import resource
 library()

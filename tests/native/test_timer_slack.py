@@ -68,7 +68,7 @@ print(json.loads(loops[0]._diagnostics()["runtime"])["gomaxprocs"])
 
 
 @pytest.mark.parametrize(("setting", "processors"), [(None, 6), ("3", 3)])
-def test_each_loop_has_a_processor_of_gos_whatever_the_cores(
+def test_each_loop_has_a_go_processor_on_any_number_of_cores(
     setting: str | None, processors: int
 ) -> None:
     """Without one a loop would wait until a thread of Go's, which is not punctual, gives it one."""

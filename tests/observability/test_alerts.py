@@ -167,7 +167,7 @@ async def test_the_gils_alert_fires_where_a_thread_keeps_it(loop: Any) -> None:
     assert since.time_cpu < since.time_busy / 2
 
 
-async def test_processor_time_tells_who_computes(loop: Any) -> None:
+async def test_cpu_time_excludes_sleeping_callbacks(loop: Any) -> None:
     figures = loop.metrics()
     for _ in range(5):
         loop.call_soon(time.sleep, 0.01)
@@ -260,7 +260,7 @@ def named(expression: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_the_expressions_are_prometheus_and_name_what_is_exported(alert: str) -> None:
+def test_alert_expressions_are_valid_and_use_exported_metrics(alert: str) -> None:
     kinds = exported()
     metrics = named(ALERTS[alert])
     assert metrics

@@ -210,7 +210,7 @@ def child_of(pid: int) -> int:
 
 
 @namespaces
-def test_who_is_in_another_pid_namespace_is_neither_answered_nor_believed() -> None:
+def test_requests_and_answers_of_other_pid_namespaces_are_refused() -> None:
     with container("pod_a") as process:
         inner = os.stat(f"/proc/{child_of(process.pid)}/ns/pid").st_ino
         with socket.socket(socket.AF_UNIX) as client:
@@ -245,7 +245,7 @@ goloop.run(main())
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to hold"
 )
-def test_no_locale_changes_what_the_monitor_answers(tmp_path: Path) -> None:
+def test_monitor_answers_do_not_depend_on_the_locale(tmp_path: Path) -> None:
     try:
         made = subprocess.run(
             ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")],

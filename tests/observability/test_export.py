@@ -203,7 +203,7 @@ def test_a_title_is_the_name_of_a_program() -> None:
 
 @linux_only
 @has_gil
-def test_a_process_whose_gil_is_held_has_numbers_though_its_own_endpoint_is_silent() -> None:
+def test_exporter_serves_metrics_of_a_process_with_a_held_gil() -> None:
     exporter = export.Exporter()
     with program() as (process, port):
         before = scraped(process.pid, exporter)
@@ -513,13 +513,13 @@ def test_arguments_that_make_no_sense_are_refused(
     assert reason in told
 
 
-def test_a_misspelt_command_is_told() -> None:
+def test_misspelt_command_gives_a_suggestion() -> None:
     done = goloop("exprot")
     assert done.returncode == 2
     assert "did you mean 'export'?" in done.stderr
 
 
-def test_once_ends_quietly_where_nobody_reads() -> None:
+def test_export_once_ends_quietly_on_a_closed_pipe() -> None:
     reads, writes = os.pipe()
     os.close(reads)
     start = f"{APART}import sys\nfrom goloop.__main__ import command\nsys.exit(command())"

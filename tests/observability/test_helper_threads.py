@@ -72,7 +72,7 @@ print(imported)
     assert out == "[]\n"
 
 
-def test_who_looks_names_up_imports_nothing() -> None:
+def test_lookup_threads_import_nothing() -> None:
     out = program(
         """
 async def main():
@@ -84,7 +84,7 @@ print(imported)
     assert out == "[]\n"
 
 
-def test_who_answers_for_the_process_imports_nothing() -> None:
+def test_introspection_thread_imports_nothing() -> None:
     out = program(
         """
 import json, os
@@ -107,7 +107,7 @@ print(imported)
     assert out == "[]\n"
 
 
-def test_who_writes_figures_for_other_processes_imports_nothing(tmp_path: object) -> None:
+def test_metrics_writer_thread_imports_nothing(tmp_path: object) -> None:
     pytest.importorskip("prometheus_client")
     out = program(
         f"""

@@ -188,7 +188,7 @@ async def test_datagrams_are_counted(loop: Any) -> None:
     receiver.close()
 
 
-async def test_what_the_kernel_has_not_taken_is_told(loop: Any) -> None:
+async def test_unsent_bytes_are_reported(loop: Any) -> None:
     a, b = socket.socketpair()
     transport, _ = await loop.create_connection(asyncio.Protocol, sock=a)
     counted = Counted(loop)
@@ -405,7 +405,7 @@ def test_the_last_iteration_of_a_run_is_busy() -> None:
 
 
 @pytest.mark.parametrize("what", ["time_busy", "time_idle"])
-async def test_what_lasts_counts(loop: Any, what: str) -> None:
+async def test_current_iteration_and_poll_are_counted(loop: Any, what: str) -> None:
     grown, failed = threading.Event(), []
 
     def looks() -> None:
@@ -461,7 +461,7 @@ async def test_neither_busy_nor_idle_time_ever_goes_back(loop: Any) -> None:
     assert not backward
 
 
-def test_time_outside_a_run_is_nobodys() -> None:
+def test_time_outside_a_run_is_not_counted() -> None:
     with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
         loop: Any = runner.get_loop()
         for _ in range(2):
@@ -486,7 +486,7 @@ async def test_cpu_time_is_that_of_the_loops_thread(loop: Any) -> None:
     assert since.time_busy >= least + 0.05
 
 
-def test_cpu_time_is_told_while_a_run_goes_on_and_when_its_thread_has_ended() -> None:
+def test_cpu_time_is_available_during_a_run_and_after_its_thread() -> None:
     loop: Any = goloop.new_event_loop()
     seen = threading.Event()
 
@@ -597,7 +597,7 @@ async def test_lateness_is_how_late_a_timer_runs(loop: Any) -> None:
     assert 0.05 <= figures.timer_lateness.max <= late
 
 
-async def test_the_wait_in_the_ready_queue_is_told(loop: Any) -> None:
+async def test_ready_wait_is_measured(loop: Any) -> None:
     await asyncio.sleep(0.001)
     counted = Counted(loop)
 
@@ -618,7 +618,7 @@ async def test_the_wait_in_the_ready_queue_is_told(loop: Any) -> None:
     assert counted().ready_wait.count >= 3
 
 
-async def test_an_entry_that_waits_behind_a_long_one_is_measured(loop: Any) -> None:
+async def test_ready_wait_includes_a_long_callback_before_the_entry(loop: Any) -> None:
     ended = asyncio.Event()
 
     def from_reader() -> None:
@@ -668,7 +668,7 @@ def test_percentiles_are_those_of_the_record() -> None:
             histogram.percentile(percent)
 
 
-def test_a_bucket_has_what_lies_below_its_bound() -> None:
+def test_bucket_contains_values_below_its_bound() -> None:
     for value in (*range(3000), 2**41, 2**42 - 1, 2**42, 2**63):
         found = min(bisect.bisect_right(histograms.BOUNDS, value), BUCKETS - 1)
         assert bucket_of(value) == found
@@ -684,7 +684,7 @@ def test_an_empty_histogram() -> None:
     assert "buckets" not in repr(some)
 
 
-def test_cumulative_counts_never_tell_too_many() -> None:
+def test_cumulative_counts_are_never_too_high() -> None:
     values = [3, 4, 5, 100, 1000, 1_000_000, 5_000_000_000]
     bounds = [1e-9, 5e-9, 1e-7, 2e-6, 1e-3, 1.0, 10.0]
     told = list(recorded(values).cumulative(bounds))
@@ -765,7 +765,7 @@ async def test_every_figure_has_a_value(loop: Any) -> None:
     assert figures.goroutines > 0
 
 
-def test_a_closed_loop_tells_its_last_figures() -> None:
+def test_closed_loop_keeps_its_final_metrics() -> None:
     loop = goloop.new_event_loop()
     loop.run_until_complete(asyncio.sleep(0.001))
     loop.call_later(1000, print)
@@ -852,7 +852,7 @@ for thread in openers + askers:
 """
 
 
-def test_loops_that_others_close_meanwhile_are_told_or_not() -> None:
+def test_metrics_while_other_threads_close_loops() -> None:
     """A storm in a process of its own: without a GIL, and a copy of the figures, it crashed."""
     done = ended.python("-c", CLOSED_MEANWHILE, limit=110, GOLOOP_WATCHDOG="0")
     assert (done.returncode, done.stdout) == (0, "")
@@ -902,7 +902,7 @@ print("well")
     assert done.stdout == "well\n"
 
 
-def test_what_asks_often_leaves_nothing() -> None:
+def test_repeated_metrics_calls_do_not_leak() -> None:
     loop = goloop.new_event_loop()
     for _ in range(100):
         loop.metrics()
@@ -914,7 +914,7 @@ def test_what_asks_often_leaves_nothing() -> None:
     loop.close()
 
 
-def test_observers_of_exceptions_are_told(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_observers_are_called(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     handled: list[Any] = []
 

@@ -315,7 +315,7 @@ def test_a_loop_that_blocks_leaves_a_span_in_the_trace_of_its_task(pipeline: Pip
         assert span.parent.span_id == request.context.span_id
 
 
-def test_an_exception_that_nobody_handles_becomes_a_span(pipeline: Pipeline) -> None:
+def test_unhandled_exception_becomes_a_span(pipeline: Pipeline) -> None:
     pipeline.instrument()
     tracer = pipeline.traces.get_tracer("test")
     seen: list[str] = []
@@ -521,7 +521,7 @@ traces.shutdown()
     check(tmp_path, pid.strip(), 5)
 
 
-def test_a_forked_child_exports_what_is_its_own(tmp_path: Path) -> None:
+def test_forked_child_exports_only_its_own_metrics(tmp_path: Path) -> None:
     # The intervals never end: at the fork the SDK's threads hold none of its locks.
     pids = isolated(
         PIPELINE

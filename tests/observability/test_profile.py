@@ -136,7 +136,7 @@ def sums(entries: list[Any], function: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "program", [TASKS, CALLBACKS, SERVER], ids=["tasks", "callbacks", "server"]
 )
-def test_the_sums_agree_with_what_the_program_has_measured(program: str) -> None:
+def test_profile_sums_agree_with_the_programs_measurement(program: str) -> None:
     # A monitor that gets no processor for a while has nothing to go by: some tries.
     wrong = ["not tried"]
     for _ in range(3):
@@ -172,7 +172,7 @@ def test_at_a_rate_of_0_nothing_is_sampled() -> None:
     assert ran(program) > 0
 
 
-def test_a_rate_that_is_no_number_is_told_of() -> None:
+def test_invalid_profile_rate_gives_a_warning() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import goloop; goloop.new_event_loop().close()"],
         env={**os.environ, "GOLOOP_PROFILE": "often"},
@@ -193,7 +193,7 @@ def test_before_the_first_loop_there_is_nothing_and_no_library_is_opened() -> No
 
 
 @pytest.mark.forks
-def test_a_forked_child_tells_its_own() -> None:
+def test_forked_child_has_only_its_own_profile() -> None:
     found = ran(
         spins("of_the_parent", 0.3)
         + spins("of_the_child", 0.3)
@@ -215,7 +215,7 @@ os.wait()
     assert "of_the_parent" not in names
 
 
-def test_loops_in_several_threads_are_told_apart() -> None:
+def test_profile_separates_loops_of_threads() -> None:
     found = ran(
         spins("first", 0.3)
         + spins("second", 0.3)
@@ -432,7 +432,7 @@ def test_the_command_writes_each_kind_of_file(tmp_path: Path) -> None:
     assert "task main;main (<string>:11);culprit" in paths[2].read_text()
 
 
-def test_a_process_whose_gil_is_held_is_told_of_too() -> None:
+def test_profile_of_a_process_with_a_held_gil() -> None:
     program = SERVICE.replace("time.perf_counter() + 0.02", "0").replace(
         "culprit()\n        await", "ctypes.PyDLL(None).sleep(60)\n        await"
     )

@@ -106,7 +106,7 @@ def test_every_field_has_a_name_of_its_own_in_each_system() -> None:
     assert len({(spec.otel, spec.attributes) for spec in METRICS}) == len(METRICS)
 
 
-def test_names_tell_kinds_and_base_units() -> None:
+def test_metric_names_contain_kind_and_base_unit() -> None:
     for spec in METRICS:
         assert re.fullmatch(r"goloop_[a-z_]+", spec.prometheus)
         assert spec.prometheus.endswith("_total") == (spec.kind == "counter"), spec
@@ -374,7 +374,7 @@ def test_any_worker_answers_for_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
-def test_the_next_worker_tells_no_less_than_the_one_before(tmp_path: Path) -> None:
+def test_counters_do_not_decrease_between_workers(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
         first.count(3)
@@ -386,7 +386,7 @@ def test_the_next_worker_tells_no_less_than_the_one_before(tmp_path: Path) -> No
 
 
 @pytest.mark.forks
-def test_what_a_worker_has_counted_stays_when_it_was_killed(tmp_path: Path) -> None:
+def test_counts_of_a_killed_worker_remain(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
         first.count(3)
@@ -410,7 +410,7 @@ def test_what_a_worker_has_counted_stays_when_it_was_killed(tmp_path: Path) -> N
 
 
 @pytest.mark.forks
-def test_what_a_worker_has_counted_last_stays_when_it_ends(tmp_path: Path) -> None:
+def test_last_counts_of_an_ended_worker_remain(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
         first.count(3)
@@ -420,7 +420,7 @@ def test_what_a_worker_has_counted_last_stays_when_it_ends(tmp_path: Path) -> No
 
 
 @pytest.mark.forks
-def test_a_crash_amid_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
+def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
         first.count(3)
@@ -745,7 +745,7 @@ def test_a_directory_that_is_none_and_an_interval_that_is_none_are_refused(
         ("goloop.otel", "opentelemetry", "goloop[otel]"),
     ],
 )
-def test_without_its_package_the_import_says_what_to_install(
+def test_import_without_the_package_names_the_extra_to_install(
     module: str, package: str, extra: str
 ) -> None:
     isolated(
@@ -884,7 +884,7 @@ def test_the_dashboard_has_nothing_that_grafana_does_not_know() -> None:
             promql.parse(re.sub(r"\$\w+", ".*", filled))
 
 
-def test_the_dashboard_asks_for_what_is_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashboard_queries_only_exported_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     families = exported(some_metrics(), monkeypatch)
     asked: set[str] = set()
     for panel in panels():

@@ -160,13 +160,13 @@ PLACES = [
 
 
 @pytest.mark.parametrize("where", PLACES, ids=lambda where: where.__name__)
-def test_it_is_the_stack_that_python_tells(where: Callable[..., object]) -> None:
+def test_stack_equals_the_one_that_python_reports(where: Callable[..., object]) -> None:
     with Parked(where) as (read, told):
         assert read == told
     assert any(function == where.__name__ for function, _, _ in read)
 
 
-def test_of_a_deep_stack_the_innermost_frames_are_told() -> None:
+def test_deep_stack_is_cut_to_the_innermost_frames() -> None:
     with Parked(lambda wait: nested(wait, 200)) as (read, told):
         assert read == told[-len(read) :]
         assert len(read) == 48

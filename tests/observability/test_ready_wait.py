@@ -232,7 +232,7 @@ async def crowds(loop: Any, record: Record) -> Metrics:
 @pytest.mark.parametrize(
     "load", [burst, clients, pytest.param(starved, marks=needs_gil), timers, trickle, crowds]
 )
-async def test_it_is_what_a_record_says(
+async def test_ready_wait_equals_an_independent_record(
     loop: Any, load: Callable[[Any, Record], Awaitable[Metrics]]
 ) -> None:
     for _ in range(ATTEMPTS):

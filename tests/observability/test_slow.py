@@ -112,7 +112,7 @@ def test_many_short_callbacks_are_not_taken_for_a_long_one() -> None:
     assert iteration.longest < iteration.seconds / 2
 
 
-def test_a_block_tells_whose_the_time_was(caplog: pytest.LogCaptureFixture) -> None:
+def test_block_report_divides_time_by_function(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Any] = []
     unsubscribe = package.watchdog.subscribe(told.append)
 
@@ -195,7 +195,7 @@ def test_events_of_transports_count_as_callbacks() -> None:
     assert iteration.longest_stack.task == f"callback {Slow.data_received.__qualname__}"
 
 
-def test_the_collectors_share_is_told() -> None:
+def test_garbage_collection_time_is_reported() -> None:
     async def main() -> None:
         cycles: list[Any] = []
         for _ in range(300_000):
@@ -210,7 +210,7 @@ def test_the_collectors_share_is_told() -> None:
 
 
 @pytest.mark.skipif(FREE, reason="there is no GIL to wait for")
-def test_the_wait_for_the_gil_is_told() -> None:
+def test_waiting_time_for_the_gil_is_recorded() -> None:
     def holds() -> None:
         time.sleep(0.1)
         ctypes.PyDLL(None).usleep(400_000)
@@ -244,7 +244,7 @@ def test_a_limit_of_0_records_none() -> None:
     assert recorded(an_iteration_with_a_culprit, limit=0) == []
 
 
-def test_a_loop_tells_its_own() -> None:
+def test_slow_iterations_belong_to_their_loop() -> None:
     loop: Any = package.new_event_loop()
     try:
         assert recorded(an_iteration_with_a_culprit) != []
@@ -296,7 +296,7 @@ goloop.run(main())
 WAITS = PROGRAM.replace("THEN", "await asyncio.sleep(100)")
 
 
-def test_the_command_tells_them() -> None:
+def test_slow_command_prints_slow_iterations() -> None:
     with running(WAITS) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
@@ -305,7 +305,7 @@ def test_the_command_tells_them() -> None:
 
 
 @pytest.mark.skipif(FREE, reason="there is no GIL to hold")
-def test_the_command_tells_them_while_the_gil_is_held() -> None:
+def test_slow_command_works_while_the_gil_is_held() -> None:
     with running(PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
@@ -351,7 +351,7 @@ def test_a_signal_dumps_them() -> None:
     assert lines[0] == f"goloop: process {process.pid}\n"
 
 
-def test_a_process_that_gives_up_tells_of_them() -> None:
+def test_aborting_process_prints_slow_iterations() -> None:
     program = PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")
     with with_stderr(program, GOLOOP_WATCHDOG_ABORT="1") as process:
         _, err = process.communicate(timeout=60)

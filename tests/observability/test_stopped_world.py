@@ -69,6 +69,6 @@ def test_the_stack_of_a_thread_that_has_ended_is_empty() -> None:
     assert read_stack(_core._thread_stack, gone.ident or 0) == []
 
 
-def test_a_thread_tells_its_own_stack() -> None:
+def test_thread_reads_its_own_stack() -> None:
     stack = read_stack(_core._thread_stack, threading.get_ident())
-    assert "test_a_thread_tells_its_own_stack" in [each[0] for each in stack]
+    assert "test_thread_reads_its_own_stack" in [each[0] for each in stack]

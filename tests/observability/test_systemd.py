@@ -202,7 +202,7 @@ async def test_a_socket_that_is_gone_is_logged_and_a_full_one_is_not(
     assert record.getMessage().startswith("cannot send 'READY=1' to systemd: ")
 
 
-async def test_bytes_of_a_name_are_sent_and_what_has_none_is_logged(
+async def test_surrogate_escapes_are_sent_and_other_surrogates_are_logged(
     loop: Any, systemd: Systemd, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = os.fsdecode(b"\xff.txt")

@@ -117,7 +117,7 @@ def test_the_figures_are_of_the_time_between_two_refreshes(program: subprocess.P
         assert loop["seconds"] > 0.2
 
 
-def test_a_task_that_stands_is_told_from_one_that_moves(program: subprocess.Popen[str]) -> None:
+def test_top_separates_waiting_from_moving_tasks(program: subprocess.Popen[str]) -> None:
     told = refreshes(str(program.pid), "-n", "3", "--interval", "0.3")
     tasks = [
         {row["name"]: row for row in each["processes"][0]["loops"][0]["tasks"]} for each in told
@@ -180,7 +180,7 @@ goloop.run(main())
 """
 
 
-def test_utilization_tells_a_busy_loop_from_an_idle_one() -> None:
+def test_utilization_separates_busy_and_idle_loops() -> None:
     found = []
     for busy in ("True", "False"):
         with running(TURNING.replace("BUSY", busy)) as process:
@@ -371,7 +371,7 @@ goloop.run(main())
 )
 
 
-def test_what_the_monitor_knows_is_shown_while_the_gil_is_held() -> None:
+def test_top_shows_the_monitors_data_while_the_gil_is_held() -> None:
     with running(HELD) as process:
         assert process.stdin is not None
         with top("--json", "--interval", "0.3", process.pid) as watching:
@@ -580,7 +580,7 @@ def test_nothing_that_commands_a_terminal_is_printable() -> None:
     assert terminal.printable("\x1b[31m\x9b\n\u202e\ud800") == r"\x1b[31m\x9b\n\u202e\ud800"
 
 
-def test_what_an_encoding_has_not_is_spelled_out() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     ascii_only = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     shown = terminal.Terminal(ascii_only)
     assert shown.render([("5 µs", "1"), (" 日 …", "")]) == r"5 us \u65e5 \u2026"
@@ -741,7 +741,7 @@ def test_the_view_is_in_the_order_that_was_chosen() -> None:
     }
 
 
-def test_a_tasks_share_of_the_loop_is_told() -> None:
+def test_top_reports_each_tasks_share_of_the_loop() -> None:
     program = """
 import asyncio, time
 import goloop

@@ -321,7 +321,7 @@ def test_a_collection_is_in_the_step_that_has_brought_it_about() -> None:
         )
 
 
-def test_what_found_no_room_is_counted() -> None:
+def test_lost_records_are_counted() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid, events=False) as document:
             act(process, "many")  # and nobody reads
@@ -355,7 +355,7 @@ def test_what_found_no_room_is_counted() -> None:
         assert 600_000 <= calls + lost + 100 <= 650_000
 
 
-def test_what_was_ready_at_one_time_is_an_iteration_though_no_poll_is_between() -> None:
+def test_each_pass_of_the_ready_queue_is_an_iteration_without_a_poll() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid) as document:
             act(process, "few")
@@ -366,7 +366,7 @@ def test_what_was_ready_at_one_time_is_an_iteration_though_no_poll_is_between() 
             assert sum(iteration["ts"] <= each["ts"] < end for each in links) <= 1
 
 
-def test_two_loops_are_told_apart_and_one_may_begin_and_end_meanwhile() -> None:
+def test_trace_separates_loops_and_one_may_start_and_end() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid) as document:
             times = act(process, "second")
@@ -425,7 +425,7 @@ def refused(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("begins", ["before", "while it hangs"])
-def test_a_process_that_hangs_gives_what_it_has(begins: str) -> None:
+def test_hanging_process_still_delivers_its_trace(begins: str) -> None:
     with running(PROGRAM) as process:
         if begins == "before":
             with traced(process.pid) as document:

@@ -398,7 +398,7 @@ def test_a_block_that_goes_on_elsewhere_has_further_stacks(
     assert len(reports) == 2
 
 
-def test_many_short_callbacks_are_told_from_one_long(
+def test_many_short_callbacks_are_reported_as_such(
     reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran = itertools.count()
@@ -442,9 +442,7 @@ def test_many_short_callbacks_are_told_from_one_long(
     assert end.cpu < end.duration / 2
 
 
-def test_the_lines_of_several_loops_can_be_told_apart(
-    reports: Reports, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_lines_identify_the_loop(reports: Reports, caplog: pytest.LogCaptureFixture) -> None:
     async def blocks() -> None:
         loop: Any = asyncio.get_running_loop()
         loop.set_watchdog(LIMIT)
@@ -470,7 +468,7 @@ def test_the_lines_of_several_loops_can_be_told_apart(
     assert begun["of-0"] != begun["of-1"]
 
 
-def test_awaiters_are_named_through_what_asyncio_puts_between(reports: Reports) -> None:
+def test_awaiters_are_named_through_gather_and_shield(reports: Reports) -> None:
     async def blocks() -> None:
         await asyncio.sleep(0)
         spins(reports)
@@ -514,7 +512,7 @@ def test_each_block_has_its_own_report(reports: Reports) -> None:
     ]
 
 
-def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
+def test_late_watchdog_thread_ignores_a_closed_loop(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, closed = threading.Event(), threading.Event()
@@ -541,7 +539,7 @@ def test_a_thread_that_comes_after_the_loop_is_closed_has_nothing_to_tell(
 
 
 @pytest.mark.parametrize("leaves", [KeyboardInterrupt("of a test"), SystemExit(3)], ids=repr)
-def test_an_exception_that_leaves_a_blocked_iteration_is_raised_and_the_end_is_told(
+def test_end_of_a_block_is_reported_though_an_exception_leaves_run(
     reports: Reports, leaves: BaseException
 ) -> None:
     told_with: list[Any] = []
@@ -574,7 +572,7 @@ def test_an_exception_that_leaves_a_blocked_iteration_is_raised_and_the_end_is_t
     assert told_with == [None] * 4
 
 
-def test_an_interrupt_while_the_end_is_told_follows_the_exception_that_leaves(
+def test_interrupt_during_the_end_report_has_the_exception_as_context(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(loop: Any, seconds: float) -> None:
@@ -597,7 +595,7 @@ def test_an_interrupt_while_the_end_is_told_follows_the_exception_that_leaves(
     assert context.code == 3
 
 
-def test_what_runs_outside_a_loop_is_no_block(reports: Reports) -> None:
+def test_code_outside_a_run_is_not_a_block(reports: Reports) -> None:
     runner = asyncio.Runner(loop_factory=goloop.new_event_loop)
     loop: Any = runner.get_loop()
     loop.set_watchdog(LIMIT)
@@ -627,7 +625,7 @@ def test_a_limit_of_0_reports_nothing(reports: Reports) -> None:
     assert len({id(each.loop) for each in reports}) == 1
 
 
-def test_the_collectors_share_is_told(reports: Reports) -> None:
+def test_garbage_collection_time_is_reported(reports: Reports) -> None:
     class Slow:
         def __init__(self) -> None:
             self.itself = self
@@ -732,7 +730,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
     assert [each.ended for each in reports[3:]] == [False, True]
 
 
-def test_the_end_is_told_after_the_beginning_and_the_loop_waits_for_nobody(
+def test_end_report_follows_begin_report_without_blocking_the_loop(
     reports: Reports,
 ) -> None:
     passed = threading.Event()
@@ -757,7 +755,7 @@ def test_the_end_is_told_after_the_beginning_and_the_loop_waits_for_nobody(
     assert events == ["begin", "begun", "end"]
 
 
-def test_who_has_unsubscribed_is_told_nothing(reports: Reports) -> None:
+def test_unsubscribed_callback_gets_no_reports(reports: Reports) -> None:
     gone = Reports()
     watchdog.subscribe(gone)()
 
@@ -996,7 +994,7 @@ goloop.run(main())
         assert "logging/__init__.py" in more
 
 
-def test_what_the_log_has_is_not_written_to_stderr_again() -> None:
+def test_logged_blocks_are_not_repeated_on_stderr() -> None:
     # Without a GIL a look at the stack stops all threads, which takes its time on a busy machine.
     limit = 1.6 if GIL_DISABLED else 0.8
     with program(
@@ -1068,7 +1066,7 @@ print(asked)
     assert out == "[False, True]\n", err
 
 
-def test_a_bad_limit_in_the_environment_is_told_of() -> None:
+def test_invalid_watchdog_limit_gives_a_warning() -> None:
     with program("goloop.run(asyncio.sleep(0)); print('ran')", GOLOOP_WATCHDOG="soon") as process:
         out, err = process.communicate()
     assert out == "ran\n"

@@ -103,7 +103,7 @@ def test_a_full_stderr_keeps_no_process_from_giving_up(
     assert done.returncode == -signal.SIGABRT
 
 
-def test_what_stderr_does_not_take_is_written_later_or_counted(full: tuple[int, int]) -> None:
+def test_reports_to_a_full_stderr_are_delayed_or_counted(full: tuple[int, int]) -> None:
     reader, writer = full
     blocks = 30
     with subprocess.Popen(

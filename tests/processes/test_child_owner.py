@@ -132,7 +132,7 @@ def test_a_kernel_that_cannot_wait_for_pidfds_is_asked_by_number(
 
 @pytest.mark.parametrize("thread", [True, False], ids=["thread", "no thread"])
 @pytest.mark.parametrize("pidfd", ["refused", "not watched"])
-def test_a_child_has_an_owner_whatever_fails(
+def test_child_has_an_owner_after_any_failure(
     pidfd: str, thread: bool, monkeypatch: pytest.MonkeyPatch, errors: Errors
 ) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Any:

@@ -95,7 +95,7 @@ async def test_a_program_that_cannot_be_started_raises_the_kernels_error(
         os.waitpid(-1, os.WNOHANG)
 
 
-async def test_what_an_ended_child_did_not_read_is_dropped(loop: Loop) -> None:
+async def test_input_unread_by_an_ended_child_is_dropped(loop: Loop) -> None:
     """What waits to be written to its input when it ends is dropped, not awaited."""
     child = await asyncio.create_subprocess_exec("true", stdin=subprocess.PIPE)
     assert child.stdin is not None

@@ -34,7 +34,7 @@ def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return name
 
 
-def test_reaped_and_told_at_once(watcher: str, no_leaks: None) -> None:
+def test_child_is_reaped_and_reported_at_once(watcher: str, no_leaks: None) -> None:
     told: list[Any] = []
 
     class Watching(goloop.Loop):

@@ -125,7 +125,7 @@ def window(**changed: float) -> dict[str, float]:
     return {**quiet, **changed}
 
 
-def test_others_are_what_neither_end_nor_idleness_explains() -> None:
+def test_others_share_excludes_client_server_and_idle_time() -> None:
     def share(apart: bool = False, **changed: float) -> float | None:
         return others(window(**changed), interrupts_apart=apart)
 
@@ -329,7 +329,7 @@ def test_the_page_has_each_figure_in_its_table(write: Write) -> None:
     assert shown == ROWS
 
 
-def test_the_front_pages_say_what_the_data_says(tmp_path: Path) -> None:
+def test_front_pages_agree_with_the_data(tmp_path: Path) -> None:
     """Tables, losses and the picture of the tree are those of docs/performance.json."""
     chosen = results.latest(results.load(ROOT / "docs" / "performance.json"))
     for page, images, pages in report.front_pages():

@@ -134,7 +134,9 @@ def folder(tmp_path: Path) -> Path:
         pytest.param(["--", "tell.py"], id="two-dashes"),
     ],
 )
-def test_a_program_sees_what_python_shows_it(folder: Path, arguments: list[str]) -> None:
+def test_program_sees_the_same_environment_as_with_python(
+    folder: Path, arguments: list[str]
+) -> None:
     done = same(*arguments, cwd=folder)
     assert done.stdout or done.stderr
 
@@ -280,7 +282,7 @@ def test_an_interrupt_ends_the_program_by_that_signal(folder: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_not_there_is_told_as_python_tells_it(folder: Path, arguments: list[str]) -> None:
+def test_missing_program_gives_the_error_of_python(folder: Path, arguments: list[str]) -> None:
     (folder / "broken.pyc").write_bytes(b"nothing of the kind")
     done = same(*arguments, cwd=folder)
     assert done.returncode in (1, 2)
@@ -379,7 +381,7 @@ def test_classes_of_the_program_can_be_pickled(folder: Path) -> None:
     assert same("pickles.py", cwd=folder).stdout == "True\n"
 
 
-def test_without_arguments_it_tells_about_itself() -> None:
+def test_command_without_arguments_prints_diagnostics() -> None:
     done = run("-m", "goloop")
     assert f'"goloop": "{goloop.__version__}"' in done.stdout
 
@@ -416,9 +418,7 @@ def test_help_names_every_command(tmp_path: Path) -> None:
         ("json.tool", "there is no file 'json.tool'; to run the module: goloop -m json.tool"),
     ],
 )
-def test_a_word_that_is_no_program_is_answered_by_what_was_meant(
-    folder: Path, word: str, meant: str
-) -> None:
+def test_unknown_word_gives_a_suggestion(folder: Path, word: str, meant: str) -> None:
     told = run("-m", "goloop", word, cwd=folder)
     assert (told.returncode, told.stdout) == (2, "")
     assert told.stderr == f"goloop: {meant}\n"

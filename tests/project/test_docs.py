@@ -173,7 +173,7 @@ def test_readmes_links_work_on_other_sites() -> None:
     assert [each for each in found if not each.startswith(("https://", "#"))] == []
 
 
-def test_pictures_have_words_for_those_who_do_not_see_them() -> None:
+def test_pictures_have_alternative_texts() -> None:
     for page in PAGES:
         for words in re.findall(r"!\[([^]]*)\]\(", page.read_text()):
             assert len(words.split()) > 2, (page, words)
@@ -252,7 +252,7 @@ def test_the_command_goloop_is_installed() -> None:
     assert (Path(sysconfig.get_path("scripts")) / "goloop").exists()
 
 
-def test_start_shows_what_one_sees(tmp_path: Path) -> None:
+def test_start_page_shows_the_real_output(tmp_path: Path) -> None:
     page = DOCS / "start.md"
     hello, plain = blocks(page, "python")[:2]
     (tmp_path / "hello.py").write_text(hello)

@@ -48,7 +48,7 @@ def test_the_machine_is_examined(tmp_path: Path) -> None:
     assert "program" not in told
 
 
-def test_io_uring_is_told_from_its_absence(tmp_path: Path) -> None:
+def test_report_shows_if_io_uring_is_used(tmp_path: Path) -> None:
     off = report(cwd=tmp_path, GOLOOP_IO_URING="0")
     assert "io_uring" not in off["loop"]["poller"]
     assert off["variables"] == {"GOLOOP_IO_URING": "0"}
@@ -86,7 +86,7 @@ def test_doctor_knows_the_variables_of_the_page() -> None:
     assert [name for name in sorted(others) if not name.startswith(doctor._OTHER_VARIABLES)] == []
 
 
-def test_the_loops_of_a_program_are_told_with_their_reasons(tmp_path: Path) -> None:
+def test_loops_of_a_program_are_reported_with_reasons(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import asyncio, sys\n"
         "async def main():\n"
@@ -126,7 +126,7 @@ def test_the_loops_of_a_program_are_told_with_their_reasons(tmp_path: Path) -> N
 
 @pytest.mark.forks
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_the_loops_of_children_are_told_too(tmp_path: Path, method: str) -> None:
+def test_loops_of_child_processes_are_reported(tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(
         "import asyncio, multiprocessing\n"
         "def work():\n"

@@ -49,7 +49,7 @@ def test_a_jar_of_another_content_is_refused_and_leaves_nothing(home: Path) -> N
 
 
 @pytest.mark.parametrize("reason", ["no qemu today", None])
-def test_what_can_not_be_done_is_skipped_and_what_fails_fails(
+def test_impossible_checks_are_skipped_and_failures_fail(
     reason: str | None, monkeypatch, capsys
 ) -> None:
     def check() -> bool:

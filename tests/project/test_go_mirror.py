@@ -12,7 +12,7 @@ def test_gos_mirror_is_that_of_the_header() -> None:
         assert path.read_text() == content, f"run tools/go_mirror.py: {path.name} is out of date"
 
 
-def test_what_the_mirror_cannot_say_is_refused() -> None:
+def test_unsupported_c_declarations_are_refused() -> None:
     text = "typedef struct gl_x {\n    %s;\n} gl_x;"
     assert go_mirror.structs(text % "uint64_t a, *b")["gl_x"] == [
         ("uint64_t", "", "a", ""),

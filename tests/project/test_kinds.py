@@ -34,7 +34,7 @@ def test_a_kind_is_ignored_where_it_has_no_cross(columns: tuple[str, ...]) -> No
     assert set(dev.chosen(*columns)) == {f"--ignore={path}" for path in ignored}
 
 
-def test_the_default_python_runs_what_make_test_leaves_out() -> None:
+def test_default_python_runs_the_tests_that_make_test_omits() -> None:
     ignored = {word.removeprefix("--ignore=") for word in dev.chosen("test")}
     rest = {path for path in ignored if "newest" not in dev.KINDS[PATHS[path]].where}
     assert set(dev.chosen("default")) == rest | set(dev.WITH_PROGRAMS)

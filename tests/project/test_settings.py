@@ -125,14 +125,14 @@ def listed() -> dict[str, str]:
     return found
 
 
-def test_the_page_lists_what_the_source_reads() -> None:
+def test_settings_page_lists_all_variables_of_the_source() -> None:
     read = read_by_the_source()
     page = {name for name, heading in listed().items() if heading != OTHERS}
     assert {name: sorted(read[name]) for name in set(read) - page} == {}, "not on the page"
     assert sorted(page - set(read)) == [], "on the page, and nothing reads it"
 
 
-def test_what_others_read_is_not_read_here() -> None:
+def test_variables_of_other_programs_are_not_read() -> None:
     others = {name for name, heading in listed().items() if heading == OTHERS}
     assert len(others) > 3
     assert others.isdisjoint(read_by_the_source())

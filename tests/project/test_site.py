@@ -72,7 +72,7 @@ def described() -> Iterator[tuple[str, object]]:
                         yield f"{module}.{name}.{key}", member
 
 
-def test_what_is_public_has_a_docstring() -> None:
+def test_public_names_have_docstrings() -> None:
     found = dict(described())
     assert {"goloop.Metrics", "goloop.Histogram.percentile", "goloop.otel.instrument"} <= set(found)
     # Those of the loop that asyncio has are asyncio's to describe.
@@ -82,7 +82,7 @@ def test_what_is_public_has_a_docstring() -> None:
             assert inspect.getdoc(value), name
 
 
-def test_what_only_our_loop_has_is_in_the_reference() -> None:
+def test_reference_lists_methods_that_only_goloop_has() -> None:
     ours = {name for name in dir(goloop.Loop) if not name.startswith("_")}
     ours -= set(dir(asyncio.SelectorEventLoop))
     entry = REFERENCE.split("::: goloop.Loop\n")[1].split("\n\n")[0]

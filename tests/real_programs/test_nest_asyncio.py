@@ -163,5 +163,5 @@ loop.close()
 """
 
 
-def test_who_only_looks_finds_no_mark_of_a_patch(programs: Programs) -> None:
+def test_unused_nest_asyncio_leaves_no_patch_marks(programs: Programs) -> None:
     programs.ends_well("-c", INSPECTED)

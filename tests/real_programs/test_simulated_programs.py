@@ -182,7 +182,7 @@ running: set[Any] = set()
     ],
     ids=["aiohttp", "httpx", "redis", "uvicorn"],
 )
-def test_what_a_program_forgets_to_close_is_left_behind(
+def test_unclosed_resources_are_reported_as_left_over(
     leaves: Any, found: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main(_: testing.Simulation) -> None:

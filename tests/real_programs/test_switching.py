@@ -121,7 +121,7 @@ def test_uvicorn_after_install(programs: Programs, tmp_path: Path, workers: int)
     serves_on_goloop(server, port, workers)
 
 
-def test_gunicorn_executes_itself_anew_on_goloop(programs: Programs) -> None:
+def test_gunicorn_reexecutes_itself_on_goloop(programs: Programs) -> None:
     """USR2: a second master, with workers of its own; the first may go."""
     needs("gunicorn.workers.gasgi")
     port = free_port()
@@ -225,7 +225,7 @@ def test_a_reloaded_django_runs_on_goloop(programs: Programs, tmp_path: Path) ->
     ],
     ids=["uvicorn", "uvicorn-workers", "hypercorn-worker", "granian"],
 )
-def test_a_program_that_insists_on_another_loop_is_told_once(
+def test_program_with_its_own_loop_gets_one_warning(
     programs: Programs, words: list[str], hint: str
 ) -> None:
     needs(words[1])
@@ -259,7 +259,7 @@ def test_there_is_no_warning_without_reason(programs: Programs, tmp_path: Path, 
     assert program.output == ""
 
 
-def test_a_program_whose_parts_have_changed_is_served_and_warned(
+def test_program_without_the_patched_function_runs_with_a_warning(
     programs: Programs, tmp_path: Path
 ) -> None:
     """Another uvicorn, one day, without the function that goloop replaces."""

@@ -29,9 +29,7 @@ FUNCTIONS = {
 # ---- VizTracer -----------------------------------------------------------------------------
 
 
-def test_viztracer_has_every_callback_and_tells_tasks_apart(
-    programs: Programs, tmp_path: Path
-) -> None:
+def test_viztracer_records_every_callback_with_its_task(programs: Programs, tmp_path: Path) -> None:
     needs("viztracer")
     traced = tmp_path / "trace.json"
     said = programs.ends_well("-m", "viztracer", "--log_async", "-o", traced, TRACED)
@@ -80,7 +78,7 @@ def test_py_spy_names_the_coroutines_that_stand_still(programs: Programs) -> Non
 # ---- memray --------------------------------------------------------------------------------
 
 
-def test_memray_attributes_what_a_coroutine_allocates(programs: Programs, tmp_path: Path) -> None:
+def test_memray_attributes_allocations_of_a_coroutine(programs: Programs, tmp_path: Path) -> None:
     needs("memray")
     recorded, found = tmp_path / "memray.bin", tmp_path / "stats.json"
     said = programs.ends_well("-m", "memray", "run", "-o", recorded, TRACED)
@@ -96,9 +94,7 @@ def test_memray_attributes_what_a_coroutine_allocates(programs: Programs, tmp_pa
 
 
 @pytest.mark.parametrize("core", ["ctrace", "sysmon", "pytrace"])
-def test_coverage_sees_what_it_sees_on_asyncio(
-    programs: Programs, tmp_path: Path, core: str
-) -> None:
+def test_coverage_is_the_same_as_on_asyncio(programs: Programs, tmp_path: Path, core: str) -> None:
     needs("coverage")
     if core == "sysmon" and sys.version_info < (3, 12):
         pytest.skip("sys.monitoring is there from 3.12 on")

@@ -29,7 +29,7 @@ def program(source: str, **options: object) -> str:
     return str(done.stdout)
 
 
-def test_what_only_the_start_reads_of_the_library_leaves_the_memory() -> None:
+def test_pages_that_only_startup_reads_are_released() -> None:
     """Relocations and Go's tables of functions: nearly a megabyte."""
     source = """
 assert goloop.run(main()) == 2
@@ -71,7 +71,7 @@ print(goloop.run(main()))
 
 
 @pytest.mark.forks
-def test_a_child_whose_only_thread_was_not_its_parents_first() -> None:
+def test_fork_from_another_than_the_first_thread() -> None:
     """Its stack is not where a process's first thread has it; and no lock of ld.so is taken."""
     source = """
 import os, threading

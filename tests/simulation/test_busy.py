@@ -86,7 +86,7 @@ async def order_of_what_is_due() -> str:
 
 
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
-def test_a_timer_is_ready_behind_what_is_ready_when_it_comes_due(loop: str) -> None:
+def test_due_timer_follows_ready_callbacks(loop: str) -> None:
     orders = {testing.run(order_of_what_is_due, seed=s, loop=loop).value for s in range(60)}
     # Never before "b", as "b" was ready when the iteration began in which the timer came due.
     assert orders == {"abcT", "abTc"}
@@ -172,7 +172,7 @@ def test_time_of_callbacks_ignores_only_the_end_of_time(
         testing.run(woken_and_cancelled, seed=seed)
 
 
-def test_time_passes_in_no_job_and_not_behind_the_end() -> None:
+def test_time_does_not_pass_within_a_job_or_after_the_end() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
 

@@ -106,7 +106,7 @@ def test_an_exception_is_exit_1_with_a_traceback_on_stderr() -> None:
     runs(main)
 
 
-def test_an_exit_code_is_what_sys_exit_says() -> None:
+def test_exit_code_is_the_argument_of_sys_exit() -> None:
     async def main(_: testing.Simulation) -> None:
         assert await (await exec_("exits")).wait() == 7
         child = await exec_("exits", "with words", stderr=PIPE)
@@ -155,7 +155,7 @@ def test_a_program_may_handle_a_signal() -> None:
     runs(main)
 
 
-def test_what_is_written_last_arrives_though_the_pipe_is_full() -> None:
+def test_last_output_arrives_though_the_pipe_is_full() -> None:
     async def main(_: testing.Simulation) -> None:
         child = await exec_("large", stdout=PIPE)
         assert await child.communicate() == (bytes(1_000_000), None)
@@ -263,7 +263,7 @@ def test_children_run_on_the_host_of_their_parent_and_end_with_it() -> None:
     assert "finally" not in seen
 
 
-def test_a_program_that_is_killed_leaves_its_sockets_to_nobody() -> None:
+def test_killed_program_closes_its_sockets() -> None:
     async def serves(process: testing.Process) -> None:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with contextlib.suppress(ConnectionError):
@@ -295,7 +295,7 @@ def test_a_program_that_is_killed_leaves_its_sockets_to_nobody() -> None:
     assert ended == []
 
 
-def test_a_program_that_runs_on_is_left_behind() -> None:
+def test_running_child_program_is_a_leftover() -> None:
     @testing.simulate(seeds=1)
     async def program(sim: testing.Simulation) -> None:
         sim.program("sleeper", sleeper)

@@ -105,9 +105,7 @@ def test_a_traceback_has_the_tests_frames_and_one_of_goloops(run: Any) -> None:
         (breaks_an_invariant, testing.InvariantBroken, 'sim.always("it holds"'),
     ],
 )
-def test_a_broken_invariant_tells_the_line_that_asked_for_it(
-    function: Any, error: Any, line: str
-) -> None:
+def test_broken_invariant_names_its_registering_line(function: Any, error: Any, line: str) -> None:
     with pytest.raises(error) as info:
         testing.run(function)
     assert [each for each in files(info.value) if each != __file__][1:] == []

@@ -96,7 +96,7 @@ def test_hosts_and_the_main_function_reach_each_other() -> None:
     testing.run(main)
 
 
-def test_a_program_ends_with_what_it_returns_or_raises() -> None:
+def test_program_ends_with_its_result_or_exception() -> None:
     cancelled: list[float] = []
 
     async def sleeps() -> None:
@@ -207,7 +207,7 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
     assert ran == ["job"]
 
 
-def test_a_task_of_whatever_class_ends_with_its_host() -> None:
+def test_task_of_any_class_ends_with_its_host() -> None:
     """aiohttp makes those of its connections eager, and not by the loop."""
     eager: dict[str, Any] = {} if sys.version_info < (3, 12) else {"eager_start": True}
 
@@ -322,7 +322,7 @@ def test_peers_of_a_host_that_ends(way: str) -> None:
     assert testing.run(main).value == expected[way]
 
 
-def test_a_restart_runs_what_has_not_returned() -> None:
+def test_restart_runs_unfinished_programs() -> None:
     begun: list[str] = []
 
     async def program(name: str, seconds: float) -> str:
@@ -503,7 +503,7 @@ def test_policies_choose_among_the_tasks_of_hosts(policy: str) -> None:
 
 
 @testing.simulate(seeds=2)
-async def test_hosts_that_run_at_the_end_are_not_left_behind(sim: testing.Simulation) -> None:
+async def test_hosts_running_at_the_end_are_not_leftovers(sim: testing.Simulation) -> None:
     a, b = sim.host("a"), sim.host("b")
     a.spawn(serve)
     b.spawn(asyncio.sleep, 1000)

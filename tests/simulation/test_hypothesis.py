@@ -301,7 +301,7 @@ def test_how_a_failure_is_cleaned_up_is_no_news(caplog: pytest.LogCaptureFixture
     assert not caplog.records
 
 
-def test_what_fails_is_kept() -> None:
+def test_failing_example_is_kept() -> None:
     kept = database.InMemoryExampleDatabase()
     seen: list[str] = []
 
@@ -422,7 +422,7 @@ def test_the_trace_of_the_smallest_is_written(
     assert f"Trace, for ui.perfetto.dev: {path}" in note(exc)
 
 
-def test_what_can_not_be_is_said() -> None:
+def test_invalid_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="can't use 'dfs:2'"):
         testing.simulations(policy="dfs:2")
     with pytest.raises(ValueError, match="policy must be"):

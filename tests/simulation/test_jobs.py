@@ -20,7 +20,7 @@ from goloop.testing.simulated import threads
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
 
-def test_what_a_job_reports_comes_when_the_job_has_slept_so_long() -> None:
+def test_reports_of_a_job_arrive_at_its_simulated_times() -> None:
     told = []
 
     async def main() -> None:
@@ -110,7 +110,7 @@ async def two_at_once() -> list[str]:
     return got
 
 
-def test_a_job_that_one_behind_it_has_overtaken_cannot_be_cancelled() -> None:
+def test_overtaken_job_cannot_be_cancelled() -> None:
     async def main() -> tuple[bool, list[str]]:
         executor = ThreadPoolExecutor(2)
         got: list[str] = []
@@ -222,7 +222,7 @@ def test_an_initializer_that_fails_breaks_the_executor(caplog: pytest.LogCapture
     assert "Exception in initializer" in caplog.text
 
 
-def test_what_a_job_raises_is_its_futures() -> None:
+def test_exception_of_a_job_is_set_on_its_future() -> None:
     async def main() -> str:
         with pytest.raises(SystemExit):
             await asyncio.to_thread(sys.exit, 3)
@@ -234,7 +234,7 @@ def test_what_a_job_raises_is_its_futures() -> None:
     assert testing.run(main).value == "went on"
 
 
-def test_who_waits_for_a_job_of_an_executor_lets_time_pass() -> None:
+def test_waiting_for_an_executors_job_lets_time_pass() -> None:
     async def main() -> list[int]:
         executor = ThreadPoolExecutor(2)
         late = executor.submit(time.sleep, 20)

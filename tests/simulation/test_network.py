@@ -140,7 +140,7 @@ def test_a_partition_of_one_way() -> None:
     ]
 
 
-def test_what_is_wrong_with_a_link() -> None:
+def test_invalid_link_settings_are_refused() -> None:
     async def main(sim: testing.Simulation, a: testing.Host, _: testing.Host) -> None:
         net: Any = sim.net
         for wrong in (

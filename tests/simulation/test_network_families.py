@@ -157,7 +157,7 @@ def restarts(sim: testing.Simulation) -> None:
     ],
     ids=["partition", "restart"],
 )
-def test_probes_find_what_has_become_of_a_peer(
+def test_keepalive_probes_find_the_state_of_a_peer(
     trouble: Callable[[testing.Simulation], None], outcome: tuple[int, int]
 ) -> None:
     outcomes: list[Any] = []

@@ -212,7 +212,7 @@ streams: list[Any] = []
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_what_is_left_behind_is_found(program: Any, kind: str, what: str) -> None:
+def test_leftovers_are_found(program: Any, kind: str, what: str) -> None:
     every = ("tasks", "transports", "exceptions")
     with pytest.raises(testing.LeftBehind) as info:
         testing.simulate(seeds=1, loop="asyncio", allow=set(every) - {kind})(program)()
@@ -221,7 +221,7 @@ def test_what_is_left_behind_is_found(program: Any, kind: str, what: str) -> Non
     streams.clear()
 
 
-def test_an_invariant_is_looked_at_behind_each_iteration() -> None:
+def test_invariant_is_checked_after_each_iteration() -> None:
     state = [True]
 
     async def main(sim: testing.Simulation) -> None:

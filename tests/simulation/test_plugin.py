@@ -67,7 +67,7 @@ def test_the_number_of_seeds(tmp_path: Path) -> None:
     assert seeds(tmp_path) == list(range(5))
 
 
-def test_a_long_exploration_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_long_exploration_reports_its_progress(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "from goloop.testing.simulation import simulate\nsimulate.PROGRESS = 0.0\n"
     )

@@ -125,7 +125,7 @@ def test_dfs_has_one_outside() -> None:
     assert len(set(orders("pct:1", 5, main))) == 5
 
 
-def test_what_is_put_off_goes_behind_the_others() -> None:
+def test_delayed_choices_run_after_the_others() -> None:
     a, b, c = (asyncio.Future[None](loop=asyncio.new_event_loop()) for _ in range(3))
     try:
         chosen = Delays(delays(0, 1) and 0, 1)

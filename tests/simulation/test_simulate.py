@@ -118,14 +118,14 @@ def test_a_token_replays_the_failing_seed_alone(monkeypatch: pytest.MonkeyPatch)
         other()
 
 
-def test_what_is_in_no_module_is_not_run_again_and_the_note_says_why() -> None:
+def test_local_function_is_not_run_again_and_the_note_has_the_reason() -> None:
     @testing.simulate()
     async def local() -> None:
         raise KeyError("local")
 
     exc = failure(local)
     assert isinstance(exc, KeyError)
-    assert "Not run again in a new process: test_what" in note(exc)
+    assert "Not run again in a new process: test_local" in note(exc)
     assert "<locals>.local can't be imported" in note(exc)
 
 
@@ -239,7 +239,7 @@ def test_runs_that_are_not_the_same_again_are_another_error(
 
 
 @pytest.mark.parametrize("policy", ["io", "shuffle"])
-def test_what_is_always_true_is_looked_at_behind_each_iteration(policy: str) -> None:
+def test_always_condition_is_checked_after_each_iteration(policy: str) -> None:
     leaders: list[str] = []
 
     async def lead(name: str, begin: float, end: float) -> None:
@@ -258,7 +258,7 @@ def test_what_is_always_true_is_looked_at_behind_each_iteration(policy: str) -> 
         testing.run(main, seed=6, policy=policy)
 
 
-def test_with_an_ordering_policy_it_is_looked_at_behind_each_step() -> None:
+def test_ordering_policy_checks_always_conditions_after_each_step() -> None:
     async def main(sim: testing.Simulation) -> None:
         changed = []
 
@@ -290,7 +290,7 @@ def test_a_predicate_that_raises_ends_the_simulation() -> None:
             testing.run(begin, policy=policy)
 
 
-def test_what_is_true_once_in_time_is_no_error_and_else_it_is_at_the_deadline() -> None:
+def test_eventually_condition_fails_only_at_its_deadline() -> None:
     async def main(sim: testing.Simulation) -> None:
         elected: list[int] = []
         sim.eventually("elected", lambda: elected, within=30)
@@ -401,9 +401,7 @@ LEFT = [
 @pytest.mark.parametrize(
     ("main", "kind", "what"), LEFT, ids=lambda each: getattr(each, "__name__", str(each)[:30])
 )
-def test_what_is_left_behind_is_an_error_unless_it_is_allowed(
-    main: Any, kind: str, what: str
-) -> None:
+def test_leftovers_are_errors_unless_allowed(main: Any, kind: str, what: str) -> None:
     exc = failure(testing.simulate(seeds=1)(main))
     kept.clear()
     assert isinstance(exc, testing.LeftBehind)
@@ -419,7 +417,7 @@ def test_what_is_left_behind_is_an_error_unless_it_is_allowed(
     kept.clear()
 
 
-def test_what_a_simulation_left_does_nothing_to_a_later_one() -> None:
+def test_leftovers_do_not_affect_a_later_simulation() -> None:
     left: list[Any] = []
 
     async def leave() -> None:
@@ -459,7 +457,7 @@ def test_tls_that_fails_has_left_nothing() -> None:
     testing.simulate(seeds=3)(fail)()
 
 
-def test_what_is_told_to_end_may_take_a_moment() -> None:
+def test_ending_tasks_may_take_a_moment() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         await asyncio.sleep(1)
@@ -476,7 +474,7 @@ def test_what_is_told_to_end_may_take_a_moment() -> None:
     well()
 
 
-def test_the_programs_own_failure_comes_before_what_it_left() -> None:
+def test_programs_failure_takes_precedence_over_leftovers() -> None:
     @testing.simulate(seeds=1)
     async def fails() -> None:
         await leaves_a_task()
@@ -547,7 +545,7 @@ def test_a_program_that_is_run_calls_it(tmp_path: Path) -> None:
     assert "Two new processes gave the same run." in ran.stderr
 
 
-def test_a_new_invariant_is_looked_at_behind_its_own_iteration() -> None:
+def test_new_invariant_is_checked_after_its_own_iteration() -> None:
     went_on = []
 
     async def main(sim: Any) -> None:

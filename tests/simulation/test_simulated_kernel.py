@@ -122,7 +122,7 @@ def test_an_hour_of_virtual_time_is_exact(kernel: Kernel) -> None:
     assert run(kernel, main) == [1.0, 3601.0, 3701.0, 3701.0]
 
 
-def test_what_nothing_can_end_is_an_error(kernel: Kernel) -> None:
+def test_deadlock_of_the_simulated_kernel_is_an_error(kernel: Kernel) -> None:
     async def main(_: Kernel) -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -137,7 +137,7 @@ def test_a_server_and_its_clients(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_under_faults_bytes_come_in_order_or_an_error_is_told(seed: int) -> None:
+def test_under_faults_bytes_arrive_in_order_or_an_error_is_reported(seed: int) -> None:
     kernel = Kernel(seed, latency=(0.0, 0.05))
     payload = bytes(range(256)) * 100
     try:

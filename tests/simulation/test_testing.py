@@ -105,7 +105,7 @@ def test_a_clock_with_a_rate_goes_by_itself() -> None:
     assert f"time={stopped:.7f}s" in repr(clock)
 
 
-def test_a_clock_waits_for_what_another_thread_does_if_its_threshold_is_long() -> None:
+def test_clock_with_a_long_threshold_waits_for_other_threads() -> None:
     clock = testing.MockClock(autojump_threshold=60.0)
 
     async def main() -> float:
@@ -137,7 +137,7 @@ def test_a_clock_has_real_io() -> None:
     assert on_clock(testing.MockClock(), main()) == b"real"
 
 
-def test_timers_of_a_clock_keep_their_context_and_tell_of_their_errors() -> None:
+def test_timers_of_a_clock_keep_their_context_and_report_errors() -> None:
     variable = contextvars.ContextVar("variable", default=0)
     contexts: list[Any] = []
     seen: list[int] = []
@@ -442,7 +442,7 @@ def test_jobs_run_one_at_a_time_at_a_moment_of_the_seed() -> None:
 
 
 @linux
-def test_a_deadlock_tells_who_awaits_what() -> None:
+def test_deadlock_error_lists_awaiting_tasks() -> None:
     async def waits_for_ever() -> None:
         await asyncio.Event().wait()
 
@@ -496,7 +496,7 @@ def test_tasks_that_are_left_are_cancelled() -> None:
 
 
 @linux
-def test_what_the_program_raises_is_raised() -> None:
+def test_exception_of_the_program_is_raised() -> None:
     async def main() -> None:
         raise OSError(35, "the program's own")
 
@@ -628,7 +628,7 @@ async def job_waits_for_the_loop(real: socket.socket) -> None:
     ],
     ids=lambda each: each.__name__,
 )
-def test_what_cannot_be_simulated_says_what_to_do(escape: Any) -> None:
+def test_escape_error_names_the_remedy(escape: Any) -> None:
     a, b = socket.socketpair()
     a.setblocking(False)
     with a, b, pytest.raises(testing.EscapedSimulation) as info:
@@ -667,7 +667,7 @@ async def sleeps_in_a_job() -> None:
         *(sleeps_in_the_callback, sleeps_in_a_job),
     ],
 )
-def test_a_timer_behind_the_end_of_time_never_comes(sleeps: Any, loop: str) -> None:
+def test_timer_after_the_end_of_time_never_fires(sleeps: Any, loop: str) -> None:
     with pytest.raises(testing.SimulationDeadlock, match="no timer within 123 years"):
         testing.run(sleeps, loop=loop)
     if loop == "goloop":  # asyncio's looks at the time once a day
@@ -678,7 +678,7 @@ def test_a_timer_behind_the_end_of_time_never_comes(sleeps: Any, loop: str) -> N
 
 
 @linux
-def test_a_timer_that_never_comes_is_in_nobodys_way() -> None:
+def test_timer_that_never_fires_does_not_stop_the_clock() -> None:
     async def main() -> int:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sleeps_for_ever(), 5)

@@ -127,7 +127,7 @@ async def test_all_bytes_of_many_streams_arrive_in_order(loop: Loop) -> None:
         assert await right.lost is None
 
 
-async def test_what_a_batch_tells_comes_before_what_follows(loop: Loop) -> None:
+async def test_completions_of_a_batch_precede_later_ones(loop: Loop) -> None:
     """Some of the streams end or break amid the others; each gets its own end."""
     pairs = []
     for _ in range(STREAMS):

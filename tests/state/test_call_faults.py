@@ -224,7 +224,7 @@ async def test_a_datagram_that_would_block_waits_and_is_sent(
 
 @pytest.mark.parametrize("connected", [False, True])
 @pytest.mark.parametrize("number", [*LASTING, errno.EMSGSIZE, errno.ECONNREFUSED], ids=named)
-async def test_a_failed_datagram_is_told_and_the_next_one_is_sent(
+async def test_failed_datagram_is_reported_and_the_next_one_is_sent(
     loop: Loop, target: socket.socket, number: int, connected: bool
 ) -> None:
     remote = target.getsockname()
@@ -240,7 +240,7 @@ async def test_a_failed_datagram_is_told_and_the_next_one_is_sent(
     await turns(3)
 
 
-async def test_a_failed_queued_datagram_is_told_and_the_next_one_is_sent(
+async def test_failed_queued_datagram_is_reported_and_the_next_one_is_sent(
     loop: Loop, target: socket.socket
 ) -> None:
     remote = target.getsockname()

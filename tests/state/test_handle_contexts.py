@@ -57,7 +57,7 @@ async def ran(handles: list[Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 @in_empty_context
-async def test_what_one_callback_sets_the_next_does_not_see(loop: Loop, way: str) -> None:
+async def test_context_variables_do_not_leak_between_callbacks(loop: Loop, way: str) -> None:
     schedule = ways(loop)[way]
     seen: list[str] = []
 
@@ -118,7 +118,7 @@ async def test_the_handle_has_the_context_in_which_its_callback_runs(
 
 
 @in_empty_context
-async def test_a_context_that_somebody_keeps_serves_nobody_else(loop: Loop) -> None:
+async def test_referenced_context_is_not_reused(loop: Loop) -> None:
     kept: list[contextvars.Context] = []
     names: list[str] = []
 
@@ -137,7 +137,7 @@ async def test_a_context_that_somebody_keeps_serves_nobody_else(loop: Loop) -> N
 
 
 @in_empty_context
-async def test_an_empty_context_that_somebody_keeps_serves_nobody_else(loop: Loop) -> None:
+async def test_referenced_empty_context_is_not_reused(loop: Loop) -> None:
     kept: list[contextvars.Context] = []
     for _ in range(3):
         handle: Any = loop.call_soon(int)
@@ -148,7 +148,7 @@ async def test_an_empty_context_that_somebody_keeps_serves_nobody_else(loop: Loo
 
 
 @in_empty_context
-async def test_a_context_that_is_weakly_known_serves_nobody_else(loop: Loop) -> None:
+async def test_weakly_referenced_context_is_not_reused(loop: Loop) -> None:
     known: list[weakref.ref[contextvars.Context]] = []
     for _ in range(5):
         handle: Any = loop.call_soon(int)
@@ -160,7 +160,7 @@ async def test_a_context_that_is_weakly_known_serves_nobody_else(loop: Loop) -> 
 
 
 @in_empty_context
-async def test_what_was_set_and_reset_leaves_nothing(loop: Loop) -> None:
+async def test_reset_variable_leaves_nothing_in_the_context(loop: Loop) -> None:
     seen: list[str] = []
 
     def callback() -> None:
@@ -205,7 +205,7 @@ async def test_the_context_can_be_written_and_deleted(loop: Loop) -> None:
 
 
 @in_empty_context
-async def test_a_context_that_nobody_has_seen_can_be_deleted(loop: Loop, errors: Any) -> None:
+async def test_unread_context_can_be_deleted(loop: Loop, errors: Any) -> None:
     handle: Any = loop.call_soon(int)
     del handle._context
     with pytest.raises(AttributeError, match="_context"):

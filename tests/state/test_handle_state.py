@@ -156,7 +156,7 @@ def test_a_deleted_attribute_is_an_attribute_error(
         errors.expect(AttributeError, "Exception in callback")
 
 
-def test_a_timer_whose_loop_was_replaced_is_cancelled_all_the_same(
+def test_timer_with_a_replaced_loop_can_be_cancelled(
     loop_factory: LoopFactory,
 ) -> None:
     first, second = loop_factory(), loop_factory()

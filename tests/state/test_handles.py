@@ -36,7 +36,7 @@ def arguments(shown: str) -> str:
     return shown if sys.version_info < (3, 13) else ""
 
 
-def test_repr_tells_callback_arguments_and_place(loop: Loop) -> None:
+def test_repr_has_callback_arguments_and_source(loop: Loop) -> None:
     handle = loop.call_soon(callback, 1, "two")
     line = callback.__code__.co_firstlineno
     shown = arguments("1, 'two'")
@@ -57,7 +57,7 @@ def test_repr_shows_partials_methods_and_builtins(loop: Loop) -> None:
     assert "append" in builtin
 
 
-def test_a_timers_repr_tells_when(loop: Loop) -> None:
+def test_timer_repr_has_its_time(loop: Loop) -> None:
     when = loop.time() + 1000
     timer = loop.call_at(when, callback, 1)
     line = callback.__code__.co_firstlineno
@@ -68,7 +68,7 @@ def test_a_timers_repr_tells_when(loop: Loop) -> None:
     assert repr(timer) == f"<TimerHandle cancelled when={when}>"
 
 
-def test_repr_in_debug_mode_tells_where_it_was_made(loop: Loop) -> None:
+def test_repr_in_debug_mode_has_the_place_of_creation(loop: Loop) -> None:
     loop.set_debug(True)
     handle = loop.call_soon(callback, 1)
     text = repr(handle)

@@ -141,9 +141,7 @@ async def test_a_wait_keeps_no_buffer(loop: Loop, pair: Pair) -> None:
 # ---- transports over sock= -----------------------------------------------------------
 
 
-async def test_what_was_written_reaches_its_peer_or_nobody(
-    loop: Loop, strangers: list[Pair]
-) -> None:
+async def test_written_bytes_never_reach_another_peer(loop: Loop, strangers: list[Pair]) -> None:
     near, far = tcp_pair()
     transport, _ = await loop.create_connection(Recorder, sock=near)
     transport.write(b"SECRET")

@@ -18,7 +18,7 @@ NAMES = [(goloop.Loop, "call_later"), (goloop.Loop, "call_at"), (goloop.Future, 
 
 
 @pytest.mark.parametrize(("owner", "name"), NAMES)
-def test_a_method_tells_what_it_is(owner: type, name: str) -> None:
+def test_method_descriptor_has_names_and_docstring(owner: type, name: str) -> None:
     method: Any = getattr(owner, name)
     assert type(method).__name__ == "method_descriptor"
     assert method.__name__ == name
@@ -48,7 +48,7 @@ def test_a_bound_method_is_the_methods_and_the_objects() -> None:
         loop.close()
 
 
-def test_a_wrong_call_raises_what_a_builtin_method_does() -> None:
+def test_wrong_call_raises_the_errors_of_builtin_methods() -> None:
     loop = goloop.new_event_loop()
     future: Any = loop.create_future()
     done: Any = type(future).done

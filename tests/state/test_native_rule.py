@@ -543,7 +543,7 @@ async def test_a_wrapper_of_the_loop_schedules_its_futures_callbacks(loop: Loop)
     assert scheduled == ["noted"]
 
 
-def test_a_loop_whose_call_soon_is_replaced_later(
+def test_call_soon_replaced_on_a_running_loop(
     loop_factory: Callable[[], Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Called from then on, and no more once it is the original again."""

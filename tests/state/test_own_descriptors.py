@@ -86,7 +86,7 @@ def test_a_loop_without_its_poller_says_so(
             os.close(fd)
 
 
-def test_a_signal_pipe_that_was_closed_is_made_anew() -> None:
+def test_closed_signal_pipe_is_replaced() -> None:
     assert isolated(SIGNALS) == "heard\n"
 
 

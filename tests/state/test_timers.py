@@ -168,7 +168,7 @@ async def test_integers_and_fractions_are_times(loop: Loop) -> None:
     await until(lambda: len(fired) == 2)
 
 
-async def test_when_is_what_was_asked_for(loop: Loop) -> None:
+async def test_when_returns_the_requested_time(loop: Loop) -> None:
     when = loop.time() + 12.345678901
     handle = loop.call_at(when, print)
     assert handle.when() == when
@@ -239,7 +239,7 @@ def test_armed_timers_at_close_are_dropped(loop: Loop) -> None:
     far.cancel()
 
 
-async def test_a_program_may_look_at_what_is_scheduled(loop: Loop) -> None:
+async def test_program_may_read_the_scheduled_timers(loop: Loop) -> None:
     """As the test helpers of zeroconf and of Home Assistant do: they run what is due early."""
     ran: list[str] = []
     kept: Any = loop

@@ -35,7 +35,7 @@ goloop.run(main())
 
 
 @pytest.mark.parametrize("tool", ["ps", "pstree"])
-def test_tools_from_outside_show_what_waits_for_what(tool: str) -> None:
+def test_external_tools_show_the_await_graph(tool: str) -> None:
     with running(PROGRAM, "up\n") as program:
         shown = ended.python("-m", "asyncio", tool, program.pid, apart=True)
     if "PermissionError" in shown.stderr or "Permission" in shown.stdout:

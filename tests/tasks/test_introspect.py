@@ -111,7 +111,7 @@ def test_ps_lists_the_tasks_and_pstree_their_awaiters(program: subprocess.Popen[
     assert done.stdout.index("gatherer") < done.stdout.index("gathered")
 
 
-def test_the_tree_tells_files_and_lines(program: subprocess.Popen[str]) -> None:
+def test_tree_shows_files_and_lines(program: subprocess.Popen[str]) -> None:
     tree = goloop("pstree", str(program.pid)).stdout
     assert re.search(r"└── +leaf <string>:6\n", tree)
     assert re.search(r"└── +branch <string>:8\n", tree)
@@ -262,7 +262,7 @@ def gone() -> int:
 
 
 @pytest.mark.parametrize("command", ["ps", "pstree", "top"])
-def test_what_is_no_process_is_told_so(command: str) -> None:
+def test_missing_process_and_invalid_pid_are_errors(command: str) -> None:
     pid = str(gone())
     done = goloop(command, pid)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"there is no process {pid}\n")
@@ -273,7 +273,7 @@ def test_what_is_no_process_is_told_so(command: str) -> None:
     assert goloop(command).returncode == 2
 
 
-def test_a_process_that_nobody_has_waited_for_has_ended() -> None:
+def test_zombie_process_counts_as_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.read() == b""
@@ -317,7 +317,7 @@ def test_a_question_that_is_not_known_is_answered_with_an_error(
     assert len(ask(program.pid, "tasks")["tasks"]) == 4
 
 
-def test_one_who_asks_nothing_keeps_no_other_waiting_for_long(
+def test_silent_client_does_not_block_other_requests(
     program: subprocess.Popen[str],
 ) -> None:
     with socket.socket(socket.AF_UNIX) as silent:
@@ -393,7 +393,7 @@ def test_while_the_gil_is_held_ps_and_pstree_show_the_stack_of_the_loop() -> Non
 
 
 @linux_only
-def test_what_is_no_answer_is_told_so() -> None:
+def test_invalid_answer_is_an_error_with_its_reason() -> None:
     for answer, reason in (
         ("", "has closed the connection without an answer"),
         ('{"tasks": [', "has sent an incomplete answer"),
@@ -540,7 +540,7 @@ def test_steps_of_asynchronous_generators_are_followed(answer: dict[str, Any]) -
     assert [frame[0] for frame in row["stack"]] == ["numbers", "reads"]
 
 
-def test_who_awaits_is_told(answer: dict[str, Any]) -> None:
+def test_awaiters_are_reported(answer: dict[str, Any]) -> None:
     rows = {row["name"]: row for row in loop_of(answer, "MainThread")["tasks"]}
     awaiters = {
         name: {awaiter["name"] for awaiter in row["awaiters"]} for name, row in rows.items()
@@ -551,7 +551,7 @@ def test_who_awaits_is_told(answer: dict[str, Any]) -> None:
     assert awaiters["blocks"] == set()
 
 
-def test_connections_are_told_those_with_most_to_send_first(answer: dict[str, Any]) -> None:
+def test_connections_are_sorted_by_pending_bytes(answer: dict[str, Any]) -> None:
     greedy, reader = loop_of(answer, "MainThread")["connections"]
     assert greedy["protocol"] == "Greedy"
     assert greedy["write_buffer"] > 1_000_000
@@ -572,7 +572,7 @@ def test_a_task_is_known_again_and_its_wait_too(answer: dict[str, Any]) -> None:
     assert row["mark"] != row["wait"]
 
 
-def test_what_takes_the_place_of_another_is_not_taken_for_it() -> None:
+def test_object_at_a_reused_address_gets_a_new_mark() -> None:
     class Thing:
         pass
 
@@ -591,7 +591,7 @@ def test_what_takes_the_place_of_another_is_not_taken_for_it() -> None:
     assert not marks._known
 
 
-def test_the_oldest_are_told_where_there_are_many() -> None:
+def test_oldest_tasks_are_reported_if_there_are_many() -> None:
     program = """
 import asyncio, goloop
 async def waits():
@@ -637,7 +637,7 @@ goloop.run(main())
 
 
 @linux_only
-def test_connections_of_every_kind_are_told() -> None:
+def test_connections_of_every_kind_are_reported() -> None:
     support = str(Path(__file__).parents[1] / "support")
     with running(TLS_AND_PIPES, PYTHONPATH=support) as process:
 
@@ -774,7 +774,7 @@ goloop.run(parent())
 
 @linux_only
 @pytest.mark.forks
-def test_a_child_tells_nothing_of_its_parents_loop() -> None:
+def test_forked_child_does_not_report_its_parents_loop() -> None:
     with running(IN_A_LOOP, ready="") as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
@@ -844,7 +844,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_process_ids_are_told_from_other_words() -> None:
+def test_process_id_accepts_only_valid_ids() -> None:
     assert process_id("1") == 1
     assert process_id(str(2**31 - 1)) == 2**31 - 1
     for wrong in ("", "0", "-1", "+1", " 1", "1_0", "²", "٣", str(2**31), "9" * 5000):

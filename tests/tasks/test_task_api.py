@@ -431,7 +431,7 @@ def test_an_overridden_is_running_decides_whether_a_task_starts_eagerly(how: str
 
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="eager_start= came with Python 3.14")
-def test_what_eager_start_is_asked_may_close_the_loop() -> None:
+def test_eager_start_conversion_may_close_the_loop() -> None:
     loop = goloop.new_event_loop()
 
     class Closes:

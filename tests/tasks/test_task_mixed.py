@@ -86,7 +86,7 @@ def a_generator() -> Generator[None, None, None]:
     ],
 )
 @pytest.mark.parametrize("task_class", TASKS)
-def test_what_a_task_must_not_yield_is_a_runtime_error(
+def test_invalid_yield_of_a_task_is_a_runtime_error(
     loop: asyncio.AbstractEventLoop, task_class: Any, what: Any, message: str
 ) -> None:
     async def main() -> str:
@@ -148,7 +148,7 @@ def test_tasks_run_coroutines_of_every_kind(
     loop.run_until_complete(task_class(main(), loop=loop))
 
 
-def test_a_task_awaits_whatever_has_the_future_protocol(loop: asyncio.AbstractEventLoop) -> None:
+def test_task_awaits_any_object_with_the_future_protocol(loop: asyncio.AbstractEventLoop) -> None:
     class Duck:
         _asyncio_future_blocking = False
 

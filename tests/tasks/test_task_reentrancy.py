@@ -186,7 +186,7 @@ def test_an_evil_call_soon_is_no_crash(how: str) -> None:
         loop.close()
 
 
-def test_an_evil_loop_may_drop_what_it_is_asked_for() -> None:
+def test_loop_lookup_may_reinitialise_the_future() -> None:
     """Its look-ups re-initialise the future whose fields are just being used."""
 
     class Loop(goloop.Loop):

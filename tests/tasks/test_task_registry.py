@@ -48,7 +48,7 @@ def test_all_tasks_of_a_loop_are_seen_from_another_thread(loop: asyncio.Abstract
     loop.run_until_complete(loop.shutdown_default_executor())
 
 
-def test_tasks_of_two_loops_are_told_apart(loop_factory: Factory) -> None:
+def test_all_tasks_separates_two_loops(loop_factory: Factory) -> None:
     first, second = loop_factory(), loop_factory()
     coroutines = [asyncio.sleep(0), asyncio.sleep(0)]
     try:

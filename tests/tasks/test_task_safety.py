@@ -83,7 +83,7 @@ print("alive")
 
 @pytest.mark.parametrize("how", ["nested", "cycle"])
 @pytest.mark.parametrize("cls", ["Slotted", "Finalized", "Resurrected", "WithDict"])
-def test_all_tasks_skips_tasks_that_nobody_has_any_more(how: str, cls: str) -> None:
+def test_all_tasks_skips_unreferenced_tasks(how: str, cls: str) -> None:
     assert isolated(DYING, how, cls) == "alive\n"
 
 
@@ -289,7 +289,7 @@ def test_writing_to_the_list_of_callbacks_is_no_crash() -> None:
     assert isolated(program) == "alive\n"
 
 
-def test_a_collection_that_begins_the_future_anew_is_no_crash() -> None:
+def test_reinitialising_a_future_during_collection_does_not_crash() -> None:
     """Making a handle may run the collector, and that anything."""
     program = """
     import asyncio, gc, warnings

@@ -79,7 +79,7 @@ print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
 
 
 @pytest.mark.timeout(LIMIT + 30)
-def test_who_looks_at_a_busy_loop_crashes_nothing() -> None:
+def test_introspection_of_a_busy_loop_does_not_crash() -> None:
     """As `goloop top` and the watchdog do, but all the time."""
     done = ended.python("-c", LOOKS, str(SECONDS), limit=LIMIT)
     assert (done.returncode, done.stdout) == (0, "[None] ['child', 'main', 'parent', 'steps']\n")
@@ -142,7 +142,7 @@ def test_a_callback_that_computes_gives_way() -> None:
 
 
 @pytest.mark.parametrize("what", ["future", "sock_recv"])
-def test_what_was_made_just_now_is_whole_for_other_threads(what: str) -> None:
+def test_new_objects_are_fully_visible_to_other_threads(what: str) -> None:
     """Nothing but the object itself tells them of its loop; ThreadSanitizer looks, too."""
     looks = [0, 0]
 
@@ -214,7 +214,7 @@ def test_a_loop_that_never_sleeps_lets_others_in() -> None:
     assert turns == sorted(turns)
 
 
-def test_what_was_posted_before_comes_before() -> None:
+def test_posted_callback_runs_before_a_later_call_soon() -> None:
     """A thread posts, and says so; what the loop's own thread schedules then comes behind."""
     order: list[str] = []
 

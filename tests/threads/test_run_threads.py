@@ -172,7 +172,7 @@ def test_main_may_raise_before_there_is_a_coroutine(loop_factory: LoopFactory) -
         goloop.run_threads(main, threads=2, loop_factory=loop_factory)
 
 
-def test_what_is_no_coroutine_is_refused_as_by_asyncio(loop_factory: LoopFactory) -> None:
+def test_other_than_coroutines_are_refused_as_by_asyncio(loop_factory: LoopFactory) -> None:
     with pytest.raises((TypeError, ValueError)) as theirs, asyncio.Runner() as runner:
         runner.run(None)  # type: ignore[arg-type]
     with pytest.raises(theirs.type) as ours:
@@ -205,7 +205,7 @@ def test_a_loop_that_can_not_be_made_ends_the_others(loop_factory: LoopFactory) 
         goloop.run_threads(lambda index: forever(), threads=2, loop_factory=factory)
 
 
-def test_what_the_end_of_a_runner_raises_is_not_lost(loop_factory: LoopFactory) -> None:
+def test_exception_of_closing_a_runner_is_not_lost(loop_factory: LoopFactory) -> None:
     async def failing() -> None:
         raise RuntimeError("as the generators end")
 

@@ -112,7 +112,7 @@ def test_a_blocked_loop_keeps_no_other_from_accepting(world: World) -> None:
     assert Counter(client.server() for client in clients) == {"a": 2, "b": 2}
 
 
-def test_what_a_blocked_loop_has_not_started_goes_to_others(
+def test_unstarted_connections_of_a_blocked_loop_go_to_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     b = world.loop("b")
@@ -313,7 +313,7 @@ def test_a_loop_that_pauses_gets_no_more_until_it_goes_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["closes its server", "is closed"])
-def test_what_a_leaving_loop_has_not_started_goes_to_others(world: World, how: str) -> None:
+def test_unstarted_connections_of_a_leaving_loop_go_to_others(world: World, how: str) -> None:
     a, b = world.loop("a"), world.loop("b")
     release = a.block(then=a.server.close if how == "closes its server" else a.loop.stop)
     clients = [world.client() for _ in range(6)]
@@ -367,7 +367,7 @@ def test_without_a_loop_connections_wait(world: World) -> None:
     assert first.echoes()
 
 
-def test_what_the_last_loop_has_not_started_goes_to_the_next_one(world: World) -> None:
+def test_unstarted_connections_of_the_last_loop_go_to_the_next_one(world: World) -> None:
     a, b = world.loop("a"), world.loop("b")
     release = a.block(then=a.server.close)
     clients = [world.client() for _ in range(4)]
@@ -379,7 +379,7 @@ def test_what_the_last_loop_has_not_started_goes_to_the_next_one(world: World) -
     assert Counter(client.server() for client in clients) == {"b": 2, "c": 2}
 
 
-def test_the_listener_closes_what_nobody_will_start(world: World) -> None:
+def test_listener_closes_connections_without_a_loop(world: World) -> None:
     a, b = world.loop("a"), world.loop("b")
     release = a.block(then=a.server.close)
     clients = [world.client() for _ in range(2)]

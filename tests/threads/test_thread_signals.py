@@ -220,7 +220,7 @@ def test_handlers_of_the_program_are_left_alone() -> None:
     """)
 
 
-def test_what_a_handler_of_the_program_raises_cancels_all() -> None:
+def test_exception_of_a_signal_handler_cancels_all_threads() -> None:
     run("""
         class Enough(Exception):
             pass

@@ -111,7 +111,7 @@ def test_one_is_always_done() -> None:
 
 
 @pytest.mark.parametrize(("others", "served"), [(0.010, 13), (0.050, 63), (0.002, 3)])
-def test_they_get_half_of_what_an_iteration_takes_otherwise(others: float, served: int) -> None:
+def test_handshakes_get_half_of_an_iterations_other_time(others: float, served: int) -> None:
     """And not of what they take themselves, so the share doesn't grow in a crowd."""
     stage = Stage()
     stage.iteration(others, crowd(stage, 1000))
@@ -126,7 +126,7 @@ def test_as_fast_iterations_come_the_share_goes() -> None:
     assert len(stage.iteration(0.0)) == 2
 
 
-def test_time_in_which_the_loop_slept_is_nobodys() -> None:
+def test_sleeping_time_of_the_loop_is_not_shared() -> None:
     stage = Stage()
     stage.iteration(0.0, crowd(stage, 1))
     stage.iteration(0.0)
@@ -136,7 +136,7 @@ def test_time_in_which_the_loop_slept_is_nobodys() -> None:
     assert stage.iteration(0.0) == ["2", "3"]
 
 
-def test_what_comes_while_time_is_left_is_served_at_once() -> None:
+def test_handshakes_within_the_share_are_served_at_once() -> None:
     stage = Stage()
     stage.iteration(0.010, crowd(stage, 3))  # of whom one waits
     assert len(stage.iteration(0.010, crowd(stage, 40))) == 13
@@ -156,7 +156,7 @@ def test_a_step_that_makes_no_progress_costs_its_peer_its_place() -> None:
     assert stage.iteration(0.0) == ["late"]
 
 
-def test_the_slow_line_gets_a_step_of_each_iteration_and_what_the_others_leave() -> None:
+def test_slow_queue_gets_a_step_of_each_iteration_and_the_remaining_time() -> None:
     stage = Stage()
     slow = tuple(Step(stage, f"slow {number}", queue=SLOW) for number in range(5))
     stage.iteration(0.0, (*crowd(stage, 8), *slow))
@@ -214,7 +214,7 @@ def test_a_run_that_begins_schedules_no_second_time() -> None:
     assert not idle.ready
 
 
-def test_a_turn_within_a_turn_takes_nobodys_place() -> None:
+def test_nested_iteration_keeps_the_order_of_the_queue() -> None:
     """connection_made() may run the loop itself (nest_asyncio)."""
     stage = Stage()
     steps = crowd(stage, 6)
@@ -262,7 +262,7 @@ def test_an_empty_record_is_whole_with_its_head() -> None:
 @pytest.mark.parametrize(
     "start", [b"GET / HTTP/1.1", b"\x80\x2e\x01\x03\x01", b"\x16\x02\x00\x01\x00"]
 )
-def test_what_is_no_record_is_for_openssl_to_judge(start: bytes) -> None:
+def test_invalid_records_are_passed_to_openssl(start: bytes) -> None:
     records = Records()
     assert records.feed(start[:4]) == NOTHING
     assert records.feed(start[4:]) == WHOLE

@@ -253,7 +253,7 @@ async def test_a_buffer_without_room_ends_the_connection(loop: Loop, errors: Err
         (None, "object of type 'NoneType' has no len()"),
     ],
 )
-async def test_what_is_no_buffer_is_refused_as_by_ssl(
+async def test_invalid_buffer_is_refused_as_by_ssl(
     loop: Loop, errors: Errors, given: Any, words: str
 ) -> None:
     class Wrong(BufferedRecorder):

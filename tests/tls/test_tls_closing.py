@@ -23,7 +23,7 @@ goloops = pytest.mark.goloop_only(
 
 @goloops
 @by_role
-async def test_what_the_peer_sends_after_our_end_is_discarded(loop: Loop, role: str) -> None:
+async def test_data_received_after_our_close_is_discarded(loop: Loop, role: str) -> None:
     def peer_does(peer: Peer) -> bytes:
         data = peer.read_all()
         for _ in range(50):
@@ -142,7 +142,7 @@ async def test_no_timer_is_left(loop: Any, loop_name: str, ending: str) -> None:
         assert not [handle for handle in loop._scheduled if not handle.cancelled()]
 
 
-async def test_what_is_written_after_close_is_dropped_and_not_counted(
+async def test_writes_after_close_are_dropped_and_not_counted(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     def peer_does(peer: Peer) -> bytes:
@@ -163,7 +163,7 @@ async def test_what_is_written_after_close_is_dropped_and_not_counted(
     assert await working == b"first"
 
 
-async def test_plaintext_right_behind_the_handshake_arrives(loop: Loop) -> None:
+async def test_plaintext_right_after_the_handshake_arrives(loop: Loop) -> None:
     """It comes in the segment that ends the handshake, before start_tls() has returned."""
     near, far = socket.socketpair()
     near.setblocking(False)

@@ -121,7 +121,7 @@ async def test_tls_runs_over_an_existing_socket(loop: Loop, role: str) -> None:
 
 @by_role
 @by_version
-async def test_extra_info_tells_context_certificate_and_addresses(
+async def test_extra_info_has_context_certificate_and_addresses(
     loop: Loop, role: str, version: ssl.TLSVersion
 ) -> None:
     own, _ = contexts(role, version)
@@ -173,9 +173,7 @@ async def test_the_transport_has_asyncios_type_and_answers(loop: Loop) -> None:
     ],
     ids=["int", "None", "float", "no list"],
 )
-async def test_what_can_t_be_written_is_refused_as_asyncio_does(
-    loop: Loop, lines: Any, said: str
-) -> None:
+async def test_invalid_data_is_refused_as_by_asyncio(loop: Loop, lines: Any, said: str) -> None:
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     with pytest.raises(TypeError, match=said):
         protocol.transport.writelines(lines())
@@ -185,7 +183,7 @@ async def test_what_can_t_be_written_is_refused_as_asyncio_does(
         await working
 
 
-async def test_what_is_written_may_change_afterwards(loop: Loop) -> None:
+async def test_written_buffer_may_change_afterwards(loop: Loop) -> None:
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     data = bytearray(b"a" * 100_000)
     protocol.transport.write(data)
@@ -214,7 +212,7 @@ async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) ->
 
 
 @pytest.mark.goloop_only("asyncio has one path")
-def test_diagnostics_tell_which_path_tls_takes(loop_name: str) -> None:
+def test_diagnostics_name_the_tls_path(loop_name: str) -> None:
     """GOLOOP_TLS decides, and what decides is told."""
     import goloop
 

@@ -117,7 +117,7 @@ async def test_a_truncated_stream_ends_like_an_end(
 
 
 @by_role
-async def test_a_reset_is_told_to_the_protocol(loop: Loop, role: str) -> None:
+async def test_reset_is_reported_to_the_protocol(loop: Loop, role: str) -> None:
     def peer_does(peer: Peer) -> None:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
@@ -181,7 +181,7 @@ async def test_close_ends_while_the_peer_floods(loop: Loop, role: str) -> None:
     assert protocol.names()[-1] == "lost"
 
 
-async def test_close_waits_for_what_was_written(loop: Loop) -> None:
+async def test_close_waits_for_written_bytes(loop: Loop) -> None:
     """A peer that reads late gets everything, though the transport was closed long ago."""
     payload = random.Random(4).randbytes(8_000_000)
     release = threading.Event()
@@ -239,7 +239,7 @@ async def test_a_flipped_bit_ends_the_connection_with_an_ssl_error(
     await working
 
 
-async def test_garbage_behind_good_records_is_an_ssl_error(loop: Loop) -> None:
+async def test_garbage_after_good_records_is_an_ssl_error(loop: Loop) -> None:
     """The error keeps its name, whatever the protocol does with the records before."""
 
     def peer_does(peer: Peer) -> None:
@@ -259,7 +259,7 @@ async def test_garbage_behind_good_records_is_an_ssl_error(loop: Loop) -> None:
     await working
 
 
-async def test_a_buffered_protocol_takes_over_amid_the_data(loop: Loop) -> None:
+async def test_buffered_protocol_takes_over_between_two_records(loop: Loop) -> None:
     """The new protocol's methods are called from the very next bytes on."""
     payload = random.Random(0).randbytes(2_000_000)
 

@@ -71,7 +71,7 @@ def said_by_ssl(role: str, data: bytes, context: ssl.SSLContext | None = None) -
 
 @by_role
 @pytest.mark.parametrize("kind", JUNK)
-async def test_what_is_not_tls_fails_at_once(loop: Loop, role: str, kind: str) -> None:
+async def test_other_than_tls_fails_at_once(loop: Loop, role: str, kind: str) -> None:
     near, far = tcp_pair()
     with far:
         far.send(JUNK[kind])
@@ -82,7 +82,7 @@ async def test_what_is_not_tls_fails_at_once(loop: Loop, role: str, kind: str) -
 
 
 @pytest.mark.parametrize("prefix", [b"GET /", b"SSH-2", b"\xff" * 5])
-async def test_a_hello_behind_junk_is_not_answered(loop: Loop, prefix: bytes) -> None:
+async def test_client_hello_after_junk_is_not_answered(loop: Loop, prefix: bytes) -> None:
     """OpenSSL 3.6, asked once more, would go on behind what it has refused."""
     near, far = tcp_pair()
     peer = Peer(far, client_context())
@@ -172,7 +172,7 @@ async def test_a_record_that_was_changed(loop: Loop, factory: Callable[[], Any])
     await working
 
 
-async def test_writing_behind_the_own_end(loop: Loop, loop_name: str) -> None:
+async def test_write_after_unwrap_fails_once(loop: Loop, loop_name: str) -> None:
     """Who ends TLS by the object itself has nothing to write with; it is said once."""
 
     def peer_does(peer: Peer) -> bytes:
@@ -232,7 +232,7 @@ def code_of(library: int, reason: int) -> int:
         ((12, 0), ssl.SSLError, 10, "Invalid error code"),
     ],
 )  # fmt: skip
-def test_what_openssl_left_as_an_exception(
+def test_openssl_errors_become_exceptions(
     stop: tuple[int, int], kind: type[ssl.SSLError], number: int, words: str
 ) -> None:
     made = tls_errors.make_exception(

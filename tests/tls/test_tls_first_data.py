@@ -125,7 +125,9 @@ async def test_create_connection_returns_before_the_first_data(
 
 
 @pytest.mark.parametrize("how", ["close", "pause_reading", "abort"])
-async def test_what_who_awaited_does_first(loop: Loop, loop_name: str, ends: Any, how: str) -> None:
+async def test_first_action_of_the_awaiting_task(
+    loop: Loop, loop_name: str, ends: Any, how: str
+) -> None:
     near, far = ends
     protocol = Noting()
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)
@@ -151,7 +153,7 @@ async def test_what_who_awaited_does_first(loop: Loop, loop_name: str, ends: Any
 
 @pytest.mark.parametrize("end", ["eof_received", "connection_lost"])
 @pytest.mark.goloop_only("reads at once")
-async def test_the_end_comes_behind_the_data(loop: Any, ends: Any, end: str) -> None:
+async def test_eof_is_delivered_after_the_data(loop: Any, ends: Any, end: str) -> None:
     """The connection below ends before who awaited has run."""
     near, far = ends
     protocol = Noting()

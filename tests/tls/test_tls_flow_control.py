@@ -53,7 +53,7 @@ async def test_writing_to_a_peer_that_does_not_read_pauses_and_loses_nothing(loo
 
 
 @pytest.mark.goloop_only("asyncio counts what TLS holds, and not what the transport below does")
-async def test_what_is_queued_below_tls_is_counted(loop: Loop) -> None:
+async def test_buffer_size_includes_bytes_queued_below_tls(loop: Loop) -> None:
     release = threading.Event()
 
     def peer_does(peer: Peer) -> bytes:

@@ -513,7 +513,7 @@ async def test_a_cancelled_connection_leaves_nothing(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("how", ["direct", "a message callback", "a key log"])
-async def test_a_handshake_that_fails_tells_what_the_ssl_module_tells(
+async def test_failed_handshake_has_the_error_of_the_ssl_module(
     loop: Loop, tmp_path: Path, how: str
 ) -> None:
     """Whether OpenSSL was asked directly or by SSLObject.do_handshake()."""

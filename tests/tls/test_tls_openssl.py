@@ -40,7 +40,7 @@ def test_a_library_that_stands_before_openssl_is_not_passed_by(tmp_path: Path, n
         assert "another library overrides the OpenSSL" in done.stdout, done.stderr
 
 
-async def test_what_the_callback_of_a_context_raises_that_sni_chose(
+async def test_exception_of_a_message_callback_of_the_context_chosen_by_sni(
     loop: Loop, errors: Errors
 ) -> None:
     """It comes out of SSLObject.do_handshake(), so that is what is called."""

@@ -20,7 +20,7 @@ Loop = asyncio.AbstractEventLoop
 WHERE: contextvars.ContextVar[str] = contextvars.ContextVar("WHERE", default="nowhere")
 
 
-async def test_data_that_waited_comes_in_the_context_of_who_resumes(loop: Loop) -> None:
+async def test_data_kept_while_paused_arrives_in_the_context_of_the_resumer(loop: Loop) -> None:
     """The next data comes in the connection's again."""
     got: asyncio.Queue[str] = asyncio.Queue()
 
@@ -63,7 +63,7 @@ async def test_data_that_waited_comes_in_the_context_of_who_resumes(loop: Loop) 
     await close_all(server)
 
 
-async def test_the_end_waits_behind_data_while_reading_is_paused(loop: Loop) -> None:
+async def test_eof_waits_for_data_while_reading_is_paused(loop: Loop) -> None:
     """The peer sends and ends; nothing of it is lost, and nothing told before resume_reading()."""
     listening = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()

@@ -138,7 +138,7 @@ ACTIONS = ["inner", "inner, fake", "inner, other", "sslobj", "bios", "no bios", 
 @pytest.mark.parametrize("buffered", [False, True])
 @pytest.mark.parametrize("moment", ["data", "after", "pause", "idle", "callback"])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_replacing_what_a_connection_works_with_is_no_crash(
+def test_replacing_a_connections_objects_does_not_crash(
     action: str, moment: str, buffered: bool
 ) -> None:
     made = identity()

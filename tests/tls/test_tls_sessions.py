@@ -116,7 +116,9 @@ async def test_each_server_has_its_session(loop: Loop) -> None:
         assert await visit(other, context)
 
 
-async def test_what_is_checked_belongs_to_a_session(loop: Loop) -> None:
+async def test_session_of_an_unverified_connection_is_not_resumed_by_a_verifying_one(
+    loop: Loop,
+) -> None:
     """A session that began without a check of the certificate is none for who wants one."""
     context = client_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -329,7 +331,7 @@ async def test_a_context_with_sessions_is_collected(loop: Loop) -> None:
     assert gone() is None
 
 
-def test_what_can_not_resume_is_refused() -> None:
+def test_resume_sessions_refuses_invalid_contexts() -> None:
     with pytest.raises(TypeError, match=r"must be an ssl\.SSLContext, got str"):
         goloop.tls.resume_sessions("context")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a server's context"):

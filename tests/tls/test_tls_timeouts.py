@@ -47,7 +47,7 @@ class Client:
             self.sock.sendall(data)
 
 
-async def test_handshakes_whose_last_message_has_come_do_not_time_out(
+async def test_handshakes_with_received_last_messages_do_not_time_out(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They take turns, so most of them are not over when their timers are due."""

@@ -146,7 +146,7 @@ async def test_they_take_turns_in_the_order_in_which_they_came(
 
 
 @pytest.mark.usefixtures("_turns")
-async def test_what_came_before_the_end_comes_before_the_end(loop: Loop) -> None:
+async def test_data_before_the_end_is_delivered_before_it(loop: Loop) -> None:
     """The last flight, data and the end, while the handshake waits for its turn."""
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
@@ -190,7 +190,7 @@ async def test_a_peer_that_goes_while_it_waits_is_an_error_of_its_own(
 
 
 @pytest.mark.usefixtures("_turns")
-async def test_a_client_whose_connection_is_given_up_while_it_waits(loop: Loop) -> None:
+async def test_aborted_connections_with_queued_handshakes(loop: Loop) -> None:
     """The transports are aborted with handshakes in the queue."""
     pairs = [socket.socketpair() for _ in range(CLIENTS)]
     tasks = [connecting(loop, Recorder, near) for near, _ in pairs]
@@ -311,9 +311,7 @@ class Held:
 
 
 @turns_only
-async def test_what_comes_byte_by_byte_takes_no_turn_for_each(
-    loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_single_bytes_take_no_turn_each(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenSSL is asked where a record's head is there, and where it is whole."""
     from goloop._internal.net.handshakes import FRESH
     from goloop._internal.net.tls import TLSProtocol
@@ -407,7 +405,7 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
 
 
 @pytest.mark.usefixtures("_turns")
-async def test_an_end_behind_a_hello_goes_round_no_turn(
+async def test_eof_after_a_hello_waits_for_its_turn(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is answered, as asyncio does, and in a turn of its own."""

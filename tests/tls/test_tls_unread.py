@@ -95,7 +95,7 @@ async def test_close_ends_the_wait_for_the_rest(loop: Loop) -> None:
 
 
 @one_buffer
-async def test_what_came_before_a_connection_was_lost_is_delivered(loop: Loop) -> None:
+async def test_data_received_before_the_loss_is_delivered(loop: Loop) -> None:
     """By an error, which comes while the buffers are filled one after another."""
 
     class Losing(BufferedRecorder):

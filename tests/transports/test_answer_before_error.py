@@ -244,7 +244,7 @@ async def test_a_reader_that_pauses_gets_no_more(loop: Loop) -> None:
     assert recorder.names() == ["made", "pause", "data", "lost"]
 
 
-async def test_an_end_before_the_error_is_told(loop: Loop) -> None:
+async def test_eof_before_the_error_is_delivered(loop: Loop) -> None:
     near, far = socket.socketpair()
     near.setblocking(False)
     recorder = await attach(loop, near, Recorder())

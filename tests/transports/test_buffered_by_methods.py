@@ -91,7 +91,7 @@ async def test_it_is_served_after_set_protocol(loop: Loop) -> None:
 
 @goloops
 @pytest.mark.parametrize("start", [False, True], ids=["ssl", "start_tls"])
-async def test_it_gets_what_tls_has_decrypted(loop: Loop, start: bool) -> None:
+async def test_protocol_with_buffer_methods_gets_decrypted_bytes(loop: Loop, start: bool) -> None:
     accepted = Recorder()
     server = await loop.create_server(
         lambda: accepted, "127.0.0.1", 0, ssl=None if start else server_context()
@@ -146,7 +146,7 @@ async def test_data_received_comes_first(loop: Loop) -> None:
 
 
 @goloops
-async def test_what_its_class_raises_when_it_is_asked_is_the_constructors(loop: Loop) -> None:
+async def test_exception_of_a_get_buffer_property_leaves_the_constructor(loop: Loop) -> None:
     class Odd(Methods):
         @property
         def get_buffer(self) -> Any:

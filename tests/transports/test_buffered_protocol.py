@@ -207,7 +207,7 @@ async def test_a_server_of_buffered_protocols_echoes(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("last", [b"", b"last"])
-async def test_the_end_after_much_data_is_told_once(loop: Loop, last: bytes) -> None:
+async def test_eof_after_much_data_is_delivered_once(loop: Loop, last: bytes) -> None:
     class KeepingOpen(BufferedRecorder):
         def eof_received(self) -> bool:
             super().eof_received()
@@ -229,7 +229,7 @@ async def test_the_end_after_much_data_is_told_once(loop: Loop, last: bytes) -> 
     far.close()
 
 
-async def test_a_reset_after_much_data_is_told(loop: Loop) -> None:
+async def test_reset_after_much_data_is_reported(loop: Loop) -> None:
     protocol, far = await open_pair(loop, BufferedRecorder)
     await much(loop, protocol, far)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

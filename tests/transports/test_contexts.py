@@ -160,7 +160,7 @@ async def test_each_connection_has_a_context_of_its_own(loop: Loop, kind: str) -
 
 @pytest.mark.usefixtures("_shared")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_who_resumes_reading_lends_no_context(loop: Loop, kind: str) -> None:
+async def test_resume_reading_does_not_change_the_context(loop: Loop, kind: str) -> None:
     server = Server(loop, kind)
     await server.make()
     near, far = await server.connect()
@@ -212,7 +212,7 @@ async def test_pause_writing_has_the_connections_context(
     await server.close()
 
 
-async def test_who_writes_may_be_in_the_connections_context(loop: Loop) -> None:
+async def test_write_from_the_connections_own_context(loop: Loop) -> None:
     """It can't be entered twice: pause_writing() runs in a copy of it."""
 
     class Echo(Seen):

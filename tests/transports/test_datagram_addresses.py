@@ -79,7 +79,7 @@ async def test_other_forms_of_an_address_are_sent_to(loop: Loop, host: Any) -> N
 
 
 @pytest.mark.parametrize("address", [("::1", 9), (1, 9), ("127.0.0.1",), (), "127.0.0.1", 5])
-async def test_what_is_no_address_is_the_sockets_to_refuse(
+async def test_invalid_address_is_refused_by_the_socket(
     loop: Loop, address: Any, errors: Any
 ) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
@@ -180,7 +180,7 @@ async def test_a_connected_socket_needs_no_remote_address(loop: Loop, nothing: o
 
 @pytest.mark.goloop_only("asyncio's calls sendto(data, None), and ends with TypeError")
 @pytest.mark.parametrize("nothing", ["", b"", None, ()])
-async def test_a_socketpair_whose_remote_address_is_written(loop: Loop, nothing: object) -> None:
+async def test_sendto_with_the_empty_address_of_a_socketpair(loop: Loop, nothing: object) -> None:
     """As asyncio_dgram writes it: the peer's name, which is empty."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     far.settimeout(60)

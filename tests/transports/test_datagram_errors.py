@@ -15,7 +15,7 @@ from protocols import turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_a_datagram_that_nobody_listens_for_is_an_error_received(loop: Loop) -> None:
+async def test_datagram_to_a_closed_port_calls_error_received(loop: Loop) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
         gone.bind(("127.0.0.1", 0))
         address = gone.getsockname()
@@ -37,7 +37,7 @@ async def test_a_datagram_that_nobody_listens_for_is_an_error_received(loop: Loo
     assert len(protocol.errors) == 1
 
 
-async def test_errors_of_sending_are_told_to_the_protocol(loop: Loop) -> None:
+async def test_send_errors_call_error_received(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     transport.sendto(b"x" * (LONGEST + 1), ("127.0.0.1", 9))
     assert [type(exc) for exc in protocol.errors] == [OSError]
@@ -56,7 +56,7 @@ async def test_errors_of_sending_are_told_to_the_protocol(loop: Loop) -> None:
     await close(transport)
 
 
-async def test_a_path_that_nobody_has_is_an_error_received(loop: Loop, tmp_path: Path) -> None:
+async def test_datagram_to_a_missing_path_calls_error_received(loop: Loop, tmp_path: Path) -> None:
     transport, protocol = await endpoint(
         loop, local_addr=str(tmp_path / "here"), family=socket.AF_UNIX
     )

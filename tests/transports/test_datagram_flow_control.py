@@ -68,7 +68,7 @@ def blocked(tmp_path: Path) -> Iterator[Blocked]:
         yield made
 
 
-async def test_what_has_no_room_is_queued(loop: Loop, blocked: Blocked) -> None:
+async def test_datagrams_without_room_are_queued(loop: Loop, blocked: Blocked) -> None:
     await blocked.open(loop)
     transport = blocked.transport
     assert "write=<idle, bufsize=0>" in repr(transport)
@@ -146,7 +146,7 @@ async def test_resume_writing_sends_more(loop: Loop, blocked: Blocked) -> None:
     await close(transport)
 
 
-async def test_close_sends_what_is_queued(loop: Loop, blocked: Blocked) -> None:
+async def test_close_sends_queued_datagrams(loop: Loop, blocked: Blocked) -> None:
     await blocked.open(loop)
     blocked.fill()
     for _ in range(30):
@@ -162,7 +162,7 @@ async def test_close_sends_what_is_queued(loop: Loop, blocked: Blocked) -> None:
     assert blocked.protocol.calls == ["made", "lost"]
 
 
-async def test_nothing_is_received_while_what_is_queued_leaves(
+async def test_nothing_is_received_while_the_closing_queue_is_sent(
     loop: Loop, blocked: Blocked, tmp_path: Path
 ) -> None:
     blocked.transport, blocked.protocol = await endpoint(
@@ -183,7 +183,7 @@ async def test_nothing_is_received_while_what_is_queued_leaves(
     assert blocked.protocol.calls == ["made", "datagram", "lost"]
 
 
-async def test_abort_drops_what_is_queued(loop: Loop, blocked: Blocked) -> None:
+async def test_abort_drops_queued_datagrams(loop: Loop, blocked: Blocked) -> None:
     await blocked.open(loop)
     blocked.fill()
     for _ in range(5):
@@ -222,7 +222,7 @@ async def test_a_change_of_mutable_data_is_not_seen(loop: Loop, blocked: Blocked
     await close(blocked.transport)
 
 
-async def test_an_unconnected_endpoint_queues_what_has_no_room(
+async def test_unconnected_endpoint_queues_datagrams_without_room(
     loop: Loop, blocked: Blocked, tmp_path: Path
 ) -> None:
     blocked.transport, blocked.protocol = await endpoint(
@@ -239,7 +239,7 @@ async def test_an_unconnected_endpoint_queues_what_has_no_room(
 
 
 @pytest.mark.goloop_only("asyncio sends all that the kernel takes in one iteration")
-async def test_what_was_queued_leaves_in_shares(loop: Loop) -> None:
+async def test_queued_datagrams_are_sent_in_shares(loop: Loop) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         peer.setblocking(False)

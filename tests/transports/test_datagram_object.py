@@ -147,7 +147,7 @@ async def test_a_watch_before_is_no_hindrance(loop: Loop, udp: socket.socket) ->
     await close(transport)
 
 
-def test_an_endpoint_that_nobody_closed_warns(loop_factory: LoopFactory) -> None:
+def test_unclosed_endpoint_warns(loop_factory: LoopFactory) -> None:
     loop = loop_factory()
     transport, protocol = loop.run_until_complete(endpoint(loop, local_addr=("127.0.0.1", 0)))
     gone = weakref.ref(transport)

@@ -112,7 +112,7 @@ async def test_quick_callbacks_share_an_iteration(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("how", ["close", "abort"])
-async def test_what_waits_is_dropped_at_the_end(loop: Loop, how: str) -> None:
+async def test_waiting_datagrams_are_dropped_at_the_end(loop: Loop, how: str) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)
 
@@ -131,7 +131,7 @@ async def test_what_waits_is_dropped_at_the_end(loop: Loop, how: str) -> None:
     sender.close()
 
 
-async def test_a_pause_amid_what_waits_loses_nothing(loop: Loop) -> None:
+async def test_pause_with_waiting_datagrams_loses_none(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)
 
@@ -160,7 +160,7 @@ async def test_a_pause_amid_what_waits_loses_nothing(loop: Loop) -> None:
     await close(transport)
 
 
-async def test_what_waits_goes_to_another_protocol(loop: Loop) -> None:
+async def test_waiting_datagrams_go_to_a_new_protocol(loop: Loop) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
     second = Recorder()
     iterations = Iterations(loop)
@@ -201,7 +201,7 @@ async def test_an_exception_stops_nothing_that_waits(loop: Loop, errors: Errors)
     await close(transport)
 
 
-def test_an_interrupt_amid_what_waits_loses_nothing(loop: Loop) -> None:
+def test_interrupt_with_waiting_datagrams_loses_none(loop: Loop) -> None:
     interrupts = 0
 
     async def prepare() -> tuple[Any, Recorder, Any, Iterations]:

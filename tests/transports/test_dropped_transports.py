@@ -136,7 +136,7 @@ async def test_one_that_reads_is_kept(loop: Loop, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_going_to_resume_it_keeps_it(loop: Loop, kind: str) -> None:
+async def test_scheduled_resume_keeps_the_transport_alive(loop: Loop, kind: str) -> None:
     protocol = Keeping()
     transport, peer = await connected(loop, kind, protocol)
     transport.pause_reading()

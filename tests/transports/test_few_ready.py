@@ -150,7 +150,7 @@ async def test_a_tasks_answer_leaves_within_write(loop: Loop) -> None:
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
-async def test_whoever_writes_in_pieces_sends_them_together(loop: Loop) -> None:
+async def test_stream_that_writes_in_pieces_sends_them_together(loop: Loop) -> None:
     """From the answer behind the first in pieces on, to the one behind the first that is whole."""
     async with contextlib.AsyncExitStack() as stack:
         peers: list[socket.socket] = []
@@ -166,7 +166,9 @@ async def test_whoever_writes_in_pieces_sends_them_together(loop: Loop) -> None:
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
 @pytest.mark.parametrize("number", [2, 4, 5, 20])
-async def test_what_one_callback_tells_many_leaves_together(loop: Loop, number: int) -> None:
+async def test_one_callbacks_writes_to_many_streams_are_sent_together(
+    loop: Loop, number: int
+) -> None:
     """But for the first four."""
 
     class Tells(Echo):
@@ -200,7 +202,7 @@ async def test_of_many_that_are_ready_no_answer_leaves_alone(loop: Loop) -> None
         assert behind == [b""] * 5
 
 
-async def test_a_large_body_stays_behind_its_head(loop: Loop) -> None:
+async def test_large_body_is_sent_after_its_head(loop: Loop) -> None:
     async with contextlib.AsyncExitStack() as stack:
         protocol = Echo([])
         [far] = await accepted(loop, stack, [protocol])
@@ -210,7 +212,7 @@ async def test_a_large_body_stays_behind_its_head(loop: Loop) -> None:
             assert await comes(loop, far, 1 + len(body)) == head + body
 
 
-async def test_what_the_kernel_does_not_take_follows(loop: Loop) -> None:
+async def test_rest_of_a_partial_send_follows(loop: Loop) -> None:
     """The first piece is larger than the kernel's buffers, and others come behind it."""
     async with contextlib.AsyncExitStack() as stack:
         protocol = Echo([])
@@ -240,7 +242,7 @@ async def test_an_answer_in_pieces_comes_whole_and_in_order(loop: Loop, pieces: 
 
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
-async def test_what_the_kernel_refuses_leaves_later(loop: Loop, number: int) -> None:
+async def test_refused_send_is_repeated_later(loop: Loop, number: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         [far] = await accepted(loop, stack, [Echo([])])
         await answered(loop, [far])
@@ -249,7 +251,7 @@ async def test_what_the_kernel_refuses_leaves_later(loop: Loop, number: int) -> 
 
 
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
-async def test_who_can_t_be_answered_is_lost_at_once(loop: Loop) -> None:
+async def test_failed_answer_loses_the_connection_at_once(loop: Loop) -> None:
     async with contextlib.AsyncExitStack() as stack:
         protocol = Echo([])
         [far] = await accepted(loop, stack, [protocol])
@@ -264,7 +266,7 @@ async def test_who_can_t_be_answered_is_lost_at_once(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("ends", ["close", "abort", "write_eof", "pause_reading"])
-async def test_a_callback_may_end_what_it_answers(loop: Loop, ends: str) -> None:
+async def test_callback_may_close_the_connection_after_its_answer(loop: Loop, ends: str) -> None:
     class Ends(Echo):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -362,7 +364,7 @@ def has_come(peer: socket.socket) -> bool:
 
 @pytest.mark.parametrize("signals", SIGNALS)
 @pytest.mark.parametrize("puts_off", [in_lines, in_pieces])
-async def test_nothing_overtakes_what_was_put_off(loop: Loop, puts_off: Any, signals: Any) -> None:
+async def test_nothing_overtakes_deferred_writes(loop: Loop, puts_off: Any, signals: Any) -> None:
     class Signals(Echo):
         def data_received(self, data: bytes) -> None:
             if data == b"warm":
@@ -386,7 +388,7 @@ async def test_nothing_overtakes_what_was_put_off(loop: Loop, puts_off: Any, sig
 
 @pytest.mark.parametrize("puts_off", [in_lines, in_pieces])
 @pytest.mark.parametrize("way", ["sendto", "sock_sendall", "sock_sendto", "sock_connect"])
-async def test_no_other_socket_overtakes_what_was_put_off(
+async def test_no_other_socket_overtakes_deferred_writes(
     loop: Loop, puts_off: Any, way: str
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -440,7 +442,9 @@ async def test_a_full_connection_holds_up_no_others(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("ends", ["close", "abort"])
-async def test_what_get_buffer_has_ended_gets_its_bytes_all_the_same(loop: Loop, ends: str) -> None:
+async def test_bytes_are_delivered_though_get_buffer_closed_the_transport(
+    loop: Loop, ends: str
+) -> None:
     """And its peer sees an end, not the reset of one that did not read."""
 
     class Ends(BufferedEcho):

@@ -354,7 +354,7 @@ class LastWord(Recorder):
 
 
 @pytest.mark.parametrize("size", [MUCH, 300_000])
-async def test_what_resume_writing_writes_on_a_closing_transport_is_sent(
+async def test_bytes_written_by_resume_writing_on_a_closing_transport_are_sent(
     loop: Loop, size: int
 ) -> None:
     for _ in range(20):

@@ -53,7 +53,7 @@ async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop
     far.close()
 
 
-async def test_the_end_is_told_once_where_the_protocol_pauses_and_resumes_within(
+async def test_eof_is_delivered_once_though_eof_received_pauses_and_resumes(
     loop: Loop,
 ) -> None:
     class Resuming(Recorder):
@@ -108,7 +108,7 @@ async def test_eof_received_true_keeps_the_writing_half(loop: Loop) -> None:
     far.close()
 
 
-async def test_eof_is_told_once(loop: Loop) -> None:
+async def test_eof_is_delivered_once(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.keep_open = True
     far.shutdown(socket.SHUT_WR)
@@ -136,7 +136,7 @@ async def test_both_halves_can_be_closed_by_eof(loop: Loop) -> None:
     await close_all(server)
 
 
-async def test_close_flushes_what_was_written(loop: Loop) -> None:
+async def test_close_flushes_written_bytes(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     payload = bytes(range(256)) * 8192
     protocol.transport.write(payload)
@@ -171,7 +171,7 @@ async def test_connection_lost_comes_later_than_close_returns(loop: Loop) -> Non
     far.close()
 
 
-async def test_abort_drops_what_was_written(loop: Loop) -> None:
+async def test_abort_drops_written_bytes(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.transport.write(b"x" * (32 << 20))
     assert protocol.transport.get_write_buffer_size() > 0
@@ -188,7 +188,7 @@ async def test_abort_drops_what_was_written(loop: Loop) -> None:
     far.close()
 
 
-async def test_a_reset_while_reading_is_told(loop: Loop) -> None:
+async def test_reset_while_reading_is_reported(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     reset(far)
     error = await protocol.lost
@@ -197,7 +197,7 @@ async def test_a_reset_while_reading_is_told(loop: Loop) -> None:
     assert protocol.names() == ["made", "lost"]
 
 
-async def test_a_reset_while_writing_is_told(loop: Loop) -> None:
+async def test_reset_while_writing_is_reported(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     protocol.transport.pause_reading()
     reset(far)

@@ -21,7 +21,7 @@ class Late(Recorder):
         self.transport.write(b"last words")
 
 
-async def test_what_resume_writing_writes_after_close_is_sent(
+async def test_bytes_written_by_resume_writing_after_close_are_sent(
     loop: Loop, pair: tuple[socket.socket, socket.socket]
 ) -> None:
     near, far = pair

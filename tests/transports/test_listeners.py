@@ -61,7 +61,7 @@ async def test_a_protocol_without_connection_made_is_reported_and_its_socket_clo
 
 
 @pytest.mark.goloop_only("asyncio leaves the sockets to the garbage collector")
-def test_connections_that_nobody_took_are_closed_with_the_server(loop: Loop) -> None:
+def test_unaccepted_connections_are_closed_with_the_server(loop: Loop) -> None:
     made: list[Recorder] = []
 
     def factory() -> Recorder:

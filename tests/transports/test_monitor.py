@@ -83,7 +83,7 @@ async def accepted(loop: Loop, protocol: Callable[[], Any]) -> tuple[Any, socket
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_was_written_arrives_while_a_callback_goes_on(
+async def test_written_bytes_arrive_during_a_long_callback(
     loop: Loop, way: Callable[[socket.socket], None]
 ) -> None:
     made: list[Recorder] = []
@@ -116,7 +116,7 @@ async def test_what_was_written_arrives_while_a_callback_goes_on(
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_so_does_what_connection_made_writes(
+async def test_bytes_written_by_connection_made_arrive_during_a_long_callback(
     loop: Loop, way: Callable[[socket.socket], None]
 ) -> None:
     done = loop.create_future()
@@ -139,7 +139,7 @@ async def test_so_does_what_connection_made_writes(
     await close_all(server)
 
 
-async def test_so_does_what_a_datagram_and_a_pipe_are_given(loop: Loop) -> None:
+async def test_datagrams_and_pipe_bytes_arrive_during_a_long_callback(loop: Loop) -> None:
     reading, writing = os.pipe()
     transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(writing, "wb", 0))
     transport.write(b"pipe")
@@ -285,7 +285,7 @@ goloop.run(main())
     )
 
 
-def test_the_monitor_seldom_looks_at_a_loop_that_is_busy_with_short_callbacks() -> None:
+def test_monitor_rarely_wakes_for_a_loop_with_short_callbacks() -> None:
     passes(
         """
 TICK = 0.0017
@@ -507,7 +507,7 @@ goloop.run(main())
     )
 
 
-def test_what_has_left_within_write_is_no_late_write() -> None:
+def test_bytes_sent_within_write_are_not_late_writes() -> None:
     passes(
         """
 class Answers(asyncio.Protocol):
@@ -543,7 +543,7 @@ goloop.run(main())
     )
 
 
-async def test_a_peer_that_is_gone_is_told_behind_the_callback(loop: Loop) -> None:
+async def test_lost_peer_is_reported_after_the_callback(loop: Loop) -> None:
     protocol = Recorder()
     server, client = await accepted(loop, lambda: protocol)
     await protocol.made

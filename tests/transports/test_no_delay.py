@@ -25,7 +25,7 @@ def no_delay(protocol: Any) -> bool:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_what_a_socket_of_protocol_0_accepts_has_it(
+async def test_connections_of_a_protocol_0_listener_have_no_delay(
     loop: Loop, loop_name: str, tls: bool, host: str
 ) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

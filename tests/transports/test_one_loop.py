@@ -108,7 +108,7 @@ async def test_the_other_end_hears_of_it_in_the_next_iterations(loop: Loop, act:
     assert max(counts) <= MOST + extra, counts
 
 
-async def test_what_goes_there_and_back_takes_few_iterations(loop: Loop) -> None:
+async def test_round_trip_in_one_loop_takes_few_iterations(loop: Loop) -> None:
     """The server half-closes, the client closes at that, and the server is lost."""
     counts = []
     for _ in range(ROUNDS):

@@ -77,7 +77,7 @@ async def attach(loop: Loop, sock: socket.socket) -> Recorder:
 
 
 @one_gil
-async def test_what_it_writes_goes_before_later_writes(loop: Loop, pair: Pair) -> None:
+async def test_write_of_another_thread_precedes_later_writes(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near)
     transport = protocol.transport
@@ -98,7 +98,7 @@ async def test_what_it_writes_goes_before_later_writes(loop: Loop, pair: Pair) -
     await protocol.lost
 
 
-async def test_what_it_writes_waits_behind_what_is_queued(loop: Loop, pair: Pair) -> None:
+async def test_write_of_another_thread_follows_queued_bytes(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near)
     transport = protocol.transport
@@ -126,7 +126,7 @@ async def test_what_it_writes_waits_behind_what_is_queued(loop: Loop, pair: Pair
 
 
 @one_gil
-async def test_what_it_writes_is_sent_before_a_close(loop: Loop, pair: Pair) -> None:
+async def test_write_of_another_thread_is_sent_before_a_close(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near)
     transport = protocol.transport
@@ -140,7 +140,7 @@ async def test_what_it_writes_is_sent_before_a_close(loop: Loop, pair: Pair) -> 
     assert drained(far) == b"words"
 
 
-async def test_what_it_writes_goes_with_an_abort(loop: Loop, pair: Pair) -> None:
+async def test_write_of_another_thread_is_dropped_by_an_abort(loop: Loop, pair: Pair) -> None:
     """More than the kernel has room for, and what waits is freed."""
     near, far = pair
     protocol = await attach(loop, near)

@@ -50,7 +50,7 @@ async def writing_to(loop: Loop, fd: int) -> Any:
     return transport
 
 
-async def test_the_file_of_a_pipe_writes_behind_its_transport(loop: Loop) -> None:
+async def test_writes_to_the_pipes_file_follow_its_transport(loop: Loop) -> None:
     reading, writing = os.pipe()
     file = os.fdopen(writing, "wb", 0)
     transport, protocol = await loop.connect_write_pipe(Recorder, file)
@@ -80,7 +80,7 @@ async def test_two_transports_of_one_pipe_keep_their_order(loop: Loop) -> None:
     os.close(writing)
 
 
-async def test_a_child_writes_behind_what_was_written_before_it_started(loop: Loop) -> None:
+async def test_child_output_follows_bytes_written_before_its_start(loop: Loop) -> None:
     reading, writing = os.pipe()
     transport = await writing_to(loop, writing)
     transport.write(b"running echo: ")
@@ -110,7 +110,7 @@ async def test_a_terminal_keeps_the_order(loop: Loop) -> None:
     os.close(follower)
 
 
-def test_print_writes_behind_the_transport_of_stdout(loop_name: str) -> None:
+def test_print_follows_the_transport_of_stdout(loop_name: str) -> None:
     new = "goloop.new_event_loop" if loop_name == "goloop" else "asyncio.new_event_loop"
     program = f"""
         import asyncio, os, sys
@@ -129,7 +129,7 @@ def test_print_writes_behind_the_transport_of_stdout(loop_name: str) -> None:
 
 
 @pytest.mark.usefixtures("_children")
-async def test_who_asks_for_a_childs_stdin_writes_behind_its_transport(loop: Loop) -> None:
+async def test_writes_to_a_childs_stdin_file_follow_its_transport(loop: Loop) -> None:
     child = await asyncio.create_subprocess_exec(
         "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -198,7 +198,7 @@ async def test_each_write_to_a_pipe_transport_is_a_message(
 
 
 @pytest.mark.usefixtures("_children")
-async def test_a_message_does_not_overtake_what_was_written_to_a_childs_stdin(loop: Loop) -> None:
+async def test_message_does_not_overtake_writes_to_a_childs_stdin(loop: Loop) -> None:
     protocols: list[Recorder] = []
 
     def made() -> Recorder:

@@ -84,7 +84,7 @@ async def test_every_kind_of_bytes_is_written(loop: Loop, kind: Any) -> None:
     assert reader.data == b"one two three"
 
 
-async def test_a_mutable_buffer_may_change_behind_write(loop: Loop) -> None:
+async def test_mutable_buffer_may_change_after_write(loop: Loop) -> None:
     _, reader, sink, _ = await both_ends(loop)
     data = bytearray(b"a" * 300_000)
     sink.write(data)
@@ -99,7 +99,7 @@ async def test_a_mutable_buffer_may_change_behind_write(loop: Loop) -> None:
 
 @pytest.mark.parametrize("size", [1, 70_000])
 @pytest.mark.parametrize("then", ["close", "write_eof", "abort"])
-async def test_what_is_refused_is_known_behind_write(
+async def test_refused_bytes_are_known_after_write(
     loop: Loop, size: int, then: str, errors: Any
 ) -> None:
     """It is not taken for sent by who asks, nor for something to wait for."""
@@ -117,7 +117,7 @@ async def test_what_is_refused_is_known_behind_write(
     errors.contexts.clear()  # asyncio's abort() loses the connection twice
 
 
-async def test_drain_tells_of_a_device_that_is_full(loop: Loop) -> None:
+async def test_drain_raises_for_a_full_device(loop: Loop) -> None:
     full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb", 0)
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.streams.FlowControlMixin(loop), full
@@ -164,7 +164,7 @@ class KeepOpen(Recorder):
         return True
 
 
-async def test_what_eof_received_answers_means_nothing(loop: Loop) -> None:
+async def test_eof_received_result_is_ignored_for_pipes(loop: Loop) -> None:
     reading, writing = os.pipe()
     _, reader = await read_end(loop, reading, KeepOpen)
     os.close(writing)
@@ -182,7 +182,7 @@ async def test_end_seen_before_connection_lost(loop: Loop) -> None:
     assert reader.names() == ["made", "eof", "lost"]
 
 
-async def test_a_pipe_that_nobody_reads_any_more_ends_the_writer(loop: Loop) -> None:
+async def test_closed_reading_end_loses_the_writer(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     await turns()
@@ -223,7 +223,7 @@ async def test_a_reader_that_goes_ends_a_closing_pipe(loop: Loop) -> None:
     assert isinstance(await writer.lost, BrokenPipeError)
 
 
-async def test_late_writes_are_dropped_and_told(
+async def test_late_writes_are_dropped_and_logged(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, reader, sink, writer = await both_ends(loop)
@@ -259,7 +259,7 @@ async def test_write_eof_closes_when_all_is_sent(loop: Loop) -> None:
     assert source.is_closing()
 
 
-async def test_abort_drops_what_waits(loop: Loop) -> None:
+async def test_abort_drops_pending_bytes(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"z" * 1_000_000)
@@ -465,7 +465,7 @@ async def test_sockets_serve_as_pipes(loop: Loop) -> None:
     assert near.fileno() == far.fileno() == -1
 
 
-async def test_whatever_a_socket_says_to_its_writer_is_the_end(loop: Loop) -> None:
+async def test_incoming_bytes_on_a_write_only_socket_end_it(loop: Loop) -> None:
     near, far = socket.socketpair()
     with far:
         sink, writer = await loop.connect_write_pipe(Recorder, near)
@@ -666,7 +666,7 @@ async def test_pipes_have_asyncios_types_and_extra_info(loop: Loop) -> None:
     assert reader.names() == ["made"]
 
 
-async def test_repr_tells_the_state_of_each_end(loop: Loop) -> None:
+async def test_repr_has_the_state_of_each_end(loop: Loop) -> None:
     source, reader, sink, writer = await both_ends(loop)
     await turns()
     fds = source._fileno, sink._fileno
@@ -726,7 +726,7 @@ def test_a_forgotten_transport_warns_and_closes_its_pipe(loop_factory: Any) -> N
             os.fstat(fd)
 
 
-def test_what_is_written_before_the_loop_runs_arrives(loop_factory: Any) -> None:
+def test_write_before_the_loop_runs_arrives(loop_factory: Any) -> None:
     loop = loop_factory()
     reading, writing = os.pipe()
     os.set_blocking(reading, False)

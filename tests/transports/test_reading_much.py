@@ -38,7 +38,7 @@ async def much(loop: Loop, protocol: Recorder, far: socket.socket, size: int = M
 
 
 @pytest.mark.parametrize("last", [b"", b"last", bytes(100_000)], ids=["nothing", "little", "much"])
-async def test_the_end_comes_once_behind_all_data(loop: Loop, last: bytes) -> None:
+async def test_eof_is_delivered_once_after_all_data(loop: Loop, last: bytes) -> None:
     protocol, far = await open_pair(loop, Recorder)
     protocol.keep_open = True
     await much(loop, protocol, far)
@@ -54,7 +54,7 @@ async def test_the_end_comes_once_behind_all_data(loop: Loop, last: bytes) -> No
     far.close()
 
 
-async def test_a_reset_is_told(loop: Loop) -> None:
+async def test_reset_is_reported(loop: Loop) -> None:
     protocol, far = await open_pair(loop, Recorder)
     await much(loop, protocol, far)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -135,7 +135,7 @@ async def test_a_pause_holds_the_rest_back(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("method", ["close", "abort"])
-async def test_who_ends_in_data_received_hears_no_more(loop: Loop, method: str) -> None:
+async def test_no_data_after_close_in_data_received(loop: Loop, method: str) -> None:
     protocol, far = await open_pair(loop, Acting)
     await much(loop, protocol, far)
     protocol.act = lambda protocol: getattr(protocol.transport, method)()
@@ -163,7 +163,7 @@ async def test_a_neighbour_may_end_it_between_readiness_and_the_call(loop: Loop)
     await hang_up(*(protocol for protocol, _ in pairs))
 
 
-async def test_what_data_received_raises_is_fatal(loop: Loop, errors: Errors) -> None:
+async def test_exception_in_data_received_is_fatal(loop: Loop, errors: Errors) -> None:
     def fail(protocol: Any) -> None:
         raise ZeroDivisionError
 

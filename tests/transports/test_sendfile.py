@@ -79,7 +79,7 @@ async def test_where_the_file_stands_when_nothing_was_sent(
 
 
 @pytest.mark.parametrize(("arguments", "wanted"), PARTS)
-async def test_sendfile_sends_between_what_is_written_before_and_after(
+async def test_sendfile_keeps_order_with_earlier_and_later_writes(
     loop: Loop, file: IO[bytes], arguments: dict[str, Any], wanted: bytes
 ) -> None:
     near, far, server = await connect(loop)
@@ -103,7 +103,7 @@ async def test_sendfile_is_in_the_kernel(loop: Loop, file: IO[bytes]) -> None:
     server.close()
 
 
-async def test_what_is_no_file_on_disk_is_sent_by_the_fallback(loop: Loop) -> None:
+async def test_file_without_descriptor_uses_the_sendfile_fallback(loop: Loop) -> None:
     near, far, server = await connect(loop)
     with pytest.raises(asyncio.SendfileNotAvailableError):
         await loop.sendfile(near.transport, io.BytesIO(b"abc"), fallback=False)
@@ -174,7 +174,7 @@ async def test_sendfile_ends_when_its_transport_does(loop: Loop, file: IO[bytes]
     server.close()
 
 
-async def test_what_comes_to_who_reads_meanwhile_is_his(loop: Loop, file: IO[bytes]) -> None:
+async def test_bytes_received_during_sendfile_reach_the_reader(loop: Loop, file: IO[bytes]) -> None:
     """A StreamReader resumes its transport by itself; and the peer's end is no end of ours."""
     near, far = socket.socketpair()
     near.setblocking(False)

@@ -33,7 +33,7 @@ def can_connect(address: Any) -> bool:
     return True
 
 
-async def test_a_server_tells_its_loop_sockets_and_state(loop: Loop) -> None:
+async def test_server_has_loop_sockets_and_state(loop: Loop) -> None:
     server = await loop.create_server(Recorder, "127.0.0.1", 0)
     assert isinstance(server, asyncio.AbstractServer)
     assert isinstance(server, asyncio.Server)
@@ -492,7 +492,7 @@ async def test_connections_wait_while_a_server_is_paused(loop: Any) -> None:
 
 
 @no_pauses
-async def test_a_pause_amid_a_crowd_loses_nobody(loop: Any) -> None:
+async def test_pauses_among_many_accepts_lose_no_connection(loop: Any) -> None:
     """The protocol of each tenth connection pauses: those accepted in the same iteration too are
     served, and the rest once accepting goes on."""
     made: list[Any] = []

@@ -119,7 +119,7 @@ async def test_any_callback_may_do_anything_to_its_transport(
 
 
 @pytest.mark.parametrize("words", [b"a few", b"many" * (1 << 18)])
-async def test_what_connection_made_writes_before_close_is_sent(
+async def test_bytes_written_by_connection_made_before_close_are_sent(
     loop: Loop, pair: Pair, words: bytes
 ) -> None:
     near, far = pair
@@ -134,7 +134,7 @@ async def test_what_connection_made_writes_before_close_is_sent(
     assert await protocol.lost is None
 
 
-async def test_abort_sends_what_the_kernel_takes(loop: Loop, pair: Pair) -> None:
+async def test_abort_sends_bytes_that_the_kernel_accepts(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     protocol.transport.write(b"an error message")

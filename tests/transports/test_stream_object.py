@@ -55,7 +55,7 @@ async def test_a_transport_takes_attributes_and_weak_references(loop: Loop, pair
     assert transport._sock is None
 
 
-async def test_an_accepted_connection_tells_extra_info(loop: Loop) -> None:
+async def test_accepted_connection_has_extra_info(loop: Loop) -> None:
     accepted = Recorder()
     server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
@@ -102,7 +102,7 @@ async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET6, socket.AF_UNIX])
-async def test_names_of_ipv6_and_unix_sockets_are_told(
+async def test_extra_info_has_names_of_ipv6_and_unix_sockets(
     loop: Loop, tmp_path: Any, family: int
 ) -> None:
     accepted = Recorder()
@@ -441,9 +441,7 @@ async def test_a_transport_that_is_closed_at_once_still_has_its_socket(
 
 @pytest.mark.goloop_only("asyncio's tries at once")
 @pytest.mark.parametrize("kind", ["stream", "pipe"])
-def test_what_is_written_after_the_loop_has_closed_is_refused(
-    loop_factory: LoopFactory, kind: str
-) -> None:
+def test_write_after_loop_close_is_refused(loop_factory: LoopFactory, kind: str) -> None:
     loop = loop_factory()
     near, far = socket.socketpair()
     if kind == "stream":

@@ -36,9 +36,7 @@ def other_of(first: Any, second: Any) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("action", ["close", "abort"])
-async def test_closing_another_transport_drops_what_it_has_received(
-    loop: Loop, action: str
-) -> None:
+async def test_closing_another_transport_drops_its_received_bytes(loop: Loop, action: str) -> None:
     # Whichever of the two is called first closes the other one.
     protocols: list[Any] = []
 
@@ -87,7 +85,7 @@ async def test_data_of_a_paused_transport_comes_in_order_after_resume(loop: Loop
         sock.close()
 
 
-async def test_a_new_protocol_gets_what_was_held(loop: Loop, pair: Pair) -> None:
+async def test_new_protocol_gets_bytes_kept_while_paused(loop: Loop, pair: Pair) -> None:
     near, far = pair
     second = BufferedRecorder(3)
 
@@ -169,7 +167,9 @@ async def test_closing_between_two_buffers_drops_the_rest(
     assert protocol.data == b"0123"
 
 
-async def test_the_end_of_file_is_told_again_to_who_reads_again(loop: Loop, pair: Pair) -> None:
+async def test_eof_is_delivered_again_after_resume_with_a_new_protocol(
+    loop: Loop, pair: Pair
+) -> None:
     near, far = pair
     first, second = Recorder(), Recorder()
     first.keep_open = second.keep_open = True

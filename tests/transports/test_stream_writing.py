@@ -48,7 +48,7 @@ def slices(data: bytes) -> memoryview:
         lambda data: memoryview(array.array("B", data)).cast("c"),
     ],
 )
-async def test_whatever_holds_bytes_is_sent(
+async def test_every_bytes_like_object_is_sent(
     loop: Loop, pair: Pair, make: Callable[[bytes], Any]
 ) -> None:
     near, far = pair
@@ -80,7 +80,9 @@ async def test_a_mutable_buffer_may_change_after_write(loop_name: str, loop: Loo
 
 
 @pytest.mark.parametrize("data", ["text", None, 1, array.array("B", b"x"), [b"x"]])
-async def test_write_refuses_what_is_not_bytes_like(loop: Loop, pair: Pair, data: Any) -> None:
+async def test_write_refuses_other_than_bytes_like_objects(
+    loop: Loop, pair: Pair, data: Any
+) -> None:
     protocol = await attach(loop, pair[0], Recorder())
     with pytest.raises(TypeError) as caught:
         protocol.transport.write(data)
@@ -139,7 +141,7 @@ async def test_writes_after_write_eof_are_refused(loop: Loop, pair: Pair) -> Non
     await hang_up(protocol)
 
 
-async def test_writes_after_the_loss_are_counted_and_told(
+async def test_writes_after_connection_lost_are_counted_and_logged(
     loop: Loop, pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     protocol = await attach(loop, pair[0], Recorder())
@@ -287,7 +289,7 @@ async def test_much_keeps_its_place_among_other_writes(loop: Loop) -> None:
     await close_all(server)
 
 
-async def test_what_the_kernel_does_not_take_of_much_is_sent_later(loop: Loop, pair: Pair) -> None:
+async def test_rest_of_a_large_write_is_sent_later(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     data = bytes(range(256)) * 40_000
@@ -317,7 +319,7 @@ async def test_much_that_is_refused_is_sent_later(loop: Loop, pair: Pair, number
 
 @pytest.mark.parametrize("number", [errno.ECONNRESET, errno.ENOBUFS])
 @pytest.mark.goloop_only("asyncio's calls are Python's")
-async def test_an_error_of_a_large_write_is_told_at_once(
+async def test_error_of_a_large_write_is_reported_at_once(
     loop: Loop, pair: Pair, number: int
 ) -> None:
     near, far = pair

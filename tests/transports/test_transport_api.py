@@ -35,7 +35,7 @@ async def test_a_transport_has_asyncios_types(loop: Loop) -> None:
     await hang_up(protocol, far=far)
 
 
-async def test_extra_info_tells_addresses_and_socket(loop: Loop) -> None:
+async def test_extra_info_has_addresses_and_socket(loop: Loop) -> None:
     near, far = tcp_pair()
     local, remote, fd = near.getsockname(), near.getpeername(), near.fileno()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
@@ -61,7 +61,7 @@ async def test_extra_info_tells_addresses_and_socket(loop: Loop) -> None:
     assert view.fileno() == -1
 
 
-async def test_accepted_connections_tell_mirrored_addresses(loop: Loop) -> None:
+async def test_accepted_connections_have_mirrored_addresses(loop: Loop) -> None:
     near, far, server = await connect(loop)
     assert near.transport.get_extra_info("peername") == far.transport.get_extra_info("sockname")
     assert near.transport.get_extra_info("sockname") == far.transport.get_extra_info("peername")
@@ -190,7 +190,7 @@ async def test_set_protocol_within_data_received_takes_effect_at_once(loop: Loop
     await second.lost
 
 
-async def test_is_closing_tells_of_close_and_abort(loop: Loop) -> None:
+async def test_is_closing_is_true_after_close_and_abort(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     assert not transport.is_closing()
     transport.close()
@@ -203,7 +203,7 @@ async def test_is_closing_tells_of_close_and_abort(loop: Loop) -> None:
     far.close()
 
 
-async def test_repr_tells_the_fd_and_the_state(loop: Loop) -> None:
+async def test_repr_has_fd_and_state(loop: Loop) -> None:
     transport, protocol, far = await open_pair(loop)
     fd = transport.get_extra_info("socket").fileno()
     text = repr(transport)

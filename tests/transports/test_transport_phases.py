@@ -74,7 +74,7 @@ def abort(transport: Any) -> None:
 
 @every_kind
 @pytest.mark.parametrize("end", ["close", "abort"])
-async def test_an_end_before_connection_made_is_told_behind_it(
+async def test_end_before_connection_made_is_reported_after_it(
     loop: Loop, make: Make, end: str
 ) -> None:
     protocol = Log()
@@ -90,7 +90,7 @@ async def test_an_end_before_connection_made_is_told_behind_it(
 
 @every_kind
 @pytest.mark.parametrize("end", ["close", "abort"])
-async def test_an_end_within_connection_made_is_told_once(
+async def test_end_within_connection_made_is_reported_once(
     loop: Loop, loop_name: str, make: Make, end: str
 ) -> None:
     if loop_name == "asyncio" and make is make_write_pipe:
@@ -114,7 +114,7 @@ async def test_an_end_within_connection_made_is_told_once(
 
 @every_kind
 @pytest.mark.goloop_only("asyncio's fails with AttributeError")
-async def test_connection_lost_that_is_called_twice_is_told_once(loop: Loop, make: Make) -> None:
+async def test_second_call_of_connection_lost_is_ignored(loop: Loop, make: Make) -> None:
     protocol = Log()
     transport, far = make(loop, protocol)
     await turns(3)
@@ -153,7 +153,7 @@ async def test_connection_lost_from_within_connection_lost_ends_it_once(
 
 
 @every_kind
-async def test_a_lost_transport_takes_another_protocol_and_tells_it_nothing(
+async def test_lost_transport_never_calls_a_new_protocol(
     loop: Loop, loop_name: str, make: Make
 ) -> None:
     if loop_name == "asyncio" and make is make_write_pipe:
@@ -177,7 +177,7 @@ async def test_a_lost_transport_takes_another_protocol_and_tells_it_nothing(
 
 @every_kind
 @pytest.mark.parametrize("end", ["close", "abort", "protocol"])
-async def test_a_call_from_another_thread_during_a_turn_takes_effect_behind_it(
+async def test_call_from_another_thread_takes_effect_after_the_turn(
     loop: Loop, make: Make, end: str
 ) -> None:
     """Not allowed, and without harm: the loop sleeps in its turn when it comes."""
@@ -221,7 +221,7 @@ async def drained(far: Any) -> bytes:
     return data
 
 
-async def test_bytes_written_before_connection_made_leave_behind_close(loop: Loop) -> None:
+async def test_bytes_written_before_connection_made_are_sent_though_closed(loop: Loop) -> None:
     protocol = Log()
     transport, far = make_stream(loop, protocol)
     transport.write(b"early " * 200_000)

@@ -71,7 +71,7 @@ async def test_a_buffer_that_is_empty_after_all_sends_nothing(loop: Loop, pair: 
 
 @with_buffers
 @pytest.mark.goloop_only("asyncio asks for the buffer twice")
-async def test_what_a_buffer_writes_goes_first(loop: Loop, pair: Pair) -> None:
+async def test_write_from_a_buffers_export_is_sent_first(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await connect(loop, near)
 
@@ -107,7 +107,7 @@ async def test_pieces_that_end_their_transport_are_not_sent(loop: Loop, pair: Pa
 
 
 @with_buffers
-async def test_a_datagram_whose_buffer_sends_another_keeps_its_address(loop: Loop) -> None:
+async def test_datagram_keeps_its_address_if_its_buffer_sends_another(loop: Loop) -> None:
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for sock in sockets:
         sock.bind(("127.0.0.1", 0))
@@ -135,7 +135,7 @@ async def test_a_datagram_whose_buffer_sends_another_keeps_its_address(loop: Loo
 @pytest.mark.parametrize("what", ["abort", "_call_connection_lost"])
 @pytest.mark.parametrize("connected", [False, True])
 @pytest.mark.goloop_only("asyncio fails with AttributeError")
-async def test_a_datagram_whose_buffer_ends_its_transport_is_no_crash(
+async def test_datagram_buffer_that_closes_its_transport_does_not_crash(
     loop: Loop, what: str, connected: bool
 ) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as target:
@@ -270,7 +270,7 @@ REPLACED = """
 
 
 @pytest.mark.parametrize("put", ["object", "dict", "none"])
-def test_what_replaces_the_transport_class_must_be_one(put: str) -> None:
+def test_replaced_transport_class_must_be_a_transport(put: str) -> None:
     """It would be used as a stream's structure: a TypeError instead, and the client is closed."""
     printed = isolated(REPLACED, put)
     assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport must be ")

@@ -153,9 +153,7 @@ async def test_they_go_both_ways_between_a_client_and_a_server(
     await close_all(server)
 
 
-async def test_no_receive_brings_them_with_bytes_that_were_sent_behind_them(
-    loop: Any, pipe: Pipe
-) -> None:
+async def test_descriptors_arrive_before_bytes_sent_after_them(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop)
     far.sendmsg([b"one"], rights([pipe.writing]))
     far.send(b"two")
@@ -226,7 +224,7 @@ async def test_another_process_gets_and_gives_them(loop: Any, pipe: Pipe, tmp_pa
 
 
 @pytest.mark.parametrize("lines", [False, True])
-async def test_behind_a_full_queue_they_keep_their_place(
+async def test_descriptors_keep_their_place_in_a_full_queue(
     loop: Any, pipe: Pipe, lines: bool
 ) -> None:
     transport, near, far = await with_peer(loop)
@@ -260,7 +258,7 @@ async def test_behind_a_full_queue_they_keep_their_place(
     await end(transport, near, far)
 
 
-async def test_close_sends_what_is_queued_and_abort_closes_it(loop: Any) -> None:
+async def test_close_sends_and_abort_closes_queued_descriptors(loop: Any) -> None:
     for how in ("close", "abort"):
         pipe = Pipe()
         transport, near, far = await with_peer(loop)
@@ -287,7 +285,7 @@ async def test_a_peer_that_goes_away_takes_the_queued_ones_along(loop: Any, pipe
     assert pipe.has_no_writer()
 
 
-async def test_a_file_goes_before_and_descriptors_behind_it(
+async def test_descriptors_sent_after_sendfile_follow_the_file(
     loop: Any, pipe: Pipe, tmp_path: Path
 ) -> None:
     transport, near, far = await with_peer(loop)
@@ -307,7 +305,7 @@ async def test_a_file_goes_before_and_descriptors_behind_it(
     await end(transport, near, far)
 
 
-def test_a_loop_that_is_closed_amid_it_keeps_none(loop_factory: Any, pipe: Pipe) -> None:
+def test_closed_loop_keeps_no_queued_descriptors(loop_factory: Any, pipe: Pipe) -> None:
     loop = loop_factory()
     transport, _, far = loop.run_until_complete(with_peer(loop))
     transport.write(bytes(1_000_000))
@@ -352,7 +350,9 @@ async def test_wrong_calls_are_refused_and_send_nothing(loop: Any, pipe: Pipe) -
     assert pipe.has_no_writer()
 
 
-async def test_other_connections_say_what_to_do(loop: Any, tmp_path: Path, pipe: Pipe) -> None:
+async def test_send_fds_on_other_protocols_names_the_requirement(
+    loop: Any, tmp_path: Path, pipe: Pipe
+) -> None:
     # A protocol without the method.
     transport, near, far = await with_peer(loop, Recorder)
     with pytest.raises(TypeError, match="needs a protocol whose class has fds_received"):
@@ -425,7 +425,7 @@ async def test_a_protocol_without_the_method_loses_them_and_a_later_one_gets_its
     await end(transport, last, far)
 
 
-async def test_what_is_paused_leaves_them_to_the_kernel(loop: Any, pipe: Pipe) -> None:
+async def test_paused_connection_leaves_descriptors_in_the_kernel(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop)
     await near.made
     transport.pause_reading()
@@ -443,7 +443,7 @@ async def test_what_is_paused_leaves_them_to_the_kernel(loop: Any, pipe: Pipe) -
     assert pipe.has_no_writer()
 
 
-async def test_a_pause_within_fds_received_holds_what_comes_behind(loop: Any, pipe: Pipe) -> None:
+async def test_pause_within_fds_received_delays_later_bytes(loop: Any, pipe: Pipe) -> None:
     class Pausing(Receiver):
         def fds_received(self, fds: list[int]) -> None:
             super().fds_received(fds)
@@ -591,7 +591,7 @@ def test_a_process_that_may_open_no_more_closes_them_and_the_connection(tmp_path
     assert said.stdout == "done\n"
 
 
-def test_a_cancelled_server_closes_what_came(loop_factory: Any, pipe: Pipe) -> None:
+def test_cancelled_server_closes_received_descriptors(loop_factory: Any, pipe: Pipe) -> None:
     """Streams: what a task has not yet taken out of the protocol belongs to the protocol."""
 
     class WithFds(asyncio.StreamReaderProtocol):

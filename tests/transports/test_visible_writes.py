@@ -76,7 +76,9 @@ async def test_a_shutdown_by_a_socket_comes_after_the_bytes(
 
 
 @pytest.mark.parametrize("by_number", [False, True])
-async def test_what_others_send_comes_behind_what_was_written(loop: Loop, by_number: bool) -> None:
+async def test_bytes_sent_by_number_or_duplicate_follow_the_transports(
+    loop: Loop, by_number: bool
+) -> None:
     made = await accept(loop)
     sock = None if by_number else asked_for(made.transport)
     made.transport.write(b"first ")
@@ -148,9 +150,7 @@ HANDED_OUT: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize("how", HANDED_OUT)
-async def test_what_is_sent_by_a_number_taken_before_comes_after_the_bytes(
-    loop: Loop, how: str
-) -> None:
+async def test_bytes_sent_by_an_earlier_number_follow_the_transports(loop: Loop, how: str) -> None:
     take, send = HANDED_OUT[how]
 
     class Server(Recorder):
@@ -247,7 +247,7 @@ async def test_a_fork_within_connection_made_finds_the_bytes_sent(loop: Loop) ->
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_what_is_written_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> None:
+def test_write_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> None:
     near, far = tcp_pair()
     loop = loop_factory()
     transport, protocol = loop.run_until_complete(loop.create_connection(Recorder, sock=near))
@@ -265,7 +265,7 @@ def test_what_is_written_between_two_runs_is_sent_at_once(loop_factory: LoopFact
 @pytest.mark.parametrize(
     "end", ["loop.stop()", "raise SystemExit", "raise KeyboardInterrupt", "task.cancel()"]
 )
-def test_whatever_ends_the_run_has_the_bytes_sent(loop_name: str, end: str) -> None:
+def test_pending_writes_are_sent_however_the_run_ends(loop_name: str, end: str) -> None:
     """In a process of its own, which ends without another run of the loop."""
     program = f"""
         import asyncio, os, socket, sys
@@ -333,9 +333,7 @@ def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) ->
 
 
 @pytest.mark.parametrize("end", ["abort", "close"])
-async def test_the_end_of_a_connection_tells_of_what_could_not_be_sent(
-    loop: Loop, end: str
-) -> None:
+async def test_connection_lost_reports_unsent_bytes(loop: Loop, end: str) -> None:
     """Also where the bytes that were written leave with the end alone."""
     accepted = await accept(loop)
     accepted.transport.pause_reading()

@@ -168,7 +168,7 @@ async def test_the_last_files_end_ends_the_call(loop: Loop) -> None:
 
 @pytest.mark.parametrize("files", [0, 1])
 @pytest.mark.goloop_only("asyncio has received in the poll, or waits for ever")
-async def test_what_was_ready_is_received_though_it_is_closed_next(loop: Loop, files: int) -> None:
+async def test_ready_socket_is_received_before_a_later_close(loop: Loop, files: int) -> None:
     """The poll has found it ready, and another callback closes it before the task goes on."""
     near, far = pair()
     other, others_peer = pair()
@@ -249,7 +249,7 @@ def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
 
 
 @ends
-def test_a_close_amid_the_end_of_the_loop(loop_factory: Any) -> None:
+def test_socket_close_during_loop_close(loop_factory: Any) -> None:
     """Told by a weak reference to the loop, which nobody has any more."""
     loop = loop_factory()
     near, far = pair()

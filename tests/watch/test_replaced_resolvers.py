@@ -132,7 +132,7 @@ def test_a_run_in_executor_of_the_programs_own_is_asked(loop_name: str, of_the_c
 
 
 @pytest.mark.goloop_only("asyncio looks names up in the default executor")
-async def test_names_do_not_wait_behind_a_full_executor(loop: Loop) -> None:
+async def test_lookups_do_not_wait_for_a_full_executor(loop: Loop) -> None:
     go_on = threading.Event()
     busy = [loop.run_in_executor(None, go_on.wait) for _ in range(100)]
     assert await loop.getaddrinfo("localhost", 80)
@@ -142,7 +142,7 @@ async def test_names_do_not_wait_behind_a_full_executor(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-async def test_debug_mode_tells_of_look_ups(
+async def test_debug_mode_logs_lookups(
     loop: Loop, caplog: pytest.LogCaptureFixture, host: str
 ) -> None:
     loop.set_debug(True)

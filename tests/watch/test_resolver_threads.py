@@ -358,7 +358,7 @@ loop.close()
     )
 
 
-def test_a_fork_amid_the_beginning_of_a_look_up_is_no_deadlock(library: Path) -> None:
+def test_fork_at_the_start_of_a_lookup_does_not_deadlock(library: Path) -> None:
     # Between any two lines a signal's handler may run, or a collection, and fork.
     passes(
         """

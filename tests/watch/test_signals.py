@@ -36,7 +36,7 @@ def run(name: str, loop: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("loop", LOOP_NAMES)
 @pytest.mark.parametrize("name", ended.scenarios(SCENARIOS, *TOOLS, *CRASHES))
-def test_a_signal_does_what_it_does_without_go(name: str, loop: str) -> None:
+def test_signal_has_the_same_effect_as_without_go(name: str, loop: str) -> None:
     code, output = run(name, loop)
     assert code == 0, f"{name} on {loop} ended with {code}\n{output}"
     assert "Traceback" not in output, output

@@ -28,7 +28,7 @@ def udp_socket() -> socket.socket:
     return sock
 
 
-async def test_sock_recv_gives_what_is_there_or_waits(loop: Loop, pair: Pair) -> None:
+async def test_sock_recv_returns_available_bytes_or_waits(loop: Loop, pair: Pair) -> None:
     first, second = pair
     second.send(b"there at once")
     assert await loop.sock_recv(first, 5) == b"there"
@@ -463,7 +463,7 @@ async def test_a_cancelled_recvmsg_leaves_message_and_descriptors_to_the_next(lo
 
 
 @only_ours
-async def test_sendmsg_waits_for_room_and_sends_what_the_kernel_takes(loop: Any) -> None:
+async def test_sendmsg_waits_for_room_and_may_send_partially(loop: Any) -> None:
     near, far = unix_pair()
     payload = b"x" * (8 << 20)
     sent = await loop.sock_sendmsg(near, [payload])

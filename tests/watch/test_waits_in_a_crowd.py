@@ -181,7 +181,7 @@ async def test_copies_of_closed_sockets_do_not_wake_the_loop(loop: Loop, crowd: 
 
 
 @pytest.mark.goloop_only("it counts goloop's polls")
-async def test_sockets_that_nobody_waits_for_do_not_wake_the_loop_for_long(
+async def test_sockets_without_waiters_soon_stop_waking_the_loop(
     loop: Loop, crowd: list[Pair]
 ) -> None:
     await exchange(loop, crowd)

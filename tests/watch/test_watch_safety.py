@@ -23,7 +23,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.mark.parametrize("number", [10**5, 10**9, 2_000_000_000, 2**31 - 1])
 @pytest.mark.parametrize("method", ["add_reader", "add_writer"])
-async def test_a_number_that_nobody_has_is_refused_and_takes_no_memory(
+async def test_unopened_fd_number_is_refused_without_allocation(
     loop: Loop, method: str, number: int
 ) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

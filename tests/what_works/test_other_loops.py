@@ -14,7 +14,7 @@ import showing
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("row", showing.rows(), ids=lambda row: row.name)
-def test_another_loop_does_what_the_page_says(row: showing.Row, loop: str) -> None:
+def test_other_loop_behaves_as_the_page_says(row: showing.Row, loop: str) -> None:
     if importlib.util.find_spec(loop) is None:
         pytest.skip(f"{loop} is not installed")
     assert showing.run(row.name, loop) == row.expected(loop)
