@@ -20,8 +20,8 @@ type closeCounter struct {
 	reactors map[*Reactor]struct{}
 }
 
-// countClose counts a descriptor that the reactor `by` has deregistered and will be closed. It
-// wakes the other reactors with listeners that back off.
+// countClose counts a descriptor that the reactor `by` has deregistered and that its owner will
+// close. It wakes the other reactors with listeners that back off.
 func (c *closeCounter) countClose(by *Reactor) {
 	c.count.Add(1)
 	if c.waiters.Load() == 0 {

@@ -48,8 +48,8 @@ func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	return !b.refused
 }
 
-// open allocates the buffers. It sets refused if batches are disabled or memory is not
-// available.
+// open allocates the buffers. It sets refused, and batches are never tried again, if they are
+// disabled, the system has no recvmmsg, or memory is not available.
 func (b *datagramBatch) open(r *Reactor) {
 	var err error
 	b.refused = true
@@ -61,7 +61,7 @@ func (b *datagramBatch) open(r *Reactor) {
 	}
 }
 
-// close frees the memory. C must not read it any more.
+// close frees the tails. C must not read any of them afterwards.
 func (b *datagramBatch) close(r *Reactor) {
 	if b.tails != nil {
 		_ = r.calls.Unmap(b.tails)
@@ -74,9 +74,11 @@ func (b *datagramBatch) wholePacket(i int) unsafe.Pointer {
 	return unsafe.Pointer(&b.tails[i*int(tailStride)])
 }
 
-// receiveDatagramBatch receives up to n datagrams by one call; there must be space for them. It
-// returns their number. A result below n means that the socket has no more datagrams or that
-// the kernel reported an error.
+// receiveDatagramBatch receives up to n datagrams by one call and reports them, or reports the
+// kernel's error; there must be space for n. It returns the number of datagrams. A result below n
+// means that the socket has no more datagrams, that the kernel reported an error, or that the
+// system refuses the call: then it sets refused, and the caller receives single datagrams. If it
+// used a tail, isAvailable returns false for the rest of the turn.
 func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) int {
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {

@@ -10,7 +10,8 @@ import (
 // DatagramOpen registers a non-blocking datagram socket and returns the id and the generation of
 // the registration. want are the directions to report: with readable the reactor receives
 // datagrams, writable is reported once in each turn in which there is space to send. owner is
-// described at transports.Lease.
+// described at transports.Lease. After an error (EBADF for a negative number, or the poller's
+// errno) there is no registration.
 func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("datagram_open", syscall.EBADF)
@@ -28,7 +29,8 @@ func (r *Reactor) DatagramOpen(fd int32, owner *int32, want uint32) (id, gen uin
 }
 
 // DatagramSet replaces the directions. If there are none, the socket is removed from the poller.
-// ENOENT if the registration has ended.
+// ENOENT if the registration has ended. After an errno of the poller the registration stays, but
+// the socket is not polled.
 func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 	s := r.registry.findKind(id, gen, kindDatagram)
 	if s == nil {
@@ -49,7 +51,8 @@ func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 }
 
 // serveDatagram receives datagrams and then reports space to send, which is asyncio's order. It
-// returns false and leaves the endpoint ready if the space for completions ran out before.
+// returns false, and the endpoint stays ready, if there was no space for a single datagram. If
+// there is no space for the report, the poller reports the space to send again.
 func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	d := s.datagram
 	in := s.ready & interest(d.Interest())
@@ -62,10 +65,10 @@ func (r *Reactor) serveDatagram(t token, s *slot) bool {
 	return true
 }
 
-// receiveDatagrams receives up to DatagramsPerTurn datagrams. It returns false if there was no
-// space for any datagram. If it returns true, the poller reports remaining datagrams after the
-// events of the other descriptors, so that a flood of datagrams is not served first in each
-// turn.
+// receiveDatagrams receives and reports up to DatagramsPerTurn datagrams, in batches if possible.
+// It returns false if there was no space for any datagram. If it returns true, the poller reports
+// remaining datagrams after the events of the other descriptors, so that a flood of datagrams is
+// not served first in each turn.
 func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.completionSpace() > 0 && r.out.arenaSpace() > 0 {
@@ -82,8 +85,8 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	return got > 0 || !more
 }
 
-// receiveDatagram receives one datagram; there must be space. It returns false if the socket was
-// empty or the kernel reported an error.
+// receiveDatagram receives one datagram and reports it, or reports the kernel's error; there must
+// be space. It returns false if the socket was empty or the kernel reported an error.
 func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 	// The last packet may extend into the slack of the arena, so datagrams are never truncated
 	// for lack of space.
@@ -115,8 +118,9 @@ func (r *Reactor) putDatagram(t token, p *Packet, length int) {
 		Ptr: uintptr(unsafe.Pointer(p)), Arg: int64(length)})
 }
 
-// putDatagramError reports an error of a receive, which does not end the endpoint. If the
-// number does not refer to the socket any more, the registration ends.
+// putDatagramError reports an error of a receive, which does not end the endpoint. If the number
+// does not refer to the socket any more (EBADF, ENOTSOCK), the socket is also removed from the
+// poller.
 func (r *Reactor) putDatagramError(t token, errno syscall.Errno) {
 	if errno == syscall.EBADF || errno == syscall.ENOTSOCK {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {

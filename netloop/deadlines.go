@@ -57,13 +57,14 @@ func (r *Reactor) nextDeadline() int64 {
 }
 
 // deferTimers reports whether timers that are due must wait for descriptors that were ready
-// before them. served is the number of registrations that this turn served; full: the poll
-// returned as many events as it can.
+// before them. It counts the served registrations, so it must be called once in each turn. served
+// is the number of registrations that this turn served; full: the poll returned as many events as
+// it can.
 //
 // asyncio processes all events of a poll before it runs timers: after a long callback, data that
 // has arrived is received before the timeout that guards it expires. One turn may not have space
-// for all events, and one poll may not return all events (full). So timers wait until no event
-// is left, or until as many registrations were served as exist. Thus descriptors that are always
+// for all events, and one poll may not return all events (full). So timers wait until no event is
+// left, or until as many registrations were served as exist. Thus descriptors that are always
 // ready do not delay timers indefinitely.
 func (r *Reactor) deferTimers(served int, full bool) bool {
 	if r.wheel.Next() > r.shared.Now {
@@ -80,8 +81,8 @@ func (r *Reactor) deferTimers(served int, full bool) bool {
 	return r.servesBeforeTimers > 0
 }
 
-// expireTimers disarms the timers that are due and reports them, as far as there is space for
-// completions.
+// expireTimers disarms the timers that are due and reports them. Timers for which there is no
+// space stay armed. It also records the number of expired timers for timerWait.
 func (r *Reactor) expireTimers() {
 	r.timersFired, r.earliestArmed = 0, DeadlineNone
 	for r.out.completionSpace() > 0 && r.wheel.Next() <= r.shared.Now {

@@ -2,7 +2,8 @@ package netloop
 
 import "math/bits"
 
-// add counts a value. A negative value, which a clock cannot return, counts as 0.
+// add counts a value, unless the build has no metrics. A negative value, which a clock cannot
+// return, counts as 0.
 func (h *Histogram) add(value int64) {
 	if !countMetrics {
 		return

@@ -9,7 +9,8 @@ import (
 
 // ListenerOpen registers a listening, non-blocking socket and returns the id and the generation
 // of the registration. At most backlog connections are accepted in a turn. The only flag is
-// ListenNoDelay. owner is described at transports.Lease.
+// ListenNoDelay. owner is described at transports.Lease. After an error (EBADF for a negative
+// number, or the poller's errno) there is no registration.
 func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("listener_open", syscall.EBADF)
@@ -43,8 +44,8 @@ type acceptBudget struct {
 	acceptsLeft    int64  // connections that may still be accepted in this turn
 }
 
-// beginTurn computes acceptsLeft for this turn. elapsed is the ns since the last poll, with the
-// time that C spent on accepted connections.
+// beginTurn computes acceptsLeft for this turn and updates the average cost of a connection.
+// elapsed is the ns since the last poll, with the time that C spent on accepted connections.
 func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
 	accepted, timeSpent := int64(sh.Metrics.ConnectionsAccepted-a.acceptedBefore), sh.Accepting-a.timeBefore
 	a.acceptedBefore, a.timeBefore = sh.Metrics.ConnectionsAccepted, sh.Accepting
@@ -54,8 +55,11 @@ func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
 	a.acceptsLeft = max((elapsed-timeSpent)/acceptShare, acceptMinTime) / a.costPerAccept
 }
 
-// serveListener accepts until the kernel's queue is empty or the listener's share is used. It
-// returns false and leaves the listener ready if the space for completions ran out before.
+// serveListener accepts and reports connections until the kernel's queue is empty or the
+// listener's share is used. It returns false, and the listener stays ready, if the space for
+// completions or addresses ran out before. Without descriptors or memory the listener backs off,
+// which is reported once a second at most. After another error, which is reported, the listener
+// has stopped for good.
 func (r *Reactor) serveListener(t token, s *slot) bool {
 	l := s.listener
 	if l.Interest() == 0 {
@@ -96,8 +100,8 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 	return true // the poller reports the remaining connections
 }
 
-// putAccept reports an accepted connection. noDelay is the errno of setting TCP_NODELAY, or 0.
-// ends has the peer's address; putAccept adds the socket's own.
+// putAccept reports an accepted connection; there must be space. noDelay is the errno of setting
+// TCP_NODELAY, or 0. ends has the peer's address; putAccept adds the socket's own.
 func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoints) {
 	errno := r.calls.Sockname(fd, uintptr(unsafe.Pointer(&ends.Local)), uintptr(unsafe.Pointer(&ends.LocalLen)))
 	if errno != 0 {
@@ -152,7 +156,9 @@ func (r *Reactor) retryBackedOff() {
 	}
 }
 
-// resumeListeners resumes the listeners whose delay is over, or with early all listeners.
+// resumeListeners resumes the listeners whose delay is over, or with early all listeners. A
+// listener that the poller refuses backs off again if the poller is out of memory or watches, and
+// else stops and is added to failedListeners.
 func (r *Reactor) resumeListeners(now int64, early bool) {
 	remaining := r.backingOff[:0]
 	for _, t := range r.backingOff {
@@ -184,7 +190,8 @@ func (r *Reactor) resumeListeners(now int64, early bool) {
 	}
 }
 
-// reportFailedListeners reports listeners that could not be registered after a delay.
+// reportFailedListeners reports listeners that could not be registered after a delay. Listeners
+// for which there is no space are reported in the next turn.
 func (r *Reactor) reportFailedListeners() {
 	remaining := r.failedListeners[:0]
 	for _, t := range r.failedListeners {

@@ -51,7 +51,8 @@ func (o *output) begin(sh *Shared) {
 	o.largeNext = 0
 }
 
-// largeBuffer returns the next buffer for a large receive, or 0 if there is none.
+// largeBuffer returns the next unused buffer for a large receive. It returns 0 if all are used in
+// this turn, or if C has not supplied one.
 func (o *output) largeBuffer() uintptr {
 	if o.largeNext == LargeMax {
 		return 0
@@ -83,7 +84,8 @@ func (o *output) receiveSpace() uintptr {
 // arenaNext returns the address of the unused part of the arena.
 func (o *output) arenaNext() unsafe.Pointer { return unsafe.Add(o.arena, o.arenaUsed) }
 
-// commitArena marks n bytes of the arena as used.
+// commitArena marks n bytes of the arena as used, and the bytes up to the next multiple of
+// arenaAlign.
 func (o *output) commitArena(n uintptr) {
 	o.arenaUsed = min((o.arenaUsed+n+arenaAlign-1)&^(arenaAlign-1), o.arenaSize)
 }

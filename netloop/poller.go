@@ -70,14 +70,15 @@ import "syscall"
 //
 // The portable code calls add, modify and remove through setInterest.
 
-// setInterest changes the poller's registration of a slot to want, immediately. The end of a
-// registration that the kernel does not know any more is not an error.
+// setInterest changes the poller's registration of a slot to want, immediately, and makes the
+// slot the owner of its number. 0 removes the registration; that the kernel does not have it any
+// more is not an error. After an errno the slot is not registered.
 //
 // After the slot's lease has ended, the number may refer to another file: EBADF, unless want is
 // 0. The registration is removed nevertheless, because its descriptor may have a duplicate, and
 // then its events would continue forever. epoll finds a registration by number and file, so
-// another file's registration is safe. If this reactor has registered another file under the
-// same number, registered was set to 0.
+// another file's registration is safe. If this reactor has registered another file under the same
+// number, registered was set to 0.
 func (r *Reactor) setInterest(id uint32, s *slot, want interest) syscall.Errno {
 	t := makeToken(id, s.gen)
 	var errno syscall.Errno
@@ -107,7 +108,7 @@ func (r *Reactor) setInterest(id uint32, s *slot, want interest) syscall.Errno {
 	return 0
 }
 
-// endRegistration removes the poller's registration of a slot. The slot stays.
+// endRegistration removes the poller's registration of a slot, if there is one. The slot stays.
 func (r *Reactor) endRegistration(s *slot) {
 	if s.registered != 0 {
 		_ = r.poller.remove(s.fd, s.registered)
@@ -116,7 +117,8 @@ func (r *Reactor) endRegistration(s *slot) {
 	}
 }
 
-// renewPoller replaces the poller if requestRenewal was called.
+// renewPoller replaces the poller if requestRenewal was called. If this fails, requests of the
+// next renewalRetryTurns turns have no effect.
 //
 // A registration cannot be removed if its number was closed while a duplicate of its descriptor
 // is open, in a child process for example. Its events are reported in each poll. The first such
@@ -146,8 +148,10 @@ func (r *Reactor) renewPoller() {
 // renewalRetryTurns is the number of turns between attempts to renew the poller.
 const renewalRetryTurns = 64
 
-// reregister adds a slot to the renewed poller, or makes it ready if its number was reused.
-// isKnown reports whether the old poller has a registration of this number and its present file.
+// reregister adds a slot to the renewed poller. A slot whose number was reused, or which the
+// poller refuses, becomes ready instead. A slot that reports nothing at present stays
+// unregistered. isKnown reports whether the old poller has a registration of this number and its
+// present file.
 func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
 	t, registered := makeToken(id, s.gen), s.registered
 	if s.oneShotFired || s.kind == kindWatch && s.watch.want|s.watch.once == 0 {

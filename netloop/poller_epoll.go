@@ -158,8 +158,8 @@ func isUnavailable(errno syscall.Errno) bool {
 	return errno == syscall.ENOSYS || errno == syscall.EPERM
 }
 
-// openTimer prepares waits that are timed without epoll_pwait2: with a timerfd, or coarse if
-// there is none.
+// openTimer prepares waits that are timed without epoll_pwait2: with a timerfd, or coarse if the
+// system does not have timerfds or forbids them. After another error p is unchanged.
 func (p *poller) openTimer() error {
 	timerfd, errno := p.calls.TimerCreate()
 	if isUnavailable(errno) {
@@ -178,7 +178,8 @@ func (p *poller) openTimer() error {
 	return nil
 }
 
-// repair reopens the timerfd if it was closed.
+// repair opens another timerfd if the number of the present one does not refer to it any more. It
+// returns the error of openTimer.
 func (p *poller) repair() error {
 	if p.timerfd < 0 || p.ctl(unix.EPOLL_CTL_MOD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET) == 0 {
 		return nil
@@ -212,10 +213,11 @@ func (p *poller) isValid() bool {
 	return p.tracks(p.wakeFD)
 }
 
-// isValidQuick is isValid for a running loop, because the description of a poller lists all of
-// possibly thousands of registrations. The eventfd is identified by its count, and an epoll that
-// has registered our eventfd is our epoll. The description is only read if the kernel does not
-// report the count. The call may undo a wake-up.
+// isValidQuick reports whether the numbers of the epoll and of the wake-up still refer to them.
+// It is for a running loop and usually does not read the epoll's description, which lists all of
+// possibly thousands of registrations: the eventfd is identified by its count, and an epoll that
+// has registered this eventfd is this reactor's. The description is only read if the kernel does
+// not report the count. The call may undo a wake-up.
 func (p *poller) isValidQuick() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
@@ -227,9 +229,9 @@ func (p *poller) isValidQuick() bool {
 	return p.tracks(p.wakeFD)
 }
 
-// isValidInThread verifies the numbers in the calling thread's descriptor table, by the
-// eventfd's count. If the kernel does not report it, the function checks that the wake-up's
-// number refers to a file that is registered in the poller.
+// isValidInThread reports whether the numbers are valid in the calling thread's descriptor table.
+// It identifies the eventfd by its count. If the kernel does not report the count, it checks that
+// the wake-up's number refers to a file that is registered in the poller.
 func (p *poller) isValidInThread() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
@@ -282,7 +284,8 @@ func registeredData(info []byte, fd int) (uint64, bool) {
 	return 0, false
 }
 
-// track registers the descriptor for errors only, which it does not have. It returns false if
+// track registers a descriptor of the reactor's own, for tracks. The registration requests no
+// events, and these descriptors do not have errors, so nothing is reported. It returns false if
 // this fails.
 func (p *poller) track(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
@@ -341,8 +344,9 @@ func (p *poller) remove(fd int32, _ interest) syscall.Errno {
 	return p.ctl(unix.EPOLL_CTL_DEL, fd, 0, 0)
 }
 
-// isRegistered reports whether the epoll has a registration of this number and its present file,
-// or cannot tell. It tries to add one, and removes it again.
+// isRegistered reports whether the epoll has a registration of this number and its present file.
+// It tries to add one, and removes it again. It also returns true if the attempt fails for
+// another reason, so that the answer is unknown.
 func (p *poller) isRegistered(fd int32) bool {
 	// The registration is silent: it reports errors only, and only once.
 	if p.ctl(unix.EPOLL_CTL_ADD, fd, timerToken, unix.EPOLLONESHOT) != 0 {
@@ -351,9 +355,10 @@ func (p *poller) isRegistered(fd int32) bool {
 	return p.remove(fd, 0) != 0
 }
 
-// renew opens another epoll and moves it to the number of the old one, because other threads
-// wake the reactor by this number. Registrations that cannot be removed by number end with the
-// old epoll.
+// renew opens another epoll and moves it to the number of the old one, because other threads wake
+// the reactor by this number. Registrations that cannot be removed by number end with the old
+// epoll. register is called once, while add and modify refer to the new epoll. After an errno the
+// old epoll stays in use.
 func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest) bool)) syscall.Errno {
 	fresh, errno := p.calls.Create()
 	if errno != 0 {
@@ -388,7 +393,8 @@ func (p *poller) addWakeup(fd int, t token) error {
 }
 
 // wait waits for up to timeout ns (< 0: without limit) and returns the number of events, which
-// event() decodes.
+// event() decodes. If epoll_pwait2 has become unavailable, it switches to a timerfd or to
+// milliseconds. EINTR if a signal ended the wait.
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	switch {
 	case timeout == 0:
@@ -413,7 +419,8 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	}
 }
 
-// setTimer sets the timerfd to expire after timeout ns; < 0: never.
+// setTimer sets the timerfd to expire after timeout ns; < 0: never. It makes no call if a timer
+// that must not expire is not armed.
 func (p *poller) setTimer(timeout int64) syscall.Errno {
 	if timeout < 0 && !p.timerArmed {
 		return 0

@@ -62,7 +62,10 @@ type Reactor struct {
 	nextRenewalTurn uint64 // first turn in which the renewal is tried again
 }
 
-// New returns a reactor for the shared block of a loop and sets its WakeFD.
+// New returns a reactor for the shared block of a loop and sets the block's fields of the
+// wake-up, the poller and the clock. The block must exist until Close. An error leaves nothing
+// open: EINVAL for a block without completion queue or arena or with too small ones, else the
+// error of a system call.
 func New(shared *Shared) (*Reactor, error) {
 	return NewWithCalls(shared, SystemCalls())
 }
@@ -102,7 +105,9 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	return r, nil
 }
 
-// Close closes the reactor's own descriptors. Registered descriptors stay open.
+// Close closes the reactor's own descriptors, except for numbers that refer to other files now.
+// It waits for wake-ups in other threads; later ones fail. WakeFD and PollFD of the shared block
+// become -1. Registered descriptors stay open.
 func (r *Reactor) Close() {
 	r.calls.closes.removeWaiter(r)
 	r.wakeup.close()
@@ -111,7 +116,8 @@ func (r *Reactor) Close() {
 	r.datagrams.close(r)
 }
 
-// closeFDs closes the reactor's own descriptors if their numbers still refer to them.
+// closeFDs closes the reactor's own descriptors if their numbers still refer to them. It closes
+// none if the poller's number does not.
 func (r *Reactor) closeFDs() {
 	if !r.poller.isValid() {
 		return // the numbers of the other descriptors cannot be verified
@@ -134,17 +140,18 @@ func (r *Reactor) closeWakeup() {
 	}
 }
 
-// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to them,
-// and clears CheckFDs, with which C or the reactor requested this. A timerfd that was closed is
-// opened again, a closed ring for the next batch. It returns EBADF if the poller or the wake-up
-// was closed, because the reactor cannot continue without them.
+// checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to them, and
+// clears CheckFDs, with which C or the reactor requested this. A timerfd that was closed is
+// opened again, a closed ring for the next batch. If a renewal of the poller was requested, it is
+// made here. It returns EBADF if the poller or the wake-up was closed, because the reactor cannot
+// continue without them, or the error of opening the timerfd.
 func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= CheckFDs
 	if !r.poller.isValidQuick() {
 		return errnoError("check of the poller", syscall.EBADF)
 	}
 	r.renewPoller()
-	if atomic.LoadUint32(&r.shared.WakePending) != 0 {
+	if atomic.LoadUint32(&r.shared.WakePending) != 0 { // the checks may have undone a wake-up
 		_ = r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token))
 	}
 	if r.batch.state == ringOpen && r.batch.fdTracked && !r.poller.tracks(r.ring.descriptor()) {
@@ -155,15 +162,16 @@ func (r *Reactor) checkOwnFDs() error {
 }
 
 // requestRenewal notes that the poller has a registration that cannot be removed. The next turn
-// renews the poller.
+// renews the poller (renewPoller).
 func (r *Reactor) requestRenewal() {
 	r.renewalNeeded = true
 	r.shared.Flags |= CheckFDs
 }
 
 // Turn makes one turn as described in the package comment. It waits for events for at most
-// timeout ns (< 0: without limit) and returns the number of completions. An error is an error
-// of the poller; completions and submissions are not lost.
+// timeout ns (< 0: without limit) and returns the number of completions. A signal (EINTR) ends
+// the wait without an error. An error is an error of the poller: there are no completions then,
+// but queued events and reports stay for the next turn.
 func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh := r.shared
 	sh.Metrics.Turns++
@@ -256,7 +264,8 @@ func (r *Reactor) hasLeftovers() bool {
 }
 
 // queueEvents adds the registrations of the poller's first `events` events to the ready list. It
-// processes the wake-up's event itself.
+// processes the wake-up's event itself. An event of an ended registration requests a renewal of
+// the poller, which would otherwise report it in each poll.
 func (r *Reactor) queueEvents(events int) {
 	for i := range events {
 		t, in := r.poller.event(i)
@@ -285,8 +294,8 @@ func (r *Reactor) queueEvents(events int) {
 	}
 }
 
-// serve serves each ready registration once, until the space for completions runs out. The
-// remaining registrations stay at the front of the list.
+// serve serves each ready registration once, until the space for completions or received bytes
+// runs out. The remaining registrations stay at the front of the list.
 func (r *Reactor) serve() {
 	r.fewReady = r.ready.n < minBatch
 	for n := r.ready.n; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {

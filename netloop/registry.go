@@ -154,8 +154,8 @@ func (o *owners) set(fd int32, owner uint32) {
 	o.blocks[b][int(fd)%ownersPerBlock] = owner
 }
 
-// open allocates a slot for a registration of fd and returns its id and the slot. All other
-// fields are reset, except for a Datagram that can be reused.
+// open allocates a slot for a registration of fd and returns its id and the slot. The slot keeps
+// its generation and a Datagram that can be reused; all other fields are reset.
 func (g *registry) open(k kind, fd int32) (uint32, *slot) {
 	var id uint32
 	if n := len(g.free); n > 0 {
@@ -207,8 +207,8 @@ func (g *registry) findKind(id, gen uint32, k kind) *slot {
 	return nil
 }
 
-// setOwner makes the slot the owner of its fd. The poller's registration of a previous owner
-// was replaced.
+// setOwner makes the slot the owner of its fd. A previous owner of this number is no longer
+// registered or ready, because its registration in the poller was replaced.
 func (g *registry) setOwner(id uint32, fd int32) {
 	if before := g.owners.get(fd); before != 0 && before != id+1 {
 		s := g.slot(before - 1)
@@ -224,8 +224,9 @@ func (g *registry) hasTransport(fd int32) bool {
 	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).leaseValid()
 }
 
-// disownFD ends the poller's registration of fd in the registry. It is called when the reactor
-// itself has opened a descriptor with this number, so an earlier file of the number is closed.
+// disownFD marks the slot that owns fd as not registered. It is called when the reactor itself
+// has opened a descriptor with this number, so an earlier file of the number is closed, and the
+// kernel has ended its registration.
 func (g *registry) disownFD(fd int32) {
 	if id := g.owners.get(fd); id != 0 {
 		g.slot(id - 1).registered = 0

@@ -90,8 +90,9 @@ type ringBatchState struct {
 	gatherBuffer []byte
 }
 
-// ringAvailable reports whether there is a ring. The first call opens it. After a refusal it
-// does not try again.
+// ringAvailable reports whether there is a ring, and opens it in the first call. While no
+// descriptor is available, each call tries again; after a refusal none does. Flags with NoRing
+// prevent the opening.
 func (r *Reactor) ringAvailable() bool {
 	if r.batch.state == ringUnknown && r.shared.Flags&NoRing == 0 {
 		r.batch.state = r.ring.open(&r.calls.Ring)
@@ -118,8 +119,9 @@ func (r *Reactor) closeRing() {
 	r.ring.close(!r.batch.fdTracked || r.poller.tracks(r.ring.descriptor()))
 }
 
-// sendBatches makes the first send of dirty streams that send in batches. Remaining bytes and
-// other streams are left to flushDirty.
+// sendBatches makes the first send of dirty streams that send in batches. It does nothing for
+// fewer than minBatch such streams or without a ring. Remaining bytes and other streams are left
+// to flushDirty.
 func (r *Reactor) sendBatches() {
 	for next := 0; next < len(r.dirty); {
 		n, gatherSpace := 0, uintptr(gatherBufferSize)
@@ -144,7 +146,8 @@ func (r *Reactor) sendBatches() {
 }
 
 // sendBatch makes the next send of each of these streams on the ring. An error is stored in the
-// stream's slot, and flushDirty reports it.
+// stream's slot, and flushDirty reports it. A stream whose send was not made because the ring
+// failed keeps its pending writes.
 func (r *Reactor) sendBatch(streams []token) {
 	r.batch.gatherBuffer = r.batch.gatherBuffer[:0]
 	for _, t := range streams {
@@ -169,8 +172,10 @@ func (r *Reactor) sendBatch(streams []token) {
 	}
 }
 
-// receiveBatch serves the streams at the front of the ready list that receive in batches, at
-// most n, and returns their number.
+// receiveBatch serves the streams at the front of the ready list that receive in batches, at most
+// n: it removes them from the list, reports their sent bytes and then the received ones. It
+// returns their number, or 0 without a change if fewer than minBatch streams qualify or there is
+// no ring.
 func (r *Reactor) receiveBatch(n int) int {
 	n = min(n, maxBatch, r.out.completionSpace()/maxPerStep)
 	batched, arenaLeft := 0, r.out.arenaSpace()
@@ -228,7 +233,8 @@ func (r *Reactor) gather(v []transports.Vector) transports.Vector {
 }
 
 // batchReceiveSize returns the buffer size of a receive in a batch: twice the size of the last
-// receive. If it is filled, the poller reports the rest.
+// receive, at least batchReceiveMax/4, rounded up to arenaAlign. If the buffer is filled, the
+// poller reports the remaining bytes.
 func (s *slot) batchReceiveSize() uintptr {
 	return (max(uintptr(2*s.lastReceived), batchReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
 }

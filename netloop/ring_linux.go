@@ -109,8 +109,10 @@ type ring struct {
 	cqes          []ringCQE
 }
 
-// open creates the io_uring and maps its queues. ringUnknown means that a later attempt may
-// succeed.
+// open creates the io_uring and maps its queues. It returns ringOpen, ringUnknown if there was no
+// free descriptor, so that a later attempt may succeed, or ringRefused: the kernel does not
+// permit a ring, is older than Linux 5.12, or cannot map the queues. Only after ringOpen is
+// anything left open.
 func (g *ring) open(c *RingCalls) ringState {
 	if c.Setup == nil {
 		return ringRefused
@@ -134,7 +136,7 @@ func (g *ring) open(c *RingCalls) ringState {
 }
 
 // mapQueues maps the submission queue, the completion queue and the submission entries. It
-// returns false if a mapping fails.
+// returns false if a mapping fails; the caller then closes the ring, which unmaps the others.
 func (g *ring) mapQueues(p *RingParams) bool {
 	var err error
 	size := max(int(p.SQ.Array)+4*int(p.SQEntries),
@@ -199,9 +201,10 @@ func (g *ring) add(op uint8, fd int32, base, size uintptr, flags uint32) {
 	g.n++
 }
 
-// run makes the kernel execute the calls and waits for all of them. It returns false if the ring
-// is broken. With MSG_DONTWAIT each call is completed while it is submitted, so run does not
-// block and no call continues afterwards.
+// run makes the kernel execute the calls, waits for all of them and stores their results. It
+// returns false if the ring is broken; calls without a result then keep ringNotRun. With
+// MSG_DONTWAIT each call is completed while it is submitted, so run does not block and no call
+// continues afterwards.
 func (g *ring) run() bool {
 	submit, outstanding := uint32(g.n), g.n
 	g.n = 0

@@ -111,9 +111,10 @@ const (
 //	sendInBatch       whenManyQueued, and the queue is one        one io_uring_enter for all such
 //	                  piece of at most batchSendMax; not for      streams
 //	                  pipes
-//	sendGathered      the same with at most gatherMaxVectors      the same, after the pieces were
-//	                  pieces, gatherMaxBytes in total, and space  copied together
-//	                  in the gather buffer
+//	sendGathered      whenManyQueued, and the queue is 2 to       sendInBatch, after the pieces were
+//	                  gatherMaxVectors pieces of together at      copied together
+//	                  most gatherMaxBytes, for which the gather
+//	                  buffer has space; not for pipes
 //	sendAlone         otherwise                                   Stream.Flush: send for one piece,
 //	                                                              sendmsg for several, writev for a
 //	                                                              pipe; then shutdown if requested
@@ -123,8 +124,9 @@ const (
 // copied together, because this costs less than a system call of their own. If the ring is not
 // available or fewer than minBatch streams use it, each stream sends alone.
 //
-// gatherSpace is the unused space of the gather buffer; gathered is the part that sendGathered
-// uses.
+// gatherSpace is the unused space of the gather buffer; gathered is the part of it that
+// sendGathered uses, 0 for the other paths. A stream without pending writes gets sendAlone, and
+// Stream.Flush then only makes a requested shutdown.
 func (s *slot) chooseSendPath(when sendOccasion, gatherSpace uintptr) (path sendPath, gathered uintptr) {
 	switch {
 	case when != whenWritable && s.stream.Blocked():

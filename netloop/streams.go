@@ -9,7 +9,8 @@ import (
 // StreamOpen registers a connected, non-blocking descriptor with C's record, which both sides
 // share until Deregister, and returns the id and the generation of the registration. With
 // OpenWatchEnd the stream never receives: the first readability is reported as the end of the
-// stream.
+// stream. After an error (EBADF for a negative number, or the poller's errno) there is no
+// registration, and only C uses the record.
 func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("stream_open", syscall.EBADF)
@@ -32,9 +33,10 @@ func (r *Reactor) StreamOpen(fd int32, io *StreamIO, flags uint32) (id, gen uint
 	return id, s.gen, nil
 }
 
-// Deregister ends a registration of any kind: it removes the descriptor from the poller and
-// drops all unreported events. The owner closes the descriptor, or has already closed it.
-// Afterwards only C uses a stream's record.
+// Deregister ends a registration of any kind: it removes the descriptor from the poller, drops
+// all unreported events, and lets listeners that back off try again. The owner closes the
+// descriptor, or has already closed it. Afterwards only C uses a stream's record. ENOENT if the
+// registration has already ended.
 func (r *Reactor) Deregister(id, gen uint32) error {
 	s := r.registry.find(id, gen)
 	switch {
@@ -49,8 +51,8 @@ func (r *Reactor) Deregister(id, gen uint32) error {
 	return nil
 }
 
-// closeSlot removes a registration from the poller, frees its slot and wakes backed-off
-// listeners, because its descriptor will be closed.
+// closeSlot removes a registration from the poller and frees its slot. It also counts a close,
+// because the owner will close the descriptor: backed-off listeners of all reactors try again.
 func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.setInterest(id, s, 0)
 	r.clearUrgent(s)
@@ -59,11 +61,12 @@ func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.calls.closes.countClose(r)
 }
 
-// FlushStream decodes all submissions and sends the pending writes of all streams in the order
-// in which the streams were written to: a peer must not get a message before messages that were
-// written earlier to other peers. The sent bytes of this stream count as reported. FlushStream
-// returns an error of this stream; the next turn reports the error, too, unless C has ended the
-// stream.
+// FlushStream decodes all submissions and sends the pending writes of all streams in the order in
+// which the streams were written to: a peer must not get a message before messages that were
+// written earlier to other peers. It tries this stream also if the kernel accepted only a part of
+// an earlier send. The sent bytes of this stream count as reported. FlushStream returns an error
+// of this stream, which the next turn reports, too, unless C has ended the stream; ENOENT if the
+// registration has ended.
 func (r *Reactor) FlushStream(id, gen uint32) error {
 	r.decode()
 	s := r.registry.findKind(id, gen, kindStream)
@@ -85,24 +88,25 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	return nil
 }
 
-// Flush decodes all submissions and sends the pending writes of all streams. The next turn
-// reports the sent bytes.
+// Flush decodes all submissions and sends the pending writes of all streams that are not waiting
+// for the poller to report space. The next turn reports the sent bytes and the errors.
 func (r *Reactor) Flush() {
 	r.decode()
 	r.flushDirty()
 }
 
-// FlushFromMonitor is Flush for a thread other than the loop's thread. If the calling thread
-// has a descriptor table of its own, the numbers may refer to other files there. Then it does
-// not send, and the loop's next turn does.
+// FlushFromMonitor is Flush for a thread other than the loop's thread. A thread may have a
+// descriptor table of its own, in which the numbers refer to other files. In such a thread
+// FlushFromMonitor does nothing, and the loop's next turn sends.
 func (r *Reactor) FlushFromMonitor() {
 	if r.poller.isValidInThread() {
 		r.Flush()
 	}
 }
 
-// flushDirty sends the writes that were queued since the last flush and updates the streams'
-// interests.
+// flushDirty sends the writes that were queued since the last flush, except for streams that wait
+// for the poller to report space, and updates the streams' interests. Results are queued for a
+// report.
 func (r *Reactor) flushDirty() {
 	if len(r.dirty) >= minBatch {
 		r.sendBatches()
@@ -136,7 +140,8 @@ func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 
 // updateInterest updates the poller's registration of a stream. A stream that neither receives
 // nor waits for space is removed from the poller, because a hang-up cannot be masked and would be
-// reported in each poll. If the poller refuses, the stream gets an error.
+// reported in each poll. If the poller refuses, the affected directions of the stream end, and
+// the poller's errno is queued for a report.
 func (r *Reactor) updateInterest(id uint32, s *slot) {
 	want := s.pollInterest(interest(s.stream.Interest()))
 	if want == s.registered {
@@ -158,8 +163,8 @@ func (r *Reactor) updateInterest(id uint32, s *slot) {
 	r.queueReport(id, s)
 }
 
-// queueReport adds a stream to the list of pending reports. A report that C needs without delay
-// is urgent: turns do not block before it is made.
+// queueReport adds a stream to the list of pending reports. The report is urgent, so that turns
+// do not block before it is made, if it has an error or if C has requested it (WantReport).
 func (r *Reactor) queueReport(id uint32, s *slot) {
 	if !s.inReports {
 		s.inReports = true
@@ -179,7 +184,9 @@ func (r *Reactor) clearUrgent(s *slot) {
 	}
 }
 
-// reportPending makes the pending reports, at most as many as half of the queue has space for.
+// reportPending makes the pending reports in their order, while there is space for two
+// completions. The others stay in the list. The caller has limited the space to half of the
+// completion queue.
 func (r *Reactor) reportPending() {
 	for n := r.pendingReports.n; n > 0 && r.out.completionSpace() >= 2; n-- {
 		t := r.pendingReports.pop()
@@ -190,7 +197,8 @@ func (r *Reactor) reportPending() {
 	}
 }
 
-// reportStream reports sent bytes and errors of a stream, with at most two completions.
+// reportStream reports sent bytes and errors of a stream, with at most two completions, or does
+// nothing if there are none. The report does not count as urgent any more. There must be space.
 func (r *Reactor) reportStream(t token, s *slot) {
 	r.clearUrgent(s)
 	n := s.stream.TakeUnreportedBytes()
@@ -209,8 +217,9 @@ func (r *Reactor) reportStream(t token, s *slot) {
 	}
 }
 
-// serveStream sends and receives once for a ready stream. It returns false and leaves the
-// stream ready if the arena is too full to receive.
+// serveStream serves a ready stream: it sends once, reports the sent bytes, and then receives
+// once (a second time after a large receive from a pipe) or reports READY, so that C receives. It
+// returns false, and the stream stays ready, if there is no buffer to receive into in this turn.
 func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := &s.stream
 	reads := s.ready&readable != 0 && st.Reading()
@@ -246,9 +255,10 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 }
 
 // serveBroken serves a stream with pending writes after its peer is gone or its socket has an
-// error. It receives first, in Go, as asyncio does, because the send fails and takes the
-// socket's error with it. C receives the rest before it ends the stream. serveBroken returns
-// false and leaves the stream ready if the arena is too full to receive.
+// error. It receives before it sends, in Go, as asyncio does, because the send fails and takes
+// the socket's error with it. C receives the remaining bytes before it ends the stream.
+// serveBroken returns false, and the stream stays ready, if there is no buffer to receive into in
+// this turn.
 func (r *Reactor) serveBroken(t token, s *slot) bool {
 	if _, done := r.receive(t, s, r.chooseReceivePath(s, beforeDeadSend)); !done {
 		return false
@@ -259,8 +269,9 @@ func (r *Reactor) serveBroken(t token, s *slot) bool {
 	return true
 }
 
-// receive receives once for a stream. It returns the number of bytes, and false if the bytes
-// must wait for a buffer of the next turn.
+// receive receives once for a stream and reports the result (putReceived). It returns the number
+// of received bytes, 0 also after the end of the stream, an error or EAGAIN. The second result is
+// false if it made no call because this turn has no buffer left.
 func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 	var base, space uintptr
 	var large int32 // number of the large buffer, 0 for the arena
@@ -289,8 +300,10 @@ func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 	return n, true
 }
 
-// putReceived reports the result of a receive. The bytes are at base: in the large buffer
-// with this number, or in the arena if large is 0.
+// putReceived reports the result of a receive: bytes, the end of the stream or an error. The
+// bytes are at base: in the large buffer with this number, or in the arena if large is 0. It
+// records the number of bytes for the choice of the next receive path, and updates the interest
+// after the end or an error. After WouldBlock it does nothing.
 func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {

@@ -2,8 +2,10 @@ package netloop
 
 import "unsafe"
 
-// decode processes the submissions in order. It does not send. Submissions with an unknown
-// operation or a stale generation are counted and skipped: most of them were late, not wrong.
+// decode processes the submissions in order and empties their queue. It arms and cancels timers,
+// adds streams to the dirty list, and arms watches. It does not send. Submissions with an unknown
+// operation, a stale generation or an invalid timer id are counted and skipped: most of them were
+// late, not wrong.
 func (r *Reactor) decode() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0

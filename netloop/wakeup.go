@@ -40,8 +40,8 @@ type wakeup struct {
 	closed          atomic.Bool
 }
 
-// Wake makes the current or next turn return early. Any thread may call it. After Close it
-// returns EBADF.
+// Wake makes the current or next turn return early. Any thread may call it. It does nothing if a
+// wake-up is pending already. After Close it returns EBADF, else the errno of a failed write.
 func (r *Reactor) Wake() error {
 	r.wakeup.wakesInProgress.Add(1)
 	defer r.wakeup.wakesInProgress.Add(-1)

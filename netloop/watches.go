@@ -18,7 +18,9 @@ type watch struct {
 
 // WatchOpen registers any pollable descriptor and returns the id and the generation of the
 // registration. want are the directions to report in each turn while they are ready, once the
-// directions to report one time. EEXIST if the number belongs to a transport.
+// directions to report one time. After an error there is no registration: EBADF for a negative
+// number, EEXIST if the number belongs to a transport, or the poller's errno (EPERM for a file
+// that cannot be polled).
 func (r *Reactor) WatchOpen(fd int32, want, once uint32) (id, gen uint32, err error) {
 	if fd < 0 {
 		return 0, 0, errnoError("watch_open", syscall.EBADF)
@@ -31,8 +33,9 @@ func (r *Reactor) WatchOpen(fd int32, want, once uint32) (id, gen uint32, err er
 	return id, s.gen, nil
 }
 
-// WatchSet replaces both sets of directions. ENOENT if the registration has ended, EEXIST if the
-// number belongs to a transport now.
+// WatchSet replaces both sets of directions and drops readiness that was not reported yet. ENOENT
+// if the registration has ended. EEXIST if the number belongs to a transport now: the directions
+// stay. After an errno of the poller the watch is not polled.
 func (r *Reactor) WatchSet(id, gen, want, once uint32) error {
 	s := r.registry.findKind(id, gen, kindWatch)
 	if s == nil {
@@ -49,8 +52,9 @@ func (r *Reactor) usedByTransport(fd int32) bool {
 	return r.registry.hasTransport(fd) && r.poller.isRegistered(fd)
 }
 
-// setWatch sets the directions of a watch and updates its registration in the poller. It returns
-// the poller's errno, or EEXIST if the number belongs to a transport.
+// setWatch sets the directions of a watch and updates its registration in the poller (see the
+// table at watch). It returns the poller's errno, or EEXIST without any change if the number
+// belongs to a transport.
 func (r *Reactor) setWatch(id uint32, s *slot, want, once interest) syscall.Errno {
 	if r.usedByTransport(s.fd) {
 		return syscall.EEXIST
@@ -83,8 +87,9 @@ const (
 	maxIgnoredEvents     = 8  // ignored events after which an edge is removed
 )
 
-// rearmAfterEAGAIN makes the turn report a direction one time. The kernel has just returned
-// EAGAIN for it.
+// rearmAfterEAGAIN makes the reactor report a direction one time, when it becomes ready. The
+// kernel has just returned EAGAIN for it. The watch is registered now, or assumed to be
+// registered (see above).
 func (r *Reactor) rearmAfterEAGAIN(t token, s *slot, direction interest) {
 	w := &s.watch
 	w.once |= direction
@@ -122,8 +127,10 @@ func (r *Reactor) arm(t token, s *slot) {
 	}
 }
 
-// serveWatch reports the requested directions that are ready, and removes the reported ones from
-// once. If the number was lost, the watch ends, and the report says so unless want is empty.
+// serveWatch reports the requested directions that are ready, removes the reported ones from
+// once, and updates the registration in the poller. If the number was lost, the watch ends, and
+// the report says so unless want is empty. An event without a requested direction is counted
+// only.
 func (r *Reactor) serveWatch(t token, s *slot) {
 	w := &s.watch
 	res := s.ready & (w.want | w.once)
@@ -163,9 +170,9 @@ func (r *Reactor) serveWatch(t token, s *slot) {
 	}
 }
 
-// checkWatchedFD verifies, once in 256 reports, that the number still refers to the watched
-// file. If the owner closed the number while a duplicate is open, the watch would be ready
-// forever.
+// checkWatchedFD verifies, once in 256 reports, that the number still refers to the watched file.
+// If it does not, the next turn renews the poller: the owner may have closed the number while a
+// duplicate is open, and then the watch would be ready forever.
 func (r *Reactor) checkWatchedFD(t token, s *slot) {
 	if s.registered == 0 {
 		return

@@ -74,8 +74,8 @@ func (a *timerArena) findOrCreate(id uint32) *timer {
 // addArmed counts a timer that becomes armed. Its chunk must exist.
 func (a *timerArena) addArmed(id uint32) { a.chunks[id>>timerChunkBits].armed++ }
 
-// removeArmed counts a timer that is no longer armed, and frees its chunk if it was the
-// last one.
+// removeArmed counts a timer that is no longer armed. If it was the last one of its chunk, the
+// chunk is freed or becomes a spare.
 func (a *timerArena) removeArmed(id uint32) {
 	i := id >> timerChunkBits
 	c := a.chunks[i]
@@ -121,7 +121,8 @@ func (a *nodeArena) at(i uint32) *node {
 	return &a.chunks[i>>nodeChunkBits].nodes[i%nodeChunkSize]
 }
 
-// alloc returns the index of an empty node of this level that belongs to a slot of parent.
+// alloc returns the index of an empty node of this level that belongs to a slot of parent. It
+// adds a chunk if no node is free.
 func (a *nodeArena) alloc(parent uint32, slot, level uint8) uint32 {
 	if len(a.withFree) == 0 {
 		a.grow()
@@ -160,7 +161,8 @@ func (a *nodeArena) grow() {
 	a.withFree = append(a.withFree, ci)
 }
 
-// free frees a node, and its chunk if no other node of the chunk is in use.
+// free frees a node. If no other node of the chunk is in use, the chunk is freed or becomes the
+// spare.
 func (a *nodeArena) free(i uint32) {
 	i--
 	ci := i >> nodeChunkBits

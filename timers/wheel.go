@@ -184,7 +184,7 @@ func (w *Wheel) Expire(now int64, due []uint32) int {
 	return n
 }
 
-// insert adds an unlinked timer to the slot of its key.
+// insert adds an unlinked timer to the slot of its key. It splits a full slot before.
 func (w *Wheel) insert(id uint32, t *timer) {
 	at := w.root
 	for {
@@ -251,7 +251,8 @@ func (w *Wheel) split(at uint32, s uint) uint32 {
 	}
 }
 
-// unlink removes an armed timer from its slot and frees nodes that become empty.
+// unlink removes an armed timer from its slot and frees nodes that become empty. t.node stays, so
+// the caller must insert the timer again or set t.node to 0.
 func (w *Wheel) unlink(id uint32, t *timer) {
 	if w.first == id {
 		w.firstKnown = false
@@ -288,7 +289,8 @@ func (w *Wheel) remove(id uint32, t *timer) {
 	w.timers.removeArmed(id)
 }
 
-// earliest returns the timer with the earliest deadline. At least one timer must be armed.
+// earliest returns the id of the timer with the earliest deadline and caches it. At least one
+// timer must be armed.
 func (w *Wheel) earliest() uint32 {
 	if w.firstKnown {
 		return w.first

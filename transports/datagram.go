@@ -75,9 +75,10 @@ func (d *Datagram) NoteReceived(long bool) {
 func (d *Datagram) EndTurn(n int) { d.lastTurn = uint8(n) }
 
 // Receive receives one datagram to base and truncates it to size bytes. The sender's address is
-// written to addr. The value at addrLen is the capacity of addr before the call and the length
-// of the address afterwards. Both are in C memory. The length of a datagram may be 0.
-// WouldBlock means that the socket is empty, Transient that the kernel reported an error.
+// written to addr. The value at addrLen is the capacity of addr before the call and the length of
+// the address afterwards. Both are in C memory. The length of a datagram may be 0. WouldBlock
+// means that the socket is empty, and Transient that the kernel reported an error, or EBADF if
+// the lease has ended.
 func (d *Datagram) Receive(c *Calls, base, size, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
 	if !d.lease.Valid() {
 		return 0, Transient, syscall.EBADF

@@ -41,7 +41,7 @@ const (
 	EOF
 	// Failed: the call failed with an errno, and further calls would fail too.
 	Failed
-	// Skipped: a connection was gone before it was accepted.
+	// Skipped: one connection failed before it was accepted; the next may succeed.
 	Skipped
 	// Exhausted: the process or the system is out of descriptors or memory. Retry later.
 	Exhausted

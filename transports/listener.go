@@ -84,9 +84,9 @@ func (l *Listener) BackingOff() (until int64, yes bool) {
 // RetriedEarly reports whether the listener resumed before its delay was over.
 func (l *Listener) RetriedEarly() bool { return l.retriedEarly }
 
-// BackOff stops accepting for a delay that begins now (ns) and reports whether the error should
-// be reported. After an early retry it neither extends the current delay nor lengthens the next
-// delay.
+// BackOff stops accepting for a delay that begins now (ns), and doubles the next delay. It
+// reports whether the error should be reported: at most once in BackOffMax. After an early retry
+// it neither extends the current delay nor lengthens the next delay.
 func (l *Listener) BackOff(now int64) (report bool) {
 	l.state = backingOff
 	if !l.retriedEarly || l.resumeAt <= now {
@@ -101,14 +101,16 @@ func (l *Listener) BackOff(now int64) (report bool) {
 	return true
 }
 
-// Resume continues accepting after a delay, or before its end (an early retry). now is in ns.
+// Resume continues accepting after a delay, or before its end (an early retry). now is in ns. It
+// does nothing for a listener that does not back off.
 func (l *Listener) Resume(now int64) {
 	if l.state == backingOff {
 		l.state, l.retriedEarly = listening, now < l.resumeAt
 	}
 }
 
-// RetrySoon shortens the delay to BackOffMin, because descriptors may be available again.
+// RetrySoon shortens the delay, and the delays after it, to BackOffMin, because descriptors may
+// be available again.
 func (l *Listener) RetrySoon(now int64) {
 	l.resumeAt, l.delay = min(l.resumeAt, now+BackOffMin), BackOffMin
 }
@@ -116,11 +118,14 @@ func (l *Listener) RetrySoon(now int64) {
 // Stop ends accepting permanently. The listener's Interest is 0 from now on.
 func (l *Listener) Stop() { l.state = stopped }
 
-// Accept accepts one connection. The peer's address is written to addr. The value at addrLen is
-// the capacity of addr before the call and the length of the address afterwards. Both are in C
-// memory. After Exhausted the caller must call BackOff. After Failed the listener has stopped.
-// OK comes with an errno if TCP_NODELAY could not be set; the caller gets the connection
-// nevertheless.
+// Accept accepts one connection and returns its descriptor, or -1. The peer's address is written
+// to addr. The value at addrLen is the capacity of addr before the call and the length of the
+// address afterwards. Both are in C memory. The outcomes:
+//
+// OK: a connection; with an errno if TCP_NODELAY could not be set. WouldBlock: the kernel's queue
+// is empty. Skipped: one connection failed, and the next may succeed. Exhausted: no descriptors
+// or memory, or maxRefusals failed connections in a row; the caller must call BackOff. Failed: an
+// error of the listener, which has stopped; EBADF if the lease has ended.
 func (l *Listener) Accept(c *Calls, addr, addrLen uintptr) (int, Outcome, syscall.Errno) {
 	if !l.lease.Valid() {
 		l.Stop()

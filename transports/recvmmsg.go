@@ -56,10 +56,11 @@ func (m *RecvBatch) Deliver(i, n int, from []byte) {
 	h.length, h.header.nameLen = uint32(n), uint32(len(from))
 }
 
-// ReceiveBatch receives up to n datagrams to the first buffers and returns their number. A
-// result below n means that the socket has no more datagrams. Calls.Recvmmsg must not be nil.
-// WouldBlock and Transient have the same meaning as for Receive. Failed means that the system
-// refuses the call, so the caller must use Receive.
+// ReceiveBatch receives up to n datagrams to the first buffers and returns their number. A result
+// below n means that the socket has no more datagrams. Calls.Recvmmsg must not be nil. WouldBlock
+// means that the socket is empty, and Transient that the kernel reported an error, or EBADF if
+// the lease has ended. Failed means that the system refuses the call, so the caller must use
+// Receive.
 func (d *Datagram) ReceiveBatch(c *Calls, m *RecvBatch, n int) (int, Outcome, syscall.Errno) {
 	if !d.lease.Valid() {
 		return 0, Transient, syscall.EBADF

@@ -82,8 +82,8 @@ type Stream struct {
 	pipePressure pipePressure
 }
 
-// Open initialises the stream for a non-blocking descriptor with C's record, which both use
-// until Discard.
+// Open initialises the stream for a non-blocking descriptor with C's record, whose State it
+// resets and which both sides use until Discard.
 func (s *Stream) Open(fd int32, io *StreamIO) {
 	io.State = 0
 	*s = Stream{io: io, fd: fd, reported: io.Sent}
@@ -192,9 +192,11 @@ func (s *Stream) TakeUnreportedBytes() int64 {
 // UnreportedBytes returns the result of TakeUnreportedBytes without resetting it.
 func (s *Stream) UnreportedBytes() int64 { return int64(s.io.Sent - s.reported) }
 
-// Flush sends until the queue is empty or the kernel accepts no more bytes, and then shuts down
-// the writing half if requested. It adds the number of its calls to sends. An errno means that
-// the writing half is dead; UnreportedBytes still includes the bytes that were sent before.
+// Flush sends until the queue is empty, the kernel accepts no more bytes, or maxSendCalls or
+// maxSendBytes is reached; in the last two cases the stream is blocked until the poller reports
+// space. With an empty queue it shuts down the writing half if requested. It adds the number of
+// its calls to sends. An errno means that the writing half is dead; UnreportedBytes still
+// includes the bytes that were sent before.
 func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno {
 	s.io.State &^= StateBlocked
 	before := s.io.Sent
@@ -219,8 +221,10 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 	return 0
 }
 
-// applySendResult updates the state after a send of v. It returns true if the caller should
-// send again immediately, and an errno if the writing half is dead.
+// applySendResult updates the state after a send of v. It returns true if the caller should send
+// again immediately, as far as bytes remain: after a complete send, after a partial one to a
+// pipe, and after the first ENOTSOCK, which makes the stream a pipe. It returns an errno if the
+// writing half is dead.
 func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again bool, fatal syscall.Errno) {
 	if errno != 0 {
 		switch errno {
@@ -246,7 +250,8 @@ func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again 
 }
 
 // PendingForBatch returns the vectors of the next send if the caller may make this send itself:
-// the descriptor is a socket and is not known to be blocked. Otherwise it returns nil.
+// the descriptor is a valid socket and is not known to be blocked. Otherwise, and if nothing is
+// pending, it returns nil.
 func (s *Stream) PendingForBatch() []Vector {
 	if s.has(StateBlocked|StatePipe) || !s.LeaseValid() {
 		return nil
@@ -301,7 +306,8 @@ func (s *Stream) consume(v []Vector, n int) bool {
 }
 
 // Receive receives up to size bytes to base and returns their number with the outcome; the errno
-// belongs to Failed. After EOF and Failed, Go does not receive any more.
+// belongs to Failed, which is EBADF if the lease has ended. After EOF and Failed, Go does not
+// receive any more. With WatchEnd it returns EOF without a call.
 func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Errno) {
 	if s.has(StateWatchEnd) {
 		s.FinishReading()
