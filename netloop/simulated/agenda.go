@@ -42,8 +42,9 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// schedule adds an action to the agenda: run is called when the clock reaches `when`, or now if `when` has
-// passed. name is the entry's text in the trace. The result is for cancel.
+// schedule adds an action to the agenda: run is called when the clock reaches `when`, or at the present
+// time if `when` has passed, but never before schedule returns. name is the entry's text in the trace. The
+// result is for cancel.
 func (k *Kernel) schedule(when int64, name string, run func()) *entry {
 	k.seq++
 	e := &entry{at: max(when, k.now), seq: k.seq, name: name, run: run}
@@ -62,8 +63,8 @@ func (k *Kernel) next() *entry {
 	return nil
 }
 
-// runNext moves the clock to the first entry, removes the entry from the agenda and runs it. The agenda
-// must not be empty.
+// runNext moves the clock to the first entry, removes the entry from the agenda and runs it. There must be
+// an entry, and it must not be cancelled: next returns it.
 func (k *Kernel) runNext() {
 	e := heap.Pop(&k.agenda).(*entry)
 	k.now = max(k.now, e.at)
@@ -95,9 +96,9 @@ func (k *Kernel) agendaIsVain(first *entry) bool {
 
 // idle makes one step of a wait that ends at the deadline at the latest (ns, or forever). It runs the
 // entries of the next time, or moves the clock to the deadline and returns true if there are none before
-// it. Without entries and deadline it blocks until another thread changes something. The caller has locked
-// the kernel and repeats the call until its condition holds. Errors: ETIME if the wait would pass the end
-// of time, EDEADLK if nothing can end the wait of a Sealed kernel.
+// the deadline. Without entries and deadline it blocks until another thread changes something. The caller
+// has locked the kernel and repeats the call until its condition holds. Errors: ETIME if the wait would
+// pass the end of time, EDEADLK if nothing can end a wait without a deadline in a Sealed kernel.
 func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
 	e := k.next()
 	until := deadline

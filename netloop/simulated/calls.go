@@ -23,9 +23,9 @@ type writer interface {
 	write(b []byte) (int, syscall.Errno)
 }
 
-// retryUntilReady calls attempt, and again after each step of virtual time while it returns EAGAIN, the
-// open file is blocking, and flags do not contain MSG_DONTWAIT. It returns the errno of the last attempt,
-// or of the wait.
+// retryUntilReady calls attempt, and again after each step of virtual time while attempt returns EAGAIN,
+// the open file is blocking, and flags do not contain MSG_DONTWAIT. It returns the errno of the last
+// attempt, or of the wait (ETIME, EDEADLK).
 func (k *Kernel) retryUntilReady(f *file, flags int, attempt func() syscall.Errno) syscall.Errno {
 	for {
 		errno := attempt()
@@ -101,7 +101,7 @@ func (k *Kernel) writeAs(name string, fd int, b []byte) (int, syscall.Errno) {
 }
 
 // writeAll calls write until all of b is written if the descriptor blocks, else once. It returns the number
-// of written bytes; an errno only if there are none.
+// of written bytes, or -1 and an errno if no byte was written.
 func (k *Kernel) writeAll(f *file, b []byte, flags int, write func([]byte) (int, syscall.Errno)) (int, syscall.Errno) {
 	sent := 0
 	for {
@@ -167,9 +167,9 @@ func (k *Kernel) receiveAs(name string, fd int, b []byte, flags int) (int, []byt
 	return n, from.encode(), errno
 }
 
-// RecvMany is recvmmsg(2) with MSG_DONTWAIT for at most `most` datagrams. next returns the buffer of the
-// i-th datagram, got receives its length and its sender. An error after the first datagram is returned by
-// the next call.
+// RecvMany is recvmmsg(2) with MSG_DONTWAIT for at most `most` datagrams. It calls next for the buffer of
+// the i-th datagram and got with its length and its sender, and returns the number of datagrams. If an
+// error other than EAGAIN follows the first datagram, the socket's next call returns it.
 func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n int, from []byte)) (int, syscall.Errno) {
 	c, fault := k.begin("recvmmsg", fd)
 	s, f, errno := k.socketOf(fd)

@@ -58,7 +58,8 @@ func (k *Kernel) installFile(f *file, least int) (int, syscall.Errno) {
 	return -1, syscall.EMFILE
 }
 
-// put makes a number refer to an open file. The number must be free.
+// put makes a number refer to an open file, and extends the table if necessary. The number must be free. It
+// does not check limits.
 func (k *Kernel) put(fd int, f *file) {
 	for fd-k.options.First >= len(k.table) {
 		k.table = append(k.table, descriptor{})
@@ -104,7 +105,8 @@ func (k *Kernel) Close(fd int) syscall.Errno {
 	return c.done(fault)
 }
 
-// Dup is dup(2), or fcntl(2) with F_DUPFD and a lowest number.
+// Dup is dup(2), or fcntl(2) with F_DUPFD: the duplicate gets the lowest free number from `least` on.
+// EMFILE if there is none.
 func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 	c, errno := k.begin("dup", fd)
 	f := k.file(fd)
@@ -121,7 +123,8 @@ func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 	return c.end(n, errno)
 }
 
-// Dup3 is dup3(2), or dup2(2) if both numbers may be equal.
+// Dup3 is dup3(2), or dup2(2) if both numbers may be equal: equal numbers change nothing. An open file of
+// the number `to` is closed.
 func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	c, errno := k.begin("dup3", from)
 	f := k.file(from)
@@ -137,7 +140,8 @@ func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	return c.done(errno, to)
 }
 
-// Fcntl is fcntl(2) for flags and for the size of a pipe.
+// Fcntl is fcntl(2) for F_GETFD, F_SETFD, F_GETFL, F_SETFL and the size of a pipe. Another command returns
+// EINVAL.
 func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 	c, errno := k.begin("fcntl", fd)
 	f := k.file(fd)

@@ -50,8 +50,8 @@ func (it *item) list() {
 	it.ep.wakeNow(inEvents)
 }
 
-// set replaces the requested events and the data. If the node is ready now, the item is listed, even if it
-// is edge-triggered.
+// set replaces the requested events and the data, and removes an event of a fault. If the node is ready
+// now, the item is listed, even if it is edge-triggered.
 func (it *item) set(ev *unix.EpollEvent) {
 	it.events = ev.Events | unix.EPOLLERR | unix.EPOLLHUP
 	it.fd, it.pad, it.spurious = ev.Fd, ev.Pad, 0
@@ -99,7 +99,8 @@ func (ep *epoll) sorted() []*item {
 }
 
 // collect fills events from the front of the list and returns their number; 0: no item is ready.
-// Level-triggered items go to the end of the list, items that did not fit stay at its front.
+// Level-triggered items go to the end of the list, items that did not fit stay at its front, and items of
+// paused hosts stay in the list without an event. Items that are not ready leave the list.
 func (ep *epoll) collect(events []unix.EpollEvent) int {
 	n, back := 0, []*item(nil)
 	for len(ep.ready) > 0 && n < len(events) {
@@ -213,7 +214,7 @@ func (ep *epoll) watchesIndirectly(other *epoll) bool {
 }
 
 // EpollWait is epoll_pwait2(2) with a timeout in ns; < 0 waits without a limit. It returns the number of
-// events.
+// events, 0 after the timeout. ETIME or EDEADLK as idle returns them.
 func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (int, syscall.Errno) {
 	name := "epoll_wait"
 	if timeout > 0 {

@@ -31,7 +31,8 @@ func (e *eventFD) poll() uint32 {
 	return events
 }
 
-// read stores the count in the first 8 bytes of b and sets it to 0. EAGAIN if it is 0 already.
+// read stores the count in the first 8 bytes of b and sets it to 0. EAGAIN if it is 0 already, EINVAL if b
+// is too short.
 func (e *eventFD) read(b []byte) (int, syscall.Errno) {
 	n, errno := takeCount(b, &e.count)
 	if errno == 0 {
@@ -54,7 +55,8 @@ func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	return 8, 0
 }
 
-// write adds the number in the first 8 bytes of b to the count. EAGAIN if the count would exceed eventMost.
+// write adds the number in the first 8 bytes of b to the count. EAGAIN if the count would exceed eventMost,
+// EINVAL if b is too short or the number itself exceeds eventMost.
 func (e *eventFD) write(b []byte) (int, syscall.Errno) {
 	if len(b) < 8 {
 		return -1, syscall.EINVAL

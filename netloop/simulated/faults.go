@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetFaultsOf replaces the faults of one host; nil: the host has the kernel's faults again.
+// SetFaultsOf replaces the faults of one host; nil: the host has the kernel's faults again. ESRCH if there
+// is no such host.
 func (k *Kernel) SetFaultsOf(number int, f *Faults) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,9 +56,10 @@ func (k *Kernel) fault(name string, fd int) syscall.Errno {
 	return 0
 }
 
-// fail prepares the failure of a call with this errno. An error that breaks a connection breaks it, and
-// fail returns 0, because the call itself then returns the error. For other errors fail returns the errno
-// to return instead of making the call, or 0 if the call could not return it.
+// fail prepares the failure of a call with this errno. For ECONNRESET, EPIPE and ETIMEDOUT it breaks the
+// connection, if there is one, and returns 0: the call itself then returns the error. EAGAIN is for
+// non-blocking descriptors only, and an event follows it; for others fail returns 0, and the call is made.
+// Any other errno is returned instead of making the call.
 func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 	file := k.file(fd)
 	switch errno {
@@ -97,7 +99,8 @@ func (k *Kernel) writePart(n node, size int) int {
 	return k.part(f.OneByte, f.ShortWrites, size)
 }
 
-// part returns 1 with the chance oneByte, else a random number below n with the chance short, else n.
+// part returns 1 with the chance oneByte, else a random number below n with the chance short, else n. For n
+// <= 1 it returns n.
 func (k *Kernel) part(oneByte, short float64, n int) int {
 	switch {
 	case n > 1 && k.random.chance(oneByte):

@@ -11,8 +11,7 @@ import (
 )
 
 // host is one machine from its start to its end. A restart creates another host with the same number and
-// address. Number 0 is the only host of a kernel without others. It reaches all hosts by links that nothing
-// can block.
+// address. Number 0 is the only host of a kernel in which MakeHost was not called.
 type host struct {
 	number int
 	ip     [4]byte // IPv4; ip6: IPv6
@@ -67,8 +66,8 @@ func (h *host) setSource(local *address, to *address) {
 	copy(local.ip[:], h.ip[:])
 }
 
-// hostOf returns the host with an internet address, as seen from another host, or nil. The wildcard and
-// loopback addresses are the other host's own.
+// hostOf returns the host with the internet address a, as the host `from` reaches it, or nil. The wildcard
+// and loopback addresses are those of `from` itself.
 func (k *Kernel) hostOf(from *host, a *address) *host {
 	if from.has(a) {
 		return k.current(from)
@@ -112,8 +111,8 @@ const (
 	HostResume
 )
 
-// ChangeHost makes one of the actions above on a host. ESRCH if there is no such host; host 0 cannot be
-// changed.
+// ChangeHost makes one of the actions above on a host. Kill and crash also end a pause; a start has no
+// effect on a host that has power. ESRCH if there is no such host, and for host 0, which cannot be changed.
 func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,7 +145,8 @@ func (k *Kernel) ChangeHost(number, action int) syscall.Errno {
 	return 0
 }
 
-// closeAllOf closes all sockets and pipes of a host. Without power it sends no packets for them.
+// closeAllOf closes all sockets and pipes of a host, ends a pause and drops the packets that the host has
+// kept. Without power it sends no packets for the sockets.
 func (k *Kernel) closeAllOf(h *host, powered bool) {
 	h.paused, h.kept = false, nil
 	k.closeAll(powered, func(o owner) bool { return o.home == h })

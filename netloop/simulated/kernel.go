@@ -27,7 +27,8 @@ type Kernel struct {
 	stalled []*tcp           // connections with segments that a stalled link keeps, in order
 }
 
-// New creates a kernel with host 0. If numbers start at 0, the first three are open, as in a process.
+// New creates a kernel with host 0. If its numbers start at 0, descriptors 0 to 2 are open, as in a
+// process.
 func New(options Options) *Kernel {
 	if options.Descriptors == 0 {
 		options.Descriptors = 1024
@@ -77,8 +78,8 @@ func (k *Kernel) SetNetwork(n Network) {
 	k.options.Network = n
 }
 
-// Sleep advances the clock by ns and runs the entries that become due. ETIME or EDEADLK as idle returns
-// them.
+// Sleep advances the clock by ns and runs the entries that become due. ETIME if this would pass the end of
+// time, which the clock then reaches.
 func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -103,8 +104,8 @@ type call struct {
 	fd   int
 }
 
-// begin starts a call: it locks the kernel, advances the clock by CallTime and runs due entries. It returns
-// the errno of an injected fault, or 0. end or done must follow.
+// begin starts a call: it locks the kernel, advances the clock by CallTime, runs due entries and decides
+// about a fault. It returns the errno of an injected fault, or 0. The caller must then call end or done.
 func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	k.mu.Lock()
 	k.now += k.options.CallTime

@@ -59,7 +59,7 @@ func (k *Kernel) network(l *link) *Network {
 }
 
 // departureTime returns the time at which a packet of this size has left its sender, and reserves the
-// link's bandwidth until then. Without limited bandwidth it is now.
+// link's bandwidth until then. Without limited bandwidth this is the present time.
 func (k *Kernel) departureTime(l *link, size int) int64 {
 	rate := k.network(l).Bandwidth
 	if rate <= 0 {
@@ -70,14 +70,14 @@ func (k *Kernel) departureTime(l *link, size int) int64 {
 }
 
 // SetLink sets the network properties in the direction from one host to another, for packets that are sent
-// from now on. ESRCH if a number is not a host's.
+// from now on. SlowReader, SlowMost and Coalesce of n are ignored: a link has the kernel's. ESRCH if a
+// number is not a host's.
 func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.hasHosts(from, to) {
 		return syscall.ESRCH
 	}
-	// Properties that a link of hosts does not set are the kernel's.
 	usual := k.options.Network
 	n.SlowReader, n.SlowMost, n.Coalesce = usual.SlowReader, usual.SlowMost, usual.Coalesce
 	k.linkBetween(k.hosts[from], k.hosts[to]).network = &n

@@ -22,8 +22,8 @@ type ports struct {
 // portsOf returns the ports of the socket's host and protocol.
 func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
 
-// bindPort binds an internet socket to an address; port 0 chooses a free port. EADDRINUSE if the port is in
-// use or all are.
+// bindPort binds an internet socket to an address; port 0 chooses a free port. EADDRINUSE if the port or,
+// for port 0, each port is in use.
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	p := k.portsOf(s)
 	if p.taken == nil {
@@ -125,7 +125,9 @@ func (a *address) unixNameKey(kind int) nameKey {
 	return nameKey{a.name, kind}
 }
 
-// bindName binds a Unix socket to a name; without a name it chooses a free one. A path also gets an inode.
+// bindName binds a Unix socket to a name; without a name it chooses a free abstract one, or does nothing if
+// the socket has a name. A path also gets an inode. EADDRINUSE if the name is in use, EINVAL if the socket
+// has a name or the address is not a Unix address.
 func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	_, taken := s.home.names[a.unixNameKey(s.kind)]
 	switch {
@@ -154,7 +156,8 @@ func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 }
 
 // socketByName returns the socket of this type with a name on a host. Errors are the ones of connect(2):
-// ECONNREFUSED if a closed socket has left its path, ENOENT if there is no path.
+// ECONNREFUSED if a closed socket has left its path or if nothing has the abstract name, ENOENT if there is
+// no path, EPROTOTYPE if the path has a socket of another type, EINVAL without a name.
 func (h *host) socketByName(a address, kind int) (*socket, syscall.Errno) {
 	s, ok := h.names[a.unixNameKey(kind)]
 	switch {

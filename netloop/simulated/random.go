@@ -22,7 +22,7 @@ const (
 // newRandom returns a decider that decides from a seed.
 func newRandom(seed uint64) random { return random{source: rand.NewPCG(seed, 0x676f6c6f6f70)} }
 
-// chance decides whether an event of this probability happens. Probabilities 0 and 1 need no decision.
+// chance decides whether an event of this probability happens. Probabilities 0 and 1 consume no decision.
 func (r *random) chance(p float64) bool {
 	switch {
 	case p <= 0:
@@ -47,7 +47,8 @@ func (r *random) chance(p float64) bool {
 	return false
 }
 
-// between returns a number from least to most, both inclusive.
+// between returns a number from least to most, both inclusive. If most is not larger than least, it returns
+// least and consumes no decision.
 func (r *random) between(least, most int64) int64 {
 	if most <= least {
 		return least

@@ -10,7 +10,8 @@ import (
 
 // Socket calls that transfer no data. Addresses are in the kernel's format, as bytes.
 
-// newSocket creates a socket for an owner's number, without a descriptor. kind has no flags.
+// newSocket creates a socket for an owner's number, without a descriptor. kind has no flags. ESRCH for the
+// number of an unknown host, EAFNOSUPPORT or ESOCKTNOSUPPORT for a family or a type that does not exist.
 func (k *Kernel) newSocket(number, domain, kind int) (s endpoint, errno syscall.Errno) {
 	o, errno := k.ownerOf(number)
 	switch {
@@ -124,7 +125,8 @@ func (k *Kernel) Listen(fd, backlog int) syscall.Errno {
 	return c.done(errno, backlog)
 }
 
-// Connect is connect(2).
+// Connect is connect(2). On a blocking socket it waits for the result, else it returns EINPROGRESS (TCP) or
+// EAGAIN for a full backlog (Unix).
 func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 	c, fault := k.begin("connect", fd)
 	s, f, errno := k.socketOf(fd)

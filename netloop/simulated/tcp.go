@@ -96,8 +96,8 @@ func newTCP(k *Kernel, family int) *tcp {
 	return t
 }
 
-// poll returns the readiness. If the socket is not writable, it notes this, and the acknowledgement that
-// makes the socket writable causes an event.
+// poll returns the readiness. If a connection has no space to send, poll records this, and the
+// acknowledgement that makes the socket writable causes an event.
 func (t *tcp) poll() uint32 {
 	var events uint32
 	if t.state == listening {
@@ -181,7 +181,8 @@ func (t *tcp) accept() (endpoint, syscall.Errno) {
 }
 
 // connect sends a SYN and returns EINPROGRESS, or reports the progress of an earlier connect: EALREADY, 0
-// once after its success, or its error. An address of AF_UNSPEC disconnects.
+// once after its success and EISCONN later, or its error. An address of AF_UNSPEC disconnects. ENETUNREACH
+// for an address of no host. bad, an error in the address, is returned if a SYN would be sent.
 func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		t.disconnect()
@@ -231,8 +232,8 @@ func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 }
 
 // send copies bytes into the send buffer and transmits as much as the peer has space for. It returns the
-// number of copied bytes. EAGAIN if the buffer is full or the connection is not established yet. The
-// address is ignored.
+// number of copied bytes. EAGAIN if the buffer is full or the connection is not established yet; else the
+// pending error of an ended connection, or EPIPE. The address is ignored.
 func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 	switch {
 	case t.state == synSent || t.state == synReceived:
@@ -257,7 +258,8 @@ func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 }
 
 // receive reads from the receive buffer and lets the peer send more. 0 is the end of the stream. EAGAIN if
-// the buffer is empty.
+// the buffer is empty, the pending error of an ended connection, or ENOTCONN for a listener or a socket
+// without connection.
 func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	if t.state == listening {
 		return -1, nil, syscall.ENOTCONN
@@ -290,6 +292,8 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 }
 
 // shutdown shuts down the halves in `how` (shutRead, shutWrite). A FIN follows the data of the send buffer.
+// A listener is closed by shutRead, and a connecting socket is disconnected with a pending ECONNRESET.
+// ENOTCONN for a closed socket, whose halves are shut nevertheless.
 func (t *tcp) shutdown(how uint8) syscall.Errno {
 	if t.stage == connecting {
 		if t.stage = joined; t.state == synSent || t.state == closed {
@@ -319,7 +323,8 @@ func (t *tcp) shutdown(how uint8) syscall.Errno {
 	return errno
 }
 
-// disconnect resets the socket to its initial state, except for its options.
+// disconnect ends a connection or a listener, with resets to the peers, and returns the socket to its
+// initial state, except for its options. A port that the program has chosen stays bound.
 func (t *tcp) disconnect() {
 	t.dropQueued()
 	wasOpen := t.state != closed

@@ -168,7 +168,7 @@ func (t *tcp) retransmissionFailed() {
 	}
 }
 
-// dropQueued drops the queued segments and stops all timers of the connection.
+// dropQueued drops the segments that wait for the network and stops all timers of the connection.
 func (t *tcp) dropQueued() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
@@ -220,7 +220,8 @@ func (t *tcp) syn() {
 }
 
 // synArrives is the arrival of this socket's SYN at the peer's host: a child of the listener answers with a
-// SYN-ACK, a full backlog drops it, a port without a listener refuses it.
+// SYN-ACK, a full backlog drops the SYN, a port without a listener refuses the connection. A SYN that was
+// repeated has no effect.
 func (t *tcp) synArrives() {
 	if t.state != synSent || t.peer != nil {
 		return
@@ -276,7 +277,7 @@ func (t *tcp) ackArrives() {
 }
 
 // addToBacklog adds a child to its listener's connections to accept, or resets it if the listener has
-// ended.
+// ended. It does nothing if the child has ended meanwhile.
 func (t *tcp) addToBacklog() {
 	host := t.host
 	if t.state != synReceived {

@@ -36,7 +36,8 @@ func (k *Kernel) TimerfdCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&timerFD{}, flags))
 }
 
-// TimerfdSet is timerfd_settime(2) with ns from now; 0 disarms.
+// TimerfdSet is timerfd_settime(2) with ns from now; 0 disarms. Expirations that were not read are
+// discarded.
 func (k *Kernel) TimerfdSet(fd int, ns int64) syscall.Errno {
 	c, errno := k.begin("timerfd_settime", fd)
 	f := k.file(fd)

@@ -55,7 +55,8 @@ func (u *udp) ensurePort() syscall.Errno {
 	return u.k.bindPort(&u.socket, u.local)
 }
 
-// connect sets the address to which the socket sends and from which it receives. AF_UNSPEC removes it.
+// connect sets the address to which the socket sends and from which it receives. AF_UNSPEC removes the
+// address. The socket gets a port if it has none. ENETUNREACH for an address of no host.
 func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		u.connected = false
@@ -77,7 +78,8 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 }
 
 // send sends a datagram to an address, or to the connected one if `to` is nil. It returns len(b) also if
-// the datagram will be lost.
+// the datagram will be lost. A pending error is returned instead of sending. EMSGSIZE for a too long
+// datagram, EDESTADDRREQ without an address, ENETUNREACH for an address of no host.
 func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	if errno := u.ensurePort(); errno != 0 {
 		return -1, errno
@@ -170,7 +172,7 @@ func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
 }
 
 // receive removes the oldest datagram from the inbox, copies as much as fits into b and returns that size
-// and the sender. EAGAIN if the inbox is empty.
+// and the sender. EAGAIN if the inbox is empty. A pending error is returned first.
 func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
 	if errno := u.takeError(); errno != 0 {
 		return -1, nil, errno

@@ -43,7 +43,7 @@ func (u *unixDatagram) poll() uint32 {
 func (u *unixDatagram) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
 
 // connect sets the peer by its name. AF_UNSPEC removes the peer. EPERM if the other socket has another
-// peer.
+// peer, else the errors of socketByName.
 func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
@@ -63,8 +63,8 @@ func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
-// setPeer sets another peer, or none. Pending datagrams are discarded if there was a peer before; that peer
-// gets ECONNRESET then if this socket is its peer.
+// setPeer sets another peer, or none. If the socket had a peer before, its pending datagrams are discarded,
+// and the earlier peer gets ECONNRESET if it is connected to this socket.
 func (u *unixDatagram) setPeer(other *unixDatagram) {
 	last := u.peer
 	u.peer = other
@@ -87,8 +87,9 @@ func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
 	return s.self.(*unixDatagram), 0
 }
 
-// send appends a datagram to the inbox of the socket with the address `to`, or of the peer if it is nil.
-// EAGAIN if either side has no space.
+// send appends a datagram to the inbox of the socket with the address `to`, or of the peer if `to` is nil.
+// EAGAIN if either side has no space. ECONNREFUSED if the receiver is closed; a closed peer is then
+// removed. EPERM if the receiver has another peer. A pending error is returned first.
 func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 	other := u.peer
 	if to != nil && to.bad != 0 {

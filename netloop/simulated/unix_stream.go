@@ -97,8 +97,9 @@ func (u *unixStream) listen(backlog int) syscall.Errno {
 	return 0
 }
 
-// connect creates the other end in the listener's backlog. The connection is established at once: EAGAIN if
-// the backlog is full, and never EINPROGRESS.
+// connect creates the other end in the listener's backlog. The connection is established at once, so it
+// never returns EINPROGRESS. EAGAIN if the backlog is full, ECONNREFUSED if the named socket does not
+// listen, EISCONN for a connected socket; else the errors of socketByName.
 func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
@@ -144,8 +145,9 @@ func (u *unixStream) accept() (endpoint, syscall.Errno) {
 	return child, 0
 }
 
-// send appends bytes to the peer's inbox, in pieces, and returns their number. EAGAIN if the buffer is
-// full, EPIPE if the peer is closed.
+// send appends bytes to the peer's inbox, in pieces, and returns the number of bytes. EAGAIN if the buffer
+// is full, EPIPE if the peer is closed or a half is shut, ENOTCONN without a peer. `to` must be nil:
+// EISCONN or EOPNOTSUPP.
 func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 	switch {
 	case to != nil && u.connected:
@@ -183,7 +185,7 @@ func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 }
 
 // receive reads from the inbox, also across pieces. 0 is the end of the stream. EAGAIN if the inbox is
-// empty.
+// empty, EINVAL for an unconnected socket, or the pending error.
 func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 	if !u.connected {
 		return -1, nil, syscall.EINVAL
@@ -235,8 +237,8 @@ func (u *unixStream) release() {
 	u.drain()
 }
 
-// leave disconnects both sides. The other side is shut, and gets the errno if this side has unread bytes or
-// was not accepted.
+// leave disconnects both sides; it does nothing without a peer. The other side is shut, and gets the errno
+// if this side has unread bytes or was not accepted.
 func (u *unixStream) leave(errno syscall.Errno) {
 	other := u.peer
 	if other == nil {
@@ -259,7 +261,8 @@ func (u *unixStream) drain() {
 	}
 }
 
-// breakConnection makes the connection fail with an errno on this side and ends the other side.
+// breakConnection makes the connection fail with an errno on this side and ends the other side. ETIMEDOUT
+// has no effect.
 func (u *unixStream) breakConnection(errno syscall.Errno) {
 	if u.peer != nil && errno != syscall.ETIMEDOUT { // Unix sockets have no timeouts
 		u.host = nil

@@ -54,7 +54,7 @@ func sameCalls(a, b []frame) bool {
 	return true
 }
 
-// appendString appends a string as JSON. C has replaced control characters.
+// appendString appends a string as JSON. readStr has replaced control characters.
 func appendString(to []byte, s string) []byte {
 	to = append(to, '"')
 	for i := range len(s) {

@@ -134,8 +134,9 @@ func (p *profile) discardIterationSamples() {
 	clear(p.current)
 }
 
-// recordSlowIteration records an iteration that has just ended and took at least limit, which is > 0. It
-// runs on the loop's thread, in its turn.
+// recordSlowIteration records an iteration that has just ended and took at least limit, which is > 0, with
+// all samples that are pending. It runs on the loop's thread, in its turn. It does nothing for a reactor
+// without a Python loop.
 func (l *loop) recordSlowIteration(began, length, limit int64) {
 	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
 	if sh.popped == nil {
@@ -169,8 +170,8 @@ func (p *profile) addSlowIteration(r *slowIteration, limit int64) {
 	p.next = (p.next + 1) % maxSlowIterations
 }
 
-// addStacks adds to a record the stacks at 1, 2 and 4 times the limit, and the longest callback, from the
-// samples of its iteration.
+// addStacks adds to a record the stacks at 1, 2 and 4 times the limit, as far as there are samples, and the
+// longest callback, from the samples of its iteration.
 func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int64) {
 	if len(p.frames) > maxFrames {
 		p.compactFrames()
@@ -322,8 +323,8 @@ const (
 	crashIterations = 3
 )
 
-// crashReport returns the functions with the most time and the last slow iterations, for a process that is
-// about to abort. The caller has locked the profile.
+// crashReport returns text with the functions that used the most time and with the last slow iterations,
+// for a process that is about to abort. The caller has locked the profile.
 func (p *profile) crashReport() []byte {
 	own := map[slowFrame]int64{}
 	all := int64(0)

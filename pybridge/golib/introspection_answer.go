@@ -42,8 +42,8 @@ var answerDraft struct {
 }
 
 // goloop_answer_client answers any request with the facts that are known without Python, closes the
-// connection and returns -1. A C thread (monitor.c) calls it and does nothing else. A request for a trace
-// is the exception: it returns as goloop_trace_begin does.
+// connection and returns -1. A C thread (monitor.c) calls it and does nothing else. For a request for a
+// trace it starts the trace instead and returns as goloop_trace_continue does.
 //
 //export goloop_answer_client
 func goloop_answer_client(fd C.int32_t) C.int32_t {
@@ -73,7 +73,7 @@ func closeClient(client int) {
 }
 
 // sendAll sends a text to a client and waits while the client is slow. It returns false if the client is
-// gone or did not read for answerTimeout.
+// gone or did not read for answerTimeout. It does not close the connection.
 func sendAll(client int, text []byte) bool {
 	for len(text) > 0 && waitReady(client, unix.POLLOUT, answerTimeout) {
 		n, err := unix.SendmsgN(client, text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)

@@ -47,9 +47,9 @@ func goloop_poll_introspection_socket(client *C.gl_asker, now C.int64_t) {
 	}
 }
 
-// acceptClient accepts a client of the listener that Python opened and starts a thread that answers it. It
-// does nothing if the number refers to another file now, and closes the connection of a client that is not
-// allowed.
+// acceptClient accepts a client of the listener that Python opened and starts a thread that answers the
+// client. It does nothing if the number refers to another file now, or if there is no client. It closes the
+// connection if the client is not allowed or the thread cannot be started.
 func acceptClient(client *C.gl_asker, listener int) {
 	// A program that closes all descriptors, to become a daemon, may have reused the number for a listener
 	// of its own, with other clients.

@@ -76,7 +76,8 @@ func findReactor(number C.int32_t) *loop {
 	return (*all)[i].loop
 }
 
-// addReactor stores a reactor and returns its number, or -EMFILE if all slots are in use.
+// addReactor stores a reactor and returns its number, or -EMFILE if all slots are in use: the caller then
+// closes the reactor. It also raises GOMAXPROCS if necessary, and a running trace records the new loop.
 func addReactor(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t {
 	l := &loop{Reactor: r, shared: shared, simulated: simulated}
 	r.OnSlowIteration = l.recordSlowIteration
@@ -109,7 +110,8 @@ func addReactor(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.in
 	return C.int32_t(all[i].number)
 }
 
-// removeReactor removes the reactor with a number and returns it, or nil if there is none.
+// removeReactor removes the reactor with a number and returns it, or nil if there is none. The caller
+// closes the reactor.
 func removeReactor(number C.int32_t) *loop {
 	slotsMu.Lock()
 	defer slotsMu.Unlock()
@@ -151,7 +153,8 @@ func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	return number
 }
 
-// goloop_reactor_close closes the reactor's own descriptors. Registered descriptors stay open.
+// goloop_reactor_close ends a reactor: its number becomes invalid, and its own descriptors are closed.
+// Registered descriptors stay open. It returns 0 or -EBADF.
 //
 //export goloop_reactor_close
 func goloop_reactor_close(reactor C.int32_t) C.int32_t {
@@ -165,7 +168,7 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 }
 
 // goloop_turn makes one turn and returns the number of completions or -errno. timeout is in ns; < 0:
-// without limit.
+// without limit. Before the turn it may yield to Go's scheduler, and adds pending samples to the profile.
 //
 //export goloop_turn
 func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
@@ -183,8 +186,8 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	return C.int32_t(n)
 }
 
-// goloop_flush_stream decodes all submissions and sends the pending writes, and returns -errno if this
-// stream's send failed.
+// goloop_flush_stream decodes all submissions and sends the pending writes of all streams. It returns 0, or
+// -errno if this stream's send failed; -ENOENT if its registration has ended.
 //
 //export goloop_flush_stream
 func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
@@ -196,8 +199,9 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	return result(r.FlushStream(uint32(id), uint32(gen)))
 }
 
-// goloop_flush_late is goloop_flush for the monitor, which has locked the shared block. It does not flush a
-// simulated reactor, because the seed must decide everything.
+// goloop_flush_late decodes all submissions and sends the pending writes, for the monitor, which has locked
+// the shared block. It does nothing for a closed reactor, nor for a simulated reactor, because the seed
+// must decide everything.
 //
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
@@ -242,7 +246,8 @@ func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint3
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
-// goloop_unregister ends a registration of any kind. Pending writes are not sent.
+// goloop_unregister ends a registration of any kind. Pending writes are not sent. It returns 0, or -ENOENT
+// if the registration has already ended.
 //
 //export goloop_unregister
 func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {

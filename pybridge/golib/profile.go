@@ -121,8 +121,9 @@ func newProfile() *profile {
 // samples is a queue of samples: the monitor fills it, addPendingSamples empties it.
 var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
-// countSamples adds the pending samples to the profile, unless another thread has locked it. It is called
-// in each turn. Most turns have no new samples.
+// countSamples adds the pending samples to the profile. It does nothing if there are none, as in most
+// turns, or if another thread has locked the profile; a later turn adds them then. It is called in each
+// turn.
 func countSamples() {
 	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && processProfile.TryLock() {
 		processProfile.addPendingSamples()
@@ -130,8 +131,8 @@ func countSamples() {
 	}
 }
 
-// goloop_count_samples adds pending samples to the tree when the buffer is full. The monitor calls it with
-// its mutex.
+// goloop_count_samples adds the pending samples to the profile, and waits for the profile's lock. The
+// monitor calls it, with its own mutex, when the queue of samples is full.
 //
 //export goloop_count_samples
 func goloop_count_samples() {
@@ -150,7 +151,8 @@ func (p *profile) addPendingSamples() {
 }
 
 // addSample adds the time of one sample to the call of its stack, and stores the sample for the flight
-// recorder. A sample without time creates the calls only. A full tree is pruned first.
+// recorder. A sample without time creates the calls only. A full tree is pruned first. While no loop is
+// open, the sample is discarded. The caller has locked the profile.
 func (p *profile) addSample(s *netloop.Sample) {
 	for i := 0; p.python == nil; i++ { // equal for all loops
 		all := *slots.Load()
@@ -216,7 +218,8 @@ func (p *profile) addSample(s *netloop.Sample) {
 }
 
 // cpuTime returns the part of a sample's time in which the thread was on a processor: the thread's share of
-// the time outside the poll since the previous sample.
+// the time outside the poll since the previous sample of this loop. It stores the clocks for the next
+// sample, and returns 0 for the first one.
 func (p *profile) cpuTime(s *netloop.Sample, wall int64) int64 {
 	before, ok := p.loops[s.Loop]
 	if !ok && len(p.loops) == maxLoops {
@@ -246,8 +249,9 @@ func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 	p.tasks[s.Coroutine] = taskTime{had.wall + wall, had.cpu + cpu, s.At}
 }
 
-// findCall returns the index of a call in p.calls, which it adds if it is new. code may have byLine; `at`
-// identifies the call among its parent's calls of the same code.
+// findCall returns the index in p.calls of the call of `code` by `parent`, and adds the call with `line` if
+// it is new. `at` distinguishes the parent's calls of the same code: the loop's number for codeLoop, the
+// line if code has the flag byLine, else 0.
 func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
 	key := edge{parent, code, at}
 	index, ok := p.edges[key]
@@ -259,8 +263,9 @@ func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
 	return index
 }
 
-// codeAt returns the index in p.codes of the code object at an address. It returns codeProcess if the frame
-// has no Python code, codeUnknown if the address is not a code object any more. now is in ns.
+// codeAt returns the index in p.codes of the code object at an address, and adds a new one. It returns
+// codeProcess if the frame has no Python code, codeUnknown if the address is not a code object any more. An
+// entry that was read longer than recheckAfter ago is compared with the object first. now is in ns.
 func (p *profile) codeAt(address uint64, now int64) uint32 {
 	index, ok := p.byCode[address]
 	if ok {
@@ -291,7 +296,8 @@ func (p *profile) codeAt(address uint64, now int64) uint32 {
 }
 
 // prune drops half of the calls, the ones with the least time, and adds their time to their callers. A call
-// is dropped before its caller, which has at least as much time. Indices of calls and codes change.
+// is dropped before its caller, which has at least as much time. Codes without a call are dropped, too.
+// Indices of calls and codes change, so the samples of current iterations are discarded.
 func (p *profile) prune() {
 	total := make([]int64, len(p.calls))
 	for i := len(p.calls) - 1; i > 0; i-- { // callers precede their callees
@@ -361,7 +367,7 @@ func (p *profile) prune() {
 }
 
 // goloop_profile_text writes at most `size` bytes of the profile of this process as JSON, and returns the
-// length of the whole text.
+// length of the whole text, or -EINVAL as copyText does.
 //
 //export goloop_profile_text
 func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {

@@ -39,8 +39,8 @@ const (
 // immortal objects, and from 3.14 on flags in the highest 16 bits.
 func isFreed(count uint64) bool { return uint32(count) == 0 || uint16(count>>32) != 0 }
 
-// readHead reads the identity of the code object at an address and returns the kind of object. None, which
-// frames without Python code have, is isNotCode.
+// readHead reads the identity of the code object at an address into head, and returns the kind of object.
+// None, which frames without Python code have, is isNotCode. head is changed only for isCode.
 func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 	var raw [maxCodeHead]byte
 	size := int(py.CodeSize)
@@ -63,8 +63,9 @@ func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
 	return isCode
 }
 
-// readCode reads a code object with names of fewer than functionLimit and fileLimit bytes. It checks that
-// the object did not change meanwhile. isInvalid: there is no object any more.
+// readCode reads a code object with names cut to fewer than functionLimit and fileLimit bytes. It checks
+// that the object did not change meanwhile. isInvalid: there is no code object any more; isNotCode: the
+// frame has no Python code. Then c is incomplete.
 func readCode(py *netloop.Python, address uint64, functionLimit, fileLimit int) (c code, state codeState) {
 	if state = readHead(py, address, &c.head); state != isCode {
 		return c, state
@@ -102,8 +103,8 @@ func readStrHead(py *netloop.Python, address uint64) (t strHead, ok bool) {
 	return t, word(py.ObjectType) == py.StrType && t.state&py.StrCompact != 0 && int64(t.length) >= 0
 }
 
-// readStr reads a str as UTF-8 with control characters replaced, cut to fewer than `limit` bytes. It
-// returns false if there is no such str or it changed meanwhile.
+// readStr reads a str as UTF-8 with control characters replaced, cut to maxCharacters characters and to
+// fewer than `limit` bytes. It returns false if there is no such str or it changed meanwhile.
 func readStr(py *netloop.Python, address uint64, limit int) (string, bool) {
 	t, ok := readStrHead(py, address)
 	if !ok {

@@ -17,8 +17,8 @@ func cBytes(memory *C.char, size C.int32_t) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(memory)), int(size))
 }
 
-// copyText copies as much of a text as fits into C's buffer of `size` bytes and returns the length of the
-// whole text, or -EINVAL.
+// copyText copies as much of a text as fits into C's buffer of `size` bytes, without a final zero, and
+// returns the length of the whole text. It returns -EINVAL for a negative size or a missing buffer.
 func copyText(out *C.char, size C.int32_t, text []byte) C.int32_t {
 	if size < 0 || out == nil && size > 0 {
 		return -C.int32_t(syscall.EINVAL)
@@ -27,8 +27,9 @@ func copyText(out *C.char, size C.int32_t, text []byte) C.int32_t {
 	return C.int32_t(len(text))
 }
 
-// goloop_reactor_facts writes facts about a reactor and about the Go runtime as a JSON object, and returns
-// as copyText does. The calling thread must be the one that uses the reactor.
+// goloop_reactor_facts writes facts about a reactor and about the Go runtime as a JSON object. It returns
+// the length of the whole text, -EINVAL as copyText does, or -EBADF for a closed reactor. The calling
+// thread must be the one that uses the reactor.
 //
 //export goloop_reactor_facts
 func goloop_reactor_facts(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {

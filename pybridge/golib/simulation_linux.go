@@ -97,7 +97,8 @@ func updateSingle() {
 }
 
 // newSimulation creates a kernel, with a trace if requested, and returns its number. It overwrites Sealed,
-// First and, with a trace, Trace of the options. EMFILE if there are too many kernels.
+// First and, with a trace, Trace of the options. EMFILE if there are too many kernels, or the errno of
+// openWake.
 func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
 	simulations.Lock()
 	defer simulations.Unlock()
@@ -124,7 +125,7 @@ func newSimulation(o simulated.Options, traced bool) (int, syscall.Errno) {
 	return -1, syscall.EMFILE
 }
 
-// openWake opens pollFD and wakeFD.
+// openWake opens pollFD and wakeFD. After an errno neither is open.
 func (s *simulation) openWake() syscall.Errno {
 	var err error
 	if s.pollFD, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -161,7 +162,7 @@ func (s *simulation) end() {
 	s.closeWake()
 }
 
-// attachThread attaches this thread to a kernel instead of to its last one; a nil s detaches it.
+// attachThread attaches this thread to a kernel instead of to its last one; a nil s detaches the thread.
 func (s *simulation) attachThread() {
 	simulations.Lock()
 	defer simulations.Unlock()
@@ -213,8 +214,9 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	return calls
 }
 
-// newReactor creates a reactor on the kernel to which this thread is attached, and returns whether this
-// kernel is simulated.
+// newReactor creates a reactor on the kernel to which this thread is attached, or on the real kernel, and
+// returns whether its kernel is simulated. On a simulated kernel the block's PollFD and WakeFD are
+// descriptors of the real kernel (see simulation).
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	s := threadSimulation()
 	if s == nil {

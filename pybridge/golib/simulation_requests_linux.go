@@ -95,7 +95,7 @@ func (r request) part(from, n int) []byte {
 	return data[from : from+n]
 }
 
-// putName writes a name after n bytes of data, as much as fits, and its written size in word 5.
+// putName writes a name after n bytes of data, as much as fits, and stores the written size in word 5.
 func (r request) putName(n int, name []byte) {
 	if n < 0 || n > len(r.data()) {
 		n = len(r.data())
@@ -117,7 +117,8 @@ func simulate(b []byte) C.int32_t {
 }
 
 // answer makes the requested call. It finds the kernel by word 1, which is the kernel's number or a
-// descriptor.
+// descriptor: ESRCH or EBADF if there is no such kernel. Any other errno is the call's; ENOSYS for an
+// unknown request.
 func (r request) answer() (int, syscall.Errno) {
 	switch what := r.word(0); what {
 	case reqMake:
@@ -151,8 +152,8 @@ func (r request) answer() (int, syscall.Errno) {
 	}
 }
 
-// callKernel makes a call that needs no descriptor, such as socket(2) or a change of the network. The parameter what is
-// the request.
+// callKernel makes a call that needs no descriptor, such as socket(2) or a change of the network. The
+// parameter what is the request. It returns 0 for a request without a result.
 func (r request) callKernel(s *simulation, what int) (int, syscall.Errno) {
 	switch what {
 	case reqEnd:

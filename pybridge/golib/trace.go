@@ -68,8 +68,8 @@ type tracer struct {
 // processTrace is the only trace of the process.
 var processTrace = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
-// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. Simulated
-// loops are not traced.
+// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. A simulated
+// loop is not traced, and a loop without a ring for lack of memory neither.
 func (t *tracer) openLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
@@ -99,7 +99,8 @@ func (t *tracer) openLoop(l *loop) {
 	atomic.StoreUintptr(&l.shared.Trace, uintptr(unsafe.Pointer(trace)))
 }
 
-// closeLoop copies the last records of a loop that is closed, and takes its ring away.
+// closeLoop copies the last records of a loop that is closed, and takes its ring away. It does nothing for
+// a loop without a ring.
 func (t *tracer) closeLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
@@ -186,7 +187,7 @@ func (t *tracer) copyRecords(l *loop, r *ring) uint64 {
 }
 
 // addNames appends a frame with the names of the addresses in the records between two offsets of the
-// output, except for names that were sent recently.
+// output, except for names that were sent recently. Without such addresses it appends nothing.
 func (t *tracer) addNames(l *loop, from, to int) {
 	if t.at-t.since > namesInterval || len(t.known) > maxKnownNames {
 		clear(t.known)
@@ -253,7 +254,9 @@ func readName(address uint64) string {
 	return string(text)
 }
 
-// goloop_trace_start starts a thread that sends a trace to a connected client. It returns 0 or -errno.
+// goloop_trace_start starts a thread that sends a trace to a connected client and closes the connection at
+// the end. It returns 0, or -errno if the thread cannot be started: then the connection stays open and
+// belongs to the caller.
 //
 //export goloop_trace_start
 func goloop_trace_start(fd C.int32_t) C.int32_t {
@@ -265,8 +268,8 @@ func goloop_trace_start(fd C.int32_t) C.int32_t {
 //export goloop_trace_begin
 func goloop_trace_begin(fd C.int32_t) C.int32_t { return beginTrace(int(fd)) }
 
-// beginTrace starts a trace for a connected client, or answers with an error and closes the connection if
-// another client has one. It returns as goloop_trace_continue does.
+// beginTrace starts a trace for a connected client and sends the first part, or answers with an error and
+// closes the connection if another client has a trace. It returns as goloop_trace_continue does.
 func beginTrace(client int) C.int32_t {
 	head := strconv.AppendInt([]byte(`{"protocol":1,"pid":`), int64(unix.Getpid()), 10)
 	processTrace.Lock()
@@ -296,9 +299,9 @@ func beginTrace(client int) C.int32_t {
 }
 
 // goloop_trace_continue sends the new records. `ended` is not 0 if the client has sent something or has
-// closed the connection: then it sends the last records, closes the connection and ends the trace. It also
-// does so if the client does not read. It returns the ms to wait for the client before the next call, or -1
-// at the end of the trace.
+// closed the connection: then it sends the last records. At the end of a trace, also if the client is gone
+// or does not read, it takes the rings of all loops away and closes the connection. It returns the ms to
+// wait for the client before the next call, or -1 at the end of the trace.
 //
 //export goloop_trace_continue
 func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {

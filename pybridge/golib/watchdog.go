@@ -75,7 +75,7 @@ var output struct {
 }
 
 // goloop_write_stderr is the writer thread: it writes the queued texts to stderr and ends when there are
-// none.
+// none. If a write fails, it drops the texts that it has taken from the queue.
 //
 //export goloop_write_stderr
 func goloop_write_stderr(unsafe.Pointer) unsafe.Pointer {
@@ -124,7 +124,8 @@ func writeStderr(text []byte, json bool) {
 	}
 }
 
-// stderrIsWritten reports whether the writer thread has ended, so that all queued texts are written.
+// stderrIsWritten reports whether the writer thread has ended, so that all queued texts are written, or
+// dropped after a failed write.
 func stderrIsWritten() bool {
 	output.Lock()
 	defer output.Unlock()
@@ -170,8 +171,9 @@ func (l *loop) cpu() int64 {
 	return t.Nano()
 }
 
-// updateBlockState updates the state at each tick, for the next snapshot. since is the start of the
-// iteration and now the time of the tick, both in ns.
+// updateBlockState updates the state at each tick, for the next snapshot: the start of the iteration and of
+// its present callback, and whether one thread has had the GIL since the last snapshot. since is the start
+// of the iteration and now the time of the tick, both in ns.
 func (l *loop) updateBlockState(since, now int64) {
 	s, started := &l.blockState, l.callbacksStarted()
 	holder := C.gil_holder((*C.gl_shared)(unsafe.Pointer(l.shared)))
@@ -186,8 +188,8 @@ func (l *loop) updateBlockState(since, now int64) {
 	s.gilHeld = s.gilHeld && holder == s.holder
 }
 
-// stackOf reads the stack of a thread, which is a PyThreadState, innermost frame first. An unreadable stack
-// is empty. It returns false if Python has ended.
+// stackOf reads the stack of a thread, which is a PyThreadState, innermost frame first. It repeats a read
+// that failed. A stack that is still unreadable is empty. It returns false if Python has ended.
 func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	var raw [C.GL_FRAMES]netloop.RawFrame
 	for range maxWalks {
@@ -221,9 +223,10 @@ func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok 
 	return frames, true
 }
 
-// recordStack records the stack of the loop's thread as the snapshot of this index; or, with index
-// BlockStacks, the stack of another thread that has the GIL. block is the block's number. It returns false
-// if Python has ended: then nothing is reported any more.
+// recordStack records the stack of the loop's thread as the snapshot of this index, with the number of its
+// block and the holder of the GIL. With index BlockStacks it records the stack of another thread that has
+// the GIL instead, which is empty if there is none. It returns false if Python has ended: then nothing is
+// recorded or reported any more.
 func (l *loop) recordStack(block uint64, index uint32) bool {
 	s, shared := &l.blockState, (*C.gl_shared)(unsafe.Pointer(l.shared))
 	holder, thread := C.gil_holder(shared), atomic.LoadPointer((*unsafe.Pointer)(unsafe.Pointer(&l.shared.Thread)))
@@ -253,9 +256,11 @@ func (l *loop) recordStack(block uint64, index uint32) bool {
 	return true
 }
 
-// goloop_check_iteration checks a loop whose iteration has lasted for some time. `began` is the value of
-// shared.now that the monitor read, and `ns` is the part of the time since then for which the loop is
-// responsible. The iteration may have ended meanwhile, so shared.now is not read again.
+// goloop_check_iteration checks a loop whose iteration has lasted for some time. It takes the snapshots
+// that are due, writes to stderr if a report was not logged in time, and aborts the process after
+// blocked_end. `began` is the value of shared.now that the monitor read, and `ns` is the part of the time
+// since then for which the loop is responsible. The iteration may have ended meanwhile, so shared.now is
+// not read again. It does nothing for a closed reactor.
 //
 //export goloop_check_iteration
 func goloop_check_iteration(reactor C.int32_t, began, ns, now C.int64_t) {
@@ -292,7 +297,8 @@ func goloop_check_iteration(reactor C.int32_t, began, ns, now C.int64_t) {
 }
 
 // takeSnapshot records the stack of the loop's thread as the snapshot of this index, and starts a thread
-// that reports it unless such a thread still waits for the GIL. since is the start of the iteration in ns.
+// that reports the snapshot unless such a thread still waits for the GIL. Index 0 begins and counts a new
+// block. since is the start of the iteration in ns. It does nothing if Python has ended.
 func (l *loop) takeSnapshot(reactor C.int32_t, since int64, index uint32) {
 	sh := l.shared
 	block, reportState := sh.Metrics.BlockedSpells, uint32(netloop.ReportLogged)
@@ -317,8 +323,9 @@ func (l *loop) takeSnapshot(reactor C.int32_t, since int64, index uint32) {
 	}
 }
 
-// escalate writes a report about a block that has lasted ns to stderr. reportState is shared.report_state;
-// aborts: the process ends afterwards.
+// escalate queues a report about a block that has lasted ns for stderr, unless blockText leaves the report
+// out. If one thread has had the GIL since the last snapshot, its stack is recorded first. reportState is
+// shared.report_state; aborts: the process ends afterwards.
 func (l *loop) escalate(ns int64, reportState uint32, aborts bool) {
 	if l.blockState.gilHeld {
 		l.recordStack(l.shared.Metrics.BlockedSpells, netloop.BlockStacks)
@@ -362,15 +369,16 @@ func addFrames(t []byte, frames []frame) []byte {
 }
 
 // goloop_block_report writes at most `size` bytes of the report of a loop's current block, or of its last
-// one, and returns the length of the whole text.
+// one (blockReport), and returns the length of the whole text, 0 for a closed reactor, or -EINVAL as
+// copyText does.
 //
 //export goloop_block_report
 func goloop_block_report(reactor C.int32_t, out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, blockReport(reactor))
 }
 
-// goloop_stack_text writes a line for each frame of a stack, as addFrames, and returns as
-// goloop_block_report does.
+// goloop_stack_text writes a line for each frame of a stack, as stackText returns them, and returns the
+// length of the whole text, or -EINVAL as copyText does.
 //
 //export goloop_stack_text
 func goloop_stack_text(stack *C.gl_stack, out *C.char, size C.int32_t) C.int32_t {
@@ -408,7 +416,8 @@ func blockReport(reactor C.int32_t) []byte {
 	return t
 }
 
-// stackText returns a line for each frame of a stack, as addFrames.
+// stackText returns a line for each frame of a stack, as addFrames. It returns nil if the stack could not
+// be read or a frame is invalid.
 func stackText(of *netloop.Stack) []byte {
 	if of.Frames < 0 {
 		return nil

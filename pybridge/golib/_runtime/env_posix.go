@@ -7,7 +7,7 @@
 // misspelt one would end the process. So the library's runtime reads each of them with the prefix
 // GOLOOP_ only. The environment itself is left as it is, for Python and for children.
 //
-// What follows gogetenv is as in Go's file.
+// The code below gogetenv is a copy of Go's.
 
 package runtime
 
@@ -15,6 +15,8 @@ import "unsafe"
 
 const envPrefix = "GOLOOP_"
 
+// gogetenv returns the value of GOLOOP_key in the environment, or "". It does not read the
+// variable key.
 func gogetenv(key string) string {
 	env := environ()
 	if env == nil {
@@ -53,6 +55,7 @@ func unsetenv_c(k string) {
 	asmcgocall(_cgo_unsetenv, unsafe.Pointer(&arg))
 }
 
+// cstring returns the address of a copy of s with a final zero.
 func cstring(s string) unsafe.Pointer {
 	p := make([]byte, len(s)+1)
 	copy(p, s)
