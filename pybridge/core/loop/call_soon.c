@@ -96,7 +96,7 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     }
     /* asyncio's own methods, called unbound on a goloop future, pass a waiting task in its stored
-     * form (future.c) as the callback. */
+     * form (future_callbacks.c) as the callback. */
     PyObject *wakeup = NULL;
     if (gl_is_task(call.callback) && call.nargs == 1 &&
         gl_task_awaits(call.callback, call.args[0])) {

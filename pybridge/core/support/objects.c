@@ -60,6 +60,23 @@ gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t na
     return r;
 }
 
+/* Calls unbound(self, *args, **kwargs); `args` and `kwnames` are those of a vectorcall. */
+GL_PRIVATE PyObject *
+gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                PyObject *kwnames)
+{
+    Py_ssize_t n = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    PyObject **all = PyMem_Malloc((size_t)(n + 1) * sizeof(PyObject *));
+    if (all == NULL)
+        return PyErr_NoMemory();
+    all[0] = self;
+    for (Py_ssize_t i = 0; i < n; i++)
+        all[i + 1] = args[i];
+    PyObject *r = PyObject_Vectorcall(unbound, all, (size_t)nargs + 1, kwnames);
+    PyMem_Free(all);
+    return r;
+}
+
 /* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`. */
 GL_PRIVATE bool
 gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)

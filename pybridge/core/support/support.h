@@ -300,6 +300,9 @@ GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 /* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python. */
 GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
+/* Calls unbound(self, *args, **kwargs), of a vectorcall, for a function of a class. */
+GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
+                                     Py_ssize_t nargs, PyObject *kwnames);
 
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
 /* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item

@@ -4,7 +4,7 @@
  * CPython 3.14 stores the running task in the thread state, after its public part, at an offset
  * that the probe has found.  Before 3.14 it is in the dict _asyncio._current_tasks, loop -> task.
  *
- *     step_as_current (task.c)
+ *     step_as_current (task_step.c)
  *       current_task_enter    RuntimeError if another task runs
  *       current_task_leave    RuntimeError if another task was entered meanwhile
  *

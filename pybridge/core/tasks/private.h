@@ -29,6 +29,17 @@ has_future_layout(PyObject *o)
     return is_exact_future(o) || PyObject_TypeCheck(o, G.asyncio.Future);
 }
 
+/* Returns 0 if the future has a loop, or -1 with RuntimeError: Future.__init__() has not run, or
+ * the collector has cleared the future. */
+static inline int
+future_ensure_initialized(gl_future *f)
+{
+    if (f->loop != NULL)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "Future object is not initialized.");
+    return -1;
+}
+
 /* 1 if the loop stores its running task, and asyncio's dict gets the task only on request
  * (current_task_ft.c). */
 #if defined(GL_FREE_THREADED) && !GL_LAYOUT_AWAITED_BY
@@ -72,28 +83,13 @@ GL_PRIVATE_INLINE void task_unregister(gl_task *task);
 /* _core._live_tasks(): the goloop.Tasks of all loops; before 3.14. */
 GL_PRIVATE PyObject *core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored));
 
-/* ---- future.c: each future must have the layout, and the caller owns a reference ------------- */
+/* ---- future_callbacks.c: each future must have the layout, and the caller owns a reference --- */
 
 /* Adds a callback, or schedules it if the future is done. */
 GL_PRIVATE int future_add_callback(gl_future *f, PyObject *fn, PyObject *context);
-/* Implement set_result() and set_exception(). */
-GL_PRIVATE_INLINE int future_finish(gl_future *f, PyObject *result);
-GL_PRIVATE int future_fail(gl_future *f, PyObject *exc);
-/* Returns 1: cancelled now, 0: done before, -1: error.  `msg` may be NULL. */
-GL_PRIVATE int future_set_cancelled(gl_future *f, PyObject *msg);
-/* Creates the CancelledError that result() would raise; new reference. */
-GL_PRIVATE PyObject *future_cancelled_error(gl_future *f);
-/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none. */
-GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
-/* Raises RuntimeError (-1) if Future.__init__ has not run or the collector has cleared the
- * future. */
-GL_PRIVATE_INLINE int future_ensure_initialized(gl_future *f);
-
-/* Calls asyncio.Future.__init__(). */
-GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
-/* Parts of Future that Task has too. */
-GL_PRIVATE int future_traverse(PyObject *self, visitproc visit, void *arg);
-GL_PRIVATE int future_clear(PyObject *self);
+/* Schedules all callbacks of a future that has just become done. */
+GL_PRIVATE int future_schedule_callbacks(gl_future *f);
+/* Methods and the attribute `_callbacks` of Future, which Task has too. */
 GL_PRIVATE PyObject *future_method_add_done_callback(PyObject *self, PyObject *const *args,
                                                      Py_ssize_t nargs, PyObject *kwnames);
 GL_PRIVATE PyObject *future_method_remove_done_callback(PyObject *self, PyObject *fn);
@@ -111,9 +107,24 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
 
 /* Creates the callable that wakes the task, which programs see among a future's callbacks. */
 GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
-/* Calls unbound(self, *args, **kwargs). */
-GL_PRIVATE PyObject *call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
-                                  Py_ssize_t nargs, PyObject *kwnames);
+
+/* ---- future.c: each future must have the layout, and the caller owns a reference ------------- */
+
+/* Implement set_result() and set_exception(). */
+GL_PRIVATE_INLINE int future_finish(gl_future *f, PyObject *result);
+GL_PRIVATE int future_fail(gl_future *f, PyObject *exc);
+/* Returns 1: cancelled now, 0: done before, -1: error.  `msg` may be NULL. */
+GL_PRIVATE int future_set_cancelled(gl_future *f, PyObject *msg);
+/* Creates the CancelledError that result() would raise; new reference. */
+GL_PRIVATE PyObject *future_cancelled_error(gl_future *f);
+/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none. */
+GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
+/* Calls asyncio.Future.__init__(). */
+GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
+/* Parts of Future that Task has too. */
+GL_PRIVATE int future_traverse(PyObject *self, visitproc visit, void *arg);
+GL_PRIVATE int future_clear(PyObject *self);
+
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
 /* Implements Future.__await__(). */
@@ -150,18 +161,27 @@ GL_PRIVATE int wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc);
  * exception that is set already stays; returns -1. */
 GL_PRIVATE int raise_uninitialized(void);
 
-/* ---- task.c ---------------------------------------------------------------------------------- */
+/* ---- task_step.c ----------------------------------------------------------------------------- */
 
 /* Runs the coroutine up to its next yield; `exc`, if not NULL, is thrown into it. */
 GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
-/* Cancels the awaited future, of any class: 1, 0 or -1 as future_set_cancelled(). */
-GL_PRIVATE int cancel_awaited(PyObject *fut, PyObject *msg);
-/* Fills a task whose Future part is initialised.  `coro` is a coroutine. */
-GL_PRIVATE int task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
 #if GL_EAGER_TASKS
 /* Runs the first step inside of the running task or callback. */
 GL_PRIVATE int task_start_eagerly(gl_task *task);
 #endif
+
+/* ---- task_cancel.c --------------------------------------------------------------------------- */
+
+/* Cancels the awaited future, of any class: 1, 0 or -1 as future_set_cancelled(). */
+GL_PRIVATE int cancel_awaited(PyObject *fut, PyObject *msg);
+/* Implements Task.cancel(). */
+GL_PRIVATE PyObject *task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames);
+
+/* ---- task.c ---------------------------------------------------------------------------------- */
+
+/* Fills a task whose Future part is initialised.  `coro` is a coroutine. */
+GL_PRIVATE int task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
 
 /* ---- the types, created by probe.c ----------------------------------------------------------- */
 

@@ -6,10 +6,13 @@
  *   current_task.c     asyncio.current_task()
  *   current_task_ft.c  asyncio.current_task() in 3.13 without the GIL
  *   task_registry.c    asyncio.all_tasks()
+ *   future_callbacks.c the callbacks of a future
  *   future.c           goloop.Future
  *   future_iter.c      the iterator of `await fut`
  *   wakeup.c           a Task waits for a future, which wakes it
- *   task.c             goloop.Task: the step, cancel, construction
+ *   task_step.c        goloop.Task: its steps
+ *   task_cancel.c      goloop.Task: cancel()
+ *   task.c             goloop.Task: construction and the type
  *   create_task.c      loop.create_task and loop.create_future
  *
  * The types exist only after the probe has passed (gl_tasks_native()).  Before that, and if the
@@ -59,7 +62,8 @@ GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks. */
 GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
-/* ---- future.c -------------------------------------------------------------------------------- */
+
+/* ---- future_callbacks.c --------------------------------------------------------------------- */
 
 /* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both
  * owned. */

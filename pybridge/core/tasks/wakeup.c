@@ -3,8 +3,8 @@
  *
  *   the coroutine yields                      the task
  *   ------------------------------------      ----------------------------------------
- *   a goloop.Future or Task, on a goloop      becomes the future's callback0 (future.c); the
- *   loop (wait_exact)                         finished future pushes it to the ready queue
+ *   a goloop.Future or Task, on a goloop      becomes the future's callback0; the finished
+ *   loop (wait_exact)                         future pushes it to the ready queue
  *   a Future or Task of asyncio (wait_exact)  adds a wakeup callable; call_soon calls it
  *   any other awaitable (wait_general)        adds a wakeup callable by slow_path.py
  *   None (schedule_step)                      is scheduled again
