@@ -9,14 +9,16 @@
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-/* transport_ops.is_receiving: true while received datagrams go to the protocol at once. */
+/* transport_ops.is_receiving: true if the transport is open, not paused and without paused data.
+ * The reactor receives for it then. */
 static bool
 datagram_is_receiving(gl_transport *t)
 {
     return t->phase == GL_OPEN && !t->paused && t->paused_data == NULL;
 }
 
-/* Returns the directions that the reactor should watch: GL_READABLE, GL_WRITABLE. */
+/* Returns the directions that the reactor should watch: GL_READABLE if the transport is receiving,
+ * GL_WRITABLE if datagrams are queued. */
 static uint32_t
 datagram_interest(gl_datagram *d)
 {
@@ -28,7 +30,8 @@ datagram_interest(gl_datagram *d)
     return interest;
 }
 
-/* transport_ops.register_fd: returns 0 or -errno. */
+/* transport_ops.register_fd: registers fd with Go for the present interest, and makes the next
+ * iteration poll.  Returns 0 or -errno. */
 GL_NO_PYTHON static int32_t
 datagram_register_fd(gl_transport *t, int fd)
 {
@@ -39,8 +42,9 @@ datagram_register_fd(gl_transport *t, int fd)
                                                   d->interest, &d->id, &d->gen);
 }
 
-/* transport_ops.update_interest: sends changed directions to Go, or registers the transport for its
- * first ones.  -1 with an exception. */
+/* transport_ops.update_interest: sends changed directions to Go, and registers the transport when
+ * it has a direction for the first time.  Does nothing without a change.  -1 with RuntimeError (the
+ * loop is closed or foreign) or OSError. */
 static int
 datagram_update_interest(gl_transport *t)
 {
@@ -62,8 +66,10 @@ datagram_update_interest(gl_transport *t)
 
 /* ---- construction ------------------------------------------------------------------ */
 
-/* DatagramTransport(loop, sock, protocol, ...): `address` is the remote address, or false;
- * `connected`: the socket has a peer; `nameless`: that peer is an unnamed Unix socket. */
+/* DatagramTransport(loop, sock, protocol, ...): constructs the transport and schedules
+ * connection_made.  `address`: the remote address, or a false object for none; `connected`: the
+ * socket has a peer; `nameless`: that peer is an unnamed Unix socket.  -1 with an exception: the
+ * socket then still belongs to the caller. */
 static int
 datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -97,7 +103,8 @@ datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return rc;
 }
 
-/* transport_ops.start: starts receiving.  An error ends the transport. */
+/* transport_ops.start: starts receiving.  An error ends the transport by _fatal_error(); -1 as
+ * gl_transport_fatal_current(). */
 static int
 datagram_start(gl_transport *t)
 {
@@ -108,7 +115,8 @@ datagram_start(gl_transport *t)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* transport_ops.close: ends the transport now, or after the last queued datagram. */
+/* transport_ops.close: schedules connection_lost.  With queued datagrams it only stops receiving,
+ * and _sent_all() ends the transport.  -1 with an exception. */
 static int
 datagram_close(gl_transport *t)
 {
@@ -119,7 +127,8 @@ datagram_close(gl_transport *t)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* transport_ops.discard_queue: drops the queued datagrams.  May run Python. */
+/* transport_ops.discard_queue: drops the queued datagrams; the transport then counts as not
+ * blocked.  May run Python. */
 static void
 datagram_discard_queue(gl_transport *t)
 {
@@ -129,7 +138,7 @@ datagram_discard_queue(gl_transport *t)
     Py_CLEAR(d->queue);
 }
 
-/* transport_ops.free_memory: drops the cached addresses. */
+/* transport_ops.free_memory: drops the cached addresses, and frees the table of peers. */
 static void
 datagram_free_memory(gl_transport *t)
 {
@@ -138,6 +147,7 @@ datagram_free_memory(gl_transport *t)
     datagram_clear_peers(d);
 }
 
+/* tp_traverse: visits the remote address, the queue and the base. */
 static int
 datagram_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -148,6 +158,7 @@ datagram_traverse(PyObject *self, visitproc visit, void *arg)
     return gl_transport_traverse(&d->base, visit, arg);
 }
 
+/* tp_clear: clears the base, the remote address and the queue. */
 static int
 datagram_clear(PyObject *self)
 {
@@ -196,7 +207,8 @@ datagram_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
 static const gl_params sendto_params =
     GL_PARAMS("_SelectorDatagramTransport.sendto", 1, 2, false, GL_NAME(data), GL_NAME(addr));
 
-/* sendto(data, addr=None): parses the arguments of datagram_sendto(). */
+/* sendto(data, addr=None): parses the arguments and calls datagram_sendto().  NULL with TypeError
+ * for wrong arguments. */
 static PyObject *
 datagram_sendto_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

@@ -6,12 +6,13 @@
  *   datagram_receive.c   received datagrams on their way to the protocol
  *
  * Go receives and C sends.  asyncio makes the system call within sendto() and calls
- * error_received() there, so a deferred call would be visible.  The GIL is not released for it,
- * because the call can't block.
+ * error_received() there, so a deferred call would be visible.  The GIL is not released for the
+ * system call, because it can't block.
  *
- * asyncio's own _FlowControlMixin handles the write limits, pause_writing() and get_extra_info() on
- * its own slots: they are needed only when the kernel has no room.
- * goloop/_internal/net/datagrams.py has the class that programs use.
+ * The write limits, pause_writing() and get_extra_info() are asyncio's own code, in the base class
+ * _FlowControlMixin, which uses its own slots.  None of it runs for each datagram: the limits
+ * matter only when the kernel has no room.  goloop/_internal/net/datagrams.py has the class that
+ * programs use.
  */
 #pragma once
 
@@ -27,7 +28,7 @@ typedef struct gl_peer {
     uint8_t raw[sizeof(struct sockaddr_in6)];
 } gl_peer;
 
-/* Entries of the table of peers once a second peer has sent. */
+/* The number of entries of the table of peers after a second peer has sent. */
 #define PEERS 256u
 
 /* The minimum share of a socket in a turn, in ns of datagram_received(); 64 echoes take less. */
@@ -65,7 +66,7 @@ typedef struct gl_datagram {
 GL_PRIVATE PyObject *datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr);
 GL_PRIVATE PyObject *datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs);
 GL_PRIVATE PyObject *datagram_sent_all(gl_datagram *d, PyObject *ignored);
-/* Calls protocol.error_received; takes over exc. */
+/* Calls protocol.error_received(exc) and steals `exc`; -1 with an exception. */
 GL_PRIVATE int datagram_report_error(gl_datagram *d, PyObject *exc);
 
 /* ---- datagram_receive.c ------------------------------------------------------------ */

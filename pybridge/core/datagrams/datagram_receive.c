@@ -5,12 +5,12 @@
  * before each call of Python: an earlier callback of the same turn may have closed or paused this
  * transport, or set another protocol.  Datagrams for a closing transport are dropped, because
  * asyncio no longer reads then.  Datagrams for a paused transport, or for a protocol that has used
- * up its share of this turn's time, become paused data, in order.  _deliver_paused_data, which
- * resume_reading or the next iteration calls, delivers them; receiving goes on after that.
+ * up its share of this turn's time, become paused data, in order.  _deliver_paused_data() delivers
+ * them, after resume_reading() or in the next iteration.  Receiving goes on after that.
  *
  * A server receives from the same peers repeatedly, so the tuples of their addresses are kept in a
- * small hash table: the hash of the raw address selects the only entry where it can be.  There is
- * one entry until a second peer sends.
+ * small hash table.  The hash of a raw address selects the only entry that may contain it; a new
+ * address replaces an older one there.  The table has one entry until a second peer sends.
  */
 #include "datagrams/datagram.h"
 
@@ -30,7 +30,8 @@ peer_hash(const uint8_t *raw, uint32_t len)
     return (uint32_t)h;
 }
 
-/* Replaces the table by a larger, empty one if there is memory. */
+/* Replaces the table of one entry by an empty table of PEERS entries.  Without memory the old table
+ * stays; sets no exception. */
 static void
 peers_grow(gl_datagram *d)
 {
@@ -66,8 +67,10 @@ peer_address(const gl_packet *p)
     return object;
 }
 
-/* Returns the sender's address as an object, from the table of peers, to which a new sender is
- * added; a new reference, or NULL with an exception. */
+/* Returns the sender's address as a Python object: the cached one, or a new one, which replaces
+ * another address in its entry of the table.  Stores the entry in last_sender.  The address of an
+ * unnamed sender, or a very long one, is not cached.  A new reference, or NULL with an
+ * exception. */
 static inline PyObject *
 datagram_find_sender(gl_datagram *d, const gl_packet *p)
 {
@@ -107,8 +110,9 @@ datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
 }
 
 /* transport_ops.budget_exhausted: returns true if the socket has used up its share of this turn.
- * The first call of a turn starts the share, which is the time that the iteration had taken before
- * the first datagram of all sockets, at least SHARE_MIN and at least one callback. */
+ * The first call of a turn starts the share and returns false, so at least one callback runs.  The
+ * share is the time that the iteration had taken before the first datagram of any socket, at least
+ * SHARE_MIN. */
 GL_PRIVATE bool
 datagram_budget_exhausted(gl_transport *t)
 {
@@ -123,9 +127,10 @@ datagram_budget_exhausted(gl_transport *t)
     return false;
 }
 
-/* Adds an item that can't be delivered now to the paused data; steals the reference, which may be
- * NULL with an exception.  The transport is not registered for reading until the item is delivered,
- * after a pause by resume_reading. */
+/* Adds an item that can't be delivered now to the paused data.  If reading is not paused, the
+ * delivery is scheduled for the next iteration, and the socket is not read until then.  Steals the
+ * item, which may be NULL with an exception set.  A failure ends the transport by _fatal_error();
+ * -1 as gl_transport_fatal_current(). */
 static int
 datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 {
@@ -141,14 +146,16 @@ datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 }
 
 /* Returns true if a received datagram or error becomes paused data: reading is paused, earlier
- * items wait, or the socket's share of the turn is used up. */
+ * items wait, or the socket's share of the turn is used up.  Starts the share, as
+ * datagram_budget_exhausted(). */
 static inline bool
 datagram_must_wait(gl_datagram *d)
 {
     return d->paused || d->paused_data != NULL || datagram_budget_exhausted(&d->base);
 }
 
-/* Handles a DATAGRAM completion: delivers the datagram, or stores it as paused data. */
+/* Handles a DATAGRAM completion: delivers the datagram, or stores it as paused data.  An error of
+ * goloop's own ends the transport; -1 with an exception of the protocol. */
 static int
 datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 {
@@ -171,8 +178,8 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
     return rc;
 }
 
-/* Handles a DATAGRAM_ERROR completion: reports the errno to error_received(), or stores it in
- * order. */
+/* Handles a DATAGRAM_ERROR completion with the errno `err`: calls error_received() with the
+ * OSError, or appends the OSError to the paused data.  -1 with an exception. */
 static int
 datagram_handle_error(gl_datagram *d, int err)
 {
@@ -184,9 +191,10 @@ datagram_handle_error(gl_datagram *d, int err)
     return datagram_report_error(d, exc);
 }
 
-/* gl_reg_ops.complete: handles one completion in the context of the transport.  An exception of the
- * protocol goes to the loop's exception handler.  Returns 0, or -1 if an exit exception leaves the
- * loop. */
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  READY sends queued
+ * datagrams, by _drain(), and is the only completion that a closing transport handles; an ended one
+ * handles none.  An exception goes to the loop's exception handler.  Returns 0, or -1 if an exit
+ * exception leaves the loop. */
 GL_PRIVATE int
 datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -220,7 +228,7 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 }
 
 /* transport_ops.deliver_item: delivers an item of paused data, which is a tuple of a datagram and
- * its address, or an error. */
+ * its address, or an OSError for error_received().  -1 with an exception. */
 GL_PRIVATE int
 datagram_deliver_item(gl_transport *t, PyObject *item)
 {

@@ -28,8 +28,8 @@
 /* ---- the system call ---------------------------------------------------------------- */
 
 /* Finds the raw form of an address: the cached one of the last sender or destination, or a new one,
- * which is cached.  Returns false if the socket itself has to convert it.  *raw is valid until the
- * next call. */
+ * which replaces the cached destination.  Returns false, without an exception, if the socket itself
+ * has to convert the address.  *raw is valid until the next call. */
 static inline bool
 datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
@@ -58,7 +58,9 @@ enum send_result {
     SEND_FAILED_FATAL,       /* another exception is set, which ends the transport */
 };
 
-/* Classifies the current exception as asyncio does; clears it for SEND_BLOCKED. */
+/* Returns the result for the current exception, as asyncio classifies it: SEND_BLOCKED for
+ * BlockingIOError and InterruptedError, which are cleared; SEND_FAILED_OS_ERROR for another
+ * OSError, else SEND_FAILED_FATAL, and the exception stays set. */
 static enum send_result
 classify_send_exception(void)
 {
@@ -72,14 +74,16 @@ classify_send_exception(void)
     return SEND_FAILED_FATAL;
 }
 
-/* Returns true if the destination is the peer of the socket, so that no address is passed. */
+/* Returns true if the destination is the peer of the socket, so that no address is passed to the
+ * system call. */
 static inline bool
 destination_is_implied(const gl_datagram *d, PyObject *addr)
 {
     return d->connected || (d->peer_unnamed && addr == Py_None);
 }
 
-/* Sends a datagram by sock.sendto(data, addr), which converts the address and raises its errors. */
+/* Sends a datagram by sock.sendto(data, addr), which converts the address.  TypeError, ValueError
+ * and OverflowError give SEND_FAILED_BAD_ADDRESS; the exception stays set.  Runs Python. */
 static enum send_result
 send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -97,8 +101,9 @@ send_by_socket_method(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
-/* Sends the bytes of a view.  The address is converted last, because __buffer__ and audit hooks may
- * have used another address, or closed the transport. */
+/* Sends the bytes of a view, or drops them if the descriptor is closed (SEND_DONE).  The address is
+ * converted last, because __buffer__ and audit hooks may have used another address, or closed the
+ * transport. */
 static enum send_result
 send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObject *addr)
 {
@@ -121,8 +126,9 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     return classify_send_exception();
 }
 
-/* Sends one datagram to `addr`, or to the socket's peer.  Raises the audit event of
- * socket.sendto().  Runs Python. */
+/* Sends one datagram to `addr`, or to the socket's peer.  With an address it raises the audit event
+ * socket.sendto, whose hook may refuse the call.  An exception is classified as in
+ * classify_send_exception() and send_by_socket_method().  Runs Python. */
 static enum send_result
 datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -149,8 +155,8 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
-/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; steals `exc`, which
- * may be NULL with an exception set.  -1 with an exception. */
+/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; without a protocol it
+ * does nothing.  Steals `exc`, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 datagram_report_error(gl_datagram *d, PyObject *exc)
 {
@@ -166,8 +172,9 @@ datagram_report_error(gl_datagram *d, PyObject *exc)
     return rc;
 }
 
-/* Handles SEND_FAILED_OS_ERROR, SEND_FAILED_BAD_ADDRESS and SEND_FAILED_FATAL; the exception is
- * set.  -1 with an exception that leaves sendto(). */
+/* Handles a failed send, whose exception is set: calls error_received() (SEND_FAILED_OS_ERROR),
+ * reports a bad address to the loop's exception handler, or ends the transport (SEND_FAILED_FATAL).
+ * Clears the exception.  -1 with an exception that leaves sendto(). */
 static int
 datagram_send_failed(gl_datagram *d, enum send_result what)
 {
@@ -181,7 +188,8 @@ datagram_send_failed(gl_datagram *d, enum send_result what)
 
 /* ---- sendto() -------------------------------------------------------------------------- */
 
-/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol. */
+/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol.  -1
+ * with an exception. */
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -189,8 +197,8 @@ datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
         PyObject_CallMethodObjArgs((PyObject *)d, G.s__enqueue, data, addr, NULL));
 }
 
-/* Returns -1 with ValueError for an address with a host name, which asyncio resolves in sendto(),
- * and so blocks the loop; else 0. */
+/* Refuses an address with a host name: asyncio resolves it in sendto(), and so blocks the loop.
+ * Returns 0, or -1 with ValueError. */
 static int
 datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
 {
@@ -216,9 +224,9 @@ datagram_has_remote(const gl_datagram *d)
     return truth;
 }
 
-/* Finds the address to which a datagram goes: a new reference to `addr`, or to the remote address.
- * *remote: the transport has a remote address, from which `addr` must not differ.  NULL with an
- * exception. */
+/* Returns the address to which a datagram goes: a new reference to `addr`, or to the remote
+ * address.  *remote: the transport has a remote address.  NULL with an exception; ValueError if
+ * `addr` differs from the remote address. */
 static PyObject *
 datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 {
@@ -237,8 +245,9 @@ datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
     return Py_NewRef(addr);
 }
 
-/* Sends or queues a datagram with valid arguments; `remote` as in datagram_destination().  A lost
- * transport only counts it.  -1 with an exception. */
+/* Sends or queues a datagram with valid arguments; `remote` as in datagram_destination().  A
+ * transport that has ended drops the datagram and counts it, with asyncio's warning.  A refused
+ * datagram blocks the transport until the queue is sent.  -1 with an exception. */
 static int
 datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
@@ -264,7 +273,8 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
 }
 
 /* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
- * Returns None, or NULL with an exception. */
+ * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError or the
+ * exception of a callback. */
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -293,8 +303,9 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-/* _send(data, addr): sends a queued datagram.  Returns False if the kernel has no room.  The caller
- * classifies exceptions. */
+/* _send(data, addr): sends a queued datagram.  Returns True, also if the transport is lost and the
+ * datagram is dropped; False if the kernel has no room.  NULL with an exception, which the caller
+ * classifies. */
 GL_PRIVATE PyObject *
 datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -310,7 +321,9 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
     return NULL;
 }
 
-/* _sent_all(): the queue is empty.  Stops watching for room, or ends a closing transport. */
+/* _sent_all(): marks the queue as sent.  Stops watching for room, or ends a closing transport:
+ * calls connection_lost().  Does nothing for a transport that has ended.  NULL with an
+ * exception. */
 GL_PRIVATE PyObject *
 datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
 {

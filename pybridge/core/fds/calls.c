@@ -20,7 +20,7 @@ kernel_sendto(int fd, const void *buf, size_t n, int flags, const void *to, sock
     return sendto(fd, buf, n, flags, to, len);
 }
 
-/* Sets O_NONBLOCK unless it is set.  -1 with errno. */
+/* Sets O_NONBLOCK unless it is set.  A result >= 0, or -1 with errno. */
 static int
 kernel_nonblocking(int fd)
 {
@@ -30,7 +30,7 @@ kernel_nonblocking(int fd)
     return fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 }
 
-/* Duplicates a descriptor, close-on-exec.  -1 with errno. */
+/* Returns a duplicate of the descriptor, close-on-exec and not below 3.  -1 with errno. */
 static int
 kernel_dup(int fd)
 {
@@ -96,10 +96,10 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* _simulate(request): passes a writable buffer to golib/simulation_requests_linux.go, which reads
- * the request from it and writes the answer to it.  Returns the result of that call as an int.
- * Afterwards this thread's clock and the system calls of all threads are set as the existing
- * simulations require. */
+/* _simulate(request): passes the request, a writable buffer, to golib/simulation_requests_linux.go,
+ * which writes the answer into the buffer.  Returns the result of that call as an int.  Then sets
+ * the system calls of all threads, and the clock of this thread, as the existing simulations
+ * require.  NULL with ImportError (no library) or BufferError. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {

@@ -15,7 +15,7 @@
  *   blocks_number  of a transport: true while it is open, so that its fd number can't be watched
  *   queued_bytes   of a stream: the number of bytes that the kernel has not accepted yet.  Runs no
  *                  Python
- *   is_dormant     true if no completion can call the owner
+ *   is_dormant     true if no completion can call a method of the owner
  */
 #pragma once
 
@@ -33,8 +33,8 @@ typedef struct gl_reg {
 typedef struct gl_fd {
     PyObject *transport;    /* borrowed: a gl_stream or gl_datagram, or NULL */
     struct gl_watch *watch; /* watch.c: owned, kept until the loop closes; or NULL */
-    uint8_t kind;           /* gl_reg_kind of the transport; without one GL_REG_LISTENER where
-                             * a listener has begun on the number */
+    uint8_t kind;           /* gl_reg_kind of the transport; without a transport
+                             * GL_REG_LISTENER if a listener was registered for the number */
 } gl_fd;
 
 /* The table of fd numbers is a tree: its size depends on the open fds, not on the highest number.
@@ -50,11 +50,12 @@ typedef struct gl_fd_branch {
 
 /* ---- registry.c -------------------------------------------------------------- */
 
-/* Stores a registration under the id that Go chose; takes a new reference to owner. */
+/* Stores a registration under the id that Go chose; makes a new reference to `owner`.  -1 with
+ * MemoryError. */
 GL_PRIVATE int gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner,
                           int fd);
-/* Remove a registration: gl_reg_take() returns its reference, which may be NULL, gl_reg_clear()
- * drops it.  Later completions of the registration are ignored. */
+/* Remove a registration: gl_reg_take() returns its reference to the owner, which may be NULL,
+ * gl_reg_clear() drops it.  Later completions of the registration are ignored. */
 GL_PRIVATE PyObject *gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen);
 GL_PRIVATE void gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen);
 /* For the garbage collector: returns true if this owner is registered and no completion can call
@@ -64,47 +65,56 @@ GL_PRIVATE bool gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner);
 GL_PRIVATE_INLINE gl_fd *gl_fd_find(gl_loop *loop, int fd);
 /* Like gl_fd_find(), but creates the entry; NULL with OSError (EBADF: not open) or MemoryError. */
 GL_PRIVATE gl_fd *gl_fd_get(gl_loop *loop, int fd);
-/* RuntimeError with asyncio's message if an open transport uses the number.  `named` is the object
- * for the message; NULL: the number. */
+/* Returns -1 with RuntimeError and asyncio's message if an open transport uses the number, else 0.
+ * `named` is the object for the message; NULL: the number. */
 GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named);
-/* Sets the user of a number, or clears it if it is still `transport`. */
+/* Sets the user of a number, a borrowed reference; -1 as gl_fd_get().  gl_fd_clear_transport()
+ * clears the user if it is still `transport`. */
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
 GL_PRIVATE void gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport);
-/* Sets a listener as the user of a number. */
+/* Sets a listener as the user of a number without a transport.  Sets no exception. */
 GL_PRIVATE void gl_fd_set_listener(gl_loop *loop, int fd);
-/* Unregisters the listener of a number, and returns the registry's reference to it, or NULL. */
+/* Unregisters the listener of a number in Go and in the registry, and returns the registry's
+ * reference to the listener, or NULL if there is none. */
 GL_PRIVATE PyObject *gl_fd_take_listener(gl_loop *loop, int fd);
-/* Stops keeping the sockets open that were ready in the last turn. */
+/* Stops keeping the sockets open that were ready in the last turn; closes those that their owners
+ * have closed meanwhile. */
 GL_PRIVATE void gl_kept_sockets_release(gl_loop *loop);
-/* Calls `each` for every entry in the table, while it returns 0. */
+/* Calls `each` for every entry in the table, until it returns another value than 0.  Returns that
+ * value, or 0. */
 typedef int gl_fd_call(gl_fd *f, visitproc visit, void *arg);
 GL_PRIVATE int gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg);
-/* Returns a list of the loop's transports, registered or not. */
+/* _all_transports(): returns a list of the loop's transports, registered or not; NULL with
+ * MemoryError. */
 GL_PRIVATE PyObject *gl_fd_transports(gl_loop *loop, PyObject *ignored);
 /* Visits all references of the registry; `watch` visits those of a watch. */
 GL_PRIVATE int gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg);
-/* Clears the tables at close without a notification; the fds stay open, they belong to their
- * owners. */
+/* Clears the tables at close and drops their references, without a notification of Go.  The fds
+ * stay open, because they belong to their owners.  Runs Python. */
 GL_PRIVATE void gl_registry_clear(gl_loop *loop, gl_fd_call *drop);
 
 /* ---- receive_buffers.c -------------------------------------------------------- */
 
-/* Returns the bytes object of a completion in a lent buffer, truncated to its length. */
+/* Takes the lent buffer of a DATA completion, a bytes object that Go has filled, out of the loop
+ * and returns it, shortened to the received length.  The caller owns it.  NULL with MemoryError. */
 GL_PRIVATE PyObject *gl_large_detach(gl_loop *loop, const gl_completion *c);
 /* Records a receive of n bytes, which may enable lent buffers. */
 GL_PRIVATE_INLINE void gl_large_record_receive(gl_loop *loop, int64_t n);
-/* Fills the lent buffers before a turn; without memory fewer, or none. */
+/* Fills the lent buffers before a turn, fewer or none without memory.  Frees them after many turns
+ * without a large receive. */
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
 /* Frees the lent buffers. */
 GL_PRIVATE void gl_large_free(gl_loop *loop);
-/* Allocates a bytes object for a large receive; then truncates it to n received bytes, or sets it
- * to NULL with an exception. */
+/* gl_large_alloc() allocates a bytes object for a large receive; NULL with MemoryError.
+ * gl_large_truncate() cuts the object to the n received bytes; it sets *bytes to NULL with
+ * MemoryError. */
 GL_PRIVATE PyObject *gl_large_alloc(gl_loop *loop);
 GL_PRIVATE void gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
 /* The size of the scratch buffer, into which C receives. */
 #define GL_SCRATCH_SIZE (256 * 1024)
-/* Acquire and return the scratch buffer; NULL with MemoryError. */
+/* gl_scratch_acquire() takes the scratch buffer out of the loop, or allocates one; NULL with
+ * MemoryError.  gl_scratch_release() gives the buffer back. */
 GL_PRIVATE uint8_t *gl_scratch_acquire(gl_loop *loop);
 GL_PRIVATE void gl_scratch_release(gl_loop *loop, uint8_t *scratch);
 

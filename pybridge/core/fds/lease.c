@@ -34,7 +34,7 @@ gl_socket_has(PyObject *sock, int number)
 }
 
 /* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
- * calls fileno(). */
+ * calls fileno(), and returns -1 for an exception, which is cleared. */
 GL_PRIVATE int
 gl_socket_number(PyObject *sock)
 {
@@ -68,8 +68,8 @@ slot_value(PyObject *sock, Py_ssize_t offset)
     return value;
 }
 
-/* Returns true for the count of goloop/_internal/loop/descriptors.py, which reports the socket's
- * close(). */
+/* Returns true if `count` is an ObservedRefCount (goloop/_internal/loop/descriptors.py), which
+ * reports the socket's close().  `count` may be NULL. */
 static inline bool
 is_observed_count(PyObject *count)
 {
@@ -77,7 +77,8 @@ is_observed_count(PyObject *count)
            PyLong_Check(count);
 }
 
-/* Adds `change` to the number of a socket's users; returns false if it does not count them.  The
+/* Adds `change` to the number of a socket's users.  Returns false, with the number unchanged, if
+ * the slot has no plain or observed int, for an overflow or without memory; sets no exception.  The
  * dropped value is an int, so no Python runs; the new value is a plain int. */
 static bool
 slot_add_users(PyObject **slot, long change)
@@ -110,7 +111,7 @@ socket_add_users(PyObject *sock, long change)
     return good;
 }
 
-/* Returns true if the socket's counter reports its close(). */
+/* Returns true if the socket's count of users reports the socket's close(). */
 static bool
 observes_close(PyObject *sock)
 {
@@ -120,23 +121,26 @@ observes_close(PyObject *sock)
     return observed;
 }
 
-/* Returns true if a socket counts its users. */
+/* Returns true for a socket.socket, which counts its users, if the slots of that class are
+ * known. */
 static inline bool
 is_counted(PyObject *sock)
 {
     return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
 }
 
-/* Makes the caller one of the socket's users, so that its close() waits for the caller; false if it
- * does not count them.  Runs no Python. */
+/* Makes the caller one of the socket's users, so that the socket's close() waits for the caller.
+ * Returns false, without an exception, if the socket does not count its users or without memory.
+ * Runs no Python. */
 GL_PRIVATE bool
 gl_socket_add_user(PyObject *sock)
 {
     return is_counted(sock) && socket_add_users(sock, 1);
 }
 
-/* Removes one of a socket's users.  If the socket was closed meanwhile it is really closed now,
- * which runs Python; an exception goes to sys.unraisablehook. */
+/* Removes one of a socket's users.  If the socket was closed meanwhile, it is really closed now,
+ * which runs Python; an exception goes to sys.unraisablehook.  Does nothing for a socket that the
+ * garbage collector has cleared. */
 static void
 socket_release(PyObject *sock)
 {
@@ -156,8 +160,9 @@ socket_release(PyObject *sock)
 
 /* ---- sockets with waiters ------------------------------------------------ */
 
-/* Gives the socket a counter of users that reports its close(), so that a close() ends the waits
- * for the socket.  Imports the counter's class on first use.  -1 with an exception. */
+/* Gives the socket a count of users that reports its close(), so that a close() ends the waits for
+ * the socket.  Does nothing if the socket has such a count, or does not count its users.  Imports
+ * the count's class on first use.  -1 with an exception. */
 GL_PRIVATE int
 gl_socket_observe_close(PyObject *sock)
 {
@@ -177,7 +182,8 @@ gl_socket_observe_close(PyObject *sock)
     return gl_call_method(users, G.s_notice, sock);
 }
 
-/* Returns true if `users` is the socket's counter object.  `sock` may be NULL. */
+/* Returns true if `users` is the object in which the socket counts its users.  `sock` may be
+ * NULL. */
 GL_PRIVATE bool
 gl_socket_has_users(PyObject *sock, PyObject *users)
 {
@@ -185,8 +191,9 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
            GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
 }
 
-/* Starts to keep a socket open for `waiter`, and steals the reference to the socket.  Returns false
- * if that is impossible; then nothing is stolen. */
+/* Starts to keep a socket open for `waiter`: fills *kept, with a new reference to `waiter`, and
+ * steals the reference to the socket.  Returns false if the socket does not count its users; then
+ * nothing is stolen. */
 GL_PRIVATE bool
 gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {
@@ -204,8 +211,8 @@ is_closed(PyObject *sock)
     return GL_READ(*socket_slot(sock, G.lease.closed)) == Py_True;
 }
 
-/* Stops keeping a socket open and drops the references.  If its owner has closed it meanwhile, it
- * is really closed now, which runs Python; exceptions go to sys.unraisablehook. */
+/* Stops keeping a socket open and drops the references.  If its owner has closed the socket
+ * meanwhile, it is really closed now, which runs Python; exceptions go to sys.unraisablehook. */
 GL_PRIVATE void
 gl_socket_stop_keeping(gl_kept_socket *kept)
 {
@@ -218,8 +225,9 @@ gl_socket_stop_keeping(gl_kept_socket *kept)
     Py_CLEAR(kept->waiter);
 }
 
-/* Ends the keeping of the waiter's socket, because the waiter runs.  A socket that was closed
- * before stays open until the iteration has run the ready queue. */
+/* Ends the keeping of the waiter's socket, because the waiter runs, and drops the reference to the
+ * waiter.  A socket that was closed before stays open until the iteration has run the ready queue.
+ * Does nothing if no socket is kept for the waiter. */
 GL_PRIVATE void
 gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
@@ -243,7 +251,8 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 
 /* ---- files ---------------------------------------------------------------------- */
 
-/* Returns the FileIO of a file object of the io module, or NULL; new reference. */
+/* Returns the FileIO of a file object of the io module (the object itself if it is one), or NULL
+ * without an exception; a new reference. */
 static PyObject *
 raw_file(PyObject *o)
 {
@@ -260,9 +269,10 @@ raw_file(PyObject *o)
 
 /* ---- taking --------------------------------------------------------------------- */
 
-/* Acquires a lease of the descriptor that owner.fileno() returns; takes a reference to `owner`.
- * `counted`: keeps a socket open until the lease ends.  Runs Python.  -1 with ValueError (no
- * descriptor) or OSError. */
+/* Acquires a lease of the descriptor that owner.fileno() returns; makes a new reference to `owner`.
+ * `counted`: keeps a socket open until the lease ends.  An object with an unknown layout is leased
+ * by a duplicate.  -1 with ValueError (no descriptor), OSError (EBADF: the object itself has
+ * another number) or an exception of fileno(), and *l is unchanged.  Runs Python. */
 GL_PRIVATE int
 gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
 {
@@ -304,8 +314,9 @@ gl_lease_nonblocking(const gl_lease *l)
     return 0;
 }
 
-/* Makes the socket object `owner`, which was made over the descriptor, the owner of a lease without
- * one.  Takes a reference. */
+/* Makes the socket object `owner`, created over the descriptor, the owner of a lease that has none;
+ * makes a new reference to it.  If the socket has the lease's number, the lease also uses its
+ * number word and becomes one of its users.  The caller must then update the registration in Go. */
 GL_PRIVATE void
 gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
@@ -316,7 +327,8 @@ gl_lease_set_owner(gl_lease *l, PyObject *owner)
     }
 }
 
-/* Duplicates the descriptor; the lease uses the duplicate from now on.  -1 with OSError. */
+/* Duplicates the descriptor, unless that was done before; the lease uses the duplicate from now on.
+ * -1 with OSError. */
 GL_PRIVATE int
 gl_lease_duplicate(gl_lease *l)
 {
@@ -331,7 +343,8 @@ gl_lease_duplicate(gl_lease *l)
 
 /* ---- ending --------------------------------------------------------------------- */
 
-/* Moves the lease into a local one, because ending it runs Python, and closes its duplicate. */
+/* Moves the lease into a local one, because ending it runs Python, and leaves *l empty.  Closes the
+ * duplicate, and drops the reference `backing`. */
 static gl_lease
 lease_move_out(gl_lease *l)
 {
@@ -344,7 +357,7 @@ lease_move_out(gl_lease *l)
 }
 
 /* Ends the lease and closes the descriptor, by the owner's close() if there is an owner.  Releases
- * the GIL meanwhile.  -1 with the exception of that close(). */
+ * the GIL meanwhile.  -1 with the exception of that close(); *l is empty then too. */
 GL_PRIVATE int
 gl_lease_close(gl_lease *l)
 {
@@ -361,8 +374,9 @@ gl_lease_close(gl_lease *l)
     return rc;
 }
 
-/* Ends the lease and leaves the descriptor to its owner.  A delayed close() of the owner happens
- * now; its exception goes to sys.unraisablehook.  Keeps the current exception. */
+/* Ends the lease without closing the descriptor, which then belongs to the owner, or to the caller
+ * if the lease has no owner.  A delayed close() of the owner happens now; its exception goes to
+ * sys.unraisablehook.  Keeps the current exception. */
 GL_PRIVATE void
 gl_lease_release(gl_lease *l)
 {
@@ -374,8 +388,8 @@ gl_lease_release(gl_lease *l)
     gl_restore_exception(exc);
 }
 
-/* Returns the class if its new instances have the number -1 directly after the head, else NULL; a
- * new reference. */
+/* Returns the class if its new instances have the number -1 directly after the head; a new
+ * reference.  Otherwise, and after any error, NULL without an exception. */
 static PyTypeObject *
 class_if_number_follows_head(const char *module, const char *name)
 {

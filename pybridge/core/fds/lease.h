@@ -18,7 +18,7 @@
  *
  *   empty --gl_lease_acquire--> held --gl_lease_close--> empty   the owner is closed
  *                             |
- *                             +----gl_lease_release--> empty   the owner keeps it
+ *                             +----gl_lease_release--> empty   the owner, or the caller, keeps it
  *
  * The reactor gets the address of the word and compares it before each of its calls, so the owner
  * must outlive the registration: unregister first, then end the lease.
@@ -65,50 +65,60 @@ gl_lease_word(const gl_lease *l)
     return (int32_t *)l->word;
 }
 
-/* Acquires a lease of the descriptor that owner.fileno() returns; takes a reference.  `counted`:
- * keeps a socket open until the lease ends.  -1 with ValueError (no descriptor) or OSError. */
+/* Acquires a lease of the descriptor that owner.fileno() returns; makes a new reference to `owner`.
+ * `counted`: keeps a socket open until the lease ends.  -1 with ValueError (no descriptor), OSError
+ * or an exception of fileno(), and *l is unchanged.  Runs Python. */
 GL_PRIVATE int gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted);
 /* Makes the descriptor non-blocking.  -1 with OSError. */
 GL_PRIVATE int gl_lease_nonblocking(const gl_lease *l);
-/* Sets the owner of a lease without one: a socket object that was made over the descriptor.  Takes
- * a reference. */
+/* Makes the socket object `owner`, created over the descriptor, the owner of a lease that has none;
+ * makes a new reference to it.  If the socket has the lease's number, the lease also uses its
+ * number word and becomes one of its users (its close() waits for the lease).  The caller must then
+ * update the registration in Go. */
 GL_PRIVATE void gl_lease_set_owner(gl_lease *l, PyObject *owner);
-/* Uses a duplicate from now on.  -1 with OSError. */
+/* Duplicates the descriptor, unless that was done before.  The lease uses the duplicate from now
+ * on, and closes it at its end.  -1 with OSError. */
 GL_PRIVATE int gl_lease_duplicate(gl_lease *l);
 /* Ends the lease and closes the descriptor, by the owner's close() if there is an owner; releases
- * the GIL meanwhile.  -1 with the exception of that close(). */
+ * the GIL meanwhile.  -1 with the exception of that close(); the lease is empty then too. */
 GL_PRIVATE int gl_lease_close(gl_lease *l);
-/* Ends the lease and leaves the descriptor to its owner; if the owner was closed meanwhile, the
- * descriptor is closed now.  An exception goes to sys.unraisablehook. */
+/* Ends the lease without closing the descriptor, which then belongs to the owner, or to the caller
+ * if the lease has no owner.  If the owner was closed meanwhile, the descriptor is closed now.  An
+ * exception goes to sys.unraisablehook. */
 GL_PRIVATE void gl_lease_release(gl_lease *l);
 
 /* Returns true if the socket has this number now. */
 GL_PRIVATE bool gl_socket_has(PyObject *sock, int number);
-/* Returns the present number of a plain socket.socket; -1 after close(). */
+/* Returns the present number of a plain socket.socket; -1 after close().  Sets no exception. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);
-/* Adds one to the number of a socket's users; false if it does not count them.  Runs no Python. */
+/* Adds one to the number of a socket's users.  Returns false, without an exception, if the socket
+ * does not count them or without memory.  Runs no Python. */
 GL_PRIVATE bool gl_socket_add_user(PyObject *sock);
 
 /* A socket that became ready, with a waiter that has not run yet.  The socket's close() takes
  * effect after the waiter has run. */
 typedef struct gl_kept_socket {
     PyObject *sock;   /* owned; NULL: released */
-    PyObject *waiter; /* owned: the waiter's Future; NULL once that runs */
+    PyObject *waiter; /* owned: the waiter's Future; NULL from its run on */
     bool counted;     /* counted in the socket's _io_refs; else the count reports its close() */
 } gl_kept_socket;
 
-/* Makes a socket's close() end the waits for it, if it counts its users.  -1 with an exception. */
+/* Makes a socket's close() end the waits for the socket.  Does nothing for a socket that does not
+ * count its users.  -1 with an exception. */
 GL_PRIVATE int gl_socket_observe_close(PyObject *sock);
-/* Returns true if this object is the socket's count of users.  `sock` may be NULL. */
+/* Returns true if `users` is the object in which the socket counts its users.  `sock` may be
+ * NULL. */
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
-/* Starts keeping a socket open, and steals its reference.  False: not possible, nothing is
- * stolen. */
+/* Starts keeping a socket open for `waiter`: fills *kept and steals the reference to the socket.
+ * Returns false if the socket does not count its users; then nothing is stolen. */
 GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter);
-/* Stops keeping a socket open; if its owner has closed it meanwhile, it is closed now, which runs
- * Python. */
+/* Stops keeping a socket open and drops the references.  If its owner has closed the socket
+ * meanwhile, it is really closed now, which runs Python; an exception goes to
+ * sys.unraisablehook. */
 GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *kept);
-/* Ends the keeping of the waiter's socket when the waiter runs: its own close() takes effect at
- * once. A socket that was closed before stays open until the iteration has run the ready queue. */
+/* Ends the keeping of the waiter's socket when the waiter runs: the socket's close() then takes
+ * effect at once.  A socket that was closed before stays open until the iteration has run the ready
+ * queue.  Does nothing if no socket is kept for the waiter. */
 GL_PRIVATE void gl_kept_socket_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
@@ -122,7 +132,7 @@ typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
     int (*shutdown)(int fd, int how);
     int (*nonblocking)(int fd); /* fcntl: O_NONBLOCK */
     int (*dup)(int fd);         /* fcntl: close-on-exec */
-    int (*exists)(int fd);      /* -1 if the number is not open */
+    int (*exists)(int fd);      /* < 0 if the number is not open */
     int (*close)(int fd);
 } gl_calls;
 

@@ -24,7 +24,7 @@
 #define GL_LARGE_LEAST (32 * 1024) /* the size of a receive that counts as large */
 #define GL_LARGE_IDLE 4096u        /* turns without a large receive after which buffers are freed */
 
-/* Frees the lent buffers.  A large receive brings them back. */
+/* Frees the lent buffers.  After the next large receive they are filled again. */
 GL_PRIVATE void
 gl_large_free(gl_loop *loop)
 {
@@ -37,7 +37,7 @@ gl_large_free(gl_loop *loop)
 }
 
 /* Fills the lent buffers before a turn, and frees them after GL_LARGE_IDLE turns without use.
- * Without memory fewer buffers are lent, or none. */
+ * Without memory fewer buffers are lent, or none; sets no exception. */
 GL_PRIVATE void
 gl_large_refill(gl_loop *loop)
 {
@@ -95,7 +95,7 @@ set_large_size(gl_loop *loop, int64_t n)
 }
 
 /* Records a receive of n bytes.  A large one makes the loop lend buffers to Go from the next turn
- * on. */
+ * on, and chooses their size. */
 GL_PRIVATE_INLINE void
 gl_large_record_receive(gl_loop *loop, int64_t n)
 {
@@ -114,8 +114,8 @@ gl_large_record_receive(gl_loop *loop, int64_t n)
     }
 }
 
-/* Removes the lent buffer of a DATA completion and returns it as a bytes object of the received
- * length; NULL with MemoryError. */
+/* Takes the lent buffer of a DATA completion out of the loop and returns it as a bytes object of
+ * the received length, which the caller owns; NULL with MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_detach(gl_loop *loop, const gl_completion *c)
 {
@@ -135,8 +135,8 @@ gl_large_alloc(gl_loop *loop)
     return PyBytes_FromStringAndSize(NULL, size ? (Py_ssize_t)size : GL_LARGE_SIZE);
 }
 
-/* Cuts an object of gl_large_alloc() to the n received bytes; n <= 0: to none.  Sets *bytes to NULL
- * with MemoryError. */
+/* Cuts an object of gl_large_alloc() to the n received bytes; n <= 0: to none.  Chooses the size of
+ * the next large buffers from n.  Sets *bytes to NULL with MemoryError. */
 GL_PRIVATE void
 gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
 {

@@ -67,7 +67,8 @@ gl_fd_find(gl_loop *loop, int fd)
     return NULL;
 }
 
-/* Like gl_fd_find(), but creates the entry; NULL with OSError (EBADF: not open) or MemoryError. */
+/* Like gl_fd_find(), but creates a missing entry.  NULL with OSError (EBADF: the number is not
+ * open) or MemoryError. */
 GL_PRIVATE gl_fd *
 gl_fd_get(gl_loop *loop, int fd)
 {
@@ -107,7 +108,7 @@ gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *tran
     return 0;
 }
 
-/* Removes a transport as the user of a number, if it still is. */
+/* Removes `transport` as the user of a number, if it still is the user. */
 GL_PRIVATE void
 gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
 {
@@ -116,8 +117,8 @@ gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
         f->transport = NULL;
 }
 
-/* Sets a listener as the user of a number.  Errors are ignored: without an entry a watch of the
- * number is refused. */
+/* Sets a listener as the user of a number, unless a transport uses the number.  Errors are ignored:
+ * without an entry a watch of the number is refused. */
 GL_PRIVATE void
 gl_fd_set_listener(gl_loop *loop, int fd)
 {
@@ -186,7 +187,8 @@ gl_kept_sockets_release(gl_loop *loop)
 
 /* ---- the collector, and the end ---------------------------------------------------- */
 
-/* Calls `each` for every entry in the table, while it returns 0.  Returns the last result. */
+/* Calls `each` for every entry in the table, until it returns another value than 0.  Returns that
+ * value, or 0. */
 GL_PRIVATE int
 gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 {
@@ -216,7 +218,8 @@ append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
     return rc;
 }
 
-/* _all_transports(): returns a list of the loop's transports, registered or not. */
+/* _all_transports(): returns a list of the loop's transports, registered or not; NULL with
+ * MemoryError. */
 GL_PRIVATE PyObject *
 gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
 {
@@ -255,8 +258,9 @@ gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *ar
     return gl_fds_each(&loop->fds, watch, visit, arg);
 }
 
-/* Clears the tables when the loop closes, without a notification of Go; `drop` frees a watch.  The
- * fds stay open, because they belong to their owners.  Runs Python. */
+/* Clears the tables when the loop closes, without a notification of Go: frees the watches by
+ * `drop`, and drops the references to owners and kept sockets.  The fds stay open, because they
+ * belong to their owners.  Runs Python. */
 GL_PRIVATE void
 gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
 {

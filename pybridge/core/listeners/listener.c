@@ -1,10 +1,10 @@
 /*
  * listener.c: accepts the connections of one listening socket.
  *
- * Go accepts, and an ACCEPT completion has an fd with its two addresses.  For each of them
- * _accepted() is called, a method in goloop/_internal/net/streams.py, in a copy of the context in
- * which the server was started.  It takes over the fd, as a stream transport (_take) or as a number
- * (_detach); otherwise the fd is closed here.
+ * Go accepts, and an ACCEPT completion has an fd with its two addresses.  For each connection this
+ * file calls _accepted(), a method in goloop/_internal/net/streams.py, in a copy of the context in
+ * which the server was started.  The method takes over the fd, as a stream transport (_take) or as
+ * a number (_detach); otherwise the fd is closed here.
  *
  *   listening --stop()--> stopped          the socket still belongs to its owner
  *       ^  |
@@ -30,6 +30,7 @@ typedef struct gl_listener {
     GL_OWNER_LOOP
 } gl_listener;
 
+/* tp_new: a listener without a loop and a socket. */
 static PyObject *
 listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
@@ -41,8 +42,9 @@ listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     return (PyObject *)l;
 }
 
-/* Registers the listener, which accepts at most `most` connections in a turn, with TCP_NODELAY if
- * `tcp`.  Returns 0 or an errno. */
+/* Registers the listener with Go and as the user of its number.  It accepts at most `most`
+ * connections in a turn, with TCP_NODELAY if `tcp`.  Returns 0, or an errno and nothing is
+ * registered. */
 GL_NO_PYTHON static int
 listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
 {
@@ -65,7 +67,8 @@ listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
     return 0;
 }
 
-/* Returns 0 if the listener may use the leased socket, else -1 with an exception. */
+/* Checks that the listener is new and that it may use the leased socket, and makes the socket
+ * non-blocking.  -1 with RuntimeError or OSError. */
 static int
 listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
 {
@@ -78,7 +81,9 @@ listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
     return gl_lease_nonblocking(lease);
 }
 
-/* Listener(loop, sock, context, most, tcp): accepts at most `most` connections in a turn. */
+/* Listener(loop, sock, context, most, tcp): starts to accept at most `most` connections in a turn.
+ * Ends a watch of the socket.  -1 with TypeError, RuntimeError (the loop or the socket can't be
+ * used) or OSError; the socket still belongs to the caller. */
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -111,7 +116,8 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
-/* Deregisters in Go; the registry's entry and its reference stay.  The caller keeps a reference. */
+/* Deregisters in Go, unless the loop is closed or foreign; the registry's entry and its reference
+ * stay.  The caller keeps a reference. */
 static void
 listener_unregister(gl_listener *l)
 {
@@ -130,7 +136,8 @@ listener_unregister_on_loop_close(PyObject *owner)
     listener_unregister((gl_listener *)owner);
 }
 
-/* stop(): deregisters the listener.  The socket stays open and belongs to its owner. */
+/* stop(): deregisters the listener.  The socket stays open and belongs to its owner.  Does nothing
+ * for a stopped listener; RuntimeError if the loop is closed or foreign. */
 static PyObject *
 listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
@@ -147,8 +154,9 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* ---- one connection ----------------------------------------------------------- */
 
-/* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`,
- * which _accepted() calls once. */
+/* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`, and
+ * returns it.  NULL with an exception: TypeError for wrong arguments, a wrong class or a second
+ * call, and the fd then stays with the listener; any other, and the fd is closed. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -180,7 +188,8 @@ listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
     return number;
 }
 
-/* _peer: the peer address that was accepted with the fd, or None. */
+/* _peer: the peer address that was accepted with the fd; None after the fd was taken over, or if
+ * the kernel gave no address. */
 static PyObject *
 listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
@@ -192,8 +201,9 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
     return Py_NewRef(Py_None);
 }
 
-/* Handles an ACCEPT completion: calls _accepted(context, errno of TCP_NODELAY, methods of sockets
- * are replaced), and closes the fd if it was not taken over.  -1 with an exception. */
+/* Handles an ACCEPT completion: calls _accepted(context, err, changed) and then closes the fd if
+ * that call has not taken it over.  `err` is the errno of setting TCP_NODELAY, or 0; `changed`: the
+ * program has replaced methods of socket.socket.  -1 with an exception. */
 static int
 listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
@@ -223,7 +233,7 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 }
 
 /* gl_reg_ops.complete: handles an accepted connection, or reports a failed accept by _failed().  -1
- * if an exit exception leaves the loop. */
+ * if an exit exception leaves the loop; others go to sys.unraisablehook. */
 static int
 listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -271,6 +281,7 @@ listener_finalize(PyObject *self)
     gl_restore_exception(saved);
 }
 
+/* tp_clear: deregisters the listener and ends its lease; the socket belongs to its owner. */
 static int
 listener_clear(PyObject *self)
 {
