@@ -45,7 +45,7 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 
 /* ---- the fd number -------------------------------------------------------------- */
 
-/* Removes this transport from the table of fd numbers. */
+/* Removes this transport from the table of fd numbers.  Does nothing without a loop. */
 static void
 transport_clear_fd_user(gl_transport *t)
 {
@@ -55,7 +55,8 @@ transport_clear_fd_user(gl_transport *t)
 
 /* ---- construction -------------------------------------------------------------------- */
 
-/* Allocates a transport in GL_EMPTY; a new reference, or NULL with MemoryError. */
+/* Allocates a transport in GL_EMPTY with asyncio's default write limits; a new reference, or NULL
+ * with MemoryError. */
 GL_PRIVATE gl_transport *
 gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
@@ -73,8 +74,9 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
     return t;
 }
 
-/* Acquires the lease of the descriptor and converts the arguments; may run Python.  -1 with an
- * exception. */
+/* Acquires the lease of the descriptor, and makes the dict and the context.  May run Python.  -1
+ * with an exception: TypeError for a wrong context, RuntimeError if the loop can't be used, or as
+ * gl_lease_acquire(). */
 static int
 transport_convert(gl_transport *t, transport_arguments *a)
 {
@@ -101,7 +103,8 @@ transport_convert(gl_transport *t, transport_arguments *a)
 }
 
 /* Checks the state again, which Python code may have changed, and makes the descriptor
- * non-blocking.  -1 with an exception. */
+ * non-blocking.  -1 with OSError, or with RuntimeError: the transport is constructed already, the
+ * loop can't be used, or another transport uses the number. */
 static int
 transport_check(gl_transport *t, transport_arguments *a)
 {
@@ -117,8 +120,10 @@ transport_check(gl_transport *t, transport_arguments *a)
     return gl_lease_nonblocking(&a->lease);
 }
 
-/* Moves the lease and the converted arguments into the transport: GL_STARTING.  The last step of
- * construction.  -1 with MemoryError or OSError, and the transport is unchanged. */
+/* Moves the lease and the converted arguments into the transport: GL_STARTING.  Makes the transport
+ * the user of the fd number, unless it shares the number with another user.  The last step of
+ * construction.  -1 with MemoryError or OSError, and the transport and the arguments are
+ * unchanged. */
 GL_NO_PYTHON GL_PRIVATE int
 gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
@@ -144,7 +149,8 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 }
 
 /* Acquires the descriptor and moves the arguments into the transport: GL_STARTING.  -1 with an
- * exception, and the transport is unchanged. */
+ * exception, and the transport is unchanged.  The caller calls gl_transport_arguments_clear() in
+ * both cases. */
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
@@ -153,7 +159,7 @@ gl_transport_construct(gl_transport *t, transport_arguments *a)
     return gl_transport_attach_fd(t, a);
 }
 
-/* Releases the arguments that gl_transport_attach_fd() has not moved. */
+/* Releases the arguments that gl_transport_attach_fd() has not moved.  Closes no descriptor. */
 GL_PRIVATE void
 gl_transport_arguments_clear(transport_arguments *a)
 {
@@ -162,8 +168,8 @@ gl_transport_arguments_clear(transport_arguments *a)
     Py_CLEAR(a->context);
 }
 
-/* Schedules connection_made and _start(waiter).  `waiter` is a Future, or None.  -1 with an
- * exception. */
+/* Schedules connection_made and _start(waiter).  `waiter` is a Future, or None.  Does nothing for a
+ * lost transport.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 {
@@ -183,8 +189,8 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
     return gl_transport_call_soon(t, G.s__start, waiter);
 }
 
-/* Calls `method` of `object`, without arguments, in a copy of the transport's context.  -1 with an
- * exception. */
+/* Calls `method` of `object`, without arguments, in a copy of the transport's context; without one
+ * in a copy of the current context.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *method)
 {
@@ -198,7 +204,8 @@ gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *m
     return rc;
 }
 
-/* Sets GL_LOST and drops the references to the loop and the protocol; runs Python. */
+/* Sets GL_LOST, removes the transport from the table of fd numbers, and drops the references to the
+ * loop and the protocol; runs Python. */
 static void
 transport_release_loop_and_protocol(gl_transport *t)
 {
@@ -208,8 +215,9 @@ transport_release_loop_and_protocol(gl_transport *t)
     Py_CLEAR(t->loop);
 }
 
-/* Sets GL_LOST after a failed construction and keeps the exception.  The descriptor still belongs
- * to its owner or, without one, to the caller.  Returns -1. */
+/* Sets GL_LOST after a failed construction and keeps the exception.  Returns -1.  A lease with an
+ * owner is released, and the owner keeps the descriptor.  A lease without an owner stays in the
+ * transport, and the caller has to close it. */
 GL_PRIVATE int
 gl_transport_fail_construction(gl_transport *t)
 {
@@ -235,8 +243,10 @@ wake_waiter(PyObject *waiter)
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
-/* _start(waiter): runs after connection_made, in the same iteration.  Starts receiving, and
- * resolves the future that waits for the transport. */
+/* _start(waiter): sets GL_OPEN, starts receiving and resolves the future that waits for the
+ * transport, unless that is None.  Runs after connection_made, in the same iteration.  A transport
+ * that was closed meanwhile keeps its phase; its waiter is resolved too.  NULL with an
+ * exception. */
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
@@ -253,8 +263,9 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* Deregisters the transport and schedules connection_lost(exc), after GL_ENDING was set.  Where
- * drains_input is set, the last received bytes are delivered first.  -1 with an exception. */
+/* Discards the paused data and the write queue, deregisters the transport and schedules
+ * connection_lost(exc), after GL_ENDING was set.  If drains_input is set, the last received bytes
+ * are delivered first.  -1 with an exception. */
 static int
 transport_schedule_end(gl_transport *t, PyObject *exc)
 {
@@ -265,8 +276,8 @@ transport_schedule_end(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
 }
 
-/* Ends the transport: sets GL_ENDING and schedules connection_lost(exc), where `exc` may be None.
- * -1 with an exception. */
+/* Ends the transport: sets GL_ENDING, counts it in _conn_lost and schedules connection_lost(exc),
+ * where `exc` may be None.  Discards the write queue.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -276,7 +287,9 @@ gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 }
 
 /* _force_close(exc), and abort() with None: ends the transport at once.  The bytes that asyncio
- * would have sent already are sent first.  -1 with an exception. */
+ * would have sent already are sent first; an error of that send replaces `exc`.  A transport that
+ * is ending already only stops delivering input.  -1 with an exception; RuntimeError if the loop is
+ * foreign. */
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
@@ -296,8 +309,9 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
     return rc;
 }
 
-/* close(): sets GL_CLOSING; received bytes are dropped, pending ones are sent first.  A failure
- * restores the phase: -1 with an exception. */
+/* close(): sets GL_CLOSING and ends the transport when its queue is sent; received bytes are
+ * dropped.  A transport that is closing already only stops delivering input.  -1 with an exception:
+ * a failure restores the phase; RuntimeError if the loop is foreign. */
 GL_PRIVATE int
 transport_close(gl_transport *t)
 {
@@ -316,8 +330,8 @@ transport_close(gl_transport *t)
     return rc;
 }
 
-/* Calls the method _fatal_error(exc, message), which logs the exception and ends the transport.  -1
- * with an exception of that call. */
+/* Calls the method _fatal_error(exc, message), which reports the exception and ends the transport.
+ * Does nothing for a lost transport.  -1 with an exception of that call. */
 GL_PRIVATE int
 gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
@@ -341,7 +355,8 @@ gl_transport_fatal_current(gl_transport *t, const char *message)
     return rc;
 }
 
-/* Sets the phase GL_ENDING, and asyncio's count _conn_lost, at the end of a transport. */
+/* Sets the phase GL_ENDING unless the transport is in a later phase, makes asyncio's count
+ * _conn_lost at least 1, and clears drains_input. */
 GL_NO_PYTHON static void
 transport_set_ending(gl_transport *t)
 {
@@ -352,8 +367,9 @@ transport_set_ending(gl_transport *t)
         t->conn_lost = 1;
 }
 
-/* Closes the descriptor and frees its number.  A peer in the same loop then gets its last bytes by
- * forced polls.  -1 with the exception of the owner's close(). */
+/* Closes the descriptor, and removes its number from the table of fd numbers.  Sets the forced
+ * polls by which a peer in the same loop gets its last bytes.  -1 with the exception of the owner's
+ * close(). */
 static int
 transport_close_descriptor(gl_transport *t)
 {
@@ -384,8 +400,10 @@ keep_last_failure(int rc, PyObject **error)
         Py_XSETREF(*error, gl_take_exception());
 }
 
-/* _call_connection_lost(exc): calls connection_lost, deregisters, closes the descriptor and sets
- * GL_LOST.  Each step runs even if an earlier one has failed.  -1 with the last exception. */
+/* _call_connection_lost(exc): calls connection_lost, deregisters, closes the descriptor, sets
+ * GL_LOST and calls after_connection_lost.  Each step runs even if an earlier one has failed.  Does
+ * nothing for a lost transport.  -1 with the last exception; RuntimeError if the loop is
+ * foreign. */
 GL_PRIVATE int
 gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -414,9 +432,10 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* __del__: closes the descriptor of a transport that was not closed, with a ResourceWarning.  The
- * transport never started, or its loop was closed or is garbage too, or the program has dropped a
- * transport that the reactor can't call (gl_reg_is_dormant). */
+/* __del__: deregisters a transport that was not closed and closes its descriptor, with a
+ * ResourceWarning.  The transport never started, or its loop was closed or is garbage too, or the
+ * program has dropped a transport that the reactor can't call (gl_reg_is_dormant).  Exceptions go
+ * to sys.unraisablehook. */
 GL_PRIVATE void
 gl_transport_finalize(PyObject *self)
 {
@@ -440,7 +459,7 @@ gl_transport_finalize(PyObject *self)
 }
 
 /* tp_traverse of the fields of the base.  The registry's reference to a dormant transport counts as
- * its own. */
+ * a reference of the transport to itself. */
 GL_PRIVATE int
 gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
 {
@@ -463,7 +482,8 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     return 0;
 }
 
-/* tp_clear of the fields of the base. */
+/* tp_clear of the fields of the base.  Deregisters a transport that has a loop, and releases its
+ * lease without closing the descriptor.  A constructed transport is then GL_LOST. */
 GL_PRIVATE void
 gl_transport_clear(gl_transport *t)
 {
@@ -487,7 +507,8 @@ gl_transport_clear(gl_transport *t)
         Py_CLEAR(t->protocol);
 }
 
-/* tp_dealloc of all transports. */
+/* tp_dealloc of all transports.  Calls the finalizer, which may resurrect the transport.  Closes a
+ * descriptor without an owner if the finalizer has not, and frees all memory. */
 GL_PRIVATE void
 gl_transport_dealloc(PyObject *self)
 {

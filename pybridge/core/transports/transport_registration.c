@@ -12,7 +12,7 @@ transport_deregister(gl_transport *t)
     gl_reactor_api(t->loop)->unregister(t->loop->reactor, t->id, t->gen);
 }
 
-/* Registers fd with Go and in the registry.  Returns 0 or an errno. */
+/* Registers fd with Go and in the registry.  Returns 0, or an errno and nothing is registered. */
 GL_NO_PYTHON static int
 transport_add_registration(gl_transport *t, int fd)
 {
@@ -42,8 +42,9 @@ transport_number_is_used(gl_transport *t, gl_loop *loop, int number)
            (w != NULL && w->watched && (w->slot[0].waiter != NULL || w->slot[1].waiter != NULL));
 }
 
-/* Registers the descriptor with the reactor, or a duplicate of it if the number is in use.  Ends a
- * watch of the number.  -1 with an exception. */
+/* Registers the descriptor with the reactor, or a duplicate of it if the number is in use, and
+ * sends the interest.  Ends a watch of the number.  -1 with an exception; if only the interest
+ * could not be sent, the transport is registered all the same. */
 GL_PRIVATE int
 gl_transport_register(gl_transport *t)
 {
@@ -69,8 +70,9 @@ gl_transport_register(gl_transport *t)
     return rc;
 }
 
-/* Deregisters from the reactor and the registry, and discards the write queue.  Drops the
- * registry's reference; the caller has one of its own.  May run Python. */
+/* Deregisters from the reactor (unless the loop is closed or foreign) and the registry, and
+ * discards the write queue.  Drops the registry's reference; the caller has a reference of its own.
+ * May run Python. */
 GL_PRIVATE void
 gl_transport_unregister(gl_transport *t)
 {
@@ -87,8 +89,8 @@ gl_transport_unregister(gl_transport *t)
     Py_XDECREF(owner);
 }
 
-/* Sends a changed interest to the reactor, or registers the transport if that is due; does nothing
- * from GL_ENDING on.  -1 with an exception. */
+/* Calls transport_ops.update_interest, which sends a changed interest to the reactor; a datagram
+ * transport may be registered by it.  Does nothing from GL_ENDING on.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_update_interest(gl_transport *t)
 {
@@ -97,8 +99,8 @@ gl_transport_update_interest(gl_transport *t)
     return t->ops->update_interest(t);
 }
 
-/* gl_reg_ops.unregister_on_loop_close: deregisters in Go for Loop.close().  The queue is kept,
- * because asyncio's transports would still report its size. */
+/* gl_reg_ops.unregister_on_loop_close: deregisters in Go for Loop.close().  The registry's entry
+ * stays.  The queue is kept, because asyncio's transports would still report its size. */
 GL_PRIVATE void
 gl_transport_unregister_on_loop_close(PyObject *owner)
 {

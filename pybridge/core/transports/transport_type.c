@@ -89,7 +89,8 @@ transport_get_protocol_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
     return gl_ref_or_none(t->protocol);
 }
 
-/* set_protocol(protocol): the transport adapts to the protocol before it is set. */
+/* set_protocol(protocol): adapts the transport to the protocol, and then sets the protocol.  NULL
+ * with the exception of the adaptation, and nothing has changed. */
 static PyObject *
 transport_set_protocol(gl_transport *t, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -111,8 +112,8 @@ transport_log_debug(gl_transport *t, const char *format)
     Py_RETURN_NONE;
 }
 
-/* pause_reading(): deregisters from receiving.  Bytes that were received already become paused
- * data. */
+/* pause_reading(): stops receiving.  Bytes that were received already become paused data.  Does
+ * nothing if the transport is paused or closing; RuntimeError if the loop is foreign. */
 static PyObject *
 transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -126,7 +127,8 @@ transport_pause_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
     return transport_log_debug(t, "%r pauses reading");
 }
 
-/* resume_reading(): schedules the delivery of paused data, or receives again. */
+/* resume_reading(): schedules the delivery of paused data, or receives again.  Does nothing if the
+ * transport is not paused, or is closing; RuntimeError if the loop is closed or foreign. */
 static PyObject *
 transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -192,8 +194,8 @@ gl_transport_schedule_delivery(gl_transport *t)
     return 0;
 }
 
-/* Delivers paused_data until the protocol pauses or the share of the turn is used up.  Runs Python.
- * -1 with an exception of the protocol. */
+/* Delivers paused_data and then the stored end, until the protocol pauses or closes the transport,
+ * or the share of the turn is used up.  Runs Python.  -1 with an exception of the protocol. */
 GL_PRIVATE int
 gl_transport_deliver_paused_data(gl_transport *t)
 {
@@ -217,7 +219,8 @@ gl_transport_deliver_paused_data(gl_transport *t)
 }
 
 /* _deliver_paused_data(): runs as a handle, which has the transport's context and reports an
- * exception; then another handle delivers the remaining items. */
+ * exception.  Afterwards schedules another handle for remaining items, or receives again if there
+ * are none.  The items of a closing transport are dropped.  NULL with an exception. */
 static PyObject *
 transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -369,8 +372,8 @@ add_shared_members(PyTypeObject *type, long max_size)
 }
 
 /* Makes a type over the classes `base` and, unless NULL, `second` of asyncio.transports, with the
- * methods of all transports and with max_size.  NULL with an exception; ImportError if the slots of
- * `base` lie elsewhere. */
+ * methods of all transports and with max_size.  The module keeps a reference; the result is another
+ * one.  NULL with an exception; ImportError if the slots of `base` lie elsewhere. */
 GL_PRIVATE PyTypeObject *
 gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
                        long max_size)

@@ -13,7 +13,7 @@
  *                   |    |            +-----------+-+-------------+   |
  *                   |    |            queue not     queue empty, abort(), error
  *                   |    |            empty
- *                   |    +--- the same: close() or abort() before _start ran
+ *                   |    +--- close() or abort() before _start ran: as from GL_OPEN
  *                   +-------- construction failed: GL_LOST at once
  *
  *   GL_EMPTY     made by __new__ alone: every method does nothing, as with GL_LOST
@@ -37,8 +37,8 @@
  * delivers them to the protocol before connection_lost (stream_read.c), and a stream with
  * undelivered completions stays registered for them.  A later close() or abort() ends this.
  *
- * All functions here run with the GIL.  asyncio's transports are not thread-safe, and neither
- * are these; still, a call from another thread breaks nothing (threads/shared_lock.c).
+ * All functions here run with the GIL.  Like asyncio's transports they are not thread-safe; a call
+ * from another thread may come at a wrong time, but corrupts no memory (threads/shared_lock.c).
  */
 #pragma once
 
@@ -53,24 +53,25 @@ enum gl_phase { GL_STARTING, GL_OPEN, GL_CLOSING, GL_ENDING, GL_LOST, GL_EMPTY }
 
 typedef struct gl_transport gl_transport;
 
-/* The functions in which the kinds of transports differ.  A comment says which of them run
- * Python. */
+/* The functions in which the kinds of transports differ.  An int result is 0, or -1 with an
+ * exception.  A comment says which functions run Python. */
 typedef struct transport_ops {
     enum gl_reg_kind kind; /* the kind of the registration */
-    /* The fd number may belong to another transport or a watch too: this one then uses a
+    /* The fd number may belong to another transport or a watch too: this transport then uses a
      * duplicate. */
     bool shares_number;
     /* Registers fd with Go, and sets id and gen.  Returns 0 or -errno. */
     int32_t (*register_fd)(gl_transport *t, int fd);
-    /* Sends a changed interest to Go; registers first where necessary.  Runs in the loop's own
-     * thread. */
+    /* Sends a changed interest to Go; a datagram transport is registered first if necessary.  Runs
+     * in the loop's own thread. */
     int (*update_interest)(gl_transport *t);
     /* Starts receiving, after connection_made.  -1: an exception that _start raises. */
     int (*start)(gl_transport *t);
     /* For close(), in GL_CLOSING: sends the queue or ends the transport. */
     int (*close)(gl_transport *t);
-    /* For abort(): sends the bytes that asyncio would have handed to the kernel already.  Returns
-     * the exception of a failed send, or NULL.  The member may be NULL. */
+    /* For abort(): sends the bytes that asyncio would have passed to the kernel already.  Returns
+     * the exception of a failed send (a new reference; none is set), or NULL.  The member may be
+     * NULL. */
     PyObject *(*flush_before_abort)(gl_transport *t);
     /* Discards the write queue.  May run Python. */
     void (*discard_queue)(gl_transport *t);
@@ -78,16 +79,16 @@ typedef struct transport_ops {
     int (*after_connection_lost)(gl_transport *t);
     /* Notifies other objects after the finalizer; may be NULL.  Runs Python. */
     int (*after_finalize)(gl_transport *t);
-    /* Frees the memory that no Python object owns. */
+    /* For the deallocation: frees the memory that no Python object owns. */
     void (*free_memory)(gl_transport *t);
     /* For resume_reading(): returns true if paused data, or an end, has to be delivered before
-     * receiving goes on. */
+     * receiving goes on.  A stream that has reached EOF stores the end again. */
     bool (*has_pending)(gl_transport *t);
     /* Schedules the delivery of the last received bytes, and connection_lost(exc) after it.  Called
-     * in place of the end where drains_input is set. */
+     * if drains_input is set; otherwise only connection_lost is scheduled. */
     int (*schedule_input_drain)(gl_transport *t, PyObject *exc);
-    /* Delivers one item of paused_data to the protocol, or with NULL the end of the stream after
-     * them.  Runs Python. */
+    /* Delivers one item of paused_data to the protocol, or with NULL the stored end of the stream
+     * (paused_end).  Runs Python. */
     int (*deliver_item)(gl_transport *t, PyObject *item);
     /* Returns true if the remaining paused data has to wait for the next turn; may be NULL. */
     bool (*budget_exhausted)(gl_transport *t);
@@ -181,11 +182,14 @@ struct gl_transport {
 
 /* ---- transport_registration.c ----------------------------------------------------------- */
 
-/* Registers the descriptor with the reactor.  -1 with an exception. */
+/* Registers the descriptor with the reactor, or a duplicate of it if the number is in use.  -1 with
+ * an exception; if the interest can't be sent, the transport is registered all the same. */
 GL_PRIVATE int gl_transport_register(gl_transport *t);
-/* Unregisters from the reactor and discards the queue.  The caller has a reference of its own. */
+/* Unregisters from the reactor and discards the queue.  Drops the registry's reference; the caller
+ * has a reference of its own.  May run Python. */
 GL_PRIVATE void gl_transport_unregister(gl_transport *t);
-/* Sends a changed interest to the reactor; does nothing from GL_ENDING on. */
+/* Sends a changed interest to the reactor; does nothing from GL_ENDING on.  -1 with an
+ * exception. */
 GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
 /* Returns true if another transport or a watch of the loop uses the fd number. */
 GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int number);
@@ -214,56 +218,65 @@ typedef struct {
 
 /* Allocates a transport in GL_EMPTY. */
 GL_PRIVATE gl_transport *gl_transport_alloc(PyTypeObject *type, const transport_ops *ops);
-/* Acquires a lease of the descriptor and moves the arguments into the transport: GL_STARTING.
- * -1 with an exception, and the transport is unchanged. */
+/* Acquires a lease of the descriptor and moves the arguments into the transport: GL_STARTING.  -1
+ * with an exception, and the transport is unchanged.  The caller then calls
+ * gl_transport_arguments_clear(), after a success too. */
 GL_PRIVATE int gl_transport_construct(gl_transport *t, transport_arguments *a);
 /* The last step of gl_transport_construct(); runs no Python.  -1 with MemoryError or OSError, and
  * the transport is unchanged. */
 GL_PRIVATE int gl_transport_attach_fd(gl_transport *t, transport_arguments *a);
-/* Releases the arguments that gl_transport_attach_fd() has not moved. */
+/* Releases the arguments that gl_transport_attach_fd() has not moved.  Closes no descriptor. */
 GL_PRIVATE void gl_transport_arguments_clear(transport_arguments *a);
-/* Calls a method of an object in a copy of the transport's context.  The caller of write() may
- * have entered that context, and a context can't be entered twice. */
+/* Calls a method of an object in a copy of the transport's context.  The caller of write() may have
+ * entered that context, and a context can't be entered twice.  -1 with an exception. */
 GL_PRIVATE int gl_transport_call_in_context_copy(gl_transport *t, PyObject *object,
                                                  PyObject *method);
-/* Schedules connection_made and _start. */
+/* Schedules connection_made and _start(waiter).  Does nothing for a lost transport.  -1 with an
+ * exception. */
 GL_PRIVATE int gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter);
-/* Sets GL_LOST after a failed construction and keeps the exception.  The descriptor still belongs
- * to its owner, or to the caller.  Returns -1. */
+/* Sets GL_LOST after a failed construction and keeps the exception.  Returns -1.  A lease with an
+ * owner is released, and the owner keeps the descriptor.  A lease without an owner stays in the
+ * transport, and the caller has to close it. */
 GL_PRIVATE int gl_transport_fail_construction(gl_transport *t);
 
-/* Schedules a call of the method `name`, with `arg` unless it is NULL. */
+/* Schedules a call of the method `name`, with `arg` unless it is NULL.  Does nothing for a
+ * transport without a loop.  -1 with an exception. */
 GL_PRIVATE int gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg);
-/* RuntimeError if the loop is closed or belongs to another process. */
+/* Returns -1 with RuntimeError if the loop is closed or belongs to another process, else 0. */
 GL_PRIVATE int gl_transport_check_usable(gl_transport *t);
-/* close(): received bytes are dropped, pending ones are sent first. */
+/* close(): received bytes are dropped, pending ones are sent first.  -1 with an exception, and the
+ * transport stays open. */
 GL_PRIVATE int transport_close(gl_transport *t);
 /* Sets GL_ENDING and schedules connection_lost(exc).  Nothing is sent from now on, and nothing is
- * received unless drains_input is set. */
+ * received unless drains_input is set.  -1 with an exception. */
 GL_PRIVATE int gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc);
-/* The methods _force_close(exc) and _fatal_error(exc, message) of asyncio's transports. */
+/* The methods _force_close(exc) and _fatal_error(exc, message) of asyncio's transports: both end
+ * the transport at once.  -1 with an exception. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
 GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message);
-/* Calls _fatal_error with the current exception.  For SystemExit and KeyboardInterrupt returns -1
- * with the exception still set. */
+/* Calls _fatal_error with the current exception.  Returns 0 with the exception cleared; -1 with
+ * SystemExit or KeyboardInterrupt still set, or with an exception of _fatal_error. */
 GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
-/* Calls connection_lost(exc), closes the descriptor and sets GL_LOST. */
+/* Calls connection_lost(exc), closes the descriptor and sets GL_LOST.  Does nothing for a lost
+ * transport.  -1 with the last exception of these steps. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
-/* _start(waiter): starts receiving, and resolves the waiter unless it is None. */
+/* _start(waiter): starts receiving, and resolves the waiter unless it is None.  NULL with an
+ * exception. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
- * the reference, which may be NULL with an exception set. */
+ * the reference, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
-/* Drops the received items that wait for delivery. */
+/* Drops the received items that wait for delivery, and the stored end. */
 GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
-/* Delivers paused_data until the protocol pauses.  Runs Python. */
+/* Delivers paused_data and the stored end until the protocol pauses or the share of the turn is
+ * used up.  Runs Python.  -1 with an exception of the protocol. */
 GL_PRIVATE int gl_transport_deliver_paused_data(gl_transport *t);
-/* Schedules _deliver_paused_data(), once. */
+/* Schedules _deliver_paused_data(), once.  -1 with an exception. */
 GL_PRIVATE int gl_transport_schedule_delivery(gl_transport *t);
 
-/* Functions for the slots of the types.  The tp_traverse and tp_clear of a type call the last
- * two. */
+/* Functions for the slots of the types: tp_dealloc and tp_finalize.  The tp_traverse and tp_clear
+ * of a type call gl_transport_traverse() and gl_transport_clear(). */
 GL_PRIVATE void gl_transport_dealloc(PyObject *self);
 GL_PRIVATE void gl_transport_finalize(PyObject *self);
 GL_PRIVATE int gl_transport_traverse(gl_transport *t, visitproc visit, void *arg);
@@ -275,11 +288,13 @@ GL_PRIVATE void gl_transport_clear(gl_transport *t);
 GL_PRIVATE void gl_transport_set_data_error(PyObject *transport, PyObject *data);
 /* asyncio's warning of writes to a socket after the loss of its connection. */
 #define LATE_WRITE_WARNING "socket.send() raised exception."
-/* Counts a write after the connection was lost; asyncio logs a warning from the fifth on. */
+/* Counts a write after the connection was lost; asyncio logs a warning from the fifth on.  -1 with
+ * an exception. */
 GL_PRIVATE int gl_count_late_write(uint32_t *count, const char *warning);
-/* Makes a type with the bases of these names in asyncio.transports, whose slots must lie where
- * TRANSPORT_FIELDS has them, with the methods of all transports and with max_size.  The module
- * keeps a reference. */
+/* Makes a type with the methods of all transports and with max_size.  Its bases are the classes of
+ * these names in asyncio.transports (`second` may be NULL), whose slots must lie where
+ * TRANSPORT_FIELDS has them.  The module keeps a reference; the result is another one.  NULL with
+ * an exception. */
 GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *spec,
                                                 const char *base, const char *second,
                                                 long max_size);
