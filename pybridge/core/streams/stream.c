@@ -34,8 +34,8 @@ stream_detach_server(gl_stream *s)
 
 /* ---- the reactor ------------------------------------------------------------- */
 
-/* transport_ops.register_fd: gives Go the stream's record, with the interest of this moment.
- * Returns 0 or -errno. */
+/* transport_ops.register_fd: gives Go the stream's record, with the interest of this moment, and
+ * makes the next iteration poll.  Returns 0 or -errno. */
 GL_NO_PYTHON static int32_t
 stream_register_fd(gl_transport *t, int fd)
 {
@@ -72,7 +72,8 @@ typedef struct {
 } protocol_kind;
 
 /* Returns 1 if the protocol has the methods of a BufferedProtocol, 0 if not, -1 with an exception.
- * For a class without a base of asyncio Python checks the methods, which is rare. */
+ * If the class has no base class of asyncio, has_buffer_methods() in Python decides, which is
+ * rare. */
 static int
 protocol_is_buffered(PyObject *protocol)
 {
@@ -131,7 +132,8 @@ stream_protocol_changed(gl_transport *t, PyObject *protocol)
 
 /* Attaches the server and schedules connection_made, after gl_transport_attach_fd().  `waiter` is
  * the Future to resolve when the transport has started, `server` a Server; either may be None.  -1
- * with an exception: the stream is then GL_LOST. */
+ * with an exception: the server is detached, and the stream is GL_LOST as after
+ * gl_transport_fail_construction(). */
 static int
 stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
 {
@@ -177,7 +179,7 @@ has_short_names(const gl_stream *s)
     return s->peer_len <= SHORT_NAME && s->local_len <= SHORT_NAME;
 }
 
-/* Stores the raw names of an accepted connection.  -1 with MemoryError. */
+/* Stores the raw names of an accepted connection.  -1 with MemoryError, and none is stored. */
 static int
 stream_store_names(gl_stream *s, const gl_endpoints *ends)
 {
@@ -233,7 +235,8 @@ gl_stream_class(PyObject *cls)
 }
 
 /* Constructs the transport of an accepted connection, in a stream that __new__ has made.  `a` has
- * the lease of the accepted fd, which moves into the stream.  -1 with an exception. */
+ * the lease of the accepted fd, which moves into the stream.  -1 with an exception: the lease is
+ * then in `a` or in the stream, and the caller closes the fd. */
 static int
 stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
                           PyObject *server)
@@ -249,8 +252,9 @@ stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoin
     return stream_finish_construction(s, Py_None, server);
 }
 
-/* Creates the transport of an accepted connection, a new reference.  The fd belongs to it, or is
- * closed on failure: NULL with an exception. */
+/* Creates the transport of an accepted connection, a new reference.  The fd then belongs to the
+ * transport.  NULL with an exception, and the fd is closed, unless a socket object has become its
+ * owner. */
 GL_PRIVATE PyObject *
 gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepted,
                    PyObject *protocol, PyObject *server, PyObject *context)
@@ -291,8 +295,10 @@ stream_become_pipe(gl_stream *s, enum stream_kind kind)
     s->ops = &pipe_ops;
 }
 
-/* StreamTransport(loop, sock, protocol, ...).  For a pipe `sock` is the file object, and `pipe` is
- * true for the writing end.  `watch_end`: readability means that the reader has closed. */
+/* StreamTransport(loop, sock, protocol, ...): constructs the transport and schedules
+ * connection_made.  For a pipe `sock` is the file object, and `pipe` is true for the writing end.
+ * `watch_end`: readability means that the reader has closed.  -1 with an exception: the descriptor
+ * still belongs to the caller. */
 GL_PRIVATE int
 stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -327,7 +333,8 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 }
 
 /* transport_ops.start of a socket, called after connection_made: registers the fd, so that
- * receiving starts.  An error ends the transport. */
+ * receiving starts.  An error ends the transport by _fatal_error(); -1 as
+ * gl_transport_fatal_current().  Does nothing for a closing transport. */
 static int
 stream_start(gl_transport *t)
 {
@@ -345,7 +352,7 @@ stream_start(gl_transport *t)
 
 /* transport_ops.start of a pipe: starts reading, or watching for the end.  A writing end is also
  * registered while it is closing and its queue is being sent.  A device that can't be polled
- * (/dev/null) fails here: -1 with OSError. */
+ * (/dev/null) fails here: -1 with OSError.  Does nothing without a descriptor. */
 static int
 pipe_start(gl_transport *t)
 {
@@ -372,8 +379,9 @@ stream_flush_before_abort(gl_transport *t)
 }
 
 /* transport_ops.close: sends the queue now.  With an empty queue schedules connection_lost;
- * otherwise the WROTE completion of the last byte ends the stream.  During writelines() the end
- * waits for all its items.  -1 with an exception. */
+ * otherwise the WROTE completion of the last byte ends the stream.  If the protocol is still
+ * paused, _close_if_sent() ends the stream after resume_writing(); during writelines() the end
+ * waits for all items.  A failed send ends the transport with its error.  -1 with an exception. */
 static int
 stream_close(gl_transport *t)
 {
@@ -397,7 +405,8 @@ stream_close(gl_transport *t)
 }
 
 /* _close_if_sent(): the second half of a close() during which the protocol was still paused.  Runs
- * after resume_writing(), and ends the stream if nothing was written in between. */
+ * after resume_writing(), and calls connection_lost() if nothing was written in between.  NULL with
+ * an exception. */
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -433,8 +442,9 @@ stream_after_connection_lost(gl_transport *t)
     return 0;
 }
 
-/* _let_go(): deregisters the pipe and ends its lease without closing the descriptor, which then
- * belongs to the caller again. */
+/* _let_go(): sets GL_CLOSING, deregisters the pipe, discards its queue, and ends its lease without
+ * closing the descriptor, which then belongs to the caller again.  NULL with RuntimeError if the
+ * loop is foreign. */
 GL_PRIVATE PyObject *
 pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -450,7 +460,8 @@ pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _ignore_end(): stops watching a writing end for a closed reader.  The stream remains open. */
+/* _ignore_end(): stops watching a writing end for a closed reader.  The stream remains open.  Does
+ * nothing for a closing stream; NULL with RuntimeError if the loop can't be used. */
 GL_PRIVATE PyObject *
 pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -493,6 +504,7 @@ stream_free_memory(gl_transport *t)
         PyMem_Free(s->raw);
 }
 
+/* tp_traverse: visits the server, the empty waiter and the base. */
 GL_PRIVATE int
 stream_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -502,6 +514,7 @@ stream_traverse(PyObject *self, visitproc visit, void *arg)
     return gl_transport_traverse(&s->base, visit, arg); /* the queue holds exact bytes only */
 }
 
+/* tp_clear: clears the base, the server and the empty waiter. */
 GL_PRIVATE int
 stream_clear(PyObject *self)
 {

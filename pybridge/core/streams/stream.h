@@ -22,8 +22,8 @@
 
 #include "streams/streams.h"
 
-/* After a receive of at least this size the next one goes straight into the protocol's buffer or
- * into a bytes object. */
+/* After a receive of at least this size the next receive goes straight into the protocol's buffer
+ * or into a bytes object. */
 #define LARGE_RECEIVE_MIN (32 * 1024)
 
 /* Immutable bytes to be written, in the exact bytes object `owner`. */
@@ -125,7 +125,9 @@ enum send_occasion {
     ON_WRITE_EOF, /* write_eof() was called with a queue */
     ON_CLOSE,     /* close() was called */
 };
-/* Returns the path of a write of `size` bytes (ON_WRITE), or of the queue (`size` is ignored). */
+/* Returns the path of a write of `size` bytes (ON_WRITE), or of the queue (`size` is ignored).  For
+ * ON_WRITE it also records the write for the few-ready rule, so it is called once for each
+ * write. */
 GL_PRIVATE_INLINE enum send_path choose_send_path(gl_stream *s, enum send_occasion occasion,
                                                   Py_ssize_t size);
 
@@ -148,12 +150,12 @@ GL_PRIVATE_INLINE uint32_t receive_requests(const gl_stream *s);
 
 GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-/* Releases the descriptor of a pipe without closing it. */
+/* _let_go(): releases the descriptor of a pipe without closing it. */
 GL_PRIVATE PyObject *pipe_release_fd(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *pipe_stop_watching_end(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
-/* Returns a name that the kernel gave with an accepted connection.  NULL without an exception: it
- * gave none, and the socket has to be asked. */
+/* Returns a name that the kernel gave with an accepted connection, as a Python address.  NULL
+ * without an exception: the kernel gave none, and the socket has to be asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
 /* _close_if_sent(): the second half of a close() that was called before resume_writing. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
@@ -182,32 +184,37 @@ GL_PRIVATE void stream_free_queue(gl_stream *s);
 /* Returns true if the stream has to be registered for reading. */
 GL_PRIVATE bool stream_wants_read(gl_stream *s);
 /* Appends pieces to the queue, and submits them if the reactor knows the stream.  Steals the
- * references, on failure too.  -1 with MemoryError. */
+ * references, on failure too.  -1 with MemoryError, and earlier pieces may be queued. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
-/* Sends a piece without the queue and without Go, if it is the first one and Go has no other
- * request of the stream.  The bytes that the kernel does not accept are left in the piece.  Returns
- * 1 if it has tried, else 0.  An error closes the transport; -1 if that fails. */
+/* Sends a piece without the queue and without Go, if the queue is empty and Go has no other request
+ * of the stream.  The bytes that the kernel does not accept are left in the piece.  Returns 1 if it
+ * has tried, else 0.  An error closes the transport: 0, or -1 with an exception that leaves the
+ * call. */
 GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
 /* Returns true if received bytes are still delivered after a failed send. */
 GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);
-/* Ends the transport after a failed send within a call of the program; the exception is set. */
+/* Ends the transport after a failed send within a call of the program; the exception is set.
+ * Returns 0 with the exception cleared, or -1 with an exception that leaves the call. */
 GL_PRIVATE int stream_fail_send(gl_stream *s);
 /* Drops the references to the pieces that Go has sent. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
+/* Drops all pieces of the queue, sent or not. */
 GL_PRIVATE void stream_discard_queue(gl_stream *s);
 /* Returns the GL_WANT_ bits of the stream's present state. */
 GL_PRIVATE uint32_t stream_interest(gl_stream *s);
 /* Updates the record of a registered stream, and submits it for the next turn if it has changed.
- * Not during a turn. */
+ * Not during a turn.  -1 with MemoryError. */
 GL_PRIVATE int stream_submit(gl_stream *s);
-/* Calls Go, which sends the queue now.  -1 with an exception: the fd can't be registered, or the
- * send has failed, which the next turn reports too unless the stream is ended before. */
+/* Calls Go, which sends the queue now; registers the stream first if necessary.  Does nothing if
+ * the loop is closed or foreign.  -1 with an exception: the fd can't be registered, or the send has
+ * failed, which the next turn reports too unless the stream is ended before. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
 /* The functions queued_bytes and is_dormant of gl_reg_ops (fds/fds.h). */
 GL_PRIVATE size_t stream_get_queued_bytes(PyObject *transport);
 GL_PRIVATE bool stream_is_dormant(PyObject *transport);
-/* Sends the queue before other code uses the socket, or ends the process. */
+/* _flush(): sends the queue before other code uses the socket, or ends the process.  Ignores
+ * errors. */
 GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
@@ -225,16 +232,17 @@ GL_PRIVATE PyObject *stream_maybe_resume_method(gl_stream *s, PyObject *ignored)
  * low mark. */
 GL_PRIVATE PyObject *stream_mark_getter(gl_stream *s, void *high);
 GL_PRIVATE int stream_mark_setter(gl_stream *s, PyObject *mark, void *high);
-/* Handles a WROTE completion. */
+/* Handles a WROTE completion.  -1 with an exception. */
 GL_PRIVATE int stream_handle_wrote(gl_stream *s);
-/* Resolves the future that waits for the empty queue, or sets an exception: the bytes will never be
- * sent. */
+/* Resolves the future that waits for the empty queue, or sets the exception `exc` (the bytes will
+ * never be sent).  -1 with an exception. */
 GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
 /* Delivers n bytes.  `whole`, if not NULL, is a bytes object of exactly these bytes.  Bytes that
- * can't be delivered because of a pause or an exit exception go to the front of paused_data. */
+ * can't be delivered because of a pause or an exit exception go to the front of paused_data.  -1
+ * with an exception that leaves the loop. */
 GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole);
 /* Receives at most `size` bytes without blocking.  Returns the result of recv(2), with errno in
  * *err. */

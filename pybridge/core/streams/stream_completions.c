@@ -3,8 +3,9 @@
  */
 #include "streams/stream.h"
 
-/* gl_reg_ops.complete: handles one completion in the context of the transport.  An exception goes
- * to the loop's exception handler.  Returns 0, or -1 if an exit exception leaves the loop. */
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  If the context
+ * can't be entered, the transport ends.  An exception of a handler goes to the loop's exception
+ * handler.  Returns 0, or -1 if an exit exception leaves the loop. */
 GL_PRIVATE int
 stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {

@@ -41,8 +41,9 @@ stream_drain_once(gl_stream *s)
     return n > 0;
 }
 
-/* Delivers the paused data and the bytes that the kernel still has, until the protocol pauses or
- * closes.  Returns the number of receives that returned bytes, or -1. */
+/* Delivers the paused data and the bytes that the kernel still has, in at most DRAIN_RECEIVES_MAX
+ * receives, until the protocol pauses or closes.  Returns the number of receives that returned
+ * bytes, or -1 with an exception of the protocol. */
 static int
 stream_drain_input(gl_stream *s)
 {
@@ -95,9 +96,10 @@ stream_schedule_input_drain(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__drain_input, exc);
 }
 
-/* _drain_input(exc): delivers the received bytes, and calls connection_lost(exc) after them.
- * Schedules itself again while completions of this turn, or a scheduled delivery, still have bytes
- * of the stream. */
+/* _drain_input(exc): delivers the received bytes, and ends the stream after them: calls
+ * connection_lost(exc) now if the kernel had no more bytes, else schedules it.  Schedules itself
+ * again while completions of this turn, or a scheduled delivery, still have bytes of the stream.
+ * Does nothing for a lost stream.  NULL with an exception. */
 GL_PRIVATE PyObject *
 stream_drain_input_method(gl_stream *s, PyObject *exc)
 {
@@ -132,8 +134,8 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
     return gl_none_or_null(rc);
 }
 
-/* Closes the transport with the error `err` of a send in Go: reports it to the protocol and to the
- * Future that waits for the empty queue.  -1 with an exception. */
+/* Discards the queue and closes the transport with the error `err` of a send in Go: reports the
+ * error to the protocol and to the Future that waits for the empty queue.  -1 with an exception. */
 static int
 stream_fail_unsent(gl_stream *s, int err)
 {
@@ -151,7 +153,8 @@ stream_fail_unsent(gl_stream *s, int err)
 
 /* Handles a WRITE_ERROR completion with the errno `err`: delivers the bytes that the kernel has
  * received, and reports the error after them.  If the protocol pauses reading, the remaining bytes
- * are dropped, as in asyncio.  -1 with an exception of the protocol. */
+ * are dropped, as in asyncio.  Does nothing for a stream that has ended.  -1 with an exception of
+ * the protocol. */
 GL_PRIVATE int
 stream_handle_write_error(gl_stream *s, int err)
 {

@@ -113,8 +113,8 @@ queue_make_room(gl_stream *s)
     return 0;
 }
 
-/* Appends a piece to the queue.  Steals the piece's reference if it succeeds.  -1 with
- * MemoryError. */
+/* Appends a piece to the queue.  Steals the piece's reference if it succeeds.  -1 with MemoryError,
+ * and the queue is unchanged. */
 static int
 queue_append(gl_stream *s, gl_piece piece)
 {
@@ -138,8 +138,8 @@ stream_can_drain_input(const gl_stream *s)
 }
 
 /* Ends the transport after a failed send within a call of the program; the exception is set, and is
- * reported by _fatal_error().  Received bytes are delivered first (drains_input).  -1 with an
- * exception that leaves the call. */
+ * reported by _fatal_error().  Received bytes are delivered first (drains_input).  Returns 0 with
+ * the exception cleared, or -1 with an exception that leaves the call. */
 GL_PRIVATE int
 stream_fail_send(gl_stream *s)
 {
@@ -150,9 +150,10 @@ stream_fail_send(gl_stream *s)
     return rc;
 }
 
-/* Sends as much of the piece `c` as the kernel accepts, by C, and removes these bytes from the
- * piece.  Tries only if the queue is empty and Go has no request of the stream.  Returns 1 if it
- * has tried, else 0.  An error closes the transport: 0, or -1 if that fails. */
+/* Sends the deferred writes of other streams, and then as much of the piece `c` as the kernel
+ * accepts, by C; removes these bytes from the piece.  Tries only if the queue is empty and Go has
+ * no request of the stream.  Returns 1 if it has tried, else 0.  An error closes the transport: 0,
+ * or -1 with an exception that leaves the call. */
 GL_PRIVATE int
 stream_try_send(gl_stream *s, gl_piece *c)
 {
@@ -237,7 +238,8 @@ submit_if_changed(gl_stream *s)
     return 0;
 }
 
-/* Like submit_if_changed(), and locks the record for it.  Not during a turn. */
+/* Like submit_if_changed(), and locks the record for it.  Not during a turn.  -1 with
+ * MemoryError. */
 GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
@@ -248,7 +250,8 @@ stream_submit(gl_stream *s)
 }
 
 /* Appends n pieces to the queue, and submits them if the reactor knows the stream.  Steals the
- * references, on failure too.  -1 with MemoryError. */
+ * references, on failure too.  -1 with MemoryError, and the pieces before the failure are
+ * queued. */
 GL_PRIVATE int
 stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 {
@@ -269,9 +272,10 @@ stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
     return rc;
 }
 
-/* Calls Go, which sends the queue now; registers the stream first if necessary.  A protocol that
- * may resume writing is resumed in a later iteration.  -1 with the exception of the registration,
- * or with OSError of the send. */
+/* Calls Go, which sends the queue now, and releases the sent pieces; registers the stream first if
+ * necessary.  A protocol that may resume writing is resumed in a later iteration.  Does nothing if
+ * the loop is closed or foreign.  -1 with the exception of the registration, or with OSError of the
+ * send. */
 GL_PRIVATE int
 stream_flush_now(gl_stream *s)
 {
@@ -300,15 +304,17 @@ stream_flush_now(gl_stream *s)
     return 0;
 }
 
-/* gl_reg_ops.queued_bytes: for the metric of the bytes in write buffers. */
+/* gl_reg_ops.queued_bytes: returns stream_queued(), for the metric of the bytes in write
+ * buffers. */
 GL_PRIVATE size_t
 stream_get_queued_bytes(PyObject *transport)
 {
     return (size_t)stream_queued((gl_stream *)transport);
 }
 
-/* gl_reg_ops.is_dormant: an open stream that neither reads nor has pieces to send.  Reads only
- * fields that C writes: Go may be working while another thread collects garbage. */
+/* gl_reg_ops.is_dormant: true for an open stream that neither reads nor has pieces to send nor a
+ * Future that waits for that.  Reads only fields that C writes: Go may be working while another
+ * thread collects garbage. */
 GL_PRIVATE bool
 stream_is_dormant(PyObject *transport)
 {
@@ -317,8 +323,9 @@ stream_is_dormant(PyObject *transport)
            s->empty_waiter == NULL;
 }
 
-/* _flush(): sends the queue, and the deferred sends of other streams before it.  Called before
- * other code uses the socket, or ends the process. */
+/* _flush(): sends the deferred writes of other streams, and then the queue.  Called before other
+ * code uses the socket, or ends the process.  Returns None, also after a failed send: the next turn
+ * reports the error. */
 GL_PRIVATE PyObject *
 stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {

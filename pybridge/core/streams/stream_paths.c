@@ -89,7 +89,10 @@ choose_path_of_queue(const gl_stream *s, bool tried)
  *
  * A path that does not wait for the turn first sends the writes of other streams that wait, and
  * SEND_IN_TURN ends the eager sends of the turn, so that no write overtakes an earlier one
- * (threads/submissions.c). */
+ * (threads/submissions.c).
+ *
+ * The choice for ON_WRITE records the write and may decrement eager_sends_left (use_eager_send()),
+ * so it is made once for each write. */
 GL_PRIVATE_INLINE enum send_path
 choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
 {
@@ -143,7 +146,7 @@ has_paused_input(const gl_stream *s)
  *                                                                        next completion reports a
  *                                                                        failed send, and
  *                                                                        stream_failed_send.c then
- *                                                                        receives the rest
+ *                                                                        receives the bytes
  *                               DATA        received bytes are dropped   as in asyncio
  *                                           after close()
  * RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy

@@ -90,7 +90,8 @@ stream_buffer_updated(gl_stream *s, Py_ssize_t n)
 }
 
 /* Calls get_buffer, copies as many of the n bytes as fit, and calls buffer_updated.  *done: the
- * number of copied bytes, 0 if an error has closed the transport. */
+ * number of copied bytes, 0 if an error has closed the transport.  An error is handled as in
+ * stream_get_buffer(). */
 static int
 stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_ssize_t *done)
 {
@@ -109,7 +110,9 @@ stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_
     return stream_buffer_updated(s, n);
 }
 
-/* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them. */
+/* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them.  An
+ * exception of the method closes a socket's transport; a pipe goes on reading: -1 with the
+ * exception. */
 static int
 stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -163,7 +166,8 @@ stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
 
 /* Delivers n received bytes to the protocol, in as many calls as its buffers need.  `whole`, if not
  * NULL, is a bytes object of exactly these bytes, which data_received() then gets.  Bytes that
- * can't be delivered because of a pause or an exit exception go to the front of paused_data. */
+ * can't be delivered because of a pause or an exit exception go to the front of paused_data; if a
+ * call closes the transport, the remaining bytes are dropped. */
 GL_PRIVATE int
 stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -193,7 +197,7 @@ stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *who
     return rc;
 }
 
-/* Logs, in debug mode, that the peer has closed the pipe. */
+/* Logs, in debug mode, that the peer has closed the pipe.  -1 with an exception of the logger. */
 static int
 pipe_log_closed(gl_stream *s)
 {
@@ -203,8 +207,8 @@ pipe_log_closed(gl_stream *s)
                                               "%r was closed by peer", (PyObject *)s));
 }
 
-/* Handles the end of a reading pipe: schedules eof_received and connection_lost, as asyncio
- * does. */
+/* Handles the end of a reading pipe: deregisters it, and schedules eof_received and
+ * connection_lost, as asyncio does.  Does nothing if the pipe is closing.  -1 with an exception. */
 static int
 read_pipe_ended(gl_stream *s)
 {
@@ -224,7 +228,8 @@ read_pipe_ended(gl_stream *s)
     return gl_transport_force_close(&s->base, Py_None);
 }
 
-/* Handles a closed reader: BrokenPipeError if bytes are queued. */
+/* Handles a closed reader: ends the transport, with BrokenPipeError for connection_lost if bytes
+ * are queued, else with None.  Does nothing if the transport has ended.  -1 with an exception. */
 static int
 write_pipe_ended(gl_stream *s)
 {
@@ -249,8 +254,9 @@ pipe_ended(gl_stream *s)
     return write_pipe_ended(s);
 }
 
-/* Reports the end of file: calls eof_received(), and closes the transport unless it returns true.
- * Ends of pipes have their own rules. */
+/* Reports the end of file: calls eof_received(), and close() unless the result is true.  An
+ * exception of eof_received() ends the transport.  A closing socket ignores the end.  Ends of pipes
+ * have their own rules: pipe_ended(), and after _ignore_end() a writing end ignores its end. */
 static int
 stream_deliver_eof(gl_stream *s)
 {
@@ -310,8 +316,8 @@ stream_deliver_end(gl_stream *s, uint8_t end)
  * cases Go only reports that the stream is readable, and C receives.
  */
 
-/* Handles EOF that C has received: deregisters from reading and reports it.  Go stops reading by
- * itself only at an EOF that it has received. */
+/* Handles EOF that C has received: deregisters from reading and reports EOF.  Go stops reading by
+ * itself only at an EOF that it has received.  -1 with an exception. */
 static int
 stream_handle_recv_eof(gl_stream *s)
 {
@@ -336,7 +342,8 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 }
 
 /* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
- * receive.  Returns 1 if there are bytes to deliver, else 0 or -1. */
+ * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
+ * error or EOF; -1 with an exception. */
 static int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
@@ -414,7 +421,8 @@ stream_receive_into_scratch(gl_stream *s)
     return rc;
 }
 
-/* Handles a READY completion: receives, after Go has reported that the stream is readable. */
+/* Handles a READY completion: receives once, by the path that choose_receive_path() gives, and
+ * delivers the bytes.  Does nothing for RECEIVE_NOTHING. */
 GL_PRIVATE int
 stream_handle_readable(gl_stream *s, const gl_completion *c)
 {
@@ -442,9 +450,9 @@ stream_deliver_item(gl_transport *t, PyObject *item)
     return stream_deliver_end(s, end);
 }
 
-/* transport_ops.has_pending.  Stores EOF as pending again if the stream has reached it: a socket at
- * EOF stays readable, asyncio reports EOF again when reading is resumed, and start_tls relies on
- * it. */
+/* transport_ops.has_pending: returns true if paused data or an end waits for delivery.  If the
+ * stream has reached EOF, it stores EOF as pending again: a socket at EOF stays readable, asyncio
+ * reports EOF again when reading is resumed, and start_tls relies on it. */
 GL_PRIVATE bool
 stream_has_pending(gl_transport *t)
 {
@@ -457,7 +465,7 @@ stream_has_pending(gl_transport *t)
 /* ---- completions of Go ----------------------------------------------------------- */
 
 /* Handles a DATA completion: delivers the bytes that Go has received, or stores them as paused
- * data. */
+ * data.  After a large receive C requests READY for the next one. */
 GL_PRIVATE int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {
@@ -489,7 +497,8 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     return rc;
 }
 
-/* Handles an EOF or READ_ERROR completion: delivers the end, or stores it after paused data. */
+/* Handles an EOF or READ_ERROR completion: delivers the end, or stores it after paused data.  A
+ * closing socket or reading pipe only records it in read_end. */
 GL_PRIVATE int
 stream_handle_read_end(gl_stream *s, const gl_completion *c)
 {

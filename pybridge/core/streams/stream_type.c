@@ -27,8 +27,8 @@ stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObj
 
 /* ---- the names of an accepted connection ---------------------------------------- */
 
-/* _raw_name(peer): a name that was accepted with the connection, in the form of
- * socket.getpeername() or getsockname(); None if the socket has to be asked. */
+/* _raw_name(peer): the peer's name, or the local one, that was accepted with the connection, in the
+ * form of socket.getpeername() or getsockname().  None if the socket has to be asked. */
 static PyObject *
 stream_raw_name(gl_stream *s, PyObject *peer)
 {
@@ -41,8 +41,9 @@ stream_raw_name(gl_stream *s, PyObject *peer)
     return Py_NewRef(Py_None);
 }
 
-/* _adopt(sock): makes a socket object the owner of the descriptor of a transport without an owner.
- * Returns False if another thread was faster, or has closed the transport. */
+/* _adopt(sock): makes a socket object the owner of the descriptor of a transport without an owner,
+ * and updates the registration.  Returns True; False if another thread was faster, or has closed
+ * the transport.  NULL with the exception of sock.fileno(). */
 static PyObject *
 stream_adopt(gl_stream *s, PyObject *sock)
 {

@@ -10,7 +10,7 @@
  *     piece_from_object       the bytes, without a copy where possible
  *     choose_send_path        now or in the turn?
  *       stream_try_send       now: C sends (stream_io.c)
- *     stream_append           the rest goes to the queue (stream_io.c)
+ *     stream_append           unsent bytes go to the queue (stream_io.c)
  *     stream_after_write      flushes an urgent queue; pause_writing()
  *   stream_handle_wrote       a WROTE completion: resume_writing(), end of a closing stream
  */
@@ -20,8 +20,9 @@
 
 /* ---- flow control ------------------------------------------------------------------ */
 
-/* Calls pause_writing() or resume_writing() of the protocol.  An exception goes to the loop's
- * exception handler, with the message `failed`; -1 if that fails. */
+/* Calls pause_writing(), in a copy of the transport's context, or resume_writing() of the protocol.
+ * An exception goes to the loop's exception handler, with the message `failed`; -1 if that
+ * fails. */
 static int
 stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
 {
@@ -39,7 +40,8 @@ stream_call_flow_control(gl_stream *s, PyObject *method, const char *failed)
     return rc;
 }
 
-/* Calls pause_writing() once the queue is above the high-water mark. */
+/* Calls pause_writing() of a protocol that is not paused, if the queue is above the high-water
+ * mark.  -1 as stream_call_flow_control(). */
 static inline int
 stream_maybe_pause(gl_stream *s)
 {
@@ -49,7 +51,8 @@ stream_maybe_pause(gl_stream *s)
     return stream_call_flow_control(s, G.s_pause_writing, "protocol.pause_writing() failed");
 }
 
-/* Calls resume_writing() of a paused protocol once the queue is at or below the low-water mark. */
+/* Calls resume_writing() of a paused protocol, if the queue is at or below the low-water mark.  -1
+ * as stream_call_flow_control(). */
 static inline int
 stream_maybe_resume(gl_stream *s)
 {
@@ -59,7 +62,7 @@ stream_maybe_resume(gl_stream *s)
     return stream_call_flow_control(s, G.s_resume_writing, "protocol.resume_writing() failed");
 }
 
-/* Flushes the queue; a failure ends the transport. */
+/* Flushes the queue; a failure ends the transport.  -1 with an exception that leaves the call. */
 static int
 flush_or_end(gl_stream *s)
 {
@@ -68,7 +71,8 @@ flush_or_end(gl_stream *s)
     return 0;
 }
 
-/* _maybe_pause_protocol(): flushes first, because only bytes that the kernel refuses count. */
+/* _maybe_pause_protocol(): flushes a queue above the high-water mark first, because only bytes that
+ * the kernel refuses count, and then calls pause_writing() if it is still too long. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -86,7 +90,8 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 }
 
 /* Sends the appended bytes by the path that choose_send_path() gives for the occasion, and pauses
- * the protocol if the queue is still above the high-water mark. */
+ * the protocol if the queue is still above the high-water mark.  A failed send ends the transport.
+ * -1 with an exception that leaves the call. */
 static int
 stream_after_write(gl_stream *s, enum send_occasion occasion)
 {
@@ -105,8 +110,8 @@ stream_after_write(gl_stream *s, enum send_occasion occasion)
     return 0;
 }
 
-/* Converts a mark to a Py_ssize_t: the floor, saturated, so that size <= *out exactly if
- * size <= mark.  A NaN becomes the minimum. */
+/* Converts a mark to a Py_ssize_t: the floor, saturated, so that size <= *out exactly if size <=
+ * mark.  A NaN becomes the minimum.  -1 with TypeError. */
 static int
 mark_as_number(PyObject *mark, Py_ssize_t *out)
 {
@@ -137,7 +142,8 @@ stream_mark_getter(gl_stream *s, void *high)
 }
 
 /* Setter of _high_water and _low_water.  Stores the object, for the getter, and its value as an
- * integer, for the comparisons.  May schedule resume_writing(). */
+ * integer, for the comparisons.  A raised low mark may schedule resume_writing().  -1 with
+ * AttributeError (a deletion), TypeError or another exception. */
 GL_PRIVATE int
 stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 {
@@ -162,8 +168,9 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
     return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
 }
 
-/* get_write_buffer_size(): tries to send the queue first, so that only bytes that the kernel
- * refuses are counted, as in asyncio. */
+/* get_write_buffer_size(): returns the number of queued bytes, 0 for an ended stream.  Tries to
+ * send the queue first, so that only bytes that the kernel refuses are counted, as in asyncio.  A
+ * failed send ends the transport. */
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -215,7 +222,7 @@ stream_is_write_too_late(const gl_stream *s)
 }
 
 /* Counts a write that is ignored, in the counter of asyncio's transport of this kind, and logs its
- * warning. */
+ * warning from asyncio's limit on.  -1 with an exception. */
 static int
 stream_count_late_write(gl_stream *s)
 {
@@ -226,7 +233,9 @@ stream_count_late_write(gl_stream *s)
 }
 
 /* write(): checks the arguments and the state, then sends the bytes by the path that
- * choose_send_path() gives.  Returns None, or NULL with an exception. */
+ * choose_send_path() gives.  Returns None, also if the write comes too late and is only counted, or
+ * if its send fails and ends the transport.  NULL with TypeError (not bytes-like), RuntimeError
+ * (write_eof(), sendfile, a closed loop) or an exception of a callback. */
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -303,8 +312,8 @@ piece_from_item(PyObject *item, gl_piece *piece)
     return rc;
 }
 
-/* Makes the pieces of a tuple of objects.  Returns their number; fewer than the objects with an
- * exception. */
+/* Makes the pieces of a tuple of objects.  Returns the number of pieces; if it is smaller than the
+ * number of objects, an exception is set.  The caller owns the pieces in both cases. */
 static Py_ssize_t
 pieces_from_items(PyObject *items, gl_piece *pieces)
 {
@@ -317,7 +326,8 @@ pieces_from_items(PyObject *items, gl_piece *pieces)
 
 #if GL_WRITELINES_QUEUES_EACH
 
-/* Queues one item, unless the stream is ending. */
+/* Queues one item of writelines(); ignores an empty one, and any item of a stream that is ending.
+ * -1 with an exception. */
 static int
 stream_queue_item(gl_stream *s, PyObject *item)
 {
@@ -335,7 +345,8 @@ stream_queue_item(gl_stream *s, PyObject *item)
 }
 
 /* Executes a close() or write_eof() of the iteration now, after all items.  `before`: the value of
- * in_writelines before this call; true if an outer writelines() still iterates. */
+ * in_writelines before this call; true if an outer writelines() still iterates.  -1 with an
+ * exception. */
 static int
 stream_end_writelines(gl_stream *s, bool before)
 {
@@ -350,7 +361,8 @@ stream_end_writelines(gl_stream *s, bool before)
 }
 
 /* Queues the items of an iterator.  Since 3.15 asyncio queues each item before it requests the
- * next, so that writes of the iterator itself come between them. */
+ * next, so that writes of the iterator itself come between them.  -1 with an exception; the items
+ * before the failure are queued. */
 static int
 stream_write_each(gl_stream *s, PyObject *list)
 {
@@ -382,7 +394,8 @@ stream_write_each(gl_stream *s, PyObject *list)
 
 #endif
 
-/* Queues all items, or none if one is invalid. */
+/* Queues all items of a tuple.  Queues none if one is invalid or the loop can't be used (-1 with an
+ * exception), or if the stream was ended meanwhile (0). */
 static int
 stream_write_items(gl_stream *s, PyObject *items)
 {
@@ -428,7 +441,9 @@ stream_write_list(gl_stream *s, PyObject *list)
 static const gl_params writelines_params =
     GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
 
-/* writelines(list_of_data): queues all items, and sends them by one path. */
+/* writelines(list_of_data): queues all items, and sends them by one path.  An ended stream only
+ * counts the call.  NULL with TypeError, RuntimeError (write_eof(), sendfile, a closed loop) or an
+ * exception of an item; a failed send, or a buffer that is not contiguous, ends the transport. */
 GL_PRIVATE PyObject *
 stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -462,7 +477,9 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
 #endif
 
 /* write_eof() of a socket: shuts down the writing side, now if the queue is empty, else after its
- * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py. */
+ * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py.  Does nothing for
+ * a closing stream or in a second call.  NULL with RuntimeError (the loop can't be used) or
+ * OSError. */
 GL_PRIVATE PyObject *
 stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -495,7 +512,7 @@ stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
 /* ---- the WROTE completion -------------------------------------------------------------------- */
 
 /* Ends the stream after its last byte, while an exception leaves the loop: connection_lost is
- * scheduled for the next run. */
+ * scheduled for the next run.  Keeps the exception; returns -1. */
 static int
 stream_end_after_exception(gl_stream *s)
 {
@@ -525,8 +542,9 @@ stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
     return 0;
 }
 
-/* Releases the sent pieces.  Then, in asyncio's order, resumes the protocol, resolves the empty
- * waiter, and ends a closing stream whose queue is empty. */
+/* Handles a WROTE completion: releases the sent pieces.  Then, in asyncio's order, resumes the
+ * protocol, resolves the empty waiter, and calls connection_lost() of a closing stream whose queue
+ * is empty.  Does nothing for an ended stream.  -1 with an exception. */
 GL_PRIVATE int
 stream_handle_wrote(gl_stream *s)
 {
