@@ -25,8 +25,8 @@ int __real_pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes) __at
 /* The largest size that Go is given for the first thread's stack. */
 #define MAX_STACK ((size_t)8 << 20)
 
-/* Fills in the attributes of the first thread's stack.  Returns 0, or -1 if `thread` is not the
- * calling first thread, on its own stack and within MAX_STACK of its end. */
+/* Fills in the attributes of the first thread's stack.  Returns 0; -1 if `thread` is not the
+ * calling first thread, on its own stack and within MAX_STACK of its end; or an errno. */
 static int
 set_first_stack(pthread_t thread, pthread_attr_t *attributes)
 {

@@ -105,7 +105,8 @@ membarrier(int command)
 }
 
 /* Orders memory between this thread and every other thread of the process, on both sides.  Returns
- * false if that is impossible at present; C is then asked to use fences.  With the mutex. */
+ * false if that is impossible at present; C is then asked to use fences, and later calls return
+ * true: see has_fences() for each block.  With the mutex. */
 static bool
 barrier(void)
 {
@@ -135,8 +136,8 @@ has_fences(gl_shared *sh)
  * A Python thread answers clients, for which it needs the GIL.  If a client waits too long for it,
  * Go answers with the facts that it knows (introspection_poll.go), on a thread for each client. */
 
-/* Sends a trace to the client until it ends.  `ms`: the time to wait before the next part; -1:
- * there is no trace, or it has ended. */
+/* Sends a trace to the client until the client ends it; Go then closes the connection.  `ms`: the
+ * time to wait before the next part; -1: there is no trace, or it has ended. */
 static void
 send_trace(int fd, int32_t ms)
 {
@@ -147,8 +148,8 @@ send_trace(int fd, int32_t ms)
     }
 }
 
-/* Thread of one introspection client: answers the request on the connected socket `arg`, and sends
- * a trace if it asked for one. */
+/* Thread of one introspection client: answers the request on the connected socket `arg`, sends a
+ * trace if the client has asked for one, and closes the socket. */
 static void *
 run_answer_thread(void *arg)
 {
@@ -158,8 +159,8 @@ run_answer_thread(void *arg)
     return NULL;
 }
 
-/* Thread of one `goloop trace` client: sends the trace of all loops to the connected socket
- * `arg`. */
+/* Thread of one `goloop trace` client: sends the trace of all loops to the connected socket `arg`,
+ * and closes the socket. */
 static void *
 run_trace_thread(void *arg)
 {
@@ -169,14 +170,16 @@ run_trace_thread(void *arg)
     return NULL;
 }
 
-/* Starts run_answer_thread() for a connected socket.  Returns 0 or an errno. */
+/* Starts run_answer_thread() for a connected socket.  Returns 0, or an errno, and the socket still
+ * belongs to the caller. */
 int
 monitor_start_answer(int32_t fd)
 {
     return thread_start(run_answer_thread, (void *)(intptr_t)fd);
 }
 
-/* Starts run_trace_thread() for a connected socket.  Returns 0 or an errno. */
+/* Starts run_trace_thread() for a connected socket.  Returns 0, or an errno, and the socket still
+ * belongs to the caller. */
 int
 monitor_start_trace(int32_t fd)
 {
@@ -208,8 +211,9 @@ monitor_start_report(int32_t reactor, gl_shared *sh)
 
 /* ---- the thread ------------------------------------------------------------------------ */
 
-/* Sends the reactor's pending writes in place of the loop's thread.  Does nothing if C uses the
- * reactor, which is always short: the next tick tries again.  With the mutex. */
+/* Sends the reactor's pending writes in place of the loop's thread, and counts a late write.  Does
+ * nothing if C uses the reactor or the memory can't be ordered now; the next tick tries again.
+ * With the mutex. */
 static void
 flush_late(monitored *w)
 {
@@ -269,8 +273,9 @@ cpu_time_ns(clockid_t clock)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
-/* Takes a sample of the stack of a loop that is active and adds it to the ring, whose samples are
- * counted by Go first if it is full.  It represents the time since `since`. */
+/* Takes a sample of the stack of a loop and adds it to the ring.  If the ring is full, Go counts
+ * its samples first.  The sample represents the time since `since`.  Does nothing for a loop that
+ * is not active, or if C can't read the stack. */
 static void
 take_sample(monitored *w, int64_t now, int64_t since)
 {
@@ -312,10 +317,11 @@ random_interval(int64_t mean)
     return mean / 2 + (int64_t)((monitor.random >> 32) * (uint64_t)mean >> 32);
 }
 
-/* Takes a sample of a loop if one is due, and returns the time of the next one. The times are
- * independent of the loop's work: they are spread evenly over the time in which the monitor was
- * not parked. Go counts the samples in the loop's next turn (golib/profile.go), so the monitor
- * enters Go only if no turn comes. A long iteration gets extra samples that represent no time. */
+/* Takes a sample of a loop if one is due, and returns the time of the next sample; INT64_MAX if the
+ * loop takes none.  The times are independent of the loop's work: they are spread evenly over the
+ * time in which the monitor was not parked.  Go counts the samples in the loop's next turn
+ * (golib/profile.go), so the monitor enters Go only if no turn comes.  A long iteration gets extra
+ * samples that represent no time. */
 static int64_t
 sample_if_due(monitored *w, int64_t now)
 {
@@ -344,8 +350,8 @@ sample_if_due(monitored *w, int64_t now)
     return w->sample_due;
 }
 
-/* Runs the watchdog for a long iteration. Time in which the process was stopped or had no
- * processor does not count. */
+/* Calls the watchdog for an iteration that is as old as blocked_end, or as a fraction of
+ * blocked_limit.  Time in which the process was stopped or had no processor does not count. */
 static void
 check_blocked(monitored *w, int64_t now)
 {
@@ -417,7 +423,8 @@ set_parked(bool parked)
         __atomic_store_n(&w->shared->monitor_parked, parked, __ATOMIC_RELAXED);
 }
 
-/* Waits until a loop wakes the monitor; returns at once if a loop has become active.  With the
+/* Parks the monitor: waits until a loop wakes it, and moves the samples' times by that wait.
+ * Returns at once if a loop has become active, or if the memory can't be ordered now.  With the
  * mutex, which is released meanwhile. */
 static void
 park(void)
@@ -469,7 +476,8 @@ run_monitor(void *unused)
 
 /* ---- reactors -------------------------------------------------------------------------- */
 
-/* Starts the monitor's thread.  Returns 0 or an errno.  With the mutex. */
+/* Starts the monitor's thread, and finds out whether membarrier(2) works.  Returns 0 or an errno.
+ * With the mutex. */
 static int
 start_monitor(void)
 {
@@ -503,7 +511,7 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     return -err;
 }
 
-/* Stops monitoring a reactor: its memory is not used any more. */
+/* Stops monitoring a reactor: its memory is not used after the return. */
 void
 monitor_remove_reactor(int32_t reactor)
 {

@@ -6,7 +6,7 @@
 
 /* Starts to monitor a reactor.  Returns 0 or -errno. */
 int32_t monitor_add_reactor(int32_t reactor, gl_shared *shared);
-/* Stops monitoring a reactor: its memory is not used any more. */
+/* Stops monitoring a reactor: its memory is not used after the return. */
 void monitor_remove_reactor(int32_t reactor);
 
 /* Samples that Go has not counted yet. */
@@ -16,12 +16,13 @@ extern gl_samples monitor_samples;
 int32_t monitor_wake(int32_t reactor);
 /* Calls `each` for every reactor, with the monitor's mutex. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
+/* Returns the time of CLOCK_MONOTONIC in ns. */
 int64_t monitor_now(void);
-/* Starts a thread that answers the request of a connected client, or sends a trace to it.  Returns
- * 0 or an errno. */
+/* Start a thread that answers the request of a connected client, or sends a trace to it, and closes
+ * the connection at the end.  Returns 0, or an errno, and the fd still belongs to the caller. */
 int monitor_start_answer(int32_t fd);
 int monitor_start_trace(int32_t fd);
-/* Starts a thread on which C reports a block. */
+/* Starts a thread on which C reports a block.  Without a thread the report is dropped. */
 void monitor_start_report(int32_t reactor, gl_shared *shared);
 
 #endif /* GOLOOP_MONITOR_H */

@@ -13,7 +13,8 @@
 #include "flusher_lock.h"
 #include "monitor.h"
 
-/* gl_table.reactor_new: makes a reactor and monitors it.  Returns its number or -errno. */
+/* gl_table.reactor_new: makes a reactor and monitors it.  Returns its number; or -errno, and there
+ * is no reactor. */
 static int32_t
 reactor_new(gl_shared *shared)
 {

@@ -5,12 +5,12 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts a detached thread that blocks all signals except those of faults.  Returns 0 or an errno.
- */
+/* Starts a detached thread that blocks all signals except those of faults.  Returns 0 or an
+ * errno. */
 int thread_start(void *(*run)(void *), void *arg);
 /* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void thread_set_name(const char *name);
-/* The calling thread's id in the system; 1 on systems without futexes. */
+/* Returns the calling thread's id in the system; 1 on systems without futexes. */
 uint32_t thread_id(void);
 
 #endif /* GOLOOP_THREAD_H */

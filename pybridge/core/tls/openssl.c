@@ -139,8 +139,8 @@ tls_reset_openssl(gl_tls *t, bool resolve_again)
     Py_CLEAR(t->ssl_socket);
 }
 
-/* Finds the OpenSSL objects of the connection; `ssl` stays NULL if they can't be used.  Runs
- * Python. */
+/* Finds the OpenSSL objects of the connection and stores them; `ssl` stays NULL if they can't be
+ * used.  Runs Python.  Sets no exception. */
 GL_PRIVATE void
 tls_resolve_openssl(gl_tls *t)
 {
@@ -166,8 +166,8 @@ tls_resolve_openssl(gl_tls *t)
 }
 
 /* Returns true if C may do the work of a method of the SSLObject now.  Otherwise asyncio's
- * SSLProtocol must call the method.  If a program has changed the SSLObject, C never uses its
- * OpenSSL objects again. */
+ * SSLProtocol must call the method.  If a program has changed the SSLObject, the connection's
+ * OpenSSL objects are cleared, and C never uses them again. */
 GL_PRIVATE bool
 tls_can_use_openssl(gl_tls *t)
 {
@@ -177,7 +177,8 @@ tls_can_use_openssl(gl_tls *t)
 }
 
 /* Converts 0 or -1 to the result of a method: None, or, for an Exception, the result of
- * _fatal_error(), which closes the connection.  Returns NULL for another BaseException. */
+ * _fatal_error(), which closes the connection.  Returns NULL for another BaseException, which stays
+ * set, and for an exception of _fatal_error(). */
 GL_PRIVATE PyObject *
 tls_result(gl_tls *t, int r)
 {

@@ -125,14 +125,14 @@ typedef struct gl_tls {
 } gl_tls;
 
 /* Clears the OpenSSL objects; a function that is calling OpenSSL has its own reference.
- * `resolve_again`: the next use looks for them again. */
+ * `resolve_again`: the next use looks for them again; else C never uses them again. */
 GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool resolve_again);
 /* Finds the OpenSSL objects of the connection; `ssl` stays NULL if they can't be used. */
 GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 
-/* Returns true if C can use ssl, in and out until Python runs again; looks for them first if
- * necessary.  Only one thread at a time may use OpenSSL's objects, so this is false in a
- * handshake's step. */
+/* Returns true if C can use ssl, in and out until Python runs again.  After a change of the SSL
+ * objects it looks for these fields first, which runs Python.  Only one thread at a time may use
+ * OpenSSL's objects, so the result is false during a step of the handshake. */
 static inline bool
 tls_has_openssl(gl_tls *t)
 {
@@ -143,19 +143,20 @@ tls_has_openssl(gl_tls *t)
 }
 
 /* Returns true if tls_has_openssl() and the SSLObject has its own methods.  Called right before C
- * does the work of a method of the SSLObject: if a program has replaced the method, asyncio's
- * SSLProtocol calls it. */
+ * does the work of a method of the SSLObject.  If a program has replaced the method, asyncio's
+ * SSLProtocol calls the method, and C never uses the OpenSSL objects of this SSLObject again. */
 GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
 
-/* Calls a method of asyncio's SSLProtocol, one of G.tls. */
+/* Calls a method of asyncio's SSLProtocol, one of G.tls.  -1 with its exception. */
 static inline int
 tls_fallback(gl_tls *t, PyObject *method)
 {
     return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
-/* Returns the result of a method: None if r is 0.  If r is -1 an Exception becomes a fatal error of
- * the connection, as in asyncio; another BaseException is raised. */
+/* Returns the result of a method: None if r is 0.  If r is -1, an Exception becomes a fatal error
+ * of the connection, as in asyncio, by _fatal_error(), whose result is returned.  NULL with another
+ * BaseException. */
 GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
 
 /* Returns true if the call did not fail, and can be repeated when more bytes have been received or
@@ -166,16 +167,18 @@ openssl_wants_io(struct openssl_error error)
     return error.kind == GL_SSL_ERROR_WANT_READ || error.kind == GL_SSL_ERROR_WANT_WRITE;
 }
 
-/* Raises the exception that _ssl's method of that name would raise; returns NULL. */
+/* Raises the exception that _ssl's method of that name would raise for the error; returns NULL. */
 GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_error error);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 
-/* Writes OpenSSL's new records to the transport, then applies flow control.  Runs Python. */
+/* Writes OpenSSL's new records to the transport, then applies flow control.  Runs Python.  -1 with
+ * an exception. */
 GL_PRIVATE int tls_process_outgoing(gl_tls *t);
 /* Returns the number of entries of the write backlog, or -1 with an exception. */
 GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
-/* Implement SSLProtocol._write_appdata() and SSLProtocol._do_read(). */
+/* Implement SSLProtocol._write_appdata() and SSLProtocol._do_read().  An Exception becomes a fatal
+ * error, as in tls_result(). */
 GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);
 GL_PRIVATE PyObject *tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored));
 /* Implements write() of the application's transport. */

@@ -45,9 +45,9 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
  *
  * The GIL is released during the step, as _ssl does, since a step computes for some hundred
  * microseconds.  `handshake_running` keeps other calls of C for this connection away from OpenSSL.
- * Other calls of the SSLObject by the program have the same effect as beside _ssl's do_handshake().
- * Without a GIL, _ssl has a lock of its own for the functions that compute, and the lock of the
- * object, which its getters take, is not locked in them. */
+ * If the program calls the SSLObject meanwhile, the effect is the same as during a call of _ssl's
+ * do_handshake().  Without a GIL, _ssl has a lock of its own for the functions that compute, and
+ * the lock of the object, which its getters take, is not locked in them. */
 static PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {
@@ -74,7 +74,7 @@ tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 
 /* ---- the type ----------------------------------------------------------------------- */
 
-/* Implements tp_new; RuntimeError before _begin_tls(). */
+/* tp_new: a connection without SSL objects.  NULL with RuntimeError before _begin_tls(). */
 static PyObject *
 tls_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwds))
 {
@@ -98,6 +98,7 @@ tls_traverse(gl_tls *t, visitproc visit, void *arg)
     return 0;
 }
 
+/* tp_clear: drops all objects, the OpenSSL objects too. */
 static int
 tls_clear(gl_tls *t)
 {
@@ -120,8 +121,8 @@ tls_dealloc(gl_tls *t)
     Py_DECREF(type);
 }
 
-/* Setter of `_sslobj`, `_incoming` and `_outgoing`; clears the OpenSSL objects of the previous
- * ones. */
+/* Setter of `_sslobj`, `_incoming` and `_outgoing`.  Clears the OpenSSL objects, so that the next
+ * use looks for those of the new object. */
 static int
 tls_set_ssl_part(gl_tls *t, PyObject *value, void *offset)
 {
@@ -231,9 +232,10 @@ static PyType_Spec tls_spec = {
     .slots = tls_slots,
 };
 
-/* _core._begin_tls(file, types, classes, objects): initialises TLS, once.  Returns the reason why
- * OpenSSL is not called directly, or None.  `file` is the file of the module _ssl, None if it has
- * no file, or False if OpenSSL must not be called directly.  `objects` are stored in G.tls. */
+/* _core._begin_tls(file, types, classes, objects): initialises TLS.  Returns the reason why OpenSSL
+ * is not called directly, or None.  A later call does nothing and returns None.  `file` is the file
+ * of the module _ssl, None if it has no file, or False if OpenSSL must not be called directly.
+ * `objects` are stored in G.tls.  NULL with an exception. */
 static PyObject *
 core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -264,7 +266,8 @@ static PyMethodDef tls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Creates the type TLSEngine and adds _begin_tls(); at import. */
+/* Creates the type TLSEngine and adds _begin_tls() to the module, at import.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_tls_init_type(PyObject *module)
 {

@@ -10,5 +10,6 @@
 
 #include "streams/streams.h"
 
-/* Creates the type _core.TLSEngine and adds _core._begin_tls(); at import. */
+/* Creates the type _core.TLSEngine and adds _core._begin_tls(); at import.  -1 with an
+ * exception. */
 GL_PRIVATE int gl_tls_init_type(PyObject *module);

@@ -78,7 +78,8 @@ openssl_failed(struct openssl_error error)
     return error.kind != 0 && error.kind != GL_SSL_ERROR_ZERO_RETURN && !openssl_wants_io(error);
 }
 
-/* Handles the peer's close_notify: calls eof_received() and starts the shutdown. */
+/* Handles the peer's close_notify: calls eof_received() and starts the shutdown.  -1 with an
+ * exception. */
 static int
 tls_peer_closed(gl_tls *t)
 {
@@ -87,7 +88,8 @@ tls_peer_closed(gl_tls *t)
     return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
-/* Ends a series of reads: handles the peer's close_notify if that ended it. */
+/* Ends a series of reads: if `error`, the last one, is the peer's close_notify, handles it.  -1
+ * with an exception. */
 static int
 tls_end_reads(gl_tls *t, struct openssl_error error)
 {
@@ -132,7 +134,9 @@ tls_plaintext_max(gl_tls *t)
     return max;
 }
 
-/* Reads for a Protocol: calls data_received() until OpenSSL needs more bytes. */
+/* Reads for a Protocol: calls data_received() until OpenSSL needs more bytes, or the protocol
+ * pauses or closes.  If OpenSSL can't be used any more, it calls asyncio's method instead.  -1 with
+ * an exception: of the protocol, or of OpenSSL for a bad record. */
 static int
 tls_read_copied(gl_tls *t)
 {
@@ -170,8 +174,8 @@ tls_read_copied(gl_tls *t)
 }
 
 /* Calls get_buffer(), acquires `view` of its result, which the caller releases, and returns the
- * number of bytes that SSLObject.read(len(buf), buf) would fill in.  Raises the errors of
- * SSLObject.read(): -1 with an exception. */
+ * number of bytes that SSLObject.read(len(buf), buf) would fill in.  -1 with the exception that
+ * SSLObject.read() would raise; there is no view then. */
 static Py_ssize_t
 tls_app_buffer(gl_tls *t, Py_buffer *view)
 {
@@ -190,7 +194,9 @@ tls_app_buffer(gl_tls *t, Py_buffer *view)
     return size;
 }
 
-/* Reads for a BufferedProtocol: fills one buffer, and schedules another read if it is full. */
+/* Reads for a BufferedProtocol: fills one buffer, calls buffer_updated(), and schedules another
+ * read if the buffer is full.  Reads nothing if get_buffer() has paused or closed the connection.
+ * -1 with an exception. */
 static int
 tls_read_buffered(gl_tls *t)
 {
@@ -224,7 +230,7 @@ tls_read_buffered(gl_tls *t)
 }
 
 /* Applies flow control to received bytes: calls SSLProtocol's method if the stream's reading has to
- * be paused or resumed. */
+ * be paused or resumed.  -1 with an exception. */
 static int
 tls_control_reading(gl_tls *t)
 {
@@ -238,7 +244,8 @@ tls_control_reading(gl_tls *t)
     return 0;
 }
 
-/* Decrypts and delivers all received bytes, then writes pending output. */
+/* Decrypts and delivers all received bytes, then writes pending output, unless the application has
+ * paused reading.  In any case applies flow control to received bytes.  -1 with an exception. */
 static int
 tls_read_all(gl_tls *t)
 {
@@ -264,7 +271,7 @@ tls_read_all(gl_tls *t)
 }
 
 /* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
- * closed or `read_held`. */
+ * closed or `read_held`.  Returns None, or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
@@ -279,7 +286,8 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 }
 
 /* Processes `n` bytes that the stream transport received, in place of get_buffer() and
- * buffer_updated().  `data` is valid during the call only.  -1 with an exception. */
+ * buffer_updated().  `data` is valid during the call only.  During the handshake and the shutdown,
+ * or without OpenSSL, it passes the bytes to _received() in Python.  -1 with an exception. */
 GL_PRIVATE int
 tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
 {

@@ -5,13 +5,14 @@
  *     tls_write_appdata        SSLProtocol._write_appdata(), for writelines() and pending writes
  *       tls_write_one
  *         tls_encrypt          SSL_write_ex() until it accepts no more
- *         tls_fallback         asyncio's _do_write(): the rest is in the backlog
+ *         tls_fallback         asyncio's _do_write(), after bytes went to the backlog
  *       tls_write_to_backlog   OpenSSL can't encrypt now
  *       tls_process_outgoing   writes the records to the stream; flow control
  */
 #include "tls/private.h"
 
-/* Calls write() of the transport under the TLS connection with encrypted bytes; Python may run. */
+/* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python.  -1
+ * with an exception. */
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
@@ -22,7 +23,8 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
 }
 
 /* Writes OpenSSL's new records to the transport, unless its writing is paused, then applies flow
- * control to the application's writes. */
+ * control to the application's writes.  If OpenSSL can't be used, it calls asyncio's method
+ * instead.  Runs Python.  -1 with an exception. */
 GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
@@ -93,7 +95,8 @@ tls_backlog_len(gl_tls *t)
     return n;
 }
 
-/* Returns true if OpenSSL can encrypt now: no data is pending, and the connection is open. */
+/* Returns true if OpenSSL can encrypt now: the backlog is empty, the connection is open, and
+ * tls_can_use_openssl().  Sets no exception. */
 static bool
 tls_can_encrypt_now(gl_tls *t)
 {
@@ -105,8 +108,9 @@ tls_can_encrypt_now(gl_tls *t)
     return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
 }
 
-/* Encrypts one bytes-like object, and appends the bytes that OpenSSL does not accept to the
- * backlog.  The records stay in the outgoing BIO.  -1 with an exception. */
+/* Encrypts one bytes-like object; the records stay in the outgoing BIO.  The bytes that OpenSSL
+ * does not accept are appended to the backlog, and asyncio's _do_write() tries again.  -1 with an
+ * exception, such as the one of a failed SSL_write_ex(). */
 static int
 tls_write_one(gl_tls *t, PyObject *data)
 {
@@ -139,7 +143,8 @@ tls_write_one(gl_tls *t, PyObject *data)
     return tls_fallback(t, G.tls.do_write);
 }
 
-/* Calls asyncio's _write_appdata(), which appends the items to the backlog; steals `list`. */
+/* Calls asyncio's _write_appdata(), which appends the items to the backlog.  Steals `list`, which
+ * may be NULL with an exception.  Returns None, or NULL with an exception. */
 static PyObject *
 tls_write_to_backlog(gl_tls *t, PyObject *list)
 {
@@ -151,7 +156,8 @@ tls_write_to_backlog(gl_tls *t, PyObject *list)
 }
 
 /* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
- * records. */
+ * records.  Items that can't be encrypted now go to the backlog.  Returns None, NULL with an
+ * exception of an item, or else as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
@@ -181,7 +187,8 @@ tls_write_appdata(gl_tls *t, PyObject *list)
 }
 
 /* Implements write() of the application's transport: encrypts a bytes-like object and writes the
- * records, or appends it to the backlog. */
+ * records, or appends the object to the backlog.  If a program has replaced write() of asyncio's
+ * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write(gl_tls *t, PyObject *data)
 {
