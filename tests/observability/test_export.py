@@ -129,7 +129,7 @@ def get(port: int, path: str = "/metrics", timeout: float = 60) -> str:
 def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
     exporter = export.Exporter()
     with program() as (process, port):
-        # What has printed its line may keep the GIL for another moment.
+        # The program may keep the GIL for a moment after it has printed its line.
         def at_rest() -> Samples | None:
             found = scraped(process.pid, exporter)
             return found if found["goloop_gil_held"] == {"": 0} else None
@@ -223,7 +223,7 @@ def test_exporter_serves_metrics_of_a_process_with_a_held_gil() -> None:
         assert found["goloop_up"] == {"": 1}
         assert found["goloop_loops"] == {"": 2}
         assert found["goloop_turns_total"]["1"] >= before["goloop_turns_total"]["1"]
-        # What the monitor does not know is not there at all.
+        # Metrics that the monitor does not know are absent.
         assert not {"goloop_tasks", "goloop_timers", "goloop_gc_seconds_total"} & found.keys()
     # By the same number as before, though the monitor has its loops in another order.
     assert first["goloop_blocked_for_seconds"]["1"] > 0
@@ -314,7 +314,7 @@ def test_a_counter_that_the_monitor_does_not_know_in_full_does_not_go_back() -> 
     assert "goloop_sent_bytes_total" not in told
     told = described(process, partial=True, loops=[loop(1, bytes_sent=140, turns=6)])
     assert told["goloop_sent_bytes_total"] == {"1": 140}
-    # What is no counter may go anywhere.
+    # Metrics that are not counters may change in any direction.
     described(process, loops=[loop(1, ready=9)])
     assert described(process, loops=[loop(1, ready=3)])["goloop_ready_callbacks"] == {"1": 3}
 
@@ -433,11 +433,11 @@ def test_the_server_answers_scrapes_until_it_is_ended() -> None:
             told = b"".join(iter(lambda: bare.recv(4096), b""))
         assert told.count(b"HTTP/1.1 200 OK\r\n") == 2
         assert told.count(b"ok\n") == 1
-        # One that goes before its answer leaves no traceback.
+        # A client that disconnects before its answer causes no traceback.
         with socket.create_connection(("127.0.0.1", port)) as rude:
             rude.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        for _ in range(2):  # one after the other
+        for _ in range(2):  # in sequence
             get(port)
         server.terminate()
         assert server.stderr is not None
@@ -476,7 +476,7 @@ def test_a_socket_file_is_removed_at_the_end_and_after_a_crash(tmp_path: Path) -
         server.terminate()
         assert server.wait() == 0
     assert not path.exists()
-    # What is no socket is somebody's file.
+    # A file that is not a socket belongs to another program.
     path.write_text("mine")
     assert goloop("export", "--listen", f"unix:{path}").returncode == 1
     assert path.read_text() == "mine"
