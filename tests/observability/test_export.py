@@ -136,7 +136,14 @@ def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
 
         first = until(at_rest)
         say(process, "turn")
-        page = exporter.scrape().decode()
+
+        # The turn that printed the word may not have ended yet.
+        def after_the_turn() -> str | None:
+            page = exporter.scrape().decode()
+            turns = samples(page, process.pid)["goloop_turns_total"]["1"]
+            return page if turns > first["goloop_turns_total"]["1"] else None
+
+        page = until(after_the_turn)
         second = samples(page, process.pid)
         own = {family.name: family for family in parse(get(port))}
     assert first["goloop_up"] == {"": 1}
@@ -442,7 +449,7 @@ def test_the_server_answers_scrapes_until_it_is_ended() -> None:
         server.terminate()
         assert server.stderr is not None
         assert server.stderr.read() == ""
-        assert server.wait() == 0
+        assert server.wait(60) == 0
 
 
 def test_two_servers_cannot_have_one_address() -> None:
@@ -470,16 +477,50 @@ def test_a_socket_file_is_removed_at_the_end_and_after_a_crash(tmp_path: Path) -
         assert done.returncode == 1
         assert "in use" in done.stderr
         crashes.kill()
-        crashes.wait()
+        crashes.wait(60)
     with exporting("--listen", f"unix:{path}") as (server, _):
         assert ask().endswith(b"ok\n")
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait(60) == 0
     assert not path.exists()
     # A file that is not a socket belongs to another program.
     path.write_text("mine")
     assert goloop("export", "--listen", f"unix:{path}").returncode == 1
     assert path.read_text() == "mine"
+
+
+SIGNALLED_IN_A_FINALIZER = f"""{APART}
+import os, signal, sys
+from goloop.operations.commands import export
+
+class Signals:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            pass
+
+def verify_request(self, request, address):
+    Signals()
+    return True
+
+export.Server.verify_request = verify_request
+sys.exit(export.main(["--listen", "127.0.0.1:0"]))
+"""
+
+
+def test_sigterm_in_a_finalizer_ends_the_server() -> None:
+    # An exception of a signal handler would be dropped there.
+    command = [sys.executable, "-c", SIGNALLED_IN_A_FINALIZER]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            url = process.stderr.readline().split()[-1]
+            with contextlib.suppress(OSError):  # it may end before it answers
+                urllib.request.urlopen(url.replace("metrics", "healthz"), timeout=60).close()
+            assert process.wait(60) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
