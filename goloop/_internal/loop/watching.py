@@ -1,7 +1,7 @@
 """Watchdog, slow iterations and sampling of a loop; watchdog.py writes the reports.
 
-That module is imported here and not in the monitor's thread: a half-finished import in that thread
-would be visible in sys.modules to the program that blocks the loop.
+watchdog.py is imported here and not in the thread that reports: a half-finished import in that
+thread would be visible in sys.modules to the program that blocks the loop.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Watching(CoreLoop):
     _limits = 0.0, 0.0
 
     def _init_watchdog(self) -> None:
-        """Set the limits and the sampling rate of a new loop from GOLOOP_WATCHDOG and its kin.
+        """Number a new loop, and set its limits and its sampling rate from the environment.
 
-        In a simulation all of them are off.
+        The variables are GOLOOP_WATCHDOG, GOLOOP_WATCHDOG_ABORT, GOLOOP_SLOW and GOLOOP_PROFILE;
+        in a simulation all are off. Also registers a callback of gc, once per process.
         """
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)

@@ -85,7 +85,11 @@ class DatagramTransport(_core.DatagramTransport):
         as_handled(exc, protocol.error_received, exc)
 
     def _enqueue(self, data: Any, address: Any) -> None:
-        """Queue a datagram that the kernel did not accept, or that follows a queued one."""
+        """Queue a datagram that the kernel did not accept, or that follows a queued one.
+
+        Calls pause_writing() if the queue exceeds its limit. Drops the datagram if the transport
+        was aborted.
+        """
         copy = bytes(data)
         if self._conn_lost:  # the queue is not sent any more
             return
@@ -101,6 +105,8 @@ class DatagramTransport(_core.DatagramTransport):
         """Send queued datagrams in order, when the socket is writable.
 
         It ends when the kernel accepts no more, when a send has failed, or at _MAX_SENDS_PER_TURN.
+        An OSError is passed to error_received(). A datagram with an invalid address is dropped and
+        reported, and the next one is sent. Any other error aborts the transport.
         """
         for _ in range(_MAX_SENDS_PER_TURN):
             if not self._parcels or self._conn_lost:
@@ -113,7 +119,7 @@ class DatagramTransport(_core.DatagramTransport):
             except OSError as exc:
                 if self._protocol is not None:
                     self._protocol.error_received(exc)
-                return  # the next iteration sends the others, as in asyncio
+                return  # the next iteration sends the remaining datagrams, as in asyncio
             except (SystemExit, KeyboardInterrupt):
                 raise
             except (

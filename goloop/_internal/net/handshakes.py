@@ -71,7 +71,8 @@ class Handshakes:
     def step(self, tls: Any) -> None:
         """Run the next step of a connection's handshake if the share of time allows it.
 
-        Otherwise the step is queued for a later iteration.
+        Otherwise the step is queued for a later iteration. Does nothing if a step of this
+        handshake is queued already.
         """
         if tls._handshake_queued:
             return
@@ -94,7 +95,7 @@ class Handshakes:
             self._used += self._clock() - began
 
     def begin(self, loop: Any) -> None:
-        """Schedule queued handshakes again when the loop starts to run."""
+        """Schedule queued handshakes again when the loop starts to run; does nothing if none is."""
         if any(self._queues):
             if self._handle is not None:
                 self._handle.cancel()  # an interrupt may have made the loop drop the handle
@@ -130,7 +131,10 @@ class Handshakes:
                 self._schedule(loop)
 
     def _serve(self, queue: deque[Any]) -> None:
-        """Run the first handshake of a queue and remove it, unless an interrupt came."""
+        """Run a step of the first handshake of a queue, and remove the entry.
+
+        If SystemExit or KeyboardInterrupt is raised, the entry stays in the queue.
+        """
         tls = queue[0]
         over = True
         try:
@@ -149,7 +153,7 @@ class Handshakes:
 
 _HEAD_SIZE = 5
 
-# The most that feed() completed; the greatest value of a piece is returned.
+# The results of feed(): the received bytes completed no part, a head, or a whole record.
 NOTHING, HEAD, WHOLE = range(3)
 
 
@@ -161,7 +165,11 @@ class Records:
     _unknown_protocol = False
 
     def feed(self, data: Any) -> int:
-        """Process the next bytes; return NOTHING, HEAD or WHOLE, the most that they completed."""
+        """Process the next bytes; return the greatest part that they completed.
+
+        That is NOTHING, HEAD (of a record whose body is incomplete) or WHOLE. From the first bytes
+        on that are not a TLS 1.x record, the result is always WHOLE.
+        """
         if self._unknown_protocol:
             return WHOLE
         if self._head:

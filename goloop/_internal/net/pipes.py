@@ -3,10 +3,10 @@
 connect_read_pipe and connect_write_pipe are inherited and create their transports here, and so
 does the subprocess transport for a child's pipes.
 
-A program that passes a file to connect_write_pipe can also use it directly, and so can others: a
-print() or a child with the same stdout may write immediately after write(). So write() sends to
-such a pipe immediately, as in asyncio. Only writes to a child's stdin are queued until the next
-turn, because no other code has that pipe.
+A program that passes a file to connect_write_pipe can also use the file directly, and so can other
+code: a print() or a child with the same stdout may write to it just after the transport's
+write(). So write() sends to such a pipe immediately, as in asyncio. Only writes to a child's stdin
+are queued until the next turn, because no other code has that pipe.
 
 stdin and stdout may be the same socket (inetd, ssh's ProxyCommand, socat). Received data then
 belongs to the reader, and does not mean that the writer's peer has closed.
@@ -104,7 +104,10 @@ class ReadPipeTransport(_core.ReadPipeTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        """Create the transport of a file object; ValueError for a file that is not pollable."""
+        """Create the transport of a file object; ValueError for a file that is not pollable.
+
+        Adds the entry "pipe" to `extra`, and sets the result of `waiter` in the next iteration.
+        """
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         _is_pipe_or_socket(pipe, "Pipe transport is for pipes/sockets only.")
@@ -127,8 +130,7 @@ class ReadPipeTransport(_core.ReadPipeTransport):
 
     @_pipe.setter
     def _pipe(self, pipe: None) -> None:
-        """Detach the pipe without closing it; the only valid value is None."""
-        # As with asyncio's, `transport._pipe = None` detaches the pipe without closing it.
+        """Detach the pipe without closing it, as in asyncio; AttributeError if not set to None."""
         if pipe is not None:
             raise AttributeError("_pipe can only be set to None")
         self._let_go()
@@ -148,7 +150,12 @@ class WritePipeTransport(_core.StreamTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        """Create the transport of a file object; ValueError for a file that is not pollable."""
+        """Create the transport of a file object; ValueError for a file that is not pollable.
+
+        Adds the entry "pipe" to `extra`, and sets the result of `waiter` in the next iteration.
+        The peer's end is noticed if the file is not a character device, and no read transport of
+        the loop has the same socket.
+        """
         entries = {} if extra is None else extra
         entries["pipe"] = pipe
         ends = _is_pipe_or_socket(
@@ -182,7 +189,10 @@ class WritePipeTransport(_core.StreamTransport):
         _core.StreamTransport.close(self)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Get optional transport information: 'pipe'."""
+        """Get optional transport information: 'pipe'.
+
+        That entry flushes queued data, and from then on the pipe counts as exposed.
+        """
         if name == "pipe" and not self._exposed:
             self._exposed = True
             self.get_write_buffer_size()  # flushes queued data
@@ -224,7 +234,7 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
-        """Create the transport of connect_write_pipe(): native, or asyncio's for message pipes."""
+        """Create the transport of connect_write_pipe(), as for connect_read_pipe()."""
         message: Any = _unix_events._UnixWritePipeTransport
         kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
         made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)

@@ -4,9 +4,9 @@ socket.getaddrinfo resolves address literals and services immediately, with AI_N
 it looks up no host name. Host names are resolved by threads of the loop (resolver_threads.py),
 never by the default executor.
 
-That applies to the socket module's own functions only. A function by which the program has
-replaced one may do anything and is called as asyncio does, in a thread of the default executor;
-so is every lookup of a loop that overrides run_in_executor.
+That applies to the socket module's own functions only. If the program has replaced such a
+function, or if the loop overrides run_in_executor, the lookup is asyncio's: the function is called
+in a thread of the default executor.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ class Resolver(CoreLoop):
             self._resolver_threads.close()
 
     async def _look_up(self, ask: Callable[..., Any], *args: Any) -> Any:
-        """Return the result of `ask(*args)`, called in a resolver thread."""
+        """Return the result of `ask(*args)`, called in a resolver thread; raise its exception.
+
+        RuntimeError: the loop has no resolver thread, and none can be started.
+        """
         if self._resolver_threads is None:
             self._resolver_threads = ResolverThreads(self._finish_lookup)
         future = self.create_future()
@@ -174,7 +177,10 @@ class Resolver(CoreLoop):
 
     @staticmethod
     def _finish_lookup(question: Question, answer: Any, failed: BaseException | None) -> None:
-        """Set the result of a lookup's future, in the loop's thread."""
+        """Count a finished lookup and set the result of its future, in the loop's thread.
+
+        A future that is done, such as a cancelled one, stays unchanged.
+        """
         future, since, _, _ = question
         loop: Any = future.get_loop()
         loop._record_lookup(time.monotonic_ns() - since)

@@ -92,7 +92,11 @@ class ResolverThreads:
                 self._questions.put(None)
 
     def _start_thread(self) -> None:
-        """Start a thread; if that fails, raise only if there is no other thread."""
+        """Start a thread for a question that the caller has counted; needs the lock.
+
+        If that fails and there is no other thread, the question is not counted any more and the
+        exception is raised.
+        """
         self._threads += 1
         _ending[:] = [each for each in _ending if not _has_ended(each)]
         try:
@@ -129,7 +133,10 @@ class ResolverThreads:
         return False
 
     def _answer(self, question: Question) -> None:
-        """Call the question's function and pass the outcome to the loop."""
+        """Call the question's function and pass the outcome to the loop.
+
+        A question is dropped if its future was cancelled or the loop was closed.
+        """
         future, _, function, args = question
         answer = failed = None
         is_wanted = not self._closed and not future.cancelled()
@@ -148,7 +155,7 @@ class ResolverThreads:
 
 
 def _before_fork() -> None:
-    """Lock, and wait for the threads that are ending; see the head of this file."""
+    """Take the lock, which the fork's hooks release, and wait for the threads that are ending."""
     _lock.acquire()
     while not all(map(_has_ended, _ending)):
         time.sleep(0.0002)

@@ -32,8 +32,8 @@ _SelectorSocketTransport: Any = _selector_events._SelectorSocketTransport
 
 # The maximum of descriptors per message on Linux: SCM_MAX_FD of net/scm.h.
 _MAX_FDS = 253
-# Room for that many descriptors, and for credentials, a label and a pidfd, if a program enables
-# these.
+# Room for that many descriptors, and for credentials, a security label and a pidfd, which a program
+# may enable.
 _ANCILLARY_SIZE = socket.CMSG_SPACE(_MAX_FDS * 4) + 1024
 _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 # The message type of the sender's pidfd (SO_PASSPIDFD, Linux 6.5), which is a descriptor, too.
@@ -194,7 +194,11 @@ class FdPassingSocket:
         return sent
 
     def recv(self, size: int) -> bytes:
-        """Receive bytes, and deliver the descriptors that came with them."""
+        """Receive bytes, and deliver the descriptors that came with them.
+
+        Raises BlockingIOError if the bytes must be dropped, which the transport handles as a
+        socket without data. So does recv_into().
+        """
         data, ancillary, flags, _ = self._sock.recvmsg(size, _ANCILLARY_SIZE, _CLOSE_ON_EXEC)
         self._received(len(data), ancillary, flags)
         return data
@@ -245,15 +249,19 @@ class DescriptorTransport(OtherStreamTransport):
     def send_fds(self, data: Any, fds: Iterable[int]) -> None:
         """Write bytes, and send descriptors with the first of them.
 
-        They arrive in order with all other writes. They are duplicated immediately, so the caller
-        may close its own when this returns. asyncio has no such method. Since 0.3.0.
+        The message arrives in order with all other writes. The descriptors are duplicated
+        immediately, so the caller may close its own when this returns. On a lost connection the
+        data is dropped, as by write(). asyncio has no such method. Since 0.3.0.
+
         Args:
             data: The bytes, at least one, because a descriptor cannot be sent without bytes.
             fds: The numbers of at most 253 open descriptors.
 
         Raises:
-            TypeError: The connection uses TLS, which cannot pass descriptors.
+            TypeError: The connection uses TLS, which cannot pass descriptors, or `data` is not
+                bytes-like.
             ValueError: `data` is empty, or there are too many descriptors.
+            RuntimeError: write_eof() was called, or sendfile() uses the transport.
             OSError: A descriptor is not open, or cannot be duplicated; nothing is sent.
         """
         if isinstance(self._protocol, sslproto.SSLProtocol):
@@ -277,7 +285,12 @@ class DescriptorTransport(OtherStreamTransport):
         self.write(data)
 
     def _deliver_fds(self, fds: list[int], lost: bool) -> bool:
-        """Pass descriptors to the protocol; return true if it may get the bytes that follow."""
+        """Pass descriptors to the protocol; return true if it may get the bytes that follow.
+
+        Without fds_received() they are closed. `lost`: the kernel has dropped some, so all are
+        closed, and the connection is aborted with a reported OSError. An exception of
+        fds_received() aborts the connection, too.
+        """
         protocol = self._protocol
         if not receives_fds(protocol):
             _close_fds(fds)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _update: Any = asyncio.unix_events._UnixSelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
 _ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
-# The maximum of one call, because a longer call continues while its reader keeps pace.
+# The maximum of one call: a call without a limit would not end while its reader keeps pace.
 _LARGEST = 4 << 20
 
 
@@ -51,7 +51,7 @@ class _TransportSender:
         end.add_done_callback(self._on_empty)
 
     def _on_empty(self, end: asyncio.Future[None]) -> None:
-        """Fail the wait for writability if the connection has ended."""
+        """Fail the wait for writability if the connection has ended, else install a new waiter."""
         # Without an exception the waiter only reports that earlier writes are sent.
         lost = end.exception() is not None or self._transport._loop is None
         if not lost and self._transport._empty_waiter is end:
@@ -60,7 +60,10 @@ class _TransportSender:
             self._waiter.set_exception(ConnectionError("Connection is closed by peer"))
 
     async def until_writable(self, sock: socket.socket) -> None:
-        """Wait until a duplicate of the transport's fd is writable, or the connection ends."""
+        """Wait until `sock`, a duplicate of the transport's socket, is writable.
+
+        Raises ConnectionError if the connection has ended or ends meanwhile.
+        """
         if self._transport._loop is None:
             raise ConnectionError("Connection is closed by peer")
         fd = sock.fileno()
@@ -112,7 +115,9 @@ class Sendfile(Sockets):
         """Send a file by os.sendfile() and return the number of bytes.
 
         `count` None means: to the end of the file. `until_writable(sock)` waits while the kernel's
-        buffer is full. SendfileNotAvailableError: nothing was sent, so asyncio may read and write.
+        buffer is full. At the end, also on an error, the file's position is after the sent bytes.
+        Raises SendfileNotAvailableError if nothing was sent, so that asyncio reads and sends the
+        file itself, or else OSError.
         """
         try:
             source = file.fileno()

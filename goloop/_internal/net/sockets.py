@@ -57,7 +57,8 @@ def _public(function: _Method) -> _Method:
 class Sockets(CoreLoop):
     """The sock_* methods that are not native, and asyncio's add_reader, add_writer and so on.
 
-    The latter check that no transport has the descriptor, and call the native _add_reader etc.
+    asyncio's methods check that no transport has the descriptor, and call the native _add_reader,
+    _add_writer, _remove_reader and _remove_writer.
     """
 
     add_reader = _selector_loop.add_reader
@@ -74,6 +75,7 @@ class Sockets(CoreLoop):
     async def _until_readable(self, sock: socket.socket) -> None:
         """Wait until the socket is readable; afterwards the fd is not registered and may be closed.
 
+        Raises RuntimeError if a transport has the fd.
         Call this after an `except` block, not inside it: otherwise the exception of a cancelled
         wait would have the block's exception as its context.
         """
@@ -86,7 +88,10 @@ class Sockets(CoreLoop):
             self._forget_wait(fd, waiter)
 
     async def _until_writable(self, sock: socket.socket) -> None:
-        """Wait until the socket is writable; afterwards the fd is not registered."""
+        """Wait until the socket is writable; afterwards the fd is not registered.
+
+        Raises RuntimeError if a transport has the fd.
+        """
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
         waiter = self._wait_writable(sock)
@@ -148,7 +153,10 @@ class Sockets(CoreLoop):
             await self._until_readable(sock)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        """Connect a socket to a remote address."""
+        """Connect a socket to a remote address; a host name is resolved first.
+
+        Raises OSError. A Unix listener with a full backlog is tried again until it has room.
+        """
         self._check_sock(sock)
         if sock.family in (socket.AF_INET, getattr(socket, "AF_INET6", socket.AF_INET)):
             resolved = await self._ensure_resolved(
@@ -228,8 +236,8 @@ class Sockets(CoreLoop):
         """Receive a message and its ancillary data, as `socket.socket.recvmsg` does.
 
         Received descriptors are not inheritable and belong to the caller. If `ancbufsize` is too
-        small, the kernel closes the others and sets MSG_CTRUNC. A cancelled call has received
-        nothing. asyncio has no such method. Since 0.3.0.
+        small, the kernel closes the descriptors that have no room and sets MSG_CTRUNC. A cancelled
+        call has received nothing. asyncio has no such method. Since 0.3.0.
 
         Args:
             sock: A non-blocking socket.
@@ -264,7 +272,7 @@ class Sockets(CoreLoop):
     ) -> int:
         """Send a message with ancillary data, as `socket.socket.sendmsg` does.
 
-        The descriptors in it remain the caller's, which may close them as soon as this returns. A
+        The descriptors of `ancdata` remain the caller's, which may close them afterwards. A
         stream socket may accept only a part of the bytes, but then has accepted all ancillary
         data. asyncio has no such method. Since 0.3.0.
 

@@ -95,7 +95,7 @@ def _shared_socket(sock: socket.socket) -> SharedSocket | None:
 
 
 def _socket_from_fd(number: int) -> socket.socket:
-    """Return a new socket object for an fd, of the simulated kernel if the fd is simulated."""
+    """Return a new socket object that owns an fd; a simulated socket if the fd is simulated."""
     if number < _SIMULATED:
         return socket.socket(fileno=number)
     from ...testing.simulated import sockets
@@ -143,7 +143,8 @@ class StreamTransport(_core.StreamTransport):
     ) -> None:
         """Create the transport of a connected socket; arguments as of asyncio's hook.
 
-        `exposed`: the program can use the socket, too, so each write is sent at once.
+        Sets TCP_NODELAY on a TCP socket. `exposed`: the program can use the socket, too, so each
+        write is sent at once. Raises RuntimeError if another transport has the fd.
         """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(
@@ -174,7 +175,10 @@ class StreamTransport(_core.StreamTransport):
         raise TypeError(_NO_FDS_RECEIVED)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Set a new protocol, which gets all events from now on."""
+        """Set a new protocol, which gets all events from now on.
+
+        Raises TypeError for a protocol that receives descriptors, if this is a Unix stream.
+        """
         if transport_info.receives_fds(protocol) and self._is_unix():
             raise TypeError(_NO_FDS_RECEIVED)
         super().set_protocol(protocol)
@@ -187,7 +191,10 @@ class StreamTransport(_core.StreamTransport):
     # ---- extra info
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Get optional transport information: 'peername', 'sockname', 'socket'."""
+        """Get optional transport information: 'peername', 'sockname', 'socket'.
+
+        The entry of an accepted connection is created on first use. 'socket' flushes queued writes.
+        """
         extra = _extra_slot.__get__(self)
         if self._lazy and name in _LAZY_EXTRA_NAMES and name not in extra:
             extra[name] = self._make_extra_entry(name)
@@ -211,7 +218,7 @@ class StreamTransport(_core.StreamTransport):
         _extra_slot.__set__(self, extra)
 
     def _make_extra_entry(self, name: str) -> Any:
-        """Create the extra-info entry 'socket', 'sockname' or 'peername'."""
+        """Create the extra-info entry 'socket', 'sockname' or 'peername'; no address is None."""
         if name == "socket":
             return transport_info.TransportSocket(self._unexposed(), self)
         found = self._raw_name(name == "peername")
@@ -238,7 +245,10 @@ class StreamTransport(_core.StreamTransport):
         return owner
 
     def _unexposed(self) -> socket.socket:
-        """Return the socket for a caller that neither sends on it nor passes it to the program."""
+        """Return the socket for a caller that neither sends on it nor passes it to the program.
+
+        If the transport is closed, return a new closed socket.
+        """
         return self._socket() or self._closed_socket()
 
     def _closed_socket(self) -> socket.socket:
@@ -254,7 +264,10 @@ class StreamTransport(_core.StreamTransport):
 
     @property
     def _sock(self) -> socket.socket | None:
-        """The socket object, or None after the end. From then on the socket counts as exposed."""
+        """The socket object, or None after the end.
+
+        Reading it flushes queued writes, and from then on the socket counts as exposed.
+        """
         # Code that has the socket itself may send on it or shut it down as soon as write()
         # has returned.
         sock = self._socket()
@@ -265,9 +278,10 @@ class StreamTransport(_core.StreamTransport):
     # ---- sendfile() waits until the write queue is empty
 
     def _make_empty_waiter(self) -> asyncio.Future[None]:
-        """Return a future that is done when all written bytes are in the kernel.
+        """Flush, and return a future that is done when all written bytes are in the kernel.
 
-        write() raises RuntimeError until _reset_empty_waiter().
+        write() raises RuntimeError until _reset_empty_waiter(). Raises RuntimeError if a waiter
+        exists already, or if the transport or its loop is closed.
         """
         if self._empty_waiter is not None:
             raise RuntimeError("Empty waiter is already set")
@@ -326,10 +340,12 @@ class Listener(_core.Listener):
     # ---- called by C, once for each connection
 
     def _accepted(self, context: contextvars.Context, error: int, replaced: bool) -> None:
-        """Serve one accepted connection, in `context`, which is a copy for it alone.
+        """Create the protocol and the transport of one accepted connection.
 
-        `error` is the errno of setting TCP_NODELAY, or 0. `replaced` says that the program has
-        replaced methods of socket.socket.
+        `context` is a copy for this connection alone. `error` is the errno of setting TCP_NODELAY,
+        or 0. If `replaced` (the program has replaced methods of socket.socket) or if there is a
+        `deliver`, the connection is only delivered as a socket object. Errors are reported by
+        the loop's _report_accept_error(), except SystemExit and KeyboardInterrupt.
         """
         protocol: asyncio.BaseProtocol | None = None
         loop = self._loop
@@ -455,7 +471,7 @@ class ServerClients:
         return ours and transport._server is self._server()
 
     def copy(self) -> Any:
-        """Return a snapshot of the connections, in an order that is independent of addresses."""
+        """Return a snapshot of the connections, in an order independent of memory addresses."""
         found = dict.fromkeys(each for each in self._loop._all_transports() if self._has(each))
         found.update(dict.fromkeys(self._others))
         return found.keys()
@@ -515,7 +531,10 @@ class Server(asyncio.Server):
 
     @max_connections.setter
     def max_connections(self, limit: int | None) -> None:
-        """Set the limit; ValueError if it is less than 1. Open connections are not closed."""
+        """Set the limit and restart listening; ValueError if it is less than 1.
+
+        Open connections are not closed.
+        """
         if limit is not None:
             limit = operator.index(limit)
             if limit < 1:
@@ -587,7 +606,11 @@ for _class in (Server, _Limited):
 
 
 async def _create_limited(creating: Awaitable[Any], limit: int | None, start_serving: bool) -> Any:
-    """Set the limit of a server that is being created before it accepts its first connection."""
+    """Await the new server, set its limit, start serving if requested, and return the server.
+
+    `creating` creates it without serving, so the limit holds for the first connection. On an error
+    the server is closed.
+    """
     server = await creating
     try:
         server.__class__ = Server
@@ -613,7 +636,7 @@ def _with_limit(create: Any) -> Any:
         start_serving: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """Check `max_connections` and return the coroutine that creates the server."""
+        """Return the coroutine that creates the server; it checks `max_connections`."""
         if max_connections is None and start_serving:
             return create(self, *args, **kwargs)
         creating = create(self, *args, start_serving=False, **kwargs)
@@ -670,12 +693,15 @@ class Streams(CoreLoop):
         self._own_sockets.add(sock)
         return sock
 
-    def _is_exposed_socket(self, sock: socket.socket) -> bool:
-        """Return true if code other than the transport has the socket and may use it."""
-        exposed = sock not in self._own_sockets
-        if not exposed:
+    def _forget_own_socket(self, sock: socket.socket) -> bool:
+        """Remove a socket from `_own_sockets`; return false if it was not there.
+
+        False means that code other than the transport has the socket: it is exposed.
+        """
+        is_own = sock in self._own_sockets
+        if is_own:
             self._own_sockets.remove(sock)
-        return exposed
+        return is_own
 
     def _make_socket_transport(
         self,
@@ -688,7 +714,7 @@ class Streams(CoreLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
         """Create the transport of a connected socket: asyncio's hook for create_connection()."""
-        exposed = self._is_exposed_socket(sock)
+        exposed = not self._forget_own_socket(sock)
         made: asyncio.Transport = self._make_stream(
             sock, protocol, waiter, extra, server, context, exposed
         )
@@ -704,7 +730,13 @@ class Streams(CoreLoop):
         context: contextvars.Context | None,
         exposed: bool,
     ) -> Any:
-        """Create the native transport, or asyncio's if the socket's own methods must be called."""
+        """Create and return the transport of a connected socket.
+
+        It is the native one; but a DescriptorTransport if the protocol of a Unix socket receives
+        descriptors, or an OtherStreamTransport if the program has replaced methods of the socket.
+        These two, which are subclasses of asyncio's, ignore `exposed`, and `context` before
+        Python 3.15. Raises RuntimeError if another transport has the fd.
+        """
         passes_fds = _passes_fds(sock, protocol)
         if not passes_fds and _STREAM_METHODS.isdisjoint(_core.replaced_methods(sock)):
             return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
@@ -750,7 +782,7 @@ class Streams(CoreLoop):
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        exposed = server is None and self._is_exposed_socket(rawsock)
+        exposed = server is None and not self._forget_own_socket(rawsock)
         self._make_stream(rawsock, tls, None, extra, server, context, exposed)
         transport: asyncio.Transport = tls._app_transport
         return transport
@@ -766,10 +798,12 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None = _SHUTDOWN_TIMEOUT,
         context: contextvars.Context | None = None,
     ) -> None:
-        """Accept connections on `sock`.
+        """Accept connections on `sock`; asyncio's hook for a server that starts to serve.
 
-        Each connection gets a copy of `context`. From Python 3.15 on that is the server's
-        context, before it is the context that is current when the server starts to serve.
+        Each connection gets a copy of `context`; None, as before Python 3.15, means the current
+        context. asyncio's server object becomes a goloop Server. If it is paused or full, the
+        socket is only marked as paused, and _resume_listening() calls this method again. A socket
+        with replaced methods is served by asyncio's own method instead of a native Listener.
         """
         if context is None:
             context = contextvars.copy_context()
@@ -819,9 +853,11 @@ class Streams(CoreLoop):
         connection: socket.socket,
         address: Any,
     ) -> None:
-        """Serve one connection of a shared listener, in its context; any loop may have accepted it.
+        """Create the protocol and the transport of a connection that is passed as a socket.
 
-        This does in Python what the native listener does for other connections.
+        It came from a shared listener, where any loop may have accepted it, or from a Listener
+        while methods of socket.socket are replaced. On an error the connection is closed and the
+        error reported, as in Listener._accepted().
         """
         protocol: asyncio.BaseProtocol | None = None
         created = False
@@ -887,7 +923,8 @@ class Streams(CoreLoop):
         """Discard the handshake tasks of connections that came just before the loop is closed.
 
         A task that the program has not cancelled becomes garbage. It is discarded without the
-        warning of a pending task, because the program did not create it.
+        warning of a pending task, because the program did not create it. Does nothing if
+        asyncio.all_tasks() raises.
         """
         try:
             tasks = asyncio.all_tasks(self)
@@ -904,7 +941,12 @@ class Streams(CoreLoop):
     async def _await_handshake(
         self, protocol: asyncio.BaseProtocol, waiter: asyncio.Future[None], transport: Any
     ) -> None:
-        """Wait until an accepted connection's handshake ends; runs in a task of all_tasks()."""
+        """Wait until an accepted connection's handshake ends; the body of a task.
+
+        If the handshake fails or the task is cancelled, the transport is closed, and in debug mode
+        the exception is passed to the exception handler. Only SystemExit and KeyboardInterrupt are
+        raised.
+        """
         try:
             try:
                 await waiter
@@ -1015,7 +1057,7 @@ class UnixSockets(Streams):
 
 
 def _rebind_super(cls: type, function: Any) -> Any:
-    """Return a copy of the function with super() bound to `cls`."""
+    """Return a copy of a method in which super() without arguments refers to `cls`."""
     code = function.__code__
     closure = tuple(
         types.CellType(cls) if name == "__class__" else cell

@@ -29,7 +29,7 @@ _State = sslproto.SSLProtocolState
 _AppState = sslproto.AppProtocolState
 _Inherited: Any = sslproto.SSLProtocol
 
-# After close() the peer may send this many bytes; more than a loop that reads can have in transit.
+# The peer may send at most this many bytes after close(). A peer that reads has fewer in transit.
 MAX_DROPPED = 4 << 20
 
 # Received bytes that may be queued while a handshake is scheduled for later; then reading stops.
@@ -127,7 +127,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
         The program's task factory is called as asyncio calls it, with the loop and the coroutine
         only. The task gets a copy of the connection's context, which is the current one here:
-        a factory that starts tasks eagerly could not enter it a second time.
+        a factory that starts tasks eagerly could not enter it a second time. If the task cannot
+        be created, the connection is aborted and the exception raised.
         """
         make: Any = self.await_handshake
         self.await_handshake = None
@@ -159,7 +160,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _handshake_queue = FRESH
 
     def _do_handshake(self) -> None:
-        """Begin the handshake; asyncio's connection_made() calls this hook."""
+        """Begin the handshake; asyncio's connection_made() calls this hook.
+
+        A client offers a stored session and runs the first step. A server does nothing until it
+        has received data.
+        """
         # The client sends first, so a server has no step to do before data is received.
         if not self._server_side or self._incoming.pending:
             loop: Any = self._loop
@@ -180,7 +185,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._sessions = sessions
 
     def _store_session(self, exc: BaseException | None) -> None:
-        """Store the TLS session of a connection that ends, or note that resuming it failed."""
+        """Store the TLS session of a connection that ends, or note that resuming it failed.
+
+        Does nothing without a session store, on a second call, and if the connection ended with
+        an SSLError after the handshake.
+        """
         sessions, self._sessions = self._sessions, None
         if sessions is None or self._sslobj is None:
             return
@@ -203,7 +212,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         )
 
     def _step_handshake(self) -> None:
-        """Run the handshake as far as the received bytes allow, and send its answer."""
+        """Run the handshake as far as the received bytes allow.
+
+        If it is unfinished, send the output and choose the queue for the next step. If it has
+        succeeded or failed, call _on_handshake_complete().
+        """
         try:
             done = self._advance_handshake(self._has_python_callbacks())
             if done is None:
@@ -220,7 +233,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._on_handshake_complete(None)
 
     def _handshake_received(self, data: Any) -> None:
-        """Feed received bytes to the handshake, and run or schedule a step for whole records."""
+        """Feed received bytes to the handshake, and run or schedule a step for whole records.
+
+        The head of an incomplete record gets a step at once, so that OpenSSL can reject it.
+        Reading is paused while a queued handshake has READ_AHEAD bytes.
+        """
         loop: Any = self._loop
         self._incoming.write(data)
         found = self._records.feed(data)
@@ -284,7 +301,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self._expire_unless_data(self._is_handshake_late, _Inherited._check_handshake_timeout)
 
     def _is_handshake_late(self) -> bool:
-        """Return true if the handshake is unfinished and no step of it is queued."""
+        """Return true if the handshake is unfinished and no step of it is queued.
+
+        Sets `_timeout_pending` if a step is queued, so that the timeout is checked after it.
+        """
         # The bytes that complete the handshake may be queued: check again after that step.
         self._timeout_pending = self._handshake_queued
         return self._state == _State.DO_HANDSHAKE and not self._timeout_pending
@@ -303,10 +323,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         expire: Callable[[Any], None],
         turns: int = POLLS_BEFORE_TIMEOUT,
     ) -> None:
-        """Call `expire` for a due timer unless data arrives in the next `turns` iterations.
+        """Call `expire(self)` for a due timer if `is_late()` stays true for `turns` iterations.
 
         After a long callback more data may be available than one turn delivers, and timers have
-        a share of each turn. asyncio delivers all of it before it runs timers.
+        a share of each turn. asyncio delivers all available data before it runs timers.
         """
         if not is_late():
             return
@@ -375,7 +395,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             below.set_write_buffer_limits(high, low)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
-        """Finish the handshake, which failed with an exception or succeeded (None)."""
+        """Finish the handshake, which failed with an exception or succeeded (None).
+
+        After a success, application data is held back until the task that awaited the handshake
+        has run (_read_after_handshake()). An exception of connection_made() ends the connection.
+        """
         self._read_held = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
@@ -457,7 +481,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_read()
 
     def _deliver_end(self) -> None:
-        """Handle an end of the connection below that was deferred during a queued step."""
+        """Handle the deferred end of the connection below, unless that is closed already.
+
+        Closes the transport below unless eof_received() keeps it open. Exceptions abort the
+        connection, except SystemExit and KeyboardInterrupt.
+        """
         if self._transport is None:
             return
         try:
@@ -471,7 +499,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._transport.close()
 
     def eof_received(self) -> Any:
-        """Handle the end of the connection below, after all data that came before it."""
+        """Handle the end of the connection below, after all data that came before it.
+
+        Returns true if the transport below must stay open: the end is deferred, or plaintext must
+        be delivered first.
+        """
         self._end_deferred = self._read_held or self._handshake_queued
         return True if self._end_deferred else self._end_received()
 
@@ -555,7 +587,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 self._extra.pop(name, None)
 
     def _start_shutdown(self) -> None:
-        """Begin the shutdown, unless the inner TLS protocol still has data to deliver."""
+        """Begin the shutdown, or end the flush; asyncio calls this method for close(), too.
+
+        Does nothing while the inner TLS protocol still has data to deliver.
+        """
         if self._awaits_inner():
             return
         if self._state != _State.FLUSHING:
@@ -681,7 +716,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         self._received(self._ssl_buffer_view[:nbytes])
 
     def _received(self, data: Any) -> None:
-        """Handle received bytes; the engine calls this in states other than WRAPPED."""
+        """Handle received bytes, in the way of the current state.
+
+        The engine calls this in states other than WRAPPED, buffer_updated() in all states.
+        """
         state = self._state
         if state == _State.DO_HANDSHAKE:
             self._handshake_received(data)
@@ -698,9 +736,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 def _move_unread_bytes(protocol: Any, tls: Any) -> None:
     """Move received bytes that a StreamReader has not read to a TLS protocol's handshake.
 
-    A client that does not wait for the server's consent has already sent its hello. This applies
-    to servers only: on a client such bytes were received in clear, and TLS ought to protect them;
-    newer asyncio makes the same difference.
+    A client that does not wait for the server's consent has already sent its ClientHello. Called
+    for servers only: a client must not use bytes that it received before TLS began. Newer
+    releases of asyncio do the same.
     """
     reader = protocol._stream_reader
     if reader is not None and reader._buffer:

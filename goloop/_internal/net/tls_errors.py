@@ -55,6 +55,7 @@ def openssl_names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
     """Return the names of OpenSSL's reasons, by (library, reason), and of its libraries.
 
     Up to 3.11 they are attributes of `_ssl`; later versions store them in its module state only.
+    A dict that is not found there is returned empty.
     """
     reasons: dict[tuple[int, int], str] = {}
     libraries: dict[int, str] = {}
@@ -68,7 +69,10 @@ def openssl_names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
 
 
 def _error_text(method: str, data: bytes) -> str:
-    """Return the text of the error that `_ssl`'s method raises after receiving `data`."""
+    """Return the text of the error that `_ssl`'s method raises after receiving `data`; "" if none.
+
+    `method` is a key of _CALLS.
+    """
     incoming = ssl.MemoryBIO()
     incoming.write(data)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -82,7 +86,7 @@ def _error_text(method: str, data: bytes) -> str:
 
 @functools.cache
 def source_location(method: str) -> str:
-    """Return the end of that method's error texts: "_ssl.c:" and the line number."""
+    """Return the end of that method's error texts: "_ssl.c:1006"; "_ssl.c" if that is unknown."""
     text = _error_text(method, b"HTTP/1.1 400 Bad Request\r\n\r\n")
     return text.rpartition(" (")[2].removesuffix(")") or "_ssl.c"
 
@@ -102,7 +106,7 @@ def _split(code: int) -> tuple[int, int]:
 
 
 def _exception_type(failure: OpenSSLFailure) -> tuple[type[ssl.SSLError], int, str | None]:
-    """Return the exception's class, its number, and its text if that is not OpenSSL's."""
+    """Return the exception's class, its number, and its text, or None for OpenSSL's own text."""
     if failure.why == Number.SSL_ERROR_ZERO_RETURN:
         return ssl.SSLZeroReturnError, failure.why, "TLS/SSL connection has been closed (EOF)"
     if failure.why == Number.SSL_ERROR_WANT_X509_LOOKUP:
@@ -125,7 +129,7 @@ def _exception_type(failure: OpenSSLFailure) -> tuple[type[ssl.SSLError], int, s
 
 
 def _certificate_error(failure: OpenSSLFailure) -> str | None:
-    """Return the reason why the peer's certificate was rejected."""
+    """Return the reason why the peer's certificate was rejected; None if OpenSSL has no text."""
     if failure.verified == _HOSTNAME_MISMATCH:
         return f"Hostname mismatch, certificate is not valid for '{failure.server_hostname}'."
     if failure.verified == _IP_ADDRESS_MISMATCH:

@@ -45,7 +45,10 @@ def name_or_none(ask: Callable[[], Any]) -> Any:
 def add_socket_info(
     extra: dict[str, Any] | None, entry: Any, sock: socket.socket
 ) -> dict[str, Any]:
-    """Add 'socket', 'sockname' and 'peername' in asyncio's order; keep a peername of the caller."""
+    """Add 'socket', 'sockname' and 'peername' in asyncio's order, and return the dict.
+
+    An existing 'peername' is kept. Without `extra` the dict is a new one.
+    """
     if extra is None:
         extra = {}
     extra["socket"] = entry
@@ -64,8 +67,9 @@ def repr_head(transport: Any) -> str:
 def fatal_error(self: Any, exc: BaseException, message: str = "Fatal error on transport") -> None:
     """Report an exception that ends a transport, and abort it: `_fatal_error` of each transport.
 
-    asyncio logs an OSError in debug mode only. For a read pipe this applies to EIO only: a
-    terminal reports it when its other side is closed, which is an ordinary end.
+    Does nothing if the transport has ended. As in asyncio an OSError is only logged, in debug mode;
+    for a read pipe this applies to EIO only, which a terminal reports when its other side is
+    closed. All other exceptions are passed to the loop's exception handler.
     """
     loop = self._loop
     if loop is None:  # the transport has ended
@@ -96,11 +100,11 @@ def socket_transport_repr(transport: Any, writing: bool, size: int) -> str:
 
 
 def has_buffer_methods(protocol: object) -> bool:
-    """Return true if a protocol that is no asyncio.BufferedProtocol has its two methods.
+    """Return true if a protocol has BufferedProtocol's two methods, and not data_received().
 
-    uvloop checks for the methods instead of the class, and programs written for it rely on that.
-    A class with get_buffer() and buffer_updated() gets its data through them here; asyncio fails,
-    because it has no data_received().
+    uvloop checks for the methods instead of the class, and programs written for it rely on that:
+    goloop calls get_buffer() and buffer_updated() even if the class is not a BufferedProtocol.
+    asyncio would call data_received() and fail.
     """
     if hasattr(protocol, "data_received"):
         return False
