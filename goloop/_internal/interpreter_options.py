@@ -24,7 +24,10 @@ _COUNTED = {
 
 
 def interpreter_options() -> list[str]:
-    """Return the options before the program; settings of the environment are inherited anyway."""
+    """Return the options of this interpreter, as words of a command line.
+
+    Options that only repeat an environment variable are omitted, because children inherit it.
+    """
     flags = sys.flags
     options = [f"-{letter * getattr(flags, name)}" for name, letter in _COUNTED.items()]
     options = [each for each in options if each != "-"]

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def load() -> None:
-    """Import all lazily imported names of goloop's loaded modules, and of those so loaded."""
+    """Import all names that goloop's loaded modules import lazily, until none is left.
+
+    Does nothing unless the program makes all imports lazy.
+    """
     if sys.version_info < (3, 15) or sys.get_lazy_imports() != "all":
         return
     lazy: Any = vars(types)["LazyImportType"]

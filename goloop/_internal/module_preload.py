@@ -138,7 +138,11 @@ def _loaders() -> list[Any]:
 
 
 def preload() -> None:
-    """Read the bytes of the late modules; do nothing if they are not files (frozen programs)."""
+    """Read the bytes of the late modules, and install the finders that use them.
+
+    Does nothing if goloop's modules are not files (frozen programs). After an OSError the remaining
+    modules are read when they are imported.
+    """
     if type(__spec__.loader) is not importlib.machinery.SourceFileLoader:
         return
     standard = os.path.dirname(os.path.abspath(os.__file__))
@@ -159,4 +163,4 @@ def preload() -> None:
                 file = "json/__init__.py" if module == "json" else module.replace(".", "/") + ".py"
                 _preloaded[module] = _read(os.path.join(standard, file))
     except OSError:
-        pass  # the modules are then read when they are imported
+        pass

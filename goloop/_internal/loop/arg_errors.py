@@ -39,7 +39,7 @@ _ASYNCIO_CLASSES: dict[str, type] = {
 
 
 def _asyncio_class(cls: type) -> type:
-    """Return asyncio's counterpart of a goloop class, which for all others is the loop's."""
+    """Return asyncio's counterpart of a goloop class; LOOP if _ASYNCIO_CLASSES has none."""
     for base in cls.__mro__:
         if base.__name__ in _ASYNCIO_CLASSES and base.__module__.startswith("goloop"):
             return _ASYNCIO_CLASSES[base.__name__]
@@ -62,7 +62,10 @@ def use_asyncio_names(goloop_class: type, asyncio_class: type | None = None) -> 
 
 
 def refuse_data(transport: object, data: object) -> NoReturn:
-    """Raise asyncio's error for a write() or sendto() of an object that is not bytes-like."""
+    """Raise asyncio's error for a write() or sendto() of an object that is not bytes-like.
+
+    That is TypeError with asyncio's text, but AssertionError for the write end of a pipe.
+    """
     asyncio_class: Any = _asyncio_class(type(transport))
     if asyncio_class is _unix_events._UnixWritePipeTransport:
         raise AssertionError(repr(data))
@@ -97,7 +100,10 @@ def refuse(name: str, self: object, given: tuple[Any, ...], names: tuple[str, ..
 
 
 def fd_number(file: Any) -> int:
-    """Return the number of an object's fileno() with the checks of asyncio's selectors; for C."""
+    """Return the number of an object's fileno(); C calls this for objects that are not ints.
+
+    Raises asyncio's ValueError if the object has no fileno(), or one that is not a number.
+    """
     try:
         return int(file.fileno())
     except (AttributeError, TypeError, ValueError):

@@ -1,8 +1,8 @@
 """Checks that a descriptor still belongs to goloop, for the few that Python code opens.
 
-A program may close them (os.closerange() when it becomes a daemon), and their numbers may then
-belong to other files. So before one is written to or closed, it is compared with the file that it
-had at first. docs/internals/descriptors.md has the table of all descriptors.
+A program may close these descriptors (os.closerange() when it becomes a daemon), and their numbers
+may then belong to other files. So before a descriptor is written to or closed, its file is compared
+with the file that it had at first. docs/internals/descriptors.md has the table of all descriptors.
 """
 
 from __future__ import annotations
@@ -79,7 +79,11 @@ class ObservedRefCount(int):
                 break
 
     def __le__(self, other: object) -> bool:
-        """Compare, and before a close end the waits; false delays the close."""
+        """Compare; socket.close() compares with 0, and closes the descriptor if this returns true.
+
+        In that case first end the waits of all loops for the socket. If a loop has calls for it
+        that are ready and have not run yet, return false: that loop closes the socket later.
+        """
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
             from ... import _core  # already imported if any call waits
@@ -93,7 +97,10 @@ class ObservedRefCount(int):
         return below
 
     def _end_waits(self, loop: Any) -> None:
-        """End the waits of one loop, in the thread that runs it."""
+        """End the waits of one loop: now if it does not run or runs in this thread, else soon.
+
+        Does nothing if the loop was closed.
+        """
         if loop._thread_id in (None, threading.get_ident()):
             loop._end_waits(self, self.fd)
         else:

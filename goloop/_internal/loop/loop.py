@@ -128,8 +128,9 @@ class Loop(
         return metrics_module.of_loop(self)
 
     def close(self) -> None:
-        """Close the loop; raises RuntimeError if it is running.
+        """Close the loop; raises RuntimeError if it is running, does nothing if it is closed.
 
+        The final metrics remain in metrics() of this loop and in goloop.metrics().
         In a forked child, closing the parent's loop frees its memory and the child's copies of
         its descriptors, and does not change anything that both processes share.
         """

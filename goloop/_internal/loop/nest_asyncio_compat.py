@@ -32,7 +32,11 @@ _EVENTS = ("get_event_loop", "_get_event_loop")
 
 
 def refuse_patching(loop: object, owner: type, caller: FrameType) -> NoReturn:
-    """Raise ValueError to code that would patch the loop, and AttributeError to all other code."""
+    """Raise the error for an access to `_nest_patched` by the code of the frame `caller`.
+
+    The function that patches a loop gets ValueError, after its changes to asyncio are undone. All
+    other code gets AttributeError.
+    """
     if loop is None or caller.f_code.co_name != _PATCHING_FUNCTION:
         raise AttributeError(f"{owner.__name__!r} object has no attribute '_nest_patched'")
     _undo_patches(caller.f_globals)

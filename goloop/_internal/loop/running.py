@@ -139,9 +139,9 @@ class Running(_RunSetup):
     _handshakes: Handshakes
 
     def run_forever(self) -> None:
-        """Run until stop() is called."""
-        # The set-up checks the same. If the loop is closed or running, nothing has been set up yet,
-        # so the clean-up must not run.
+        """Run until stop() is called; RuntimeError if the loop is closed or a loop already runs."""
+        # The set-up checks this, too. But if the loop is closed or running, nothing has been set up
+        # yet, so the clean-up must not run.
         self._check_closed()
         self._check_running()
         # A signal handler may raise after any call, and at the beginning of any function.

@@ -144,7 +144,10 @@ class Signals(CoreLoop):
         self._internal_fds -= 1
 
     def _drain_signals(self) -> None:
-        """Schedule the handlers of the signals that were written to the pipe."""
+        """Schedule the handlers of the signals that were written to the pipe.
+
+        If the pipe was full, also of the signals that only their Python-level handlers recorded.
+        """
         if self._signal_pipe is None:  # closed after this call was scheduled
             return
         fd = self._signal_pipe[0]
@@ -163,7 +166,7 @@ class Signals(CoreLoop):
         again.cancel()
 
     def _schedule_handler(self, sig: int) -> None:
-        """Schedule the handler of one signal."""
+        """Schedule the handler of one signal, if it has one; remove a cancelled handler."""
         handle: Any = self._signal_handlers.get(sig)
         if handle is not None and handle.cancelled():
             self.call_soon(self.remove_signal_handler, sig)
@@ -176,7 +179,11 @@ class Signals(CoreLoop):
                 scheduled._source_traceback = handle._source_traceback
 
     def _arm_wakeup(self) -> None:
-        """Make the pipe the wakeup fd if the process has none; see the head of this file."""
+        """Make the pipe the wakeup fd if the process has none; see the head of this file.
+
+        Does nothing outside the main thread, or if the loop's poller was closed. Raises OSError
+        if there is no descriptor for a pipe.
+        """
         if not _is_main_thread():
             return
         try:
@@ -242,8 +249,9 @@ class Signals(CoreLoop):
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Call `callback(*args)` in the loop when the signal `sig` arrives.
 
-        Raises ValueError for an invalid number, and RuntimeError if the signal cannot be caught
-        or the current thread is not the main thread.
+        Raises ValueError for an invalid number, TypeError for a coroutine or a coroutine function,
+        and RuntimeError if the signal cannot be caught, if the loop is closed, or if the current
+        thread is not the main thread.
         """
         if coroutines.iscoroutine(callback) or _is_coroutine_function(callback):
             raise TypeError("coroutines cannot be used with add_signal_handler()")
@@ -269,9 +277,10 @@ class Signals(CoreLoop):
             raise
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Remove the handler of a signal; return true if there was one.
+        """Remove the handler of a signal and set Python's default; return true if there was one.
 
-        Raises the errors of add_signal_handler().
+        Raises TypeError or ValueError for an invalid number, ValueError outside the main thread,
+        and RuntimeError if the signal cannot be caught.
         """
         self._check_signal(sig)
         if self._signal_handlers.pop(sig, None) is None:
@@ -287,7 +296,10 @@ class Signals(CoreLoop):
         return True
 
     def _remove_unused_wakeup_fd(self) -> None:
-        """Remove the wakeup fd after the last handler, unless run_forever() uses it."""
+        """Remove the wakeup fd after the last handler, unless run_forever() uses it.
+
+        A failure is only logged.
+        """
         if self._signal_handlers or self._wakeup_armed:
             return
         try:

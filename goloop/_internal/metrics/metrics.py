@@ -205,7 +205,7 @@ def from_raw(raw: dict[str, Any]) -> Metrics:
 
 
 def total(several: Iterable[Metrics]) -> Metrics:
-    """Return the sums of several loops; of `gauge_max` and process metrics the maxima."""
+    """Return the sums over several loops; for `gauge_max` and process metrics the maxima."""
     sums: dict[str, Any] = {}
     for each in several:
         for field in dataclasses.fields(each):
@@ -267,7 +267,10 @@ def metrics() -> Metrics:
 
 
 def add_closed_loops() -> bytes:
-    """Add up the closed loops; return their packed sums, the same object if none was added."""
+    """Move the entries of `closed_loop_metrics` into the sums of closed loops.
+
+    Returns the packed sums, the same object as before if no loop was added.
+    """
     global _closed, _closed_pid
     pid = os.getpid()
     with _lock:
@@ -288,7 +291,7 @@ def add_closed_loops() -> bytes:
 
 
 def _sum_raw(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the sums, or maxima, over several loops, all by name as `unpacked` returns them."""
+    """Do the same as total() for metrics by name, in the form that `unpacked` returns."""
     sums: dict[str, Any] = {}
     for raw in several:
         for name, value in raw.items():
@@ -318,7 +321,7 @@ def _add_histograms(one: bytes, other: bytes) -> bytes:
 
 
 def _closed_loop_values(raw: dict[str, Any]) -> Metrics:
-    """Return the metrics of a closed loop."""
+    """Return the metrics of a closed loop, with 0 for the gauges of an open one."""
     return dataclasses.replace(from_raw(raw), **_ZERO_GAUGES)
 
 

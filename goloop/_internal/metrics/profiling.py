@@ -49,7 +49,7 @@ class ProfileEntry:
     seconds: float
     """Seconds in which the loop ran it."""
     cpu: float
-    """CPU seconds among these; in the others it waited, for example for the GIL."""
+    """CPU seconds among these; in the remaining seconds it waited, for example for the GIL."""
     samples: int
     """Number of samples."""
 
@@ -113,7 +113,11 @@ class Profile:
         return tuple(sorted(entries, key=lambda each: -each.seconds))
 
     def own_frame(self, stack: ProfileStack) -> Frame:
-        """Return the frame of a stack that is shown as its entry."""
+        """Return the frame of a stack to which its time is attributed.
+
+        That is the innermost frame outside the standard library and goloop, else the innermost
+        frame, and for an empty stack a frame of ITSELF.
+        """
         for frame in reversed(stack.frames):
             if not self._is_library(frame.file):
                 return frame
@@ -220,7 +224,7 @@ def counts_here() -> bool:
 def busy_coroutines() -> dict[int, tuple[int, int]]:
     """Return the times of the coroutines of tasks, by address: nanoseconds, and CPU nanoseconds.
 
-    There are at most 256, those that were sampled last.
+    There are at most 256: the coroutines that were sampled last.
     """
     if not counts_here():
         return {}

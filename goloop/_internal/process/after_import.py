@@ -74,9 +74,10 @@ class _Finder(MetaPathFinder):
 
 
 def after_import(name: str, action: Action) -> None:
-    """Call `action(module)` once, when the module of that name has been imported.
+    """Call `action(module)` once, when the module of that name has been imported; now if it is.
 
-    An exception of the action does not make the import fail; it is reported by a warning.
+    An exception of the action does not make the import fail; it is reported by a warning. A second
+    call for the same name replaces an action that has not run yet.
     """
     if not _actions and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

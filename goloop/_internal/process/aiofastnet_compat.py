@@ -3,7 +3,8 @@
 From 3.15 on aiohttp creates its connections with aiofastnet's functions if that package is
 installed, and these use add_reader. In aiohttp's modules the functions are replaced by wrappers
 that call the loop's method if the loop is goloop's, and aiofastnet otherwise. A program that calls
-aiofastnet itself, or lets it patch its loop, is not affected.
+aiofastnet itself, or lets aiofastnet patch its loop, is not affected. With GOLOOP_AIOFASTNET=1 in
+the environment nothing is replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _begun = False
 
 
 def patch_aiohttp() -> None:
-    """Register the replacement once per process; called for each new loop."""
+    """Have aiohttp's functions replaced after its import, unless GOLOOP_AIOFASTNET=1.
+
+    Called for each new loop; only the first call in a process has an effect and reads the variable.
+    """
     global _begun
     if _begun:
         return

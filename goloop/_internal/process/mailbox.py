@@ -1,7 +1,7 @@
 """A queue of calls that other threads and signal handlers submit to one waiting thread.
 
-It waits for a socket and not for a lock: a signal that arrives just before a thread waits for a
-lock, or that the kernel delivers to another thread, would not end that wait. With
+The waiting thread waits for a socket and not for a lock: a signal that arrives just before a thread
+waits for a lock, or that the kernel delivers to another thread, would not end that wait. With
 `signal.set_wakeup_fd` every signal ends a wait for a socket.
 """
 
@@ -50,7 +50,10 @@ class CallQueue:
         close_own_socket(self._write_socket, self._files[1])
 
     def wake_on_signals(self) -> None:
-        """Let every signal end the wait; must be called in the main thread."""
+        """Let every signal end the wait, until the context manager's end; in the main thread only.
+
+        Does nothing in an interpreter without signals.
+        """
         with contextlib.suppress(ValueError):  # an interpreter without signals
             number = self._write_socket.fileno()
             self._previous_wakeup_fd = signal.set_wakeup_fd(number, warn_on_full_buffer=False)
@@ -64,9 +67,10 @@ class CallQueue:
                 self._write_socket.send(b"\0")
 
     def make_calls(self, timeout: float | None) -> bool:
-        """Make all submitted calls; if there are none, wait for one.
+        """Make all submitted calls; if there are none, wait for one or for a signal.
 
-        Returns false if there was none within `timeout` seconds.
+        Returns false if there was none within `timeout` seconds. Signals are passed on to the
+        program's own wakeup fd. An exception of a call is raised; later calls stay submitted.
         """
         if not self._pending:
             # settimeout(0) would make the socket non-blocking.

@@ -81,7 +81,10 @@ def use_goloop(*, command: bool = False) -> None:
 
 
 def _patch_uvicorn(module: Any) -> None:
-    """Make uvicorn's `--loop auto`, the default, use goloop; uvicorn-worker uses it, too."""
+    """Make uvicorn's `--loop auto`, the default, use goloop; uvicorn-worker uses that default.
+
+    Raises AttributeError if uvicorn has no such function any more.
+    """
 
     def auto_loop_factory(use_subprocess: bool = False) -> Callable[[], backend.Loop]:
         """Return goloop's loop factory; the parameter is part of uvicorn's interface."""
@@ -289,7 +292,7 @@ def _warn_at_exit_by_signal() -> None:
 
 def _warn_at_exit() -> None:
     """Warn if loops ran in this process and none of them was goloop's."""
-    if _foreign_loop is None or _goloop_ran() or not _may_warn():
+    if _foreign_loop is None or _goloop_ran() or not _claim_warning():
         return
     import warnings
 
@@ -302,7 +305,7 @@ def _warn_at_exit() -> None:
 
 
 def _hint() -> str:
-    """Return how the running program selects a loop, if its option is known."""
+    """Return "; " and how the running program selects a loop; "" if its option is unknown."""
     hints = [hint for name, hint in _OPTIONS.items() if name in sys.modules]
     return f"; {hints[0]}" if hints else ""
 
@@ -314,8 +317,12 @@ def _goloop_ran() -> bool:
     return metrics().iterations > 0
 
 
-def _may_warn() -> bool:
-    """Return true in one of several forked processes, and in the first of several spawned ones."""
+def _claim_warning() -> bool:
+    """Mark the warning as issued; return true if this process is the one that issues it.
+
+    That is the first caller among forked processes, and multiprocessing's first child among
+    spawned ones.
+    """
     if "multiprocessing.process" in sys.modules:
         identity: tuple[int, ...] = (
             sys.modules["multiprocessing.process"].current_process()._identity

@@ -45,7 +45,10 @@ if TYPE_CHECKING or AVAILABLE:
 
 
 def set_policy() -> None:
-    """Set goloop's policy for the process, without asyncio's deprecation warning."""
+    """Set goloop's policy for the process, without asyncio's deprecation warning.
+
+    Raises RuntimeError if this Python's asyncio has no policies.
+    """
     if not AVAILABLE:
         raise RuntimeError(
             "asyncio of this Python version has no event loop policies: "

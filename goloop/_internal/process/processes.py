@@ -72,7 +72,11 @@ class Processes(CoreLoop):
         extra: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> asyncio.SubprocessTransport:
-        """Start a child process and return its transport: asyncio's hook for subprocess_exec()."""
+        """Start a child process and return its transport: asyncio's hook for subprocess_exec().
+
+        If connecting its pipes fails or is cancelled, the child is killed and waited for, and the
+        exception is raised.
+        """
         waiter = self.create_future()
         transport: Any = _UnixSubprocessTransport(
             self,
@@ -114,7 +118,7 @@ class Processes(CoreLoop):
             self._watch_child_by_thread(pid, transport)
 
     def _watch_child_by_thread(self, pid: int, transport: Any) -> None:
-        """Wait for a child in a thread, or if that cannot be started, by polling."""
+        """Wait for a child in a new thread; if no thread can be started, poll."""
         waiting = threading.Thread(
             target=self._wait_for_child,
             args=(pid, transport),
@@ -127,7 +131,7 @@ class Processes(CoreLoop):
             self._poll_child(pid, transport)
 
     def _on_child_exit(self, pid: int, pidfd: int, transport: Any) -> None:
-        """Schedule the reaping of a child; its pidfd is readable, so that will not block."""
+        """Reap a child whose pidfd is readable, so that no wait blocks; from 3.14 on soon."""
         self._remove_reader(pidfd)
         if sys.version_info >= (3, 14):
             # Scheduled for the next iteration, so that the child's last output is read first.
@@ -138,7 +142,10 @@ class Processes(CoreLoop):
             self._reap_and_notify(pid, pidfd, transport)
 
     def _wait_for_child(self, pid: int, transport: Any) -> None:
-        """Wait in a thread until the child has ended; the loop reaps it."""
+        """Wait in a thread until the child has ended; the loop then reaps it.
+
+        If the loop is closed, this thread reaps the child and logs a warning.
+        """
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         try:
@@ -148,7 +155,7 @@ class Processes(CoreLoop):
             logger.warning("Loop %r that handles pid %r is closed", self, pid)
 
     def _poll_child(self, pid: int, transport: Any) -> None:
-        """Poll for the end of a child, if neither a pidfd nor a thread is available."""
+        """Reap a child if it has ended, else check again later: without a pidfd and a thread."""
         ended: object = True
         with contextlib.suppress(ChildProcessError):
             ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -174,7 +181,7 @@ class Processes(CoreLoop):
         transport._process_exited(code)
 
     def _reap(self, pid: int, pidfd: int) -> int:
-        """Reap a child and return its return code; log if other code has reaped it."""
+        """Reap a child and return its return code; 255, with a warning, if other code reaped it."""
         try:
             code = _wait(pid, pidfd)
         except ChildProcessError:

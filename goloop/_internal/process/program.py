@@ -1,8 +1,8 @@
 """Runs a program with goloop, as Python itself would run it.
 
-In `python -m goloop` the module __main__ is goloop's, so the program takes it over: it gets the
-names that Python would have given it, and goloop's are removed. After the program's end Python
-does the rest: it joins threads and runs atexit functions.
+In `python -m goloop` the module __main__ is goloop's. The program uses the same module object: its
+names are replaced by those that Python would have given to the program. After the program's end
+Python itself joins threads and runs atexit functions.
 
 Options of Python before the program (-i, -P, -X dev) need a new interpreter: the process
 re-executes itself with these options.
@@ -148,7 +148,10 @@ def _run_module(name: str, arguments: list[str]) -> None:
 
 
 def _run_stdin(arguments: list[str]) -> None:
-    """Run `-` or no argument: the program is read from standard input."""
+    """Run `-` or no argument: the program is read from standard input.
+
+    On a terminal, the process re-executes itself for Python's interactive prompt instead.
+    """
     if sys.stdin is not None and sys.stdin.isatty():
         _reexecute(["-i"], ["-c", ""])
     sys.argv = arguments
@@ -244,9 +247,10 @@ def _reset_main_module(*, loader: Any = None, file: str | None = None) -> dict[s
 
 
 def _execute(names: dict[str, Any], make: Any) -> None:
-    """Call `make()` for the program's code and run it in the namespace `names`.
+    """Call `make()` and run the code that it returns, if any, in the namespace `names`.
 
-    Its tracebacks begin with the program's first frame.
+    An exception is printed here, with a traceback that begins with the program's first frame, and
+    raised; Python does not print it again. SystemExit is only raised.
     """
     try:
         code = make()

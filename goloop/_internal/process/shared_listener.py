@@ -222,10 +222,10 @@ class SharedListener:
         )
 
     def close(self) -> None:
-        """Close the listening sockets, so that no further loop can serve.
+        """Close the listening sockets and remove the socket's path: no further loop can serve.
 
-        Loops that already serve continue until their servers are closed. When the last of them is
-        closed, the address is free.
+        Loops that already serve continue until their servers are closed. When the last of these
+        servers is closed, the address is free.
         """
         for address in self._addresses:
             address.close()
@@ -256,7 +256,11 @@ SharedListener.__module__ = "goloop"
 def _bind_host(
     host: str | None, port: int | None, family: int, reuse_port: bool
 ) -> list[socket.socket]:
-    """Return bound sockets for all addresses of a host, as asyncio's create_server does."""
+    """Return bound sockets for all addresses of a host, as asyncio's create_server does.
+
+    Addresses of a family that the system lacks are skipped. Raises OSError if an address cannot
+    be bound or none is left.
+    """
     infos = socket.getaddrinfo(host or None, port, family, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
     try:
@@ -296,7 +300,10 @@ def _is_file_path(path: str) -> bool:
 
 
 def _bind_path(path: str) -> socket.socket:
-    """Return a bound Unix socket; a stale socket at the path is removed, as in asyncio."""
+    """Return a bound Unix socket; a socket at the path is removed first, as in asyncio.
+
+    Raises OSError.
+    """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_file_path(path):

@@ -96,7 +96,10 @@ class ServingLoop:
         self._assign((connection, peer))
 
     def _assign(self, connection: Connection) -> None:
-        """Assign a connection, and check after PATIENCE seconds that it was started."""
+        """Assign a connection to a loop.
+
+        If that is another loop, check after PATIENCE seconds that it has started the connection.
+        """
         chosen = self.address.assign(connection, self)
         if chosen is None or chosen is self:
             return
@@ -127,7 +130,10 @@ class ServingLoop:
         return int(getattr(self.server, "_active_count", 0)) if clients is None else len(clients)
 
     def start_next(self) -> None:
-        """Start one of the assigned connections; called in the loop's thread."""
+        """Start the oldest assigned connection, if there is one; called in the loop's thread.
+
+        The loop counts as not blocked from then on.
+        """
         with self.address.lock:
             self.blocked = False
             if not self.assigned:  # the connection was reassigned to another loop
@@ -157,7 +163,10 @@ class Address:
         self._closed = False
 
     def share(self) -> SharedSocket:
-        """Return a duplicate of the socket for another loop."""
+        """Return a duplicate of the socket for another loop; OSError if the socket is closed.
+
+        In a forked child the first call initializes the state.
+        """
         if self._process != os.getpid():
             self._reset()  # after a fork: the loops and the lock's owner exist in the parent only
         sock = SharedSocket(
@@ -176,7 +185,10 @@ class Address:
             self.assign(connection)
 
     def remove(self, member: ServingLoop) -> None:
-        """Remove a loop, and reassign its connections that are not started."""
+        """Remove a loop, and reassign its connections that are not started.
+
+        Does nothing in a forked child that has not called share().
+        """
         if self._process != os.getpid():
             return
         with self.lock:
@@ -188,7 +200,10 @@ class Address:
             self.assign(connection)
 
     def withdraw(self, member: ServingLoop, connection: Connection) -> bool:
-        """Take an unstarted connection back from a loop; return false if it was started."""
+        """Take an unstarted connection back from a loop, which counts as blocked from then on.
+
+        Returns false, and changes nothing, if the connection was started.
+        """
         with self.lock:
             if connection not in member.assigned:
                 return False
@@ -199,10 +214,13 @@ class Address:
     def assign(
         self, connection: Connection, accepted_by: ServingLoop | None = None
     ) -> ServingLoop | None:
-        """Assign a connection to the loop with the fewest; return that loop, or None.
+        """Assign a connection to the loop with the fewest connections, and return that loop.
 
-        Among equals the accepting loop is preferred, which is never regarded as blocked, because
-        it has just accepted.
+        The loop starts the connection in its own thread. A running loop that is not blocked is
+        preferred, and among equals the accepting loop, which is never regarded as blocked, because
+        it has just accepted. If the chosen loop turns out to be closed, its connections are
+        reassigned. If no loop serves, return None: the connection is kept for the next loop that
+        serves, or closed if this address is closed.
         """
         with self.lock:
             chosen = min(
@@ -229,7 +247,7 @@ class Address:
         return chosen
 
     def close(self) -> None:
-        """Close the socket; no further loop can serve on it."""
+        """Close the socket and the unassigned connections; no further loop can serve on it."""
         with self.lock:
             self._closed = True
             unassigned = list(self._unassigned)

@@ -53,9 +53,10 @@ def run_threads(
     than one loop: use them for loops that must not wait for each other. For more CPU time start
     processes. "Many cores" in the documentation compares the two.
 
-    The calling thread runs no loop; it waits for the others. Each thread begins in a copy of the
-    caller's context. The first exception that is raised by a `main` cancels the main tasks of all
-    other threads. When these have ended, it is raised, with the other exceptions in its notes.
+    The calling thread runs no loop; it waits for the new threads. Each thread begins in a copy of
+    the caller's context. The first exception that a `main` raises cancels the main tasks of all
+    other threads. When all threads have ended, that exception is raised, and all further exceptions
+    are in its notes.
 
     In the main thread, SIGINT and SIGTERM cancel all main tasks, unless the program has handlers
     for them. When all threads have ended, KeyboardInterrupt or SystemExit(143) is raised; but if
@@ -143,7 +144,7 @@ class _Worker:
             group.calls.add(self._ended)
 
     def _run_main(self, runner: asyncio.Runner) -> None:
-        """Run the coroutine of main(index), unless the group was cancelled."""
+        """Run the coroutine of main(index); CancelledError if the group was cancelled before."""
         self.loop = runner.get_loop()
         if self.group.cancelled:
             raise asyncio.CancelledError
@@ -164,12 +165,12 @@ class _Worker:
         return await main
 
     def _failed(self, exc: BaseException) -> None:
-        """Report an exception to the caller's thread."""
+        """Store an exception of this thread, and report it to the caller's thread."""
         self.exceptions.append(exc)
         self.group.calls.add(self.group.failed, self, exc)
 
     def _ended(self) -> None:
-        """Note the end of this thread; in the caller's thread."""
+        """Record the end of this thread; called in the caller's thread."""
         self.group.running.discard(self)
 
     def cancel(self) -> bool:
@@ -260,7 +261,12 @@ class _Group:
     # ---- from the first thread to the last
 
     def run(self) -> None:
-        """Start the threads, and return when all have ended."""
+        """Start the threads, and return when all have ended; results() raises their exceptions.
+
+        An exception in the caller's thread cancels all threads, and is stored for results(), too.
+        Raises TimeoutError if cancelled threads do not end in time, and the exception of a second
+        signal.
+        """
         try:
             for worker in self.workers:
                 self.running.add(worker)
@@ -282,7 +288,10 @@ class _Group:
             self._wait()
 
     def _wait(self) -> None:
-        """Make submitted calls until all threads have ended; raise TimeoutError when too late."""
+        """Make submitted calls until all threads have ended, and join the threads.
+
+        Raises TimeoutError if threads still run at `deadline`.
+        """
         while self.running:
             left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
             if not self.calls.make_calls(left):
@@ -294,7 +303,10 @@ class _Group:
                 worker.thread.join()
 
     def cancel(self) -> None:
-        """Cancel the main tasks of all threads, including those that are just starting."""
+        """Cancel the main tasks of all threads, also of threads that are just starting.
+
+        Only the first call has an effect; it also starts the shutdown timeout.
+        """
         if self.cancelled:
             return
         if self.shutdown_timeout is not None:
@@ -304,7 +316,11 @@ class _Group:
             self.main_task_cancelled |= worker.cancel()
 
     def failed(self, worker: _Worker, exc: BaseException) -> None:
-        """Handle an exception of a thread's main or of closing its runner."""
+        """Cancel all threads because of an exception of a thread's main or of closing its runner.
+
+        The first exception is stored for results(). A CancelledError after a cancellation is
+        ignored.
+        """
         if self.cancelled and isinstance(exc, asyncio.CancelledError):
             return
         if self.first_exception is None:
@@ -327,7 +343,10 @@ class _Group:
     # ---- the end
 
     def results(self) -> list[Any]:
-        """Return the results of all threads, or raise the first exception."""
+        """Return the results of all threads, or raise the first exception.
+
+        Without an exception of a thread, a signal is raised that no main task has handled.
+        """
         if self.first_exception is not None:
             try:
                 self._add_notes(self.first_exception)

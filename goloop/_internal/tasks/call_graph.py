@@ -73,7 +73,8 @@ def attribute(future: Any, name: str) -> Any:
 def await_stack(coroutine: Any) -> list[Frame]:
     """Return the frames of a suspended coroutine and of the objects that it awaits.
 
-    The innermost frame is first.
+    The innermost frame is first. There are about FRAMES of them at most, counted from the
+    coroutine.
     """
     frames: list[Frame] = []
     while coroutine is not None and len(frames) < FRAMES:
@@ -116,7 +117,10 @@ def _generator_of(step: Any) -> Any:
 
 
 def thread_stack(ident: int, coroutine: Any = None) -> tuple[list[Frame], bool]:
-    """Return a thread's frames, innermost first, up to a coroutine's, and if that was found."""
+    """Return a thread's frames, innermost first, and whether the coroutine's frame was found.
+
+    If it was found, it is the last of the frames. A thread that does not exist has no frames.
+    """
     if _read_stack is not None:
         frames = read_stack(_read_stack, ident)[::-1]
         code = getattr(coroutine, "cr_code", None) or getattr(coroutine, "gi_code", None)
@@ -149,9 +153,10 @@ def waiting_tasks(found: Iterable[Any], wanted: set[int] | None = None) -> dict[
 
 
 def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
-    """Return the tasks that await `task`: directly, or through gather, wait, shield and so on.
+    """Return the tasks that await `task`, directly or through asyncio's functions.
 
-    wait_for and TaskGroup are covered, too. `waiting` is the result of waiting_tasks().
+    Such functions are gather, wait, wait_for, shield and TaskGroup. `waiting` is the result of
+    waiting_tasks().
     """
     parent_tasks, candidates = completion_dependents(task)
     found = [each for future in candidates for each in waiting.get(id(future), ())]
@@ -161,7 +166,7 @@ def awaiters(task: Any, waiting: dict[int, list[Any]]) -> list[Any]:
 def completion_dependents(task: Any) -> tuple[list[Any], list[Any]]:
     """Return the parent tasks that are notified of a task's end, and its dependent futures.
 
-    The futures include the task itself.
+    The futures include the task itself. The search ends when it has found more than FUTURES.
     """
     parent_tasks: list[Any] = []
     futures = [task]

@@ -81,7 +81,7 @@ _FLAGS_OFF = {"log_tb": 0, "blocking": 0}
 
 
 def _probe_future(peek: Peek, loop: Any) -> None:
-    """Bring futures into all states and compare their fields."""
+    """Bring futures into all states and compare their fields; raise Mismatch."""
     make = asyncio.Future
     nothing: dict[str, object] = dict.fromkeys(
         (
@@ -199,7 +199,10 @@ async def _coroutine(what: Any) -> object:
 
 
 def _probe_task(peek: Peek, loop: Any) -> None:
-    """Bring tasks into all states and compare their fields; `loop` is the running loop."""
+    """Bring tasks into all states and compare their fields; raise Mismatch.
+
+    `loop` is the running loop.
+    """
     context = contextvars.Context()
     name = "goloop's probe " + str(os.getpid())
     future: Any = asyncio.Future(loop=loop)
@@ -253,7 +256,7 @@ def _probe_task(peek: Peek, loop: Any) -> None:
 
 
 def _probe_awaited_by(peek: Peek, loop: Any, first: Any, second: Any) -> None:
-    """Compare the fields for the tasks that await a future (3.14)."""
+    """Compare the fields for the tasks that await a future (3.14); raise Mismatch."""
     c_asyncio: Any = _asyncio
     future: Any = asyncio.Future(loop=loop)
     _expect(peek, future, "new", awaited_by=None, awaited_by_is_set=0, is_task=0)
@@ -283,7 +286,10 @@ def _candidate_offsets(loop: object, task: object, head: int) -> set[tuple[int, 
 
 
 def _probe_thread(peek: Peek, loop: Any) -> tuple[int, int, int]:
-    """Return the offsets of the running loop, its task and its tasks in 3.14's thread state."""
+    """Return the offsets in 3.14's thread state of the loop, the current task and the task list.
+
+    Before 3.14 they are 0. Raises Mismatch if they are not found.
+    """
     if sys.version_info < (3, 14):
         return 0, 0, 0
     found: list[set[tuple[int, int, int]]] = []
@@ -405,7 +411,11 @@ def check(peek: Peek | None = None) -> tuple[int, int, int]:
 
 
 def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
-    """Return Future, Task and None; or asyncio's classes and the reason, if the check fails."""
+    """Enable goloop's types if the check succeeds.
+
+    Returns goloop's Future and Task, and None; or asyncio's classes and the reason, if the check
+    fails or GOLOOP_TASKS=stdlib is set.
+    """
     if os.environ.get("GOLOOP_TASKS") == "stdlib":
         return asyncio.Future, asyncio.Task, "GOLOOP_TASKS=stdlib"
     try:
