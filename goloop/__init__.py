@@ -7,8 +7,8 @@
 or, in a program that uses asyncio.Runner or asyncio.run (3.12 on), pass
 `loop_factory=goloop.new_event_loop`.
 
-Importing this package runs no Go code: the first loop starts the Go library, so that servers may
-fork before.
+Importing this package runs no Go code: the first loop starts the Go library. So servers may import
+goloop and then fork.
 
 If goloop's own loop is not available, `native` is False, and the names refer to the platform's
 asyncio loop: see goloop/_internal/process/fallback.py.
@@ -122,7 +122,8 @@ def dump() -> None:
     """Write the profile and the slow iterations of this process to stderr.
 
     Meant for signal handlers: `signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())`. A
-    process that is ended by `GOLOOP_WATCHDOG_ABORT` writes most of it, too. Since 0.3.0.
+    process that is ended by `GOLOOP_WATCHDOG_ABORT` also writes most of this information. Since
+    0.3.0.
     """
     from ._internal.metrics.flight_recorder import dump as write
 
@@ -132,8 +133,9 @@ def dump() -> None:
 def introspect() -> None:
     """Let `goloop top PID`, `ps PID` and `pstree PID` examine this process.
 
-    A thread answers requests on a Unix socket, to which only the same user and root have access. It
-    does so in forked children, too. `GOLOOP_INTROSPECT=1` in the environment has the same effect.
+    A thread answers requests on a Unix socket, to which only the same user and root have access.
+    Forked children have such a thread, too. `GOLOOP_INTROSPECT=1` in the environment has the same
+    effect.
     From Python 3.14 on `ps` and `pstree` do not need it. Further calls do nothing, unless the
     program has closed the socket meanwhile, as daemons close all descriptors: then a new one is
     created. Since 0.3.0.
@@ -157,9 +159,9 @@ if native:
     _module_preload.preload()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
-    from .operations.introspection import introspect_if_asked as _introspect_if_asked
+    from .operations.introspection import introspect_or_warn as _introspect_or_warn
 
-    _introspect_if_asked()
+    _introspect_or_warn()
 
 __all__: tuple[str, ...] = (
     "Blocked",

@@ -20,7 +20,11 @@ _noted: set[tuple[int, str, str]] = set()
 
 
 def record_loop(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
-    """Record a loop that starts to run; `hint` says how the program can use goloop instead."""
+    """Append a loop that starts to run to the file of GOLOOP_DOCTOR, if it can be opened.
+
+    A loop type and calling function that this process has recorded already are not recorded again.
+    `hint` says how the program can use goloop instead of a loop that is not `ours`.
+    """
     place, why = _place_and_reason(sys._getframe(1), ours)
     kind = name_of(type(loop))
     # Without the line number: a runner runs its loop once more at its end, from the next line.
@@ -61,7 +65,10 @@ def name_of(thing: object) -> str:
 
 
 def _place_and_reason(frame: FrameType | None, ours: bool) -> tuple[str, str]:
-    """Return the innermost frame outside asyncio and goloop, and why it runs this loop."""
+    """Return the innermost frame outside asyncio and goloop, and why it runs this loop.
+
+    The frame is "FILE:LINE in FUNCTION"; "" if there is none.
+    """
     why = "the program created the loop"
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]

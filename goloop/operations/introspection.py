@@ -1,8 +1,8 @@
 """The introspection server in a program, for `python -m goloop ps`, `pstree`, `top` and others.
 
 With GOLOOP_INTROSPECT=1 in the environment, or after goloop.introspect(), a thread answers requests
-at a Unix socket, from the program's own user and from root only.  Without them no socket is opened.
-A forked child has a thread and a socket of its own.
+at a Unix socket, from the program's own user and from root only.  Otherwise no socket is opened.  A
+forked child has a thread and a socket of its own.
 
 On Linux the socket has an abstract name (unix(7)).  It leaves no file, its name does not depend on
 settings of either side, and the client checks the process id of the server.  Processes of another
@@ -22,12 +22,12 @@ A row has the task's id, name and stack (innermost first; each frame is [functio
 and the tasks that await it.  Each answer has "protocol" and "pid".  The answer to an invalid
 request has "error".
 
-The program may close the socket (for example by os.closerange() when it becomes a daemon), after
-which its number may belong to another file.  That file is not touched, and requests remain
+The program may close the socket (for example by os.closerange() when it becomes a daemon), and its
+number may then belong to another file.  The server does not use that file, and requests remain
 unanswered until introspect() is called again.
 
-While other code owns the GIL, no Python thread can answer.  Then the monitor answers
-(pybridge/golib/introspection_answer.go), at the same socket and in the same way for all requests:
+While other code owns the GIL, no Python thread can answer.  Then the monitor answers at the same
+socket (pybridge/golib/introspection_answer.go).  It gives the same answer to all requests:
 {"partial": true}, and for each loop the facts that are known without the GIL: its "number" in
 reports, its "metrics", "blocked_for" (seconds) and the "stack" of its thread, innermost last.  The
 answer includes the "profile".
@@ -71,7 +71,7 @@ _REQUEST_SECONDS = 1
 _ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
-# Device and inode of the socket (fstat(2)).  They differ if the program closed the descriptor.
+# Device and inode of the socket (fstat(2)), which show whether the program has closed it.
 _serving_file: File = (0, 0)
 _fork_hook_registered = False
 
@@ -95,13 +95,14 @@ def folder() -> str:
 
 
 def peer(sock: socket.socket) -> tuple[int | None, int]:
-    """Return the process id and the user id of the peer.
+    """Return the process id and the user id of the peer; raises OSError.
 
-    The process id is 0 if the peer is in another PID namespace, and None if the system has no
-    SO_PEERCRED.
+    The process id is 0 if the peer is in another PID namespace.  On a system without SO_PEERCRED
+    the result is (None, this process's effective user id), because the mode of the socket's folder
+    excludes all other users.
     """
     if not hasattr(socket, "SO_PEERCRED"):
-        return None, os.geteuid()  # the folder's mode keeps others out
+        return None, os.geteuid()
     size = struct.calcsize("3i")
     facts = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid, uid, _ = struct.unpack("3i", facts)
@@ -142,8 +143,11 @@ def introspect() -> None:
     ).start()
 
 
-def introspect_if_asked() -> None:
-    """Call introspect() for GOLOOP_INTROSPECT=1; a failure is only a warning."""
+def introspect_or_warn() -> None:
+    """Call introspect(), and issue a RuntimeWarning if that raises OSError.
+
+    For GOLOOP_INTROSPECT=1, which the caller has checked, and for forked children.
+    """
     try:
         introspect()
     except OSError as error:
@@ -155,7 +159,7 @@ def _in_child() -> None:
     """Serve in a forked child, too, with a socket of its own, if the parent served."""
     if _serving is not None:
         _stop()
-        introspect_if_asked()
+        introspect_or_warn()
 
 
 def _stop() -> None:
@@ -176,7 +180,12 @@ def _set_core_listener(fd: int) -> None:
 
 
 def _bind(server: socket.socket) -> None:
-    """Bind the server's socket; a socket file replaces the files of ended processes."""
+    """Bind the server's socket; raises OSError.
+
+    On a system without abstract names this also creates the folder, removes the socket files of
+    ended processes, and has the own file removed at exit.  PermissionError: other users can access
+    the folder.
+    """
     path = address(os.getpid())
     if ABSTRACT:
         server.bind(path)
@@ -314,7 +323,11 @@ def handle(client: socket.socket) -> bool:
 
 
 def _trace(client: socket.socket) -> None:
-    """Hand the connection over to a Go thread, which sends the trace."""
+    """Start the thread that sends the trace, with a duplicate of the connection, and return.
+
+    The caller still closes its own descriptor.  Raises ImportError or OSError if the thread cannot
+    be started; the duplicate is then closed.
+    """
     from .. import _core
 
     number = os.dup(client.fileno())
@@ -337,7 +350,10 @@ def _read_line(client: socket.socket) -> bytes:
 
 
 def respond(request: bytes) -> Row:
-    """Return the answer to a request line, as a dict for json.dumps()."""
+    """Return the answer to a request line, as a dict for json.dumps(); raises no Exception.
+
+    An invalid or failed request is answered with "error".
+    """
     answer: Row = {"protocol": PROTOCOL, "pid": os.getpid()}
     try:
         fields = json.loads(request)

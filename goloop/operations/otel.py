@@ -138,8 +138,8 @@ class _Observer:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self.active = False
-        # The process id, the metrics at the latest collection, their difference to the collection
-        # before, and the instruments that have reported them.
+        # The process id, the metrics at the latest collection, their difference to the previous
+        # collection, and the names of the instruments that have reported these values.
         self._latest: tuple[int, Metrics, Metrics, set[str]] = 0, Metrics(), Metrics(), set()
         groups: dict[str, list[MetricSpec]] = {}
         for spec in METRICS:
@@ -258,7 +258,7 @@ class _GlobalProvider:
 
 
 def _observer(provider: MeterProvider | None) -> _Observer:
-    """Return the observer of a provider, None: the global one; created once for each."""
+    """Return the observer of a provider, which is created once; None is the global provider."""
     key = _GlobalProvider if provider is None else provider
     if key not in _observers:
         provider = get_meter_provider() if provider is None else provider
@@ -278,7 +278,7 @@ class _BlockedSpans:
         self._contexts: dict[tuple[int, int], Context] = {}
 
     def __call__(self, blocked: watchdog.Blocked) -> None:
-        """Record the span at the end of a block; at its begin remember the task's context."""
+        """Record the span when a block has ended; when it begins, store the task's context."""
         spell = id(blocked.loop), blocked.serial
         if not blocked.ended:
             task = asyncio.current_task(blocked.loop)

@@ -216,18 +216,21 @@ class _SharedDirectory:
             time.sleep(self._interval)
 
     def write(self) -> Metrics:
-        """Write this process's metrics to its file, and return them."""
+        """Write this process's metrics to its file, and return them.
+
+        A process in which no loop was created writes no file.  A failure is only logged.
+        """
         with _files_lock:  # an older snapshot must not replace a newer one
             snapshot = metrics()
-            # A master process that runs no loop writes no file.
             if snapshot != Metrics():
                 self._store(self._name, _to_json(_in_nanoseconds(snapshot)))
             return snapshot
 
     def of_all_processes(self) -> Metrics:
-        """Return the summed metrics of all processes of the directory, ended ones included.
+        """Write this process's metrics; return the sums over all processes of the directory.
 
-        If the directory has become unusable for this process, return this process's own metrics.
+        Ended processes are included.  If the directory has become unusable for this process, log a
+        warning once and return this process's own metrics.
         """
         try:
             sums = self._sum_files()
@@ -238,7 +241,10 @@ class _SharedDirectory:
         return sums
 
     def _sum_files(self) -> Metrics:
-        """Add up the files of all processes; move those of ended processes into one file."""
+        """Add up the files of all processes, and merge the files of ended ones into _ENDED.
+
+        Writes this process's file first.  Raises OSError if the directory is unusable.
+        """
         with self._locked():
             own = _in_nanoseconds(self.write())
             past, files = self._load(_ENDED)
@@ -278,6 +284,7 @@ class _SharedDirectory:
 
         The owner of the lock may be a stopped process.  So this method polls, and has no lock while
         it sleeps: a fork, the exit of the process and the writing thread need not wait for it.
+        Raises OSError if the lock file cannot be opened.
         """
         while True:
             with _files_lock:
@@ -412,7 +419,7 @@ def _number(name: str, value: Any) -> Any:
 
 
 def _files_of(content: dict[str, Any]) -> set[str]:
-    """Return the names of the files whose values are included in a file."""
+    """Return the names of the files whose values a file includes; ValueError if invalid."""
     files = content.get("files", [])
     if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
         raise ValueError("files is not a list of names")
@@ -437,7 +444,10 @@ def _name_of_this_process() -> str:
 
 
 def _is_running(pid: int, started: int) -> bool:
-    """Return true if the process with that id and start time is running."""
+    """Return true if the process with that id and start time is running.
+
+    Without /proc the id alone is compared.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -445,7 +455,6 @@ def _is_running(pid: int, started: int) -> bool:
     except PermissionError:
         pass  # another user's process
     facts = _state_and_start(pid)
-    # Without /proc the id alone has to be sufficient.
     return facts is None or (facts[1] == started and facts[0] not in "ZX")
 
 
@@ -470,7 +479,10 @@ _shares: dict[Path, _SharedDirectory] = {}
 
 
 def _share_of(directory: Path, interval: float) -> _SharedDirectory:
-    """Return the object for a directory, the same one in each call."""
+    """Return the object for a directory; the first call creates it and starts its thread.
+
+    Raises OSError if the directory is not writable.
+    """
     with _files_lock:
         if directory not in _shares:
             _shares[directory] = _SharedDirectory(directory, interval)
@@ -478,7 +490,7 @@ def _share_of(directory: Path, interval: float) -> _SharedDirectory:
 
 
 def _before_fork() -> None:
-    """Acquire the lock, so that no other thread has it at the moment of the fork."""
+    """Acquire the lock of the files, so that no other thread has it at the moment of the fork."""
     _files_lock.acquire()
 
 
@@ -488,7 +500,7 @@ def _after_fork() -> None:
 
 
 def _in_child() -> None:
-    """Replace the lock, and write the child's own files from now on."""
+    """Replace the lock, and start the threads that write the child's own files."""
     global _files_lock
     _files_lock = threading.RLock()
     for share in list(_shares.values()):

@@ -116,7 +116,10 @@ def _open_loops() -> list[Any]:
 
 
 def _copy_items(things: Iterable[Any]) -> list[Any]:
-    """Return a list of a container's items; retry if another thread changes the container."""
+    """Return a list of a container's items; retry if another thread changes the container.
+
+    After 1000 failures the list is empty.
+    """
     for _ in range(1000):
         try:
             return list(things)
@@ -207,7 +210,10 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
 
 
 def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[Row]:
-    """Return rows of the oldest tasks, with marks that identify a task in later answers."""
+    """Return rows of the `limit` oldest tasks, with marks that identify a task in later answers.
+
+    `found` are the loop's tasks, `current` its current task, `ident` the id of its thread.
+    """
     oldest = _oldest(found, limit)
     wanted = {id(future) for task in oldest for future in completion_dependents(task)[1]}
     waiting = waiting_tasks(found, wanted)
@@ -264,7 +270,10 @@ class _Marks:
         return found[1] if found is not None and found[0]() is thing else None
 
     def of(self, thing: Any) -> int:
-        """Return the object's number; 0 for None, and for objects without weak references."""
+        """Return the object's number, a new one if it has none.
+
+        For None, and for an object that cannot be weakly referenced, return 0.
+        """
         if thing is None:
             return 0
         number = self.known(thing)
@@ -359,7 +368,6 @@ def _transports(loop: Any) -> list[Any]:
 def _unsent_bytes(transport: Any) -> int:
     """Return the number of bytes in a transport's write buffer, including its TLS layer's."""
     protocol = transport.get_protocol()
-    # With TLS, the unsent bytes of the TLS layer are included.
     over: Any = getattr(protocol, "_app_transport", None) or transport
     size = getattr(over, "get_write_buffer_size", None)
     return int(size()) if size is not None else 0
@@ -385,7 +393,7 @@ def _peer_name(transport: Any) -> str:
 
 
 def _program_name() -> str:
-    """Return the program's command line, or its process title if it has set one."""
+    """Return the program's command line, or the process title if the program has set one."""
     words = [str(word) for word in sys.orig_argv or sys.argv]
     with contextlib.suppress(OSError), open("/proc/self/cmdline", "rb") as file:
         title = file.read().decode(errors="replace").rstrip("\0")
@@ -395,7 +403,7 @@ def _program_name() -> str:
 
 
 def _uptime() -> float:
-    """Return the seconds since the start of the process."""
+    """Return the seconds since the start of the process; without /proc since this import."""
     try:
         with open("/proc/self/stat", "rb") as file:
             began = int(file.read().rpartition(b")")[2].split()[19])

@@ -37,14 +37,14 @@ HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
 
 
 class NoAnswer(Exception):
-    """The program has not answered.  The text has the reason and the remedy."""
+    """The program has given no usable answer.  The text has the reason and often the remedy."""
 
 
 class Question:
     """A non-blocking request to a program.
 
     The caller waits until `fileno()` is readable and calls `advance()`, until that returns the
-    answer.  The constructor and the methods raise NoAnswer if the program cannot answer.
+    answer.  The constructor, `advance()` and `parse_answer()` raise NoAnswer.
     """
 
     def __init__(self, pid: int, *, seconds: float = SECONDS, **question: Any) -> None:
@@ -74,17 +74,25 @@ class Question:
         return self._socket.fileno()
 
     def advance(self) -> Row | None:
-        """Receive data; return the complete answer, or None if it is not complete yet."""
+        """Receive data; return the complete answer, or None if it is not complete yet.
+
+        Raises NoAnswer if the answer is too long or too late, and for the reasons of
+        parse_answer().
+        """
         if self.receive():
             if len(self.data) > _BYTES:
                 raise NoAnswer(f"process {self.pid}: its answer is longer than {_BYTES >> 20} MiB")
             if time.monotonic() < self.deadline:
                 return None
             raise NoAnswer(_timeout_reason(self.pid, self._seconds))
-        return self.parsed()
+        return self.parse_answer()
 
     def receive(self) -> bool:
-        """Append received bytes to `data`; return False at the end of the answer."""
+        """Append received bytes to `data`.
+
+        Returns False at the end of the answer, also if the connection fails; True if more may come
+        or if `data` is longer than _BYTES.
+        """
         try:
             while len(self.data) <= _BYTES and (part := self._socket.recv(1 << 20)):
                 self.data += part
@@ -97,7 +105,7 @@ class Question:
         return False
 
     def end(self) -> None:
-        """Ask the program to end a trace."""
+        """Ask the program to end a trace: the data that it has sent can still be received."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
@@ -105,8 +113,16 @@ class Question:
         """Close the connection."""
         self._socket.close()
 
-    def parsed(self) -> Row:
-        """Return the answer in `data`."""
+    def parse_answer(self) -> Row:
+        """Decode and check `data`, the complete answer, and return it.
+
+        In a partial answer the stacks are reversed, so that all stacks begin with the innermost
+        frame.
+
+        Raises:
+            NoAnswer: `data` is empty or not valid JSON, another version of the protocol, or an
+                error that the program reports.
+        """
         if not self.data:
             raise NoAnswer(_no_answer_reason(self.pid, None))
         try:
@@ -160,7 +176,7 @@ def _timeout_reason(pid: int, seconds: float) -> str:
 
 
 def belongs_to_other_user(pid: int) -> bool:
-    """Return true if the process belongs to another user, so that it does not answer this one."""
+    """Return true if another user owns the process, and this one is not root; false if unknown."""
     with contextlib.suppress(OSError):
         return os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid)
     return False
@@ -248,7 +264,7 @@ def tree(rows: list[Row]) -> str:
         for child in children.get(row["id"], ()):
             show(child, depth + 2, (*above, row["id"]))
 
-    # Tasks in cycles, and tasks that only those await, have no root.  They follow at the end.
+    # Tasks in cycles, and tasks that only such tasks await, have no root.  They follow at the end.
     for row in [*(row for row in rows if not row["awaiters"]), *rows]:
         if row["id"] not in shown:
             show(row, 0, ())
@@ -322,9 +338,9 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _read_remotely(command: str, pid: int) -> tuple[bool, str]:
-    """Do the work of `python -m asyncio ps` or `pstree`: read the other process's memory.
+    """Run the function of `python -m asyncio ps` or `pstree`, which reads the process's memory.
 
-    Returns whether the command succeeded, and its output.
+    Returns true and its output, or false and an error text.
     """
     tools: Any = __import__("asyncio.tools").tools
     read = tools.get_all_awaited_by

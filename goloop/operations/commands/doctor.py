@@ -104,7 +104,10 @@ def main(arguments: list[str]) -> int:
 
 
 def examine() -> dict[str, Any]:
-    """Return goloop.diagnostics(), and the limits, variables and packages of this process."""
+    """Return goloop.diagnostics(), and the limits, variables and packages of this process.
+
+    A loop is run for the facts about the poller.
+    """
     from ..._internal.metrics.diagnostics import diagnostics
 
     facts = diagnostics()
@@ -133,7 +136,10 @@ def examine() -> dict[str, Any]:
 
 
 def _loop_facts() -> dict[str, Any]:
-    """Return facts about a loop that was busy: the io_uring is created on first use."""
+    """Run a loop that is busy, so that it creates its io_uring, and return facts about it.
+
+    If that fails, the only fact is "error".
+    """
     from ..doctor_recorder import name_of
 
     if not backend.native:
@@ -214,7 +220,11 @@ def _packages() -> dict[str, str]:
 
 
 def run_program(arguments: list[str]) -> dict[str, Any]:
-    """Run a program by `python -m goloop`; return its status, and the loops of its processes."""
+    """Run a program by `python -m goloop`; return its status, and the loops of its processes.
+
+    SIGTERM and SIGHUP are passed on to the program, and SIGINT is ignored, which the terminal
+    sends to it, too.
+    """
     import json
     import tempfile
 
@@ -228,7 +238,6 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
             if child is not None:
                 child.send_signal(number)
 
-        # Ctrl-C is not forwarded: the terminal sends it to the program, too.
         before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
         for number in (signal.SIGTERM, signal.SIGHUP):
             before[number] = signal.signal(number, forward)

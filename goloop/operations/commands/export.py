@@ -5,9 +5,9 @@ Each scrape sends a request to every process of this user, in parallel and with 
 /metrics: while the GIL of a process is held, its monitor answers with the metrics that it knows.
 Unknown metrics are omitted, not reported as 0.
 
-While a process lives its labels stay the same, and no counter decreases.  The monitor does not
-include bytes that Python code sends and receives.  A counter in its answer that is less than the
-previous value is omitted.
+While a process lives, its labels stay the same, and no counter decreases.  The monitor does not
+include bytes that Python code sends and receives.  A counter that is less in the monitor's answer
+than in the previous scrape is omitted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .target import command_line, metrics_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
     from ..._internal.metrics.metric_registry import MetricSpec
     from ..snapshot import Row
@@ -136,7 +136,10 @@ class _Process:
         self._last: dict[tuple[int, str], float] = {}
 
     def describe(self, answer: Row | None) -> Page:
-        """Return the samples of an answer; None: the process has not answered."""
+        """Return the samples of an answer.
+
+        If it is None (the process has not answered) or invalid, there is only goloop_up with 0.
+        """
         page, rest = Page(), Page()
         if answer is not None:
             try:
@@ -189,7 +192,10 @@ class _Process:
         raw: Any,
         last: dict[tuple[int, str], float],
     ) -> None:
-        """Add the samples of one metric of a loop; number 0: of the process."""
+        """Add the samples of one metric of a loop; number 0: of the process.
+
+        A counter that is less than in `last`, and an invalid value, add no samples.
+        """
         labels = {**self._labels, "loop": number} if number else self._labels
         try:
             value = getattr(metrics_of({spec.field: raw}), spec.field)
@@ -241,7 +247,7 @@ class Exporter:
 
 
 def _ask(pids: list[int], seconds: float) -> dict[int, Row | None]:
-    """Return the answers by process id; None for a timeout.
+    """Return the answers by process id; None for a process that has not answered in time.
 
     Ended processes and processes of other users are omitted.
     """
@@ -348,7 +354,7 @@ class Server(http.server.ThreadingHTTPServer):
                 os.unlink(self._path)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Report an error of a request, unless the connection failed."""
+        """Print an error of a request to stderr, except a failure of the connection."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -376,7 +382,10 @@ def _remove_stale(path: str) -> None:
 
 
 def _listen_address(text: str) -> str | tuple[str, int]:
-    """Convert `HOST:PORT`, `[HOST]:PORT` or `unix:PATH`, for argparse."""
+    """Convert `HOST:PORT`, `[HOST]:PORT` or `unix:PATH`, for argparse.
+
+    Returns (host, port), or the path; raises ArgumentTypeError.
+    """
     if text.startswith("unix:") and len(text) > 5:
         return text[5:]
     host, _, port = text.rpartition(":")
@@ -414,40 +423,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _no_effect(number: int, frame: object) -> None:
-    """Do nothing; the handler of signals that arrive as bytes of the wakeup socket."""
-
-
-def _serve(server: Server) -> int:
-    """Serve requests until SIGTERM or SIGINT arrives; return the signal's number.
-
-    The handlers raise no exception: one that is raised within a finalizer or a weak reference's
-    callback would be printed and dropped, and the server would not end.
-    """
-    signals, wakeup = socket.socketpair()
-    with signals, wakeup, selectors.DefaultSelector() as selector:
-        signals.setblocking(False)
-        wakeup.setblocking(False)
-        signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, _no_effect)
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a job in the background
-            signal.signal(signal.SIGINT, _no_effect)
-        print(f"goloop export: {server.url}", file=sys.stderr, flush=True)
-        server.timeout = 0
-        selector.register(server, selectors.EVENT_READ)
-        selector.register(signals, selectors.EVENT_READ)
-        try:
-            while True:
-                ready = [key.fileobj for key, _ in selector.select()]
-                if signals in ready:
-                    return signals.recv(1)[0]
-                server.handle_request()
-        finally:
-            signal.set_wakeup_fd(-1)
+def _end(number: int, frame: object) -> NoReturn:
+    """Exit with status 0; a signal handler."""
+    raise SystemExit(0)
 
 
 def main(arguments: list[str]) -> int:
-    """Run `export`; return the exit status."""
+    """Run `export` until a signal ends it; return the exit status.
+
+    SIGTERM raises SystemExit(0).
+    """
     given = _parser().parse_args(arguments)
     exporter = Exporter(given.timeout)
     try:
@@ -464,8 +449,9 @@ def main(arguments: list[str]) -> int:
             print(f"goloop export: {where}: {error.strerror or error}", file=sys.stderr)
             return 1
         with server:
-            if _serve(server) == signal.SIGTERM:
-                return 0
-            return 128 + signal.SIGINT
+            signal.signal(signal.SIGTERM, _end)
+            print(f"goloop export: {server.url}", file=sys.stderr, flush=True)
+            server.serve_forever()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    return 0

@@ -65,7 +65,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _raw(pid: int) -> Row:
-    """Request the profile of a process and return its snapshot; raises NoAnswer."""
+    """Request the profile of a process and return its snapshot; raises NoAnswer.
+
+    Prints a note to stderr if the monitor has answered.
+    """
     answer = ask(pid, "profile")
     if "profile" not in answer:
         raise NoAnswer(f"process {pid}: its goloop has no profile")

@@ -1,7 +1,7 @@
 """A process that `top` observes: converts its answers to reports for --json and for the view.
 
-This module stores the state between two answers, so that the program need not: the previous metrics
-for differences, and the time at which each task was first seen at its current line.
+The observed program keeps no state for `top`.  This module stores the previous metrics, for
+differences, and the time at which each task was first seen at its current line.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class WatchedProcess:
         self._busy: dict[tuple[int, int], list[tuple[float, int, int]]] = {}
 
     def ask(self) -> None:
-        """Send a request for a snapshot, unless one is pending."""
+        """Send a request for a snapshot, unless one is pending; a failure is stored in `error`."""
         if self.question is not None:
             return
         self.asked = time.monotonic()
@@ -58,7 +58,10 @@ class WatchedProcess:
             self.error = str(reason)
 
     def advance(self) -> bool:
-        """Receive data; return true if the request is finished, with an answer or an error."""
+        """Receive data; return true if no request is pending afterwards.
+
+        A finished request sets `report`, or `error` if it has failed.
+        """
         if self.question is None:
             return True
         try:
@@ -84,13 +87,17 @@ class WatchedProcess:
             self.question = None
 
     def latest(self) -> Row:
-        """Return the report of the last refresh, or its error."""
+        """Return the latest report; {"pid", "error"} if the latest request failed or none ended."""
         if self.error or self.report is None:
             return {"pid": self.pid, "error": self.error or "no answer yet"}
         return self.report
 
     def _make_report(self, answer: Row, now: float) -> Row:
-        """Return the report of an answer; `now` is the monotonic time in seconds."""
+        """Return the report of an answer, and store the state for the next one.
+
+        `now` is the monotonic time in seconds. An invalid answer raises LookupError, TypeError,
+        ValueError or AttributeError.
+        """
         partial = bool(answer.get("partial"))
         facts = {name: answer[name] for name in _FACTS if name in answer}
         self._facts = {**self._facts, **facts}
@@ -220,7 +227,11 @@ def _mark(row: Row) -> int:
 def _interval_metrics(
     raw: Row, clock: float, before: tuple[Row, float] | None, uptime: float
 ) -> Row | None:
-    """Return metrics and their difference to the previous ones; None if they are invalid."""
+    """Return metrics, and their difference to the previous ones; None if `raw` is invalid.
+
+    Without comparable previous ones the difference is since the start of the loop ("since_start"),
+    whose age is estimated by `uptime`, the age of the process.
+    """
     # Imported here, because the module needs goloop's own loop.
     from ..._internal.metrics.histogram import Histogram
 
@@ -229,8 +240,7 @@ def _interval_metrics(
         earlier = metrics_of(before[0]) if before is not None else None
     except (ValueError, TypeError, struct.error):
         return None
-    # The age of the loop is unknown.  It is at most the age of the process, and at least the time
-    # that the loop has counted.
+    # The loop's age is at most the age of the process, and at least the time that it has counted.
     seconds, since_start = max(uptime, now.time_busy + now.time_idle), True
     interval = now
     if before is not None and earlier is not None and now.turns >= earlier.turns:

@@ -178,7 +178,7 @@ class Screen:
         self.leave()
 
     def enter(self) -> None:
-        """Switch to the alternate screen and to unbuffered input."""
+        """Switch to the alternate screen and to unbuffered input; OSError if the terminal fails."""
         if self._keyboard is not None:
             import termios
             import tty
@@ -207,7 +207,11 @@ class Screen:
         self._terminal.write("\x1b[H" + "\r\n".join(shown))
 
     def keys(self) -> str:
-        """Return the typed characters; "" if the keyboard is closed."""
+        """Wait for keys and return their characters, for a scrolling key the one in _KEYS.
+
+        Other special keys are dropped.  "" is also the result if there is no keyboard or it was
+        closed; `keyboard` is None from then on.
+        """
         if self._keyboard is None:
             return ""
         try:

@@ -65,7 +65,11 @@ class Top:
         return [each.latest() for each in several]
 
     def _check(self) -> None:
-        """Raise _NothingToShow if no process has answered, or all given processes have ended."""
+        """Record whether a process has answered; raise _NothingToShow if there is nothing to show.
+
+        That is the case if all requests have finished and no process has ever answered, or if all
+        given processes have ended.
+        """
         several = self._watched.values()
         self._answered |= any(each.report is not None for each in several)
         if any(each.question is not None for each in several):
@@ -81,7 +85,10 @@ class Top:
     # ---- output for scripts and pagers
 
     def print(self, show: Callable[[list[Row]], None]) -> None:
-        """Show each refresh when all its requests have finished."""
+        """Call `show` with the reports of each refresh, when all its requests have finished.
+
+        Raises _NothingToShow.
+        """
         done = 0
         while True:
             started = time.monotonic()
@@ -105,7 +112,10 @@ class Top:
     # ---- the screen
 
     def watch(self, terminal: Terminal) -> int:
-        """Run the screen; return the number of the signal that ended it, or 0."""
+        """Run the screen; return the number of the signal that ended it, or 0.
+
+        Raises _NothingToShow.
+        """
         with _Signals() as signals, Screen(terminal) as screen:
             view = View(terminal, *terminal.size())
             paused = asking = False
@@ -221,7 +231,7 @@ class _Signals:
                 pass
 
     def suspend(self, screen: Screen) -> None:
-        """Suspend this process for Ctrl-Z; the terminal is restored meanwhile."""
+        """Suspend this process for Ctrl-Z; the terminal is restored until the process continues."""
         self.suspended = False
         screen.leave()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)

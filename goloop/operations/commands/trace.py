@@ -73,7 +73,7 @@ class Recording:
             self.whole = kind == _END
 
     def microseconds(self, ticks: int) -> float:
-        """Convert ticks to microseconds since the start of the trace."""
+        """Convert ticks to microseconds since the start of the trace, which must have a clock."""
         (first, began), (last, ended) = self.clocks[0], self.clocks[-1]
         rate = (ended - began) / (last - first) if last > first else 1.0
         return max(0.0, (ticks - first) * rate / 1000)
@@ -253,7 +253,11 @@ class _EventWriter:
         self, loop: _LoopState, made: bool, at: float, address: int, rest: list[tuple[int, int]],
         names: dict[int, Any],
     ) -> None:  # fmt: skip
-        """Emit the begin or the end of a connection; `address` identifies its transport."""
+        """Emit the begin or the end of a connection, and an instant event with its protocol.
+
+        `address` identifies the transport. If a connection ends that is older than the trace, its
+        begin is emitted, too.
+        """
         began = None if made else loop.connections.pop(address, None)
         name = "connection" if began is None else began["name"]
         if began is None:
@@ -306,7 +310,8 @@ def convert(
 ) -> Event:
     """Pass all events to `emit`, and return a summary of the trace.
 
-    `rows` are the tasks that existed before the trace.
+    `rows` are the tasks that existed before the trace.  Without a clock in `data` there are no
+    events.  Raises ValueError, LookupError or struct.error if `data` is invalid.
     """
     recording = Recording(pid, data)
     tasks = {row["id"]: (row["name"], row.get("code")) for row in rows or ()}
@@ -326,7 +331,8 @@ def convert(
 def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
     """Trace a process for some seconds or until Ctrl-C; return the data, and the rows of its tasks.
 
-    Raises NoAnswer if the process does not answer.
+    The rows are empty if the request for tasks fails.  Raises NoAnswer if the process does not
+    answer or cannot be traced, and KeyboardInterrupt before the trace has begun.
     """
     with contextlib.ExitStack() as closing:
         question = closing.enter_context(contextlib.closing(Question(pid, ask="trace")))
@@ -363,13 +369,16 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
                     waiting[tasks] = None
         head, found, data = question.data.partition(b"\n")
         if not found or not head.endswith(b'"trace":1}'):
-            answer = question.parsed()
+            answer = question.parse_answer()
             raise NoAnswer(f"process {pid}: its goloop has no trace: {answer!r:.60}")
     return bytes(data), rows
 
 
 def _receive_rows(question: Question, waiting: dict[Question, None]) -> list[Event] | None:
-    """Receive the rows of tasks; return None until they are complete."""
+    """Receive data; return the rows of tasks when they are complete, else None.
+
+    A finished request is removed from `waiting`; a failed one returns None, too.
+    """
     try:
         answer = question.advance()
         if answer is None:
@@ -382,7 +391,10 @@ def _receive_rows(question: Question, waiting: dict[Question, None]) -> list[Eve
 
 @contextlib.contextmanager
 def _atomic_file(path: str) -> Iterator[Any]:
-    """Open a temporary file that replaces `path` on success, and is removed on a failure."""
+    """Open a temporary file that replaces `path` on success, and is removed on a failure.
+
+    A path that cannot be replaced, such as a pipe, is opened and written directly.
+    """
     target = os.path.realpath(path)  # a symbolic link is kept
     replaceable = os.path.isfile(path) and os.access(os.path.dirname(target), os.W_OK)
     if os.path.exists(path) and not replaceable:  # a pipe, /dev/stdout, a read-only folder
@@ -404,6 +416,7 @@ def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Eve
     """Write a file for Perfetto, compressed if its name ends with .gz.
 
     The file is written under a temporary name first.  Returns the number of events and the summary.
+    Raises OSError.
     """
     count = 0
     with contextlib.ExitStack() as closing:
