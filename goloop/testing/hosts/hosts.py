@@ -1,8 +1,8 @@
 """Hosts of a simulation: their programs, and how hosts are killed, paused and restarted.
 
-All hosts run in one loop.  The context of a callback names the host run to which it belongs
-(lifecycle.py).  A socket belongs to the host that made it; the simulated kernel carries the
-packets (netloop/simulated/hosts.go).
+All hosts run in one loop.  The context of a callback refers to the host run to which the callback
+belongs (lifecycle.py).  A socket belongs to the host that made it; the simulated kernel transmits
+the packets (netloop/simulated/hosts.go).
 """
 
 from __future__ import annotations
@@ -186,14 +186,20 @@ class Host:
             each.start(self._session.loop, self._host_run)
 
     def pause(self) -> None:
-        """Pause the host: until `resume()` no callback runs, and packets to it wait."""
+        """Pause the host: until `resume()` no callback runs, and packets to it wait.
+
+        Does nothing if the host is down or paused.
+        """
         if self._up and not self._host_run.paused:
             for each in self._host_run.family():
                 each.paused = True
             self._change(_Change.PAUSE)
 
     def resume(self) -> None:
-        """Resume the host after `pause()`; callbacks that came due in the pause run now."""
+        """Resume the host after `pause()`; callbacks that came due in the pause run now.
+
+        Does nothing if the host is not paused.
+        """
         if not self._host_run.paused:
             return
         if self._up:
@@ -226,7 +232,10 @@ class Host:
         request(Request.CHANGE_HOST, self._session.kernel.number, self._number, change)
 
     def _stop(self, change: _Change) -> None:
-        """Kill or crash the host: end all its callbacks, tasks and transports."""
+        """Kill or crash the host: end all its callbacks, tasks and transports.
+
+        If the host is down, only a crash after kill() has an effect: it powers the machine off.
+        """
         if not self._up:
             if change == _Change.CRASH and self._powered:
                 self._change(change)

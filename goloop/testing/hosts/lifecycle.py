@@ -218,7 +218,7 @@ def host_run_of(task: Any) -> HostRun | None:
 
 
 def enable_hosts(loop: Any) -> None:
-    """Gate the loop's callbacks by host runs from now on."""
+    """Gate the loop's callbacks by host runs from now on, by changing the loop's class."""
     if not isinstance(loop, HostedLoopMixin):
         loop.__class__ = _with_hosts(loop.__class__)
 
@@ -248,7 +248,7 @@ def end_host_runs(host_runs: Iterable[HostRun], loop: Any) -> None:
 
 
 def end_transport(transport: Any, host_runs: Iterable[HostRun]) -> None:
-    """Abort a transport of ended host runs without a call of its protocol.
+    """Replace the protocol of a transport of ended host runs, and abort the transport.
 
     The transport's own callbacks may still run, to close its socket.
     """
@@ -277,7 +277,7 @@ def abort(transport: Any) -> None:
 
 
 def _is_gone(number: int) -> bool:
-    """Return true if the kernel has closed a simulated descriptor together with its host."""
+    """Return true if a simulated descriptor is closed, because the kernel has ended its host."""
     try:
         if not is_socket(number):
             request(Request.CONTROL, number, fcntl.F_GETPIPE_SZ)
@@ -315,7 +315,8 @@ _AWAITABLES = {
 def _skip_finally(coroutine: Any, loop: Any) -> None:
     """Prevent that `finally` blocks run when a coroutine is deallocated.
 
-    The same is done for the coroutines that it awaits and the context managers that it has entered.
+    This includes the `finally` blocks of coroutines that it awaits and of context managers that it
+    has entered.
     """
     stack, seen = [coroutine], set()
     while stack:
@@ -343,7 +344,9 @@ _FREE_THREADED = hasattr(sys, "_is_gil_enabled") and "free-threading" in sys.ver
 
 
 def _set_finalized(generator: Any) -> None:
-    """Mark an object as finalized, so that CPython does not finalize it again.
+    """Mark an object as finalized, so that CPython does not finalize it.
+
+    RuntimeError if this version of CPython stores the mark in another place.
 
     The bit is in the word before the object (_gc_prev); in free-threaded builds it is in the
     object's header (ob_gc_bits).

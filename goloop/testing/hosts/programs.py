@@ -1,8 +1,9 @@
 """Child programs of a simulation: coroutine functions that replace child processes.
 
 The subprocess transport of the running asyncio is used unchanged.  Instead of a `Popen` it gets a
-Child with pipes of the simulated kernel.  A child has its own host run on the host where it
-was started, so it ends as a host does: at once, and without running `finally` blocks.
+Child with pipes of the simulated kernel.  Each child is a host run (lifecycle.py) of its own, on
+the host where it was started.  When it is killed or its function returns, its remaining tasks
+therefore end like those of a killed host: at once, without running `finally` blocks.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ class Programs:
     ) -> asyncio.SubprocessTransport:
         """Start a registered program as a child and return its transport.
 
-        The arguments are those of asyncio's subprocess_exec() hook.
+        The arguments are those of asyncio's subprocess_exec() hook.  Raises EscapedSimulation for
+        a program that is not registered or an option that is not supported.  If connecting the
+        pipes fails or is cancelled, the child is killed.
         """
         loop = self._session.loop
         lifecycle.enable_hosts(loop)
@@ -117,7 +120,7 @@ class Programs:
         return started
 
     def add(self, child: Child) -> int:
-        """Add a child and return its number in the simulation."""
+        """Add a child and return its number in the simulation, which its process id contains."""
         self._started += 1
         self._children[FIRST_PID + self._started] = child
         return self._started
@@ -154,7 +157,7 @@ class _Transport(base_subprocess.BaseSubprocessTransport):
         """Create a Child where asyncio's transport starts a process."""
         self._proc = Child(self._loop, self, *args, **options)
 
-    # Newer versions ask the host's kernel for these.
+    # Newer versions of asyncio send signals by the real kernel.
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the child; ProcessLookupError if it has ended."""
@@ -171,7 +174,11 @@ class _Transport(base_subprocess.BaseSubprocessTransport):
 
 
 class Child:
-    """A child program, with the part of `subprocess.Popen` that asyncio's transport uses."""
+    """A child program, with the part of `subprocess.Popen` that asyncio's transport uses.
+
+    The constructor opens the pipes and schedules the start.  It raises EscapedSimulation if no
+    function is registered for the program, or for an option or a file that is not supported.
+    """
 
     def __init__(
         self,
@@ -244,7 +251,10 @@ class Child:
         self._files.append(descriptors.open_(reads, "rb", 0))
 
     def _open_output(self, wanted: Any, inherited: Any) -> Any:
-        """Open the child's end of stdout or stderr; return the parent's end if it wants a pipe."""
+        """Open the child's end of stdout or stderr; return the parent's end if it wants a pipe.
+
+        If the output is inherited, discarded or a real file, a task copies the bytes to it.
+        """
         ours = None
         own_number = self._host_run.number
         if wanted == subprocess.STDOUT:
@@ -295,7 +305,11 @@ class Child:
         return code
 
     async def _exit_code(self, process: Process) -> int:
-        """Call the function and return the exit code, as Python maps results and exceptions."""
+        """Call the function and return the exit code, as Python maps results and exceptions.
+
+        The traceback of an exception is written to the child's stderr.  EscapedSimulation is
+        recorded and raised.
+        """
         try:
             code: Any = await self._function(process)
         except SystemExit as exc:
@@ -333,7 +347,10 @@ class Child:
         self._finish(1 if failed else task.result())
 
     def _finish(self, code: int) -> None:
-        """End the program, close its files and report its exit code to the parent."""
+        """End the program, close its files and report its exit code to the parent's transport.
+
+        Does nothing if the program or its host has ended.
+        """
         if not self.is_running:
             return
         self.returncode = code
@@ -360,7 +377,10 @@ class Child:
         return self.returncode
 
     def send_signal(self, sig: int) -> None:
-        """Run the program's handler of a signal; without one apply the default action."""
+        """Run the program's handler of a signal; without one a signal that kills ends the program.
+
+        Does nothing if the program has ended.
+        """
         if self.is_running and sig and self._host_run.signal(sig, self._loop):
             self._finish(-sig)
 
@@ -399,7 +419,7 @@ def _is_simulated(file: Any) -> bool:
 
 
 def _duplicate(file: Any) -> int:
-    """Return a duplicate of the parent's file for the child; the file must be simulated."""
+    """Return a duplicate of the parent's file for the child; EscapedSimulation for a real file."""
     if not _is_simulated(file):
         raise EscapedSimulation(
             "stdin= of a simulated program must be PIPE, DEVNULL, or a pipe or a socket of the "

@@ -88,7 +88,10 @@ class TimedLoopMixin(SimulatedLoopMixin):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule a callback, as asyncio's call_at(); call_later() calls this method."""
+        """Schedule a callback as asyncio does; afterwards virtual time may advance.
+
+        call_later() calls this method.
+        """
         timer = super().call_at(when, callback, *args, context=context)
         if math.isfinite(
             timer.when()
@@ -98,9 +101,9 @@ class TimedLoopMixin(SimulatedLoopMixin):
         return timer
 
     def next_timer(self) -> int | None:
-        """Return the nanosecond at which the next timer that is not due yet comes due.
+        """Return the time in nanoseconds at which the next timer comes due; drop due timers.
 
-        None if no timer is due soon, because an iteration does not last that long.
+        None if no timer comes due within the longest duration of an iteration.
         """
         due, now = self._due, self._now()
         while due and (due[0][0] <= now or due[0][2].cancelled()):

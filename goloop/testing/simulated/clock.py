@@ -77,7 +77,7 @@ class IdleWatch:
         heapq.heapify(self._waiting)
 
     def _begin(self) -> None:
-        """Start polling for idleness."""
+        """Start polling for idleness, unless polling is in progress."""
         if not self._is_polling:
             self._is_polling = True
             self._poll_again(0)
@@ -144,6 +144,7 @@ async def wait_all_tasks_blocked(cushion: float = 0.0) -> None:
 
     Raises:
         RuntimeError: The running loop is not goloop's.
+        ValueError: `cushion` is negative or NaN.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, _core.Loop):
@@ -314,7 +315,10 @@ class ClockLoop(Loop):
         """Do nothing: cancelled timers are removed when they reach the front of the heap."""
 
     def _clock_moved(self) -> None:
-        """Arm the next timer again after the clock has changed, from any thread."""
+        """Arm the next timer again after the clock has changed; may be called in any thread.
+
+        Does nothing if the loop is closed.
+        """
         if self.is_closed():
             return
         if self._thread_id not in (None, threading.get_ident()):
@@ -323,10 +327,10 @@ class ClockLoop(Loop):
             self._arm()
 
     def _arm(self) -> None:
-        """Arm the next timer of the heap.
+        """Arm the next timer of the heap, if there is one.
 
-        While the loop is idle, a jump of the clock reaches it; if the clock runs by itself, a real
-        timer does, too.
+        A due timer runs in the next iterations.  For another one the clock jumps when the loop is
+        idle (unless the threshold is infinite), and if the clock runs, a real timer is set, too.
         """
         timers = self._virtual_timers
         while timers and timers[0][2].cancelled():
@@ -360,7 +364,7 @@ class ClockLoop(Loop):
             self._clock._jump_to(timers[0][0])
 
     def _run_due(self) -> None:
-        """Schedule the callbacks of all due timers."""
+        """Schedule the callbacks of all due timers, and arm the next timer."""
         timers, now = self._virtual_timers, self.time()
         while timers and timers[0][0] <= now:
             timer = heapq.heappop(timers)[2]

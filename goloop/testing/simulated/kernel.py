@@ -114,7 +114,7 @@ class Kernel:
 
     Its clock starts at ``start`` seconds, and each call takes ``call_time`` seconds. A packet
     takes between ``latency[0]`` and ``latency[1]`` seconds. With ``trace`` it records a line for
-    each call.
+    each call. ValueError if the seed is not from 0 to 2**63 - 1.
     """
 
     def __init__(

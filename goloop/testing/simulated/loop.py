@@ -36,7 +36,7 @@ else:
 
 
 def nanosecond(when: float) -> int:
-    """Return the first nanosecond not before `when`, as goloop rounds deadlines (call_soon.c)."""
+    """Return `when` in nanoseconds, rounded up as goloop rounds deadlines (call_soon.c)."""
     at = math.floor(when * 1e9)
     while at / 1e9 < when:
         at += 1
@@ -88,7 +88,7 @@ class SimulatedLoopMixin(_Base):
         super().__init__(*args)
 
     def enable_checks(self) -> None:
-        """Check the simulation after each iteration from now on."""
+        """Do nothing: asyncio's loop always checks. Goloop's loop overrides this method."""
 
     # ---- tasks and futures
 
@@ -96,7 +96,10 @@ class SimulatedLoopMixin(_Base):
     _future: type[asyncio.Future[Any]] = hashed_by_number(Future)
 
     def create_task(self, coro: Any, **options: Any) -> Any:
-        """Create a task with a serial number as its hash, which is the order in asyncio's sets."""
+        """Create a task, by the task factory if there is one.
+
+        Otherwise its hash is a serial number, so that asyncio's sets of tasks have a fixed order.
+        """
         self._check_closed()
         if self.get_task_factory() is not None:
             return super().create_task(coro, **options)
@@ -121,7 +124,10 @@ class SimulatedLoopMixin(_Base):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback; EscapedSimulation in another thread than the simulation's."""
+        """Schedule a callback, for a call by a job after the time that the job has slept.
+
+        EscapedSimulation in another thread than the simulation's.
+        """
         if threading.get_ident() != self._own_thread:
             self._simulation.raise_escape(
                 f"thread {threading.current_thread().name!r} has called call_soon_threadsafe(); "
@@ -150,7 +156,10 @@ class SimulatedLoopMixin(_Base):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run a function in a simulated thread of an executor (threads.py)."""
+        """Run a function in a simulated thread of an executor (threads.py).
+
+        RuntimeError after the executor's shutdown.
+        """
         self._check_closed()
         if self._debug:
             self._check_callback(func, "run_in_executor")
@@ -160,7 +169,10 @@ class SimulatedLoopMixin(_Base):
         return asyncio.wrap_future(submit(func, *args), loop=self)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Shut the current host's default executor down and wait for its jobs in virtual time."""
+        """Shut the current host's default executor down and wait for its jobs in virtual time.
+
+        After `timeout` seconds issue asyncio's RuntimeWarning instead of waiting on.
+        """
         executors = self._executors()
         executors.is_shut = True
         if executors.default is None:
@@ -320,13 +332,19 @@ class SimulatedLoop(SimulatedLoopMixin, Loop):
         super().stop()
 
     def enable_checks(self) -> None:
-        """Check the simulation after each iteration from now on."""
+        """Check the simulation after each iteration from now on.
+
+        The loop leaves its current native run for that, and continues in guest mode.
+        """
         if not self._hosted:
             self._checks_requested = True
             super().stop()
 
     def _run(self) -> None:
-        """Run iterations until stop(); while checks are needed, with a check after each."""
+        """Run iterations until stop(); while checks are needed, with a check after each.
+
+        A check that raises ends the run with its exception.
+        """
         self._stop_requested = False
         # In guest mode _run() returns after each iteration.
         while not self._simulation.needs_checks:

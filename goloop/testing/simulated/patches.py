@@ -251,7 +251,10 @@ def new_popen(self: Any, *args: Any, **options: Any) -> None:
 
 
 def kill(pid: int, sig: int, /) -> None:
-    """Replacement of os.kill: send a signal to a simulated child, by its simulated process id."""
+    """Replacement of os.kill: process ids from FIRST_PID on belong to simulated children.
+
+    ProcessLookupError if such a child does not run.
+    """
     session = current_session()
     if session is None or pid < FIRST_PID:
         _kill(pid, sig)
@@ -330,7 +333,10 @@ def socketpair(family: int | None = None, type: int = socket.SOCK_STREAM, proto:
 def getaddrinfo(
     host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
 ) -> Any:
-    """Replacement of socket.getaddrinfo: look up the names of simulated hosts only."""
+    """Replacement of socket.getaddrinfo: look up the names of simulated hosts only.
+
+    gaierror for other names.
+    """
     session = current_session()
     if session is None:
         return _getaddrinfo(host, port, family, type, proto, flags)
@@ -521,7 +527,7 @@ def _install_patches() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def fresh_counters() -> Iterator[None]:
-    """Reset the last timestamps of the uuid module, which are not from the virtual time."""
+    """Reset the last timestamps of the uuid module, which are of the real clock, for the block."""
     names = [name for name in vars(uuid) if name.startswith("_last_timestamp")]
     before = {name: getattr(uuid, name) for name in names}
     for name in names:

@@ -86,7 +86,11 @@ class DrawnRandomness:
         return number
 
     def _draw_digits(self, n: int, count: int) -> Sequence[int]:
-        """Draw `count` numbers below n; after the limit derive them from a drawn seed."""
+        """Draw `count` numbers below n; after the limit derive them from a drawn seed.
+
+        If drawing raises, store the exception in `failed`, and derive all numbers from now on from
+        a fixed seed.
+        """
         if self._after_limit is None:
             try:
                 if self._left >= count:
@@ -115,7 +119,11 @@ class DrawnRandomness:
         return self._bytes.getrandbits(bits)
 
     def supply(self, kernel: Kernel) -> None:
-        """Supply digits to a kernel in advance; raise the exception if drawing has failed."""
+        """Supply digits to a kernel in advance; raise the exception if drawing has failed.
+
+        Also counts the kernel's decisions since the last call.  After the limit of digits the
+        kernel gets a seed instead, once.
+        """
         if self.failed is not None and not self._ended:
             raise self.failed
         if self._after_limit is not None:

@@ -26,10 +26,10 @@ _F_GETFL, _F_SETFL, _NONBLOCK = 3, 4, os.O_NONBLOCK
 
 
 def _as_native(method: _F) -> _F:
-    """Make a method that goloop treats as socket.socket's own, so that C needs no Python call.
+    """Return a copy of a method that the native rule takes for socket.socket's own.
 
-    The native rule compares the module and the name of the function. The treatment is correct: the
-    native code calls the same simulated kernel with the descriptor.
+    The rule compares the module and the name of the function. So C calls no Python code; it calls
+    the same simulated kernel with the descriptor.
     """
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
@@ -60,7 +60,10 @@ class Socket(socket.socket):
     def __init__(
         self, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None
     ) -> None:
-        """Create a simulated socket, or one for the simulated descriptor `fileno`."""
+        """Create a simulated socket, or one for the simulated descriptor `fileno`.
+
+        EscapedSimulation for a real descriptor, OSError for one that is not open.
+        """
         # super().__init__() is not called: it would call the real kernel.
         fields = _Fields.from_address(id(self) + object.__basicsize__)
         fields.number = -1
@@ -240,7 +243,7 @@ class Socket(socket.socket):
 
     @_as_native
     def sendto(self, data: Any, *args: Any) -> int:
-        """Send a datagram; the address is the last argument, after optional flags."""
+        """Send a datagram to the address, the last argument; flags before it are ignored."""
         raw, name = bytes(data), pack(self.family, args[-1])
         return request(Request.SEND, self.fileno(), len(raw), 0, len(name), data=raw + name)[0]
 

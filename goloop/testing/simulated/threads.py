@@ -1,7 +1,7 @@
 """Simulated threads of executors and of anyio's workers, which run in the simulation's thread.
 
-Because there is only one thread, a job that blocks on a lock, or on an object made of locks, can't
-be woken by the rest of the simulation.
+There is only one thread.  So while a job blocks on a lock, or on an object made of locks, no other
+code of the simulation can run and release it.
 
 A job runs alone, at a time that the seed chooses; its sleeps do not delay the loop.  An executor
 starts jobs in the order of submission, and runs as many at once as it has threads.
@@ -101,7 +101,7 @@ class Pool:
         self.is_broken = False
 
     def submit(self, call: Callable[[], Any]) -> futures.Future[Any]:
-        """Submit a job; return its future."""
+        """Submit a job; return its future.  BrokenThreadPool if an initializer has failed."""
         if self.is_broken:
             raise BrokenThreadPool(_BROKEN)
         job = _Job(call, self._session.executor_delay())
@@ -130,7 +130,10 @@ class Pool:
         self._notify_waiters()
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
-        """Advance virtual time and run this pool's threads until `is_over()` or the timeout."""
+        """Advance virtual time and run this pool's threads until `is_over()` or the timeout.
+
+        EscapedSimulation if no thread has an action left, so that the wait would never end.
+        """
         session = self._session
         end = None if timeout is None else session.monotonic_ns() + round(timeout * 1e9)
         while not is_over():
@@ -158,7 +161,7 @@ class Pool:
         made.handle = self._session.loop.call_later(delay, made, context=context)
 
     def _start_thread(self) -> None:
-        """Run the initializer of a new thread."""
+        """Run the initializer of a new thread, and schedule _thread_started()."""
         assert self._initialize is not None
         _, failed, slept = self._run(self._initialize)
         self._schedule_step(slept, _context(), self._thread_started, failed)
@@ -195,7 +198,7 @@ class Pool:
             job.is_taken = job.future.set_running_or_notify_cancel()
 
     def _run_job(self, job: _Job) -> None:
-        """Run a job, or skip it if it was cancelled."""
+        """Run a job and schedule _finish_job(), or skip the job if it was cancelled."""
         while job.is_taken is None:  # earlier jobs are taken first
             self._mark_taken(self._assigned.popleft())
         if job.is_taken:
@@ -205,7 +208,10 @@ class Pool:
             self._job_done()
 
     def _run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None, float]:
-        """Call a function as in a thread; return its result, its exception, and its sleep time."""
+        """Call a function as in a thread; return its result, its exception, and its sleep time.
+
+        Only KeyboardInterrupt is raised.  EscapedSimulation is also recorded in the session.
+        """
         session, result = self._session, None
         failed: BaseException | None = None
         running = events._get_running_loop()
@@ -263,7 +269,10 @@ class HostExecutors:
         self._pools: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
 
     def get_default(self) -> Any:
-        """Return the default executor; make it on first use, as asyncio does."""
+        """Return the default executor; make it on first use, as asyncio does.
+
+        RuntimeError after the executor was shut down.
+        """
         if self.is_shut:
             raise RuntimeError("Executor shutdown has been called")
         if self.default is None:
@@ -311,7 +320,10 @@ def new_executor(self: Any, max_workers: int | None = None, *args: Any, **option
 
 
 def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **options: Any) -> futures.Future[Any]:
-    """Replacement of ThreadPoolExecutor.submit: the job runs in a simulated thread."""
+    """Replacement of ThreadPoolExecutor.submit: the job runs in a simulated thread.
+
+    RuntimeError after shutdown(), also BrokenThreadPool after a failed initializer.
+    """
     pool = _simulated_pool(self)
     if pool is None:
         future: futures.Future[Any] = _submit(self, fn, *args, **options)
@@ -334,7 +346,10 @@ def submit_of(executor: Any) -> Callable[..., futures.Future[Any]]:
 
 
 def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
-    """Replacement of ThreadPoolExecutor.shutdown: the wait for the jobs takes virtual time."""
+    """Replacement of ThreadPoolExecutor.shutdown: the wait for the jobs takes virtual time.
+
+    With `cancel_futures` the jobs that no thread has taken are cancelled first.
+    """
     _shutdown(self, wait, **options)
     pool = _simulated_pool(self)
     if pool is not None:
@@ -347,8 +362,8 @@ def shutdown(self: Any, wait: bool = True, **options: Any) -> None:
 def result(self: Any, timeout: float | None = None) -> Any:
     """Replacement of concurrent.futures.Future.result: run simulated threads until it is done.
 
-    `timeout` is in seconds of virtual time. EscapedSimulation for a future that no simulated thread
-    can set.
+    `timeout` is in seconds of virtual time; TimeoutError after it. EscapedSimulation for a future
+    that no simulated thread can set.
     """
     if threading.get_ident() in kernel_of_thread and not self.done():
         pool: Pool | None = vars(self).get("_simulated")

@@ -53,7 +53,10 @@ class Invariants:
         return min((each.deadline for each in self._promised), default=None)
 
     def check(self, session: Any) -> None:
-        """Call all predicates; raise InvariantBroken or NeverHappened."""
+        """Call all predicates; raise InvariantBroken or NeverHappened and remove all predicates.
+
+        A predicate of eventually() that is true is removed.  Exceptions of predicates are raised.
+        """
         for name, predicate, line in self._always:
             if not predicate():
                 self.clear()
@@ -84,7 +87,7 @@ class Invariants:
 
 
 def _with_source_line(exc: BaseException, line: str) -> BaseException:
-    """Add a note with the line that registered the predicate."""
+    """Add a note with the line that registered the predicate, if it is known; return `exc`."""
     if line:
         exc.add_note(f"Registered in {line}")
     return exc

@@ -66,7 +66,10 @@ def dropped_transports(found: list[str]) -> Iterator[None]:
 def raise_leaks(
     findings: list[str], unhandled: list[dict[str, Any]], allow: Collection[str], when: str
 ) -> None:
-    """Raise LeftBehind if there are findings or unhandled exceptions."""
+    """Raise LeftBehind if there are findings or, unless allowed, unhandled exceptions.
+
+    The contexts of `unhandled` are appended to `findings`; `when` is the time for the message.
+    """
     cause = None
     for context in () if "exceptions" in allow else unhandled:
         exc = context.get("exception")

@@ -146,7 +146,10 @@ class Network:
                 request(Request.WAY, self._kernel.number, source, target, state)
 
     def _group(self, group: Iterable[Host | str]) -> list[int]:
-        """Return the kernel's numbers for a group of hosts."""
+        """Return the kernel's numbers for a group of hosts, sorted.
+
+        ValueError for a single name and for a host that does not exist.
+        """
         if isinstance(group, str):
             raise ValueError(
                 f"a group must be a collection of hosts, got the string {group!r}; pass [{group!r}]"

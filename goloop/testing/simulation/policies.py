@@ -66,8 +66,8 @@ class Priorities:
     """Probabilistic concurrency testing (Burckhardt et al., 2010).
 
     Each task has a random priority, and the ready task with the highest priority runs.  At up to
-    `changes` random steps the task that would run gets the lowest priority.  A task that runs
-    `_SPINS` steps in a row while others are ready gets it, too: it may wait for one of them.
+    `changes` random steps the task that would run gets the lowest priority.  So does a task that
+    runs `_SPINS` steps in a row while other tasks are ready: it may wait for one of them.
     """
 
     def __init__(self, generator: random.Random, changes: int) -> None:
@@ -123,7 +123,10 @@ class Delays:
         self._count = 0
 
     def choose(self, ready: Sequence[Task]) -> int:
-        """Return the index of the task that was queued first, after delaying some tasks."""
+        """Return the index of the task that was queued first, after delaying some tasks.
+
+        The chosen task leaves the queue.
+        """
         for task in ready:
             if task not in self._queued_at:
                 self._queue(task)
@@ -140,11 +143,11 @@ class Delays:
         return 0
 
     def reaches_next_timer(self, ns: int) -> bool:
-        """Return true if an iteration lasts until the next timer: a numbered decision."""
+        """Return true if an iteration lasts until the next timer; counts as a decision."""
         return self._is_delayed()
 
     def _is_delayed(self) -> bool:
-        """Number a decision; return true if the set contains it."""
+        """Count a decision; return true if the set contains its number."""
         self._decisions += 1
         return self._decisions - 1 in self._delayed
 

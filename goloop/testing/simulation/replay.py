@@ -52,7 +52,11 @@ def request(
 
 
 def run_in_processes(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Run each request in its own process, all at the same time; return the answers."""
+    """Run each request in its own process, all at the same time; return the answers.
+
+    The processes have different hashes of strings.  An answer is {"error": ...} if its process
+    failed.
+    """
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for number, each in enumerate(requests, 1):
@@ -123,7 +127,10 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load_module(name: str, file: str) -> Any:
-    """Import a test's module; a `__main__` module is loaded as multiprocessing does."""
+    """Import a test's module; a `__main__` module is loaded as multiprocessing does.
+
+    ImportError if the name is another file's module here.
+    """
     if name != "__main__":
         module = importlib.import_module(name)
         if os.path.abspath(module.__file__ or "") != file:

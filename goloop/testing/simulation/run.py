@@ -179,7 +179,10 @@ def buggify(probability: float = 0.1) -> bool:
 
 
 def _call_main(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:
-    """Call a main function, with the simulation if it takes an argument; return the coroutine."""
+    """Call a main function, with the simulation if it takes an argument; return the coroutine.
+
+    TypeError if the result is not a coroutine.
+    """
     takes = [
         each
         for each in inspect.signature(main).parameters.values()
@@ -238,7 +241,10 @@ def run(
 
 
 def new_session(seed: int, policy: str, **options: Any) -> SimulationRun:
-    """Make a simulation for this thread; RuntimeError if it runs a loop or a simulation."""
+    """Make a simulation for this thread.
+
+    RuntimeError if the thread runs a loop or a simulation, or if the system is not Linux.
+    """
     if sys.platform != "linux":
         raise RuntimeError(f"simulations run only on Linux, not on {sys.platform}")
     if threading.get_ident() in session_of_thread or asyncio._get_running_loop() is not None:
@@ -249,6 +255,9 @@ def new_session(seed: int, policy: str, **options: Any) -> SimulationRun:
 
 
 def run_to_end(session: SimulationRun, main: Callable[..., Any], max_time: float | None) -> Any:
-    """Run a main function to its end; return its result.  The session then has the trace."""
+    """Run a main function to its end; return its result or raise its exception.
+
+    In both cases the session then has the trace.
+    """
     with session.entered():
         return session.run(_call_main(main, Simulation(session)), max_time)

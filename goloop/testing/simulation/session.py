@@ -140,7 +140,11 @@ class SimulationRun:
             self._advance_clock(self._callback_times.pause_after_timer())
 
     def _advance_after_iteration(self) -> None:
-        """Advance the clock after an iteration, if callbacks take time, to the next timer."""
+        """Advance the clock after an iteration to the next timer.
+
+        This happens only if callbacks take time, the timer is near, and callbacks are ready; then
+        the source of callback times decides.
+        """
         if self._callback_times is None or (due := self.loop.next_timer()) is None:
             return
         remaining = due - self.kernel.now_ns()
@@ -166,7 +170,10 @@ class SimulationRun:
             self.note(f"callbacks take {ns} ns")
 
     def sleep(self, seconds: float) -> None:
-        """Sleep in virtual time; a job's sleep does not delay the loop."""
+        """Sleep in virtual time; a job's sleep does not delay the loop.
+
+        Raises SimulationDeadlock or SimulationTimeout if the sleep exceeds the end of time.
+        """
         if self._in_job:
             self._slept += round(seconds * 1e9)
             return
@@ -243,7 +250,10 @@ class SimulationRun:
         return handle._callback
 
     def set_signal(self, sig: int, handler: Any) -> Any:
-        """Set a handler of a simulated signal, as signal.signal() does; return the old one."""
+        """Set a handler of a simulated signal, as signal.signal() does; return the old one.
+
+        TypeError for a handler that is neither callable, SIG_IGN nor SIG_DFL.
+        """
         before = self.get_signal(sig)
         if handler == signal.SIG_IGN:
             self.signal_handlers()[sig] = asyncio.Handle(_ignore, (sig, None), self.loop)
@@ -256,7 +266,10 @@ class SimulationRun:
         return signal.SIG_IGN if before is _ignore else before
 
     def raise_signal(self, sig: int) -> None:
-        """Send a signal to the current host, as signal.raise_signal() does."""
+        """Send a signal to the current host, as signal.raise_signal() does.
+
+        EscapedSimulation if it would kill the main function, which is on no host.
+        """
         host_run = current_host_run.get()
         if run_handler(self.signal_handlers(), sig, self.loop):
             return
@@ -285,7 +298,10 @@ class SimulationRun:
         return self._drawn or self._callback_times is not None or bool(self.invariants)
 
     def check(self) -> None:
-        """Check the invariants after an iteration, supply digits, and advance the clock."""
+        """Supply digits, check the invariants, and advance the clock after an iteration.
+
+        Raises the exception of the drawing function, of check_after_step(), or of an invariant.
+        """
         self._randomness.supply(self.kernel)
         if self._broken is not None:
             broken, self._broken = self._broken, None
@@ -295,7 +311,10 @@ class SimulationRun:
         self._advance_after_iteration()
 
     def check_after_step(self) -> None:
-        """Check the invariants after a step of a task; check() raises the exception later."""
+        """Check the invariants after a step of a task; check() raises the exception later.
+
+        A failure removes all invariants.
+        """
         if self.invariants:
             try:
                 self.invariants.check(self)
@@ -335,7 +354,11 @@ class SimulationRun:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Switch this thread to the simulation for the time of the block."""
+        """Switch this thread to the simulation for the time of the block.
+
+        In it the functions of the standard library are replaced, the garbage collector is off, and
+        `loop` is the new loop.  At the end the loop and the kernel are closed, and `trace` is set.
+        """
         thread = threading.get_ident()
         collecting = gc.isenabled()
         gc.disable()  # a collection at a random time would make runs differ
@@ -369,7 +392,11 @@ class SimulationRun:
             self._unhandled.append(context)
 
     def run(self, main: Coroutine[Any, Any, Any], max_time: float | None) -> Any:
-        """Run the program's coroutine, clean up, and check for leaks; return its result."""
+        """Run the program's coroutine, clean up, and check for leaks; return its result.
+
+        Raises the program's exception, SimulationDeadlock, SimulationTimeout, LeftBehind, the
+        exception of an invariant, or EscapedSimulation, even if the program has caught that.
+        """
         loop = self.loop
         asyncio.set_event_loop(loop)
         try:
@@ -398,7 +425,7 @@ class SimulationRun:
                 self.invariants.clear()
                 self._randomness.end(self.kernel)
                 if self._drawn and sys.exc_info()[1] is not None:
-                    # Hypothesis repeats a failing run; errors of its clean-up would only be noise.
+                    # Hypothesis repeats a failing run, so errors of its clean-up are not reported.
                     loop.set_exception_handler(_ignore_context)
                 if sys.exc_info()[1] is not None:
                     # The callback that ends run_until_complete() may still be queued.
@@ -433,7 +460,10 @@ class SimulationRun:
         return leaks.dropped_transports(findings)
 
     def _let_settle(self, findings: list[str]) -> None:
-        """Wait for `eventually()` predicates after the program's return, then record the leaks."""
+        """Wait for `eventually()` predicates after the program's return, and kill all hosts.
+
+        Then wait until tasks and transports may have ended, and append the leaks to `findings`.
+        """
         loop = self.loop
         self.kernel.end_time_at(_END_NS)
         while (due := self.invariants.next_deadline()) is not None:
@@ -450,7 +480,7 @@ class SimulationRun:
             )
 
     def _explain(self, exc: OSError) -> None:
-        """Raise the simulation's error for EDEADLK or ETIME of the kernel."""
+        """Raise the simulation's error for EDEADLK or ETIME of the kernel; return for others."""
         if exc.errno == errno.EDEADLK:
             raise SimulationDeadlock(
                 f"the program waits for ever (nothing is ready, no timer, no packet), at "
@@ -468,7 +498,10 @@ class SimulationRun:
             ) from None
 
     def _clean_up(self) -> None:
-        """Cancel the remaining tasks and shut the loop down, as asyncio.run() does."""
+        """Kill all hosts, cancel the remaining tasks and shut the loop down, as asyncio.run() does.
+
+        Tasks that do not end within _CLEAN_UP seconds of virtual time are left.
+        """
         loop = self.loop
         self.hosts.end()
         self.kernel.end_time_at(self.kernel.now_ns() + round(_CLEAN_UP * 1e9))

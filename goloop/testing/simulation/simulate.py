@@ -66,7 +66,11 @@ class Plan:
         record: bool = False,
         drawn: DrawnRandomness | None = None,
     ) -> SeedResult:
-        """Run one seed of a test, or one run with drawn decisions."""
+        """Run one seed of a test, or one run with drawn decisions; return the result.
+
+        The result has the test's exception.  Only KeyboardInterrupt, SystemExit, GeneratorExit and
+        pytest's Skipped are raised.
+        """
         session = new_session(
             seed, self.policy, loop=self.loop, record=record, allow=self.allow, drawn=drawn
         )
@@ -197,7 +201,11 @@ class SimulatedCall:
 
 
 def explore(call: SimulatedCall, plan: Plan, seeds: int) -> None:
-    """Run the seeds of a test, or the seeds of the command line; raise the first failure."""
+    """Run the seeds of a test, or the seeds of the command line; raise the first failure.
+
+    A replay token, of the command line or GOLOOP_SIM_REPLAY, selects one seed and its policy.
+    ValueError if the token is invalid.
+    """
     __tracebackhide__ = True
     token = options.replay or os.environ.get("GOLOOP_SIM_REPLAY")
     if token:
@@ -228,7 +236,8 @@ def explore(call: SimulatedCall, plan: Plan, seeds: int) -> None:
 def _seeds_to_run(call: SimulatedCall, plan: Plan, numbers: Iterable[int]) -> Iterable[int]:
     """Return the seeds to run in this process.
 
-    With several processes these run all seeds, and only the first failing seed remains.
+    With `options.jobs` of 2 or more, new processes run all seeds first.  Then only the lowest
+    failing seed is returned, or none; but all seeds if the processes cannot run the test.
     """
     if options.jobs < 2 or options.seed is not None:
         return numbers
@@ -247,7 +256,10 @@ def _seeds_to_run(call: SimulatedCall, plan: Plan, numbers: Iterable[int]) -> It
 
 
 def _rerun_and_fail(call: SimulatedCall, plan: Plan, result: SeedResult) -> None:
-    """Run a failing seed again in two new processes; raise its exception or NonDeterminism."""
+    """Run a failing seed again in two new processes; raise its exception or NonDeterminism.
+
+    If new processes cannot run the test, the note of the exception says so.
+    """
     __tracebackhide__ = True
     request, reason = replay.request(call.test, call.args, call.kwargs)
     if request is not None:
@@ -316,7 +328,10 @@ def _fail(call: SimulatedCall, result: SeedResult, plan: Plan, again: str, event
 
 
 def failure_note(test: Callable[..., Any], token: str, events: str) -> str:
-    """Return the last events for a note; write the trace if GOLOOP_SIM_TRACES is set."""
+    """Return the last events for a note; write the trace if GOLOOP_SIM_TRACES is set.
+
+    An error of writing is only mentioned in the note.
+    """
     shown = [line for line in events.splitlines() if not _SILENT.match(line)]
     last = "\n".join(map(_format_event, shown[-_LAST:])) or "    none"
     return f"{_write_trace(test, token, events)}The last events:\n{last}"
