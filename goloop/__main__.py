@@ -118,15 +118,15 @@ def _run_printer(show: Callable[[], int | None]) -> int:
                 if stream is not None:
                     stream.flush()
     except BrokenPipeError:
-        if not [number for number in (1, 2) if _is_unread_pipe(number)]:
+        if not [number for number in (1, 2) if _discard_unread_pipe(number)]:
             raise  # the broken pipe is another one, not stdout or stderr
         return 0
 
 
-def _is_unread_pipe(number: int) -> bool:
-    """Return true if the fd is a pipe without a reader, after replacing it by /dev/null.
+def _discard_unread_pipe(number: int) -> bool:
+    """Replace the fd by /dev/null if it is a pipe without a reader; return true if it was one.
 
-    Otherwise the interpreter would report an error when it flushes the stream at its exit.
+    Without that the interpreter would report an error when it flushes the stream at its exit.
     """
     import select
 
@@ -179,7 +179,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
 
 def _suggestion(word: str) -> str | None:
-    """Return a suggestion for a first word that is neither an option nor a command nor a file."""
+    """Return a suggestion for a first word that is neither an option nor a command nor a file.
+
+    Return None for another word, and if nothing is similar.
+    """
     if word.startswith("-") or not word.replace(".", "").isidentifier() or os.path.exists(word):
         return None
     if os.path.exists(f"{word}.py"):

@@ -3,8 +3,8 @@
     async with goloop.systemd.watchdog():
         await server.serve_forever()
 
-systemd restarts a unit with `WatchdogSec=` if its messages stop. They are sent by the loop itself,
-so they stop while a callback blocks the loop. If systemd has not started the program
+systemd restarts a unit with `WatchdogSec=` if its messages stop. The loop itself sends the
+messages, so they stop while a callback blocks the loop. If systemd has not started the program
 (`NOTIFY_SOCKET` is not set), nothing is sent.
 """
 
@@ -47,7 +47,10 @@ def notify(state: str) -> bool:
 
 
 def _send(state: str, patience: float) -> bool:
-    """Send a message to systemd, waiting at most `patience` seconds; return true if it was sent."""
+    """Send a message to systemd, waiting at most `patience` seconds; return true if it was sent.
+
+    A failure is logged as a warning, except a full queue of systemd's socket.
+    """
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address or os.getpid() != _pid or os.environ.get("WATCHDOG_PID") not in _OWN_PIDS:
         return False
@@ -77,7 +80,7 @@ class _LoopState:
         self.waits = True
 
     def beat(self) -> None:
-        """Note that the loop runs; the last of all loops sends the message."""
+        """Record that the loop runs; the last loop that does so in a period sends the message."""
         self.waits = False
         every = list(_loop_states)  # list() is atomic without a GIL, too, and tuple() is not
         if not any(each.waits for each in every):
@@ -91,7 +94,10 @@ _loop_states: set[_LoopState] = set()
 
 
 def _period() -> float:
-    """Return the seconds between two beats of a loop, or 0.0 if systemd does not watch."""
+    """Return the seconds between two beats of a loop, or 0.0 if systemd does not watch.
+
+    Logs a warning if WATCHDOG_USEC is not a number.
+    """
     try:
         # A quarter of the timeout. sd_watchdog_enabled(3) recommends half of it, but with several
         # loops the message is sent by the last one, up to a period later.
@@ -125,7 +131,7 @@ async def watchdog(*, ready: bool = True) -> AsyncIterator[None]:
     timer: asyncio.TimerHandle | None = None
 
     def beat_periodically() -> None:
-        """Note that the loop runs, and schedule the next call."""
+        """Record that the loop runs, and schedule the next call."""
         nonlocal timer
         timer = loop.call_later(period, beat_periodically)
         beat.beat()

@@ -29,7 +29,7 @@ class _Sessions:
     """The last sessions of each server, by name and port."""
 
     # The context has this object as an attribute. A session keeps its context alive, so any other
-    # owner of the sessions would keep the context forever. Here both are freed by the collector.
+    # owner of the sessions would keep the context forever. The collector frees this cycle.
     #
     # Loops in several threads may share the context. There is no lock, which a fork could leave
     # locked: each step is a single operation of a dict or a list, which is atomic on free-threaded
@@ -44,9 +44,10 @@ class _Sessions:
         self._failed: dict[_Key, None] = {}
 
     def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Offer:
-        """Offer a session before a handshake; return the argument for keep() and failed().
+        """Offer a stored session, if there is a valid one, before a handshake.
 
-        A session is offered once (RFC 8446, C.4), and each connection provides the next one.
+        Returns the argument for keep() and failed(). A session is offered once (RFC 8446, C.4), and
+        each connection provides the next one.
         """
         key = _session_key(sslobj, address)
         now = time.time()
@@ -62,7 +63,7 @@ class _Sessions:
         return key, None
 
     def keep(self, offer: _Offer, sslobj: ssl.SSLObject) -> None:
-        """Store the session at the end of a connection: TLS 1.3 may send it late."""
+        """Store the session of a connection at its end, if it has one: TLS 1.3 may send it late."""
         key, offered = offer
         session = sslobj.session
         if offered is not None:
@@ -74,7 +75,9 @@ class _Sessions:
             self._set_newest(self._stored, key, kept)
 
     def failed(self, offer: _Offer, exc: BaseException | None) -> None:
-        """Note that a handshake failed, perhaps because of its session: the next is a full one.
+        """Record that a handshake failed, perhaps because of its session: the next is a full one.
+
+        Does nothing if no session was offered, or without an exception.
 
         A server that cannot resume its own sessions rejects each of them. It gets no more offers
         during the lifetime of its sessions: after a TLS error immediately, and after two failures

@@ -1,7 +1,7 @@
 """The watchdog reports an iteration of a loop that lasts too long, while it lasts.
 
-A C thread, the monitor, detects it (pybridge/golib/watchdog.go) and records the Python stack of the
-loop's thread, without the GIL. The rest needs the GIL and is here:
+A C thread, the monitor, detects such an iteration (pybridge/golib/watchdog.go) and records the
+Python stack of the loop's thread, without the GIL. All further work needs the GIL and is done here:
 
     Loop._blocked()      on a separate thread, while the loop is blocked: at the limit, and at two,
                          four and eight times the limit
@@ -84,8 +84,8 @@ class Blocked:
     ended: bool
     """True if the iteration has ended."""
     cpu: float | None
-    """CPU seconds of the loop's thread in it, without the first hundredth of the limit; None if the
-    system does not report them."""
+    """CPU seconds of the loop's thread in the iteration, without the first hundredth of the limit;
+    None if the system does not report them."""
     gc: float
     """Seconds in Python's garbage collector."""
     callbacks: int
@@ -103,13 +103,13 @@ class Blocked:
     task: str | None
     """The name of the running task, or None."""
     awaiters: tuple[str, ...]
-    """The names of the tasks that await it, directly or indirectly, nearest first."""
+    """The names of the tasks that await this task, directly or indirectly, nearest first."""
     shares: tuple[tuple[float, Frame], ...]
     """The time by function: (seconds, innermost frame of the program's own code), descending, from
     the samples of the monitor. Empty without samples, and until the block has ended."""
     importing: bool
     """True if the loop imported modules before its first event, like a server that loads the
-    application in the loop: no client waits yet, so it is logged at the level INFO only."""
+    application in the loop. No client waits yet, so the block is logged at the level INFO only."""
 
     def __init__(self, **fields: Any) -> None:
         for name in self.__slots__:
@@ -199,7 +199,10 @@ def _innermost_own_call(stack: tuple[Frame, ...]) -> tuple[str, int, str]:
 
 
 def _format_own_frames(stack: tuple[Frame, ...]) -> str:
-    """Return the frames of the program's own code and the innermost; others are only counted."""
+    """Return the frames of the program's own code and the innermost frame, as a traceback.
+
+    The other frames are only counted.
+    """
     stack = _below_the_loop(stack)
     lines: list[str] = []
     skipped: list[str] = []
@@ -226,8 +229,8 @@ def _skipped_line(libraries: list[str]) -> str:
 def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any, ...]]:
     """Return the log's format and its arguments.
 
-    Blocks of the same function have the same format, and others have not: services use the format
-    to group records.
+    The format has the name of the function that blocks the loop, so that services, which group
+    records by their format, put the blocks of one function into one group.
     """
     text = "the event loop of process %d " + ("was" if blocked.ended else "has been")
     text += " importing modules" if blocked.importing else " blocked"
@@ -303,7 +306,10 @@ def _record_attributes(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, 
 
 
 def _log(blocked: Blocked, look: int) -> None:
-    """Log a block; `look` is the index of the later stack that is new, or 0."""
+    """Log a block; `look` is the position of the new stack in `later`, from 1, or 0.
+
+    The stack is shown below the line while the block lasts, unless it is a repeat.
+    """
     level = logging.INFO if blocked.importing else logging.WARNING
     if not logger.isEnabledFor(level):
         return
@@ -330,7 +336,7 @@ def _log(blocked: Blocked, look: int) -> None:
         None,
         extra=_record_attributes(blocked, stack),
     )
-    # Formatters append it below the line.
+    # Formatters append this text below the line.
     record.exc_text = shown
     logger.handle(record)
 
@@ -394,7 +400,10 @@ def report(loop: Any) -> None:
 
 
 def report_end(loop: Any, seconds: float) -> None:
-    """Report that a block of the loop has ended after `seconds`."""
+    """Report that a block of the loop has ended after `seconds`.
+
+    If its begin was not reported yet, that is reported first.
+    """
     with _lock:
         new = [(blocked, look) for blocked, look in _collect_reports(loop, seconds) if look == 0]
         known = loop._last_block
@@ -423,7 +432,11 @@ def _report_block(loop: Any) -> None:
 
 
 def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocked, int]]:
-    """Return the new reports about a block that continues or has just ended. Needs the lock."""
+    """Return the new reports about a block that continues or has just ended; needs the lock.
+
+    A report has the block, and the position of its new later stack or 0. The loop's block is
+    updated. `ended` is the duration of a block that has ended. RuntimeError: the loop is closed.
+    """
     text, seconds, gc, starting = loop._block()
     head, *looks = text.split("\x1e")
     if not looks:
@@ -485,7 +498,7 @@ def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocke
 
 
 def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
-    """Return the time by function in the iteration that has just ended."""
+    """Return the time by function in the iteration that has just ended; () if that fails."""
     try:
         # Imported on the loop's own thread: the reporting thread must not import anything.
         from ._internal.metrics import profiling
@@ -526,8 +539,8 @@ def _task_and_awaiters(loop: Any) -> tuple[str | None, tuple[str, ...]]:
 def _publish(*several: tuple[Blocked, int]) -> None:
     """Deliver reports in the order of the calls, and one at a time.
 
-    If another thread is already delivering, that thread continues with these: so the loop does not
-    wait for subscribers.
+    If another thread is already delivering, that thread delivers these reports, too, so that the
+    loop does not wait for subscribers.
     """
     global _publishing
     mine = False
@@ -550,7 +563,10 @@ def _publish(*several: tuple[Blocked, int]) -> None:
 
 
 def _count_repeats(stack: tuple[Frame, ...]) -> int:
-    """Return the number of blocks in these calls since the stack was shown; 1: show it now."""
+    """Count a block in these calls; return their number since the stack was shown.
+
+    1 means that the stack must be shown now.
+    """
     if not stack:
         return 1
     calls, now = _call_path(stack), time.monotonic()
@@ -571,7 +587,10 @@ def _set_log_progress(blocked: Blocked, how: int) -> None:
 
 
 def _deliver(blocked: Blocked, look: int) -> None:
-    """Log a report and pass it to the subscribers; `look` has the meaning of _log()'s."""
+    """Log a report, and if `look` is 0 also pass it to the subscribers.
+
+    `look` is the argument of _log(). Exceptions of log handlers and subscribers are only reported.
+    """
     # A log handler may wait forever, for the lock of another one that blocks the loop.
     _set_log_progress(blocked, _LOG_WAITS)
     try:

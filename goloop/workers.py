@@ -3,8 +3,8 @@
     gunicorn --worker-class goloop.workers.GoloopWorker package.module:app
 
 It is gunicorn's own ASGI worker with another loop, so all of gunicorn's settings for that worker
-apply. The loop is created after the fork; with `--preload` the master may import, and even run,
-goloop before. Importing this module needs gunicorn 25 or later.
+apply. The loop is created after the fork. With `--preload` the master may import goloop before, and
+may even run a loop. Importing this module needs gunicorn 25 or later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class GoloopWorker(_ASGIWorker):  # type: ignore[misc]
     """The worker's loop, created after the fork."""
 
     def _setup_event_loop(self) -> None:
-        """Create the loop; gunicorn's method chooses between asyncio and uvloop."""
+        """Create goloop's loop and set it as the thread's; gunicorn's option is not read."""
         self.loop = new_event_loop()
         asyncio.set_event_loop(self.loop)
         self.log.debug("Using goloop event loop")

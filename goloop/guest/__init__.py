@@ -49,17 +49,17 @@ def start(
 ) -> Guest[_T]:
     """Begin to run a coroutine on a new goloop loop, within the loop of this thread.
 
-    The call returns immediately; the host loop runs the rest. After the end of `main` the steps are
-    those of `goloop.run()`: remaining tasks are cancelled, asynchronous generators and the default
-    executor are shut down, and the loop is closed. In the main thread Ctrl-C cancels `main`, as in
-    `goloop.run()`, unless the program handles SIGINT itself. Since 0.3.0.
+    The call returns immediately; the host loop then runs the iterations. After the end of `main`
+    the steps are those of `goloop.run()`: remaining tasks are cancelled, asynchronous generators
+    and the default executor are shut down, and the loop is closed. In the main thread Ctrl-C
+    cancels `main`, as in `goloop.run()`, unless the program handles SIGINT itself. Since 0.3.0.
 
     Args:
         main: The coroutine.
         run_sync_soon_threadsafe: Schedules a call of a function without arguments in the host loop;
             may be called in any thread.
-        run_sync_soon_not_threadsafe: The same, but only called in this thread; by default it is
-            the one above.
+        run_sync_soon_not_threadsafe: Schedules such a call, too, but is only called in this
+            thread; by default `run_sync_soon_threadsafe`.
         done_callback: Called in the host's thread with `Guest.outcome` when the loop is closed.
         debug: Debug mode of the loop; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
         context: The context of `main`; by default a copy of the current one.
@@ -92,13 +92,13 @@ class Guest(Generic[_T]):
     """A run in guest mode, returned by `start()`. Since 0.3.0."""
 
     loop: asyncio.AbstractEventLoop
-    """The loop. The host's callbacks may use it and its objects between iterations, too, because
-    they run in its thread. There asyncio's functions find no running loop: use
-    `guest.loop.create_task()` instead of `asyncio.create_task()`."""
+    """The loop. Callbacks of the host loop may use it and its objects, too, because they run in the
+    same thread, between iterations. In these callbacks asyncio's functions find no running loop:
+    use `guest.loop.create_task()` instead of `asyncio.create_task()`."""
 
     outcome: concurrent.futures.Future[_T]
-    """The result or exception of `main`, set when the loop is closed. It cannot be cancelled, so
-    that a cancelled wait has no effect on it; `cancel()` cancels `main`."""
+    """The result or exception of `main`, set when the loop is closed. This future cannot be
+    cancelled, not even by cancelling code that waits for it; `Guest.cancel()` cancels `main`."""
 
     _post: _Post
     _post_here: _Post
@@ -132,7 +132,10 @@ class Guest(Generic[_T]):
         self._thread = threading.Thread(target=self._poll, name="goloop-guest", daemon=True)
 
     def cancel(self) -> None:
-        """Cancel `main`; may be called in any thread. The host loop runs the rest."""
+        """Cancel `main`; may be called in any thread before the loop is closed.
+
+        The host loop then runs `main` to its end, including its clean-up.
+        """
         self._loop.call_soon_threadsafe(self._main.cancel)
 
     def finish(self) -> _T:
@@ -163,7 +166,10 @@ class Guest(Generic[_T]):
         return self.outcome.result()
 
     def _finish_after(self, host: Callable[[], object]) -> _T:
-        """Run the host loop by `host()`, then finish; return the result of `main`."""
+        """Run the host loop by `host()`, then finish(); return the result of `main`.
+
+        An exception of `host()` is raised after finish(), whose own result is then dropped.
+        """
         try:
             host()
         except BaseException:
@@ -175,7 +181,10 @@ class Guest(Generic[_T]):
     # ---- in the host's thread --------------------------------------------------------
 
     def _begin(self) -> None:
-        """Bind the loop to this thread, start the polling thread, and schedule the first tick."""
+        """Bind the loop to this thread, start the polling thread, and schedule the first tick.
+
+        If that fails, `main` is run to its end, cancelled, and the exception is raised.
+        """
         loop = self._loop
         loop._hosted, loop._thread_id = True, threading.get_ident()
         try:
@@ -188,7 +197,7 @@ class Guest(Generic[_T]):
             raise
 
     def _abort_start(self) -> None:
-        """Cancel `main` and close the loop, because the host loop refused the run."""
+        """Cancel `main`, run the loop to its end in this thread, and close it."""
         self._finishing = True
         try:
             if self._thread.is_alive():
@@ -203,7 +212,9 @@ class Guest(Generic[_T]):
     def _tick(self) -> None:
         """Run iterations while callbacks are ready and time is left; the host loop calls this.
 
-        finish() calls it, too, and then this thread polls.
+        Afterwards it schedules itself in the host loop, has the other thread poll, or ends the
+        run. finish() calls it, too; then it polls in this thread and schedules nothing. Does
+        nothing within an iteration or after the end.
         """
         if self._ended or self._iterating:  # _iterating: the iteration has run the host loop
             return
@@ -229,7 +240,11 @@ class Guest(Generic[_T]):
             self._polls.put(True)
 
     def _iterate(self) -> bool | None:
-        """Run iterations; return false if the loop must poll next, None if it was stopped."""
+        """Run iterations for `_time_share` seconds, as the running loop of this thread.
+
+        Returns true if callbacks are ready, false if the loop must poll next, None if it was
+        stopped. Raises exceptions of iterations, and an exception of the polling thread.
+        """
         loop: Any = self._loop
         until = time.perf_counter() + self._time_share
         host, hooks = _events._get_running_loop(), sys.get_asyncgen_hooks()
@@ -280,8 +295,8 @@ class Guest(Generic[_T]):
     def _on_main_done(self, main: asyncio.Task[_T]) -> None:
         """Start the steps that follow the end of `main`."""
         # Not by create_task(): the run must end even if the program's task factory fails.
-        rest = asyncio.Task(self._shut_down(), loop=self._loop)
-        rest.add_done_callback(lambda _: self._all_done.set_result(None))
+        shut_down = asyncio.Task(self._shut_down(), loop=self._loop)
+        shut_down.add_done_callback(lambda _: self._all_done.set_result(None))
 
     async def _shut_down(self) -> None:
         """Do the steps of asyncio.run after its coroutine: cancel tasks, shut down."""
@@ -304,7 +319,11 @@ class Guest(Generic[_T]):
         await loop.shutdown_default_executor()
 
     def _end(self) -> None:
-        """Close the loop, and set the outcome."""
+        """Close the loop, set the outcome, and call the done callback.
+
+        The outcome is an exception of an iteration or a poll, or else the outcome of `main`;
+        KeyboardInterrupt if SIGINT has cancelled it.
+        """
         self._close_loop()
         outcome, main = self.outcome, self._main
         if self._failure is not None:
@@ -336,7 +355,10 @@ class Guest(Generic[_T]):
     # ---- Ctrl-C ----------------------------------------------------------------------
 
     def _catch_interrupts(self) -> None:
-        """Handle SIGINT as asyncio.run does: the first one cancels `main`."""
+        """Handle SIGINT as asyncio.run does: the first one cancels `main`.
+
+        Does nothing outside the main thread, or if the program has its own handler.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         with contextlib.suppress(ValueError):  # not the main interpreter
@@ -346,7 +368,10 @@ class Guest(Generic[_T]):
                 _sigint_runs.append(self)
 
     def _cancel_or_raise(self) -> None:
-        """Cancel `main` at the first SIGINT; raise KeyboardInterrupt at the second."""
+        """Cancel `main` at the first SIGINT; raise KeyboardInterrupt at the second.
+
+        KeyboardInterrupt is also raised if `main` has ended already.
+        """
         self._interrupts += 1
         if self._interrupts > 1 or self._main.done():
             raise KeyboardInterrupt
@@ -375,12 +400,13 @@ class Guest(Generic[_T]):
         self._thread.join()
 
 
-# Runs in the main thread that handle SIGINT; the first one gets it until it has ended.
+# The guest runs of the main thread that handle SIGINT, oldest first. The first run in the list gets
+# each SIGINT until that run has ended.
 _sigint_runs: list[Guest[Any]] = []
 
 
 def _on_sigint(signum: int, frame: FrameType | None) -> None:
-    """Handle SIGINT in the main thread."""
+    """Pass SIGINT to the first of _sigint_runs; KeyboardInterrupt if there is none."""
     if not _sigint_runs:
         raise KeyboardInterrupt
     _sigint_runs[0]._cancel_or_raise()

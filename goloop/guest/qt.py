@@ -65,7 +65,10 @@ def run(main: Coroutine[Any, Any, _T], app: Any, **options: Any) -> _T:
 
 
 def _binding(module: str) -> Any:
-    """Return a module of the Qt binding."""
+    """Return a module of the Qt binding that the program has imported, else of an installed one.
+
+    Raises ImportError if there is none.
+    """
     names = ("PySide6", "PyQt6")
     for name in [name for name in names if name in sys.modules] or names:
         try:
