@@ -34,7 +34,7 @@ def _positive_int(text: str) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; `--loop` only if no plugin loaded before has an option of that name."""
+    """Add the options; `--loop` only if no other plugin has added an option of that name before."""
     simulated = parser.getgroup("goloop", "goloop")
     simulated.addoption(
         "--goloop-seeds",
@@ -84,7 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _choose_seeds(config: pytest.Config, given: dict[str, Any]) -> None:
-    """Pass the options of simulated tests to goloop.testing until the end of the run."""
+    """Pass the options of simulated tests to goloop.testing until the end of the run.
+
+    UsageError if goloop.testing is not available or the replay token is invalid.
+    """
     try:
         from goloop.testing.simulation import simulate
     except ImportError as exc:
@@ -127,7 +130,7 @@ def goloop_clock() -> testing.MockClock:
 def goloop_sim() -> Callable[..., None]:
     """Return `goloop_sim(main, **options)`, which runs a coroutine function in simulations.
 
-    It takes the options of `goloop.testing.simulate`.
+    `options` are those of `goloop.testing.simulate`.
     """
     from goloop import testing
 

@@ -149,8 +149,10 @@ def race() -> bool:
 
 def lint_c() -> bool:
     """Misuse of Python's C API, and dense C in pybridge."""
-    names = ["lint_c.py", "lint_flow.py", "lint_style.py"]
-    passed = [_passes(tooling().python, f"tools/{name}") for name in names]
+    rooms = ["pybridge/core", "pybridge/golib"]
+    commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py", "pybridge"]]
+    python = tooling().python
+    passed = [_passes(python, f"tools/{name}", *paths) for name, *paths in commands]
     return all(passed)
 
 

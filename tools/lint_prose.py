@@ -37,7 +37,6 @@ LINTED: list[str] = [
     "netloop",
     "pybridge",
     "pytest_goloop",
-    "tests",
     "timers",
     "tools",
     "transports",

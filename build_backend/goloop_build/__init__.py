@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list[str]:
-    """Returns the requirements of a wheel's build, beyond build-system.requires."""
+    """Returns the requirements of a wheel's build, beyond build-system.requires.
+
+    Raises Unbuildable if the machine cannot build goloop.
+    """
     toolchain.check_machine()
     requirements = _setuptools().get_requires_for_build_wheel(config_settings)
     return [*requirements, *toolchain.go_requirements()]
@@ -80,7 +83,10 @@ def build_wheel(
     config_settings: ConfigSettings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Builds the wheel; returns its name."""
+    """Builds the wheel, adds the bill of materials, and rewrites it reproducibly; returns its name.
+
+    Raises Unbuildable if the machine cannot build goloop.
+    """
     toolchain.check_machine()
     _drop_stale_output()
     hook = _setuptools().build_wheel
@@ -99,14 +105,20 @@ def build_editable(
     config_settings: ConfigSettings = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Builds a wheel that points to the source tree, with both artefacts built in place."""
+    """Builds a wheel that points to the source tree, with both artefacts built in place.
+
+    Returns its name.
+    """
     toolchain.check_machine()
     hook = _setuptools().build_editable
     return str(hook(wheel_directory, config_settings, metadata_directory))
 
 
 def build_sdist(sdist_directory: str, config_settings: ConfigSettings = None) -> str:
-    """Builds the source distribution, from which a wheel can be built without a network."""
+    """Builds the source distribution, from which a wheel can be built without a network.
+
+    Returns its name.
+    """
     name = str(_setuptools().build_sdist(sdist_directory, config_settings))
 
     from . import archives, commands

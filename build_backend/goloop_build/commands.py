@@ -183,6 +183,7 @@ class BuildExtension(build_ext):
 
 
 def _reads(path: str, text: str) -> bool:
+    """Returns true if the file can be read and has exactly this text."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read() == text
@@ -237,6 +238,7 @@ class BuildGoLibrary(Command):
         os.replace(fresh, target)
 
     def _target(self) -> str:
+        """Returns the path of the library, in the source tree or in the staging directory."""
         if self.inplace or self.editable_mode:
             return os.path.join(PACKAGE, LIBRARY)
         assert self.build_lib is not None
@@ -260,7 +262,7 @@ class BuildGoLibrary(Command):
 
 
 def build_go_library() -> str:
-    """Runs `go build`; returns the path of the library.
+    """Runs `go build`; returns the path of the library, or raises Unbuildable.
 
     Go detects changed sources, flags and toolchains, and does not touch a file that
     is up to date.  The file is in build/; a lock serialises builds for several
@@ -295,7 +297,7 @@ def build_go_library() -> str:
 
 
 def _write_overlay(go: str, folder: str) -> str:
-    """Writes go build's overlay file, with the replaced files of Go; returns its path."""
+    """Writes go build's overlay file, and changed copies of files of Go; returns its path."""
     answer = subprocess.run(
         [go, "env", "GOROOT"],
         env={**os.environ, "GOTOOLCHAIN": "local"},
@@ -381,9 +383,10 @@ def compiler() -> str:
 
 
 def vendor_go_modules(folder: str) -> dict[str, str]:
-    """Copies the Go modules into a folder; returns names in the tree with paths on disk.
+    """Copies the Go modules into a folder; returns the paths on disk by name in the tree.
 
-    An unpacked source distribution contains the modules, and so needs none.
+    An unpacked source distribution contains the modules already, so the result is empty there.
+    Raises Unbuildable if the modules cannot be fetched.
     """
     if os.path.exists(os.path.join("vendor", "modules.txt")):
         return {}
@@ -423,6 +426,7 @@ def _newer(path: str, than: str) -> bool:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[None]:
+    """Holds an exclusive lock of the file for the block; waits for other processes."""
     import fcntl  # here, because a pure wheel can be built on systems without fcntl
 
     with open(path, "w") as file:

@@ -18,7 +18,10 @@ HIDDEN = {25: 0x676F6C70, 27: 0x676F6C71}
 
 
 def hide_constructors(library: bytes) -> bytes:
-    """Returns the bytes of a 64-bit little-endian library with the constructors' tags replaced."""
+    """Returns the bytes of a 64-bit little-endian library with the constructors' tags replaced.
+
+    ValueError for any other file.
+    """
     if library[:6] != b"\x7fELF\x02\x01":
         raise ValueError("the library must be a 64-bit little-endian ELF file")
     changed = bytearray(library)

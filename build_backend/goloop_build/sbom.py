@@ -44,6 +44,7 @@ def document(version: str) -> bytes:
 
 
 def _component(name: str, version: str, purl: str, spdx: str) -> dict[str, object]:
+    """Returns the entry of a library; `purl` is its package URL, `spdx` its licence's id."""
     return {
         "type": "library",
         "bom-ref": purl,
@@ -55,6 +56,7 @@ def _component(name: str, version: str, purl: str, spdx: str) -> dict[str, objec
 
 
 def _go() -> dict[str, object]:
+    """Returns the entry of Go's runtime and standard library."""
     found = toolchain.go_version(toolchain.go())
     assert found is not None, "toolchain.go() has run it"
     version = "{}.{}.{}".format(*found)
@@ -62,7 +64,10 @@ def _go() -> dict[str, object]:
 
 
 def _modules() -> list[dict[str, object]]:
-    """Returns the only module from elsewhere that the library imports; a test finds others."""
+    """Returns the entry of golang.org/x/sys, the only other module that the library imports.
+
+    A test fails if the library imports a further one.
+    """
     with open("go.mod", encoding="utf-8") as file:
         found = re.search(r"golang\.org/x/sys v(\S+)", file.read())
     assert found is not None, "netloop imports it"
@@ -71,7 +76,7 @@ def _modules() -> list[dict[str, object]]:
 
 
 def _zig() -> dict[str, object]:
-    """Returns compiler-rt, from which zig links the functions that the code calls."""
+    """Returns the entry of compiler-rt, from which zig links the functions that the code calls."""
     command = [*shlex.split(target.zig()), "version"]
     version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return _component("compiler_rt", version, f"pkg:generic/zig@{version}", "MIT")

@@ -86,7 +86,7 @@ class Target(NamedTuple):
 
 
 def target() -> Target | None:
-    """Returns the target that GOLOOP_TARGET names, or None."""
+    """Returns the target that GOLOOP_TARGET names, None without it; Unbuildable if invalid."""
     wanted = os.environ.get("GOLOOP_TARGET")
     if not wanted:
         return None
@@ -101,7 +101,7 @@ def target() -> Target | None:
 
 
 def zig() -> str:
-    """Returns the command line of zig."""
+    """Returns the command line of zig; raises Unbuildable if there is none."""
     chosen = os.environ.get("ZIG") or shutil.which("zig")
     if chosen:
         return chosen

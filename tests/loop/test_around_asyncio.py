@@ -1,4 +1,4 @@
-"""Other parts of Python that make loops by themselves: unittest, and asyncio's REPL."""
+"""What else of Python makes loops by itself: unittest, and asyncio's REPL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of the exception handler, their messages, and the log of the default handler."""
+"""What reaches the exception handler, in which words, and what the default one logs."""
 
 from __future__ import annotations
 

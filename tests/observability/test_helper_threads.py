@@ -43,7 +43,7 @@ def program(text: str, **environment: str) -> str:
     "limit",
     [
         "asyncio.get_running_loop().set_watchdog(0.05)",
-        "",  # the environment's
+        "",  # that of the environment
     ],
     ids=["set", "environment"],
 )

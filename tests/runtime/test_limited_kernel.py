@@ -1,4 +1,4 @@
-"""A loop runs even if the kernel lacks, refuses or limits the features that goloop asks for."""
+"""Where the kernel lacks, refuses or shortens what goloop asks it for, a loop runs all the same."""
 
 from __future__ import annotations
 

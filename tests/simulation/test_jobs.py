@@ -261,7 +261,7 @@ def test_a_job_that_waits_for_its_own_executor_is_found() -> None:
 
 
 def held() -> threading.Lock:
-    """Return a lock that is never released."""
+    """A lock that nobody lets go."""
     lock = threading.Lock()
     lock.acquire()
     return lock

@@ -1,4 +1,4 @@
-"""Objects of a TLS connection that are replaced while in use never cause a crash."""
+"""The objects behind a TLS connection, replaced under way: whatever comes, no crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of the datagram tests: endpoints, and a protocol that records every call."""
+"""What the tests of datagrams share: endpoints, and a protocol that notes every call."""
 
 from __future__ import annotations
 

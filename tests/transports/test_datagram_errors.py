@@ -1,4 +1,4 @@
-"""Errors that a datagram endpoint reports, and callbacks that raise."""
+"""What a datagram endpoint tells of errors, and callbacks that raise."""
 
 from __future__ import annotations
 

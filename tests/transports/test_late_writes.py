@@ -1,6 +1,6 @@
-"""Writes of resume_writing() after the transport was closed.
+"""What a protocol writes from resume_writing() after its transport was closed.
 
-TLS needs these: its close_notify waits until the transport has room again.
+TLS does so: its close_notify waits until the transport has room again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A client that closes a TLS connection during a download stops reading.
+"""A client closes a TLS connection during a download: it reads no further.
 
 report: MagicStack/uvloop#471
 asyncio: SSLError

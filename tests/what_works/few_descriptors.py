@@ -1,4 +1,4 @@
-"""The first loop of a process with few free descriptors works, or raises OSError.
+"""The first loop of a process that has few descriptors left: an OSError, or a loop.
 
 report: none
 asyncio: right

@@ -1,4 +1,4 @@
-"""`loop.getaddrinfo()` of numeric addresses has the results of `socket.getaddrinfo()`.
+"""`loop.getaddrinfo()` of addresses gives what `socket.getaddrinfo()` gives.
 
 report: MagicStack/uvloop#539
 asyncio: right

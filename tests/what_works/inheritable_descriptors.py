@@ -1,4 +1,4 @@
-"""An inheritable descriptor that was not passed on: children don't inherit it.
+"""A descriptor that is inheritable, and was not passed on: children don't get it.
 
 report: none
 asyncio: right

@@ -1,4 +1,4 @@
-"""A blocked signal is received by `sigwait()` or signalfd, after a name look-up.
+"""A signal that is blocked and taken by `sigwait()` or signalfd, after a look-up of a name.
 
 report: none
 asyncio: dies of SIGUSR1

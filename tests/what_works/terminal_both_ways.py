@@ -1,4 +1,4 @@
-"""Two transports read and write one terminal.
+"""A terminal is read and written by two transports.
 
 report: MagicStack/uvloop#262
 asyncio: right

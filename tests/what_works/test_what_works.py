@@ -1,4 +1,4 @@
-"""The programs of docs/what-works-here.md are right on goloop, and its table is up to date."""
+"""docs/what-works-here.md: its programs are right on goloop, and its table is theirs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datagrams over a socketpair, which has no addresses.
+"""Datagrams over a socketpair: without an address, for there is none.
 
 report: none
 asyncio: TypeError

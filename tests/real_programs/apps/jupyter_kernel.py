@@ -26,12 +26,12 @@ await asyncio.sleep(60)
 
 
 async def value(answer):
-    """Return the result of a client's method, which may be awaitable."""
+    """What a client's method gives, now or later."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
 async def execute(client, source, *, interrupt=None):
-    """Run a cell: return how its execution ended, its output, and its requests."""
+    """One cell: how its execution ended, what it printed, and what it asked for."""
     printed, asked, interrupts = [], [], []
 
     def hear(message):

@@ -1,4 +1,4 @@
-"""The name of the running loop, for the applications here."""
+"""What the applications here say of the loop that runs them."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The server of `python -m aiohttp.web plain_web:make`: GET returns its loop's name."""
+"""What `python -m aiohttp.web plain_web:make` serves: GET tells its loop."""
 
 import asyncio
 import os
