@@ -1,4 +1,4 @@
-"""What every Python test shares: the two loops, and what must hold after each test.
+"""Fixtures of all Python tests: the two loops, and the checks after each test.
 
 The same test runs on asyncio and on goloop, so that the two can't drift apart:
 the `loop` and `loop_factory` fixtures are parametrised.  GOLOOP_TEST_LOOP names
@@ -8,8 +8,8 @@ on the `loop` fixture that it has to name.
 After each test that used a loop these hold, or the test fails:
 
 * the process has exactly the file descriptors that it had before;
-* nothing reached the loop's exception handler but what the test asked for by
-  `errors.expect(...)` or took out of `errors.contexts`;
+* nothing reached the loop's exception handler except errors that the test named by
+  `errors.expect(...)` or removed from `errors.contexts`;
 * no thread is left that was not there before.
 
 The other fixtures are small tools that several areas need.
@@ -62,7 +62,7 @@ def factory_of(name: str) -> LoopFactory:
 
 
 def pytest_collection_finish() -> None:
-    """What is there before the first test is left alone by the collections of all tests."""
+    """Freeze the objects that exist before the first test, so that collections skip them."""
     gc.collect()
     gc.freeze()
 
@@ -88,14 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Something left unclosed, and an exception that nobody saw, fail the test."""
+    """Unclosed resources and unretrieved exceptions fail the test."""
     for category in (
         "ResourceWarning",
         "pytest.PytestUnraisableExceptionWarning",
         "pytest.PytestUnhandledThreadExceptionWarning",
     ):
         config.addinivalue_line("filterwarnings", f"error::{category}")
-    # What a Python deprecates, goloop doesn't use.
+    # goloop must not use features that a Python version deprecates.
     package = importlib.util.find_spec("goloop")
     for module in pkgutil.iter_modules(package and package.submodule_search_locations):
         name = f"goloop.{module.name}"
@@ -129,7 +129,7 @@ def open_fds() -> dict[int, str]:
 
 
 def difference(before: dict[int, str]) -> tuple[dict[int, str], dict[int, str]]:
-    """What is open now and was not before, and the other way round."""
+    """Return the descriptors that were opened since `before`, and those that were closed."""
     after = open_fds()
     leaked = {fd: what for fd, what in after.items() if before.get(fd) != what}
     # The check `tsan`: after the first race.
@@ -159,7 +159,7 @@ class Errors:
 
 @pytest.fixture(scope="session")
 def warmed() -> None:
-    """What a first loop opens for the whole process is opened before anything is counted."""
+    """Open the descriptors that a first loop opens for the process, before any are counted."""
     for name in LOOP_NAMES:
         factory_of(name)().close()
     # libffi keeps its own file open from the first callback on.
@@ -193,7 +193,7 @@ def pytest_runtest_makereport(
 def no_leaks(warmed: None, request: pytest.FixtureRequest) -> Iterator[None]:
     """The file descriptors and threads after the test are those from before it."""
     with warnings.catch_warnings():
-        # What an earlier, failed test left is that test's fault.
+        # Leftovers of an earlier, failed test are that test's fault.
         warnings.simplefilter("ignore" if _some_test_failed else "default")
         gc.collect()
     before = open_fds()

@@ -149,10 +149,8 @@ def race() -> bool:
 
 def lint_c() -> bool:
     """Misuse of Python's C API, and dense C in pybridge."""
-    rooms = ["pybridge/core", "pybridge/golib"]
-    commands = [["lint_c.py", *rooms], ["lint_flow.py", *rooms], ["lint_style.py", "pybridge"]]
-    python = tooling().python
-    passed = [_passes(python, f"tools/{name}", *paths) for name, *paths in commands]
+    names = ["lint_c.py", "lint_flow.py", "lint_style.py"]
+    passed = [_passes(tooling().python, f"tools/{name}") for name in names]
     return all(passed)
 
 

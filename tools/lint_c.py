@@ -1,4 +1,6 @@
-"""A lint for misuse of Python's C API: `python tools/lint_c.py FILE_OR_FOLDER...`.
+"""A lint for misuse of Python's C API: `python tools/lint_c.py [FILE_OR_FOLDER...]`.
+
+Without arguments it reads the folders listed in LINTED.
 
 Each rule finds a kind of bug that compiles, passes the usual tests and crashes
 later.  The rules read the text, not a syntax tree: comments, strings and
@@ -14,11 +16,17 @@ The table RULES at the end names the rules; their docstrings explain them.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The folders that this lint and lint_flow.py read if they get no paths.
+LINTED = [os.path.relpath(ROOT / folder) for folder in ("pybridge/core", "pybridge/golib")]
 
 
 @dataclass(frozen=True)
@@ -604,8 +612,8 @@ def read(paths: list[str]) -> dict[str, str]:
 
 
 def main(paths: list[str]) -> int:
-    """Lints files and folders; returns 1 if there is a finding."""
-    texts = read(paths)
+    """Lints files and folders, by default those of LINTED; returns 1 if there is a finding."""
+    texts = read(paths or LINTED)
     findings = [finding for path, text in texts.items() for finding in lint(path, text)]
     return report([*findings, *lint_tree(texts)], len(texts))
 

@@ -1,5 +1,6 @@
-"""A lint for exceptions and mutexes during calls of Python: `python tools/lint_flow.py FOLDER`.
+"""A lint for exceptions and mutexes during calls of Python.
 
+`python tools/lint_flow.py [FOLDER...]` reads by default the folders listed in LINTED of lint_c.py.
 Two rules read all C files below a folder together, as the rule check-commit of lint_c.py does:
 
     exception-set        Python is called although an exception may be set.  The call may fail
@@ -606,8 +607,8 @@ def lint_tree(texts: dict[str, str]) -> list[Finding]:
 
 
 def main(folders: list[str]) -> int:
-    """Lints each folder separately; returns 1 if there is a finding."""
-    read = [lint_c.read([folder]) for folder in folders]
+    """Lints each folder, by default of LINTED, separately; returns 1 if there is a finding."""
+    read = [lint_c.read([folder]) for folder in folders or lint_c.LINTED]
     findings = [finding for texts in read for finding in lint_tree(texts)]
     return lint_c.report(findings, sum(map(len, read)))
 

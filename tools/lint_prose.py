@@ -37,6 +37,7 @@ LINTED: list[str] = [
     "netloop",
     "pybridge",
     "pytest_goloop",
+    "tests",
     "timers",
     "tools",
     "transports",

@@ -1,4 +1,6 @@
-"""A lint of dense C: `python tools/lint_style.py FILE_OR_FOLDER...`.
+"""A lint of dense C: `python tools/lint_style.py [FILE_OR_FOLDER...]`.
+
+Without arguments it reads the folders listed in LINTED.
 
 Every rule forbids a construct that the compiler accepts and that a reader has to take apart:
 
@@ -14,12 +16,15 @@ Exemptions are comments, as in lint_c.py: `lint: allow joined-initialisers: REAS
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 
-from lint_c import Finding, Function, Hits, Source, allowed, closing, parse, read, report
+from lint_c import ROOT, Finding, Function, Hits, Source, allowed, closing, parse, read, report
 from lint_flow import Statement, split, statements_of
+
+LINTED = [os.path.relpath(ROOT / "pybridge")]
 
 COLUMNS = 100
 
@@ -132,8 +137,8 @@ def lint(path: str, text: str) -> list[Finding]:
 
 
 def main(arguments: list[str]) -> int:
-    """Lints files and folders; returns 1 for any finding."""
-    texts = read(arguments)
+    """Lints files and folders, by default those of LINTED; returns 1 for any finding."""
+    texts = read(arguments or LINTED)
     findings = [finding for path, text in texts.items() for finding in lint(path, text)]
     return report(findings, len(texts))
 

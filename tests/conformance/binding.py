@@ -79,7 +79,7 @@ foreign_loops: list[type] = []
 
 
 def groups(loop_name: str) -> tuple[Group, ...]:
-    """What runs for this name."""
+    """Return the groups of tests for a loop's name."""
     return task_binding.TASK_GROUPS if loop_name.startswith("tasks") else GROUPS
 
 

@@ -16,7 +16,7 @@ ALL = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
 
 @dataclass(frozen=True)
 class Expectation:
-    """One pattern over test ids that is expected not to pass, and why."""
+    """A pattern over test ids that are expected not to pass, with the reason."""
 
     pattern: str
     reason: str
@@ -35,7 +35,7 @@ class Expectation:
 
 EVENTS = "test_events.SelectEventLoopTests."
 
-# What 3.13.15 has of 3.14, and 3.13.0 not.
+# Parts of 3.14 that 3.13.15 has, but 3.13.0 has not.
 LATE_313 = [(3, 13)] if (3, 13, 15) <= sys.version_info < (3, 14) else []
 
 EXPECTATIONS: tuple[Expectation, ...] = (

@@ -58,7 +58,7 @@ OUTCOME = re.compile(
 )
 BACKEND = re.compile(r"(?<=[\[-])(goloop\+debug|goloop|asyncio\+eager|asyncio)(?=[\]-])")
 
-# What is compared: goloop's backends, each with asyncio's.
+# The compared backends: goloop's, each with asyncio's.
 CONTROL, OURS = "asyncio", ("goloop", "goloop+debug")
 GOOD = {"PASSED", "XFAIL"}
 
@@ -67,7 +67,7 @@ DIFFERENT: dict[str, str] = {}
 
 
 def outcomes(root: Path, arguments: list[str]) -> dict[tuple[str, str], str]:
-    """What became of each test, by its name without the backend, and by the backend."""
+    """Return the outcome of each test, by its name without the backend, and by the backend."""
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, *arguments], cwd=root, capture_output=True, text=True, check=False
@@ -96,7 +96,7 @@ def selection() -> list[str]:
 
 
 def worse(found: dict[tuple[str, str], str]) -> set[tuple[str, str]]:
-    """What passes on asyncio and not on goloop."""
+    """Return the tests that pass on asyncio and not on goloop."""
     return {
         (test, backend)
         for (test, backend), outcome in found.items()
@@ -113,7 +113,7 @@ def main() -> int:
         found = outcomes(root, rest or selection())
         differing = worse(found)
         for test, backend in sorted(differing):
-            # Alone: what an earlier test left behind is no difference.
+            # Run the test alone, without the leftovers of earlier tests.
             print(f"again, alone: {test} on {backend}", flush=True)
             names = [test.replace("*", each) for each in (CONTROL, backend)]
             found.update(outcomes(root, names))

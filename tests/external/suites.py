@@ -138,7 +138,7 @@ SUITES = {
     ),
 }
 
-# What asks asyncio for a new loop asks the policy.
+# Code that asks asyncio for a new loop gets it from the policy.
 PLUGIN = """
 import os
 
@@ -197,7 +197,7 @@ def unpack(name: str, version: str, folder: Path) -> None:
 
 
 def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str, str]:
-    """What became of each test on that loop."""
+    """Return the outcome of each test on that loop."""
     command = [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"]
     command += ["-o", "addopts=", "-p", "goloop_suite", "--timeout=60"]
     log = root / f"{loop}.log"
@@ -234,7 +234,7 @@ def compare(name: str, root: Path, asked: list[str]) -> bool:
         print(f"{name} on {loop}: {dict(collections.Counter(found.values()))}", flush=True)
     worse = [test for test in control if control[test] in GOOD and ours.get(test) not in GOOD]
     for test in sorted(worse):
-        # Alone: what an earlier test left behind is no difference.
+        # Run the test alone, without the leftovers of earlier tests.
         if outcomes(suite, root, "goloop", [test]).get(test) in GOOD:
             print(f"passes alone: {test}")
             worse.remove(test)

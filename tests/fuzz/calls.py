@@ -5,8 +5,8 @@
 Some objects of every type live on one loop; each step calls one of their methods, or
 writes or deletes one of their attributes, with ordinary and hostile values and with each
 other, from a callback of the loop or outside it.  From time to time the loop turns, is
-closed, and everything is made anew.  Nothing may crash, the loop goes on or is closed,
-no SystemError comes out, and another loop's connection is not disturbed.
+closed, and all objects are made again.  Nothing may crash, the loop continues or is closed,
+no SystemError is raised, and another loop's connection is not disturbed.
 
 The values, the actions and the tables are those of tests/fuzz/hostile.py.  When the interpreter
 dies, the trail has the last calls.
@@ -34,7 +34,7 @@ import hostile
 import tls_tools
 from fuzz.trail import Trail
 
-# What would end the run, not the process: closing the loop is an action of its own.
+# Methods that would end the run, not the process: closing the loop is an action of its own.
 KEPT = {
     "Loop._close_core", "Loop._run", "Loop.__init__", "Loop._stopping", "Loop._closed",
     "Loop._hosted",
@@ -139,7 +139,7 @@ class Fuzzer:
             hostile.use_result(world, result)
 
     def careful(self) -> None:
-        """A step; only what nobody expects comes out of it."""
+        """Make a step; only unexpected exceptions leave it."""
         try:
             self.step()
         except hostile.KNOWN:

@@ -1,21 +1,21 @@
-"""A storm of descriptors whose numbers are used again at once: no byte may go astray.
+"""A storm of descriptors whose numbers are reused at once: no byte may reach another connection.
 
     python tests/fuzz/fd_storm.py [--rounds 5000] [--loop NAME] [--seed 1]
                                   [--only WAY/END ...] [--without WAY/END ...]
 
 40 workers connect to a server in another process, write, are cancelled at random points
 and close in every order, by transports, TLS, datagrams, sock_* calls and watchers.  The
-kernel gives the lowest free number, so whatever acts on a number too late acts on another
-worker's connection.  What is sent carries the sender's port and a serial number; the
-server compares them with the port that the bytes came from, and the worker compares what
-comes back with its own.
+kernel gives the lowest free number, so a late action on a number hits another worker's
+connection.  The sent bytes contain the sender's port and a serial number; the server compares
+them with the port from which the bytes came, and the worker compares the echo with its own
+bytes.
 
-Each round is a WAY to connect and an END.  Some ends break asyncio's own loop, which knows
+Each round is a WAY to connect and an END.  Some ends break asyncio's own loop, which identifies
 descriptors by their number only (a socket closed while a call waits for it); on asyncio
-these are left out.  They may harm the round that does so, by EBADF; never another.
+these are omitted.  They may break their own round by EBADF, but never another one.
 
-The program prints one line for each thing that must not be, then a count, and exits with 1
-if there was any.
+The program prints one line for each violation, then their number, and exits with 1 if there
+was one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ECHO, CLOSES, RESETS, DEAF = range(4)
 
 
 def expected(tag: bytes, offset: int, size: int) -> bytes:
-    """What stands at an offset of a connection's bytes: its tag, again and again."""
+    """Return the bytes at an offset of a connection: its tag, repeated."""
     offset %= TAG.size
     return (tag * (size // TAG.size + 2))[offset : offset + size]
 
@@ -72,7 +72,7 @@ def foreign_tls(error: BaseException | None) -> bool:
 
 
 class Report:
-    """What the server has to tell at its end; at most some lines of it."""
+    """The server's final report, with a limited number of lines."""
 
     connections = 0
     received = 0
@@ -85,7 +85,7 @@ class Report:
 
 
 class Echo(asyncio.Protocol):
-    """One connection of the server."""
+    """A connection of the server."""
 
     transport: Any
 
@@ -192,7 +192,7 @@ async def serve(certificate: str, key: str) -> None:
 
 
 class Common(asyncio.BaseProtocol):
-    """One connection of a worker."""
+    """A connection of a worker."""
 
     transport: Any = None
 
@@ -202,7 +202,7 @@ class Common(asyncio.BaseProtocol):
         self.first = first  # bytes to write in connection_made
         self.tag = storm.tag(port) if port is not None else b""
         self.count = 0
-        self.disturbed = False  # its own worker closed its socket under it
+        self.disturbed = False  # the own worker closed the socket during a call
         loop = asyncio.get_running_loop()
         self.lost = loop.create_future()
         self.some = loop.create_future()
@@ -273,7 +273,7 @@ Round = Callable[["Storm", "Choice"], Awaitable[None]]
 
 
 class Choice:
-    """What one round does, all drawn at its beginning."""
+    """The choices of one round, all drawn at its beginning."""
 
     def __init__(self, generator: random.Random, way: str, end: str) -> None:
         self.way = way
@@ -382,7 +382,7 @@ class Storm:
             print(f"{what}: {text}", flush=True)
 
     def judge(self, name: str, error: BaseException) -> None:
-        """Counts an error that a round must not have, whatever its peer did."""
+        """Count an error that is not allowed in a round, independent of the peer."""
         if isinstance(error, FileExistsError):
             self.wrong("FileExistsError", f"{name}: {error}")
         elif "used by transport" in str(error):
@@ -424,7 +424,7 @@ class Storm:
         return made
 
     def tls_words(self) -> dict[str, Any]:
-        # Nobody answers the goodbye of a connection whose socket is closed.
+        # A connection with a closed socket gets no answer to its close_notify.
         words = {"ssl": self.client, "server_hostname": "localhost"}
         return {**words, "ssl_handshake_timeout": HANG / 2, "ssl_shutdown_timeout": 1.0}
 
@@ -490,7 +490,7 @@ class Storm:
             await turns(choice.turns)
         finally:
             self.end(choice, protocol, sock)
-        # The end comes whatever happens to the one who waits for it.
+        # The end is awaited even if the waiting task is cancelled.
         await asyncio.shield(protocol.lost)
 
     def end(self, choice: Choice, protocol: Any, sock: socket.socket | None) -> None:
@@ -657,7 +657,7 @@ class Storm:
     # ---- workers ------------------------------------------------------------------
 
     async def one(self, number: int, choice: Choice) -> None:
-        """One round, cancelled in the middle or not."""
+        """Run one round, cancelled in the middle or not."""
         ways = {"calls": self.by_calls, "watch": self.by_watch}
         ways |= {"sock": self.by_sock, "sock-tls": self.by_sock}
         ways |= {"host": self.by_host, "host-tls": self.by_host}

@@ -5,9 +5,9 @@
 
 The calls are generated from the types' own tables: every method is called and every
 descriptor read, written and deleted, with hostile values in each position.  PLAUSIBLE
-has arguments with which a method comes far; one that it does not know gets the hostile
-values in up to three positions.  `--first N` goes on behind a call that killed the
-interpreter; the trail names it.  tests/fuzz/calls.py draws from the same values.
+has ordinary arguments of methods; methods that it does not know get the hostile values in
+up to three positions.  `--first N` continues after a call that killed the interpreter; the
+trail has its number.  tests/fuzz/calls.py draws from the same values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from goloop._internal.net.streams import Listener
 
 SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a call hangs
 
-# What is not called, and why.  Each name of the tables is called or stands here.
+# Names that are not called, with the reason.  Every other name of the tables is called.
 SKIPPED = {
     "module._enable_tasks": "takes offsets into the interpreter's memory once, by layout_check.py",
     "module._trace": "is given a descriptor by its number, which is no longer its owner's then",
@@ -64,7 +64,7 @@ class Interrupt(KeyboardInterrupt):
 
 
 class Deliberate(ValueError):
-    """What hostile values raise."""
+    """The exception that hostile values raise."""
 
 
 class World:
@@ -107,7 +107,7 @@ class World:
                 loop.run_forever()
 
     def end(self) -> None:
-        """Closes everything, in whatever state it is."""
+        """Close everything, in any state."""
         self.again = lambda: None
         self.fired = 1000
         self.subject = None
@@ -231,7 +231,7 @@ ACTIONS: list[Callable[[World], None]] = [
 
 
 class Doing:
-    """What all hostile values have: a world and an action, done at most three times."""
+    """The base of all hostile values: a world and an action, done at most three times."""
 
     world: World
     action: Callable[[World], None]
@@ -257,7 +257,7 @@ def does(answer: Method) -> Method:
 
 
 def gives(answer: Any) -> Method:
-    """The same, with an answer that is always this."""
+    """Return a method with a constant result."""
     return does(lambda *_, **__: answer)
 
 
@@ -330,7 +330,7 @@ Real = doing(float, {
     **dict.fromkeys(("__float__", "__radd__", "__add__", "__rsub__", "__sub__"), gives(0.001)),
     **dict.fromkeys(("__lt__", "__gt__", "__le__", "__ge__"), gives(True)),
 })  # fmt: skip
-# The hash is that of a key of the transports' extra.
+# The hash is equal to the hash of a key of the transport's extra info.
 Text = doing(str, {"__eq__": gives(False), "__hash__": does(lambda self: hash("a"))})
 Bytes = doing(bytes, {
     "__buffer__": does(lambda self, flags: memoryview(b"other bytes")),
@@ -499,7 +499,7 @@ def make_listener(world: World) -> Any:
 
 
 def make_engine(world: World) -> Any:
-    """One end of a TLS connection, in the middle of its handshake."""
+    """Make one end of a TLS connection, in the middle of its handshake."""
     near, far = world.pair()
     loop = world.loop
     context = tls_tools.server_context()
@@ -691,7 +691,7 @@ KNOWN = (
 
 
 class Call:
-    """One generated call: on what, by which name, with which hostile value where."""
+    """A generated call: the object, the name, and the positions of hostile values."""
 
     def __init__(
         self,
@@ -743,7 +743,7 @@ class Call:
             made = world.subject = uninitialised(TYPES[self.kind])
             made.__init__(*arguments)
             return made
-        if self.name == "remove_done_callback":  # what it removes is hostile, too
+        if self.name == "remove_done_callback":  # the removed callback is hostile, too
             subject.add_done_callback(hostile(world, self.value, self.action))
         # The name itself may be the base's: what the table has is called.
         entry = table_of(self.kind)[self.name]
@@ -808,7 +808,7 @@ def positions(kind: str, name: str, entry: Any) -> list[tuple[str, int]]:
 
 
 def use_result(world: World, result: Any) -> None:
-    """Whatever came back is used, as a program would use it."""
+    """Use a result as a program would use it."""
     if asyncio.iscoroutine(result) or type(result).__name__ == "SockOp":
         if not world.loop.is_closed():
             task = world.loop.create_task(result)
@@ -820,7 +820,7 @@ def use_result(world: World, result: Any) -> None:
 
 
 def provoke(world: World) -> None:
-    """The subject is used in ordinary ways, whatever state it is in now."""
+    """Use the subject in ordinary ways, in its present state."""
     subject = world.subject
     ordinary = [("__repr__",), ("get_extra_info", "socket"), ("write", b"more"), ("is_closing",)]
     ordinary += [("get_write_buffer_size",), ("pause_reading",), ("resume_reading",), ("_run",)]
@@ -954,7 +954,7 @@ class Runner:
         try:
             loop.call_soon(done.append, 1)
         except RuntimeError:
-            return  # what says that it is closed was taken away
+            return  # the flag of a closed one was removed
         world.turns(2)
         if not done and not loop.is_closed():
             self.problem(call, "the loop does not go on")

@@ -9,16 +9,16 @@ half-close, close, abort, pause, resume, change limits, switch the protocol, ask
 information, cancel tasks, stop the loop, raise, or interrupt the loop by KeyboardInterrupt.
 A third of the lives are calm: they only end when every byte has arrived.
 
-What must hold, whatever they do:
+The invariants, for all actions:
 
-* connection_made comes once, connection_lost once after it, and nothing after that;
+* connection_made is called once, connection_lost once after it, and no callback after that;
 * each byte that arrives is the next one that the other end wrote: every end has its own
-  sequence of bytes, so those of another connection are seen;
-* a calm life loses nothing, and ends without an error; a wild one loses nothing where the
-  writer ended in good order and the reader read until it was told of the end;
-* eof_received comes again only after resume_reading, as asyncio tells it;
-* a transport that has told of its end is closing, and its buffer empty;
-* each life ends, and at the end no descriptor is left, and no transport held by anything.
+  sequence of bytes, so bytes of another connection are noticed;
+* a calm life loses nothing, and ends without an error; a wild one loses nothing if the
+  writer ended in good order and the reader read until the end was reported;
+* eof_received is called again only after resume_reading, as on asyncio;
+* a transport that has reported its end is closing, and its buffer is empty;
+* each life ends, and at the end no descriptor and no transport is left.
 
 Some loops are closed in the middle of it all.  `--life N` runs the N-th life of a seed alone.
 """
@@ -67,11 +67,11 @@ KINDS = ["tcp", "unix", "tls", "upgrade", "pipe", "datagram"]
 
 
 class Deliberate(Exception):
-    """What a protocol raises on purpose."""
+    """The exception that protocols raise on purpose."""
 
 
 class Side:
-    """One end of a life: what was done, and what may still come."""
+    """An end of a life: its actions, and the bytes that may still arrive."""
 
     other: Side
 
@@ -81,7 +81,7 @@ class Side:
         self.loop = life.run.loop
         self.name = name
         self.random = random.Random(f"{life.seed} {life.index} {name}")
-        self.first = self.random.randrange(PERIOD)  # where in the pattern its bytes begin
+        self.first = self.random.randrange(PERIOD)  # the offset of the first byte in the pattern
         self.transport: Any = None
         self.tls = life.kind == "tls"
         self.written = self.received = self.depth = 0
@@ -92,7 +92,7 @@ class Side:
         self.disturbed = False  # by an abort, an error, or a close before the end came
         self.dropped = False  # an abort or an error: what was to be written was lost
         self.resumed = False  # since the last eof_received
-        self.blind = False  # its bytes went to a protocol that did not ask for them
+        self.blind = False  # received bytes went to another protocol
         self.budget = self.random.randrange(2, 30)
 
     def note(self, text: str) -> None:
@@ -170,7 +170,7 @@ class Side:
             self.must(exc is None, f"a calm life ended with {exc!r}")
             self.must(self.received == self.other.written, "bytes are missing")
         self.life.side_over(self)
-        self.depth += 1  # what is done here comes too late and is harmless
+        self.depth += 1  # too late to have an effect, but harmless
         for action in self.random.sample(self.after_end, 3):
             self.perform(action)
         self.depth -= 1
@@ -272,7 +272,7 @@ class Side:
             self.note("gives up")
             self.abort()
             if self.run.of_asyncio and self.life.secure:
-                # Its transport forgets SSLProtocol at a second close(), and cannot abort it.
+                # asyncio's SSLProtocol is lost at a second close(), so its transport cannot abort.
                 self.loop.call_later(1, self.forget)
 
     def forget(self) -> None:
@@ -476,7 +476,7 @@ class Upgrading(Side):
             context = server if self.server else client
             made = await self.loop.start_tls(before, self.protocol(), context, **words)
         except (Exception, asyncio.CancelledError) as error:
-            # Nobody promises connection_lost to a protocol whose upgrade has failed.
+            # connection_lost is not promised to a protocol whose upgrade has failed.
             self.note(f"upgrade fails: {error!r}")
             self.must(not self.life.calm, f"upgrade fails: {error!r}")
             before.abort()
@@ -586,7 +586,7 @@ WILD_ACTIONS = [*STREAM_ACTIONS * 2, "write_eof", "close", "abort", "stop", "can
 
 
 class Life:
-    """One life: two sides, a way to connect, and what happened."""
+    """A life: two sides, a way to connect, and the outcome."""
 
     def __init__(self, run: Run, index: int) -> None:
         self.run = run
@@ -623,18 +623,18 @@ class Life:
     # ---- where loops differ ---------------------------------------------------------
 
     def forbids(self, side: Side, action: str) -> bool:
-        """What is not done, as asyncio's own transports don't stand it."""
+        """Return true for actions that asyncio's own transports do not survive."""
         if action == "stop" and self.calm:
             return True
         if side.tls and action == "limits":  # SSLProtocol calls a protocol that is gone
             return bool(side.transport.is_closing())
         if not self.run.of_asyncio:
             return False
-        # Its TLS has no protocol and no transport any more once it closes.
+        # asyncio's TLS transport has no protocol and no transport after it closes.
         if side.tls or self.kind == "upgrade":
             return side.transport.is_closing() or action == "write_eof"
-        # Its transport that closes with a full buffer sends what connection_lost writes, and
-        # that of a pipe has no loop any more when the end has come.
+        # An asyncio transport that closes with a full buffer sends bytes written by
+        # connection_lost, and a pipe's transport has no loop after its end.
         late = ("pause_reading", "resume_reading", "repr", "write_eof", "write_late")
         return side.lost and action in late
 
@@ -678,7 +678,7 @@ class Life:
             task.cancel()
         for side in (self.left, self.right):
             if not side.made and not self.calm:
-                # It never will be: its peer went, or was cancelled, before it was told.
+                # connection_made is never called: the peer left or was cancelled before.
                 self.run.loop.call_later(0.3, self.unless_made, side)
         await self.over
         self.judge(self.left)
@@ -688,7 +688,7 @@ class Life:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
     def judge(self, side: Side) -> None:
-        """What holds at the end of a life that ended in some order."""
+        """Check the invariants at the end of a life that ended in some order."""
         other = side.other
         if side.lost and not self.run.of_asyncio and hasattr(side.transport, "write"):
             side.must(side.transport.get_write_buffer_size() == 0, "its buffer is not empty")
@@ -744,7 +744,7 @@ class Life:
                 while not self.left.made:
                     await asyncio.sleep(0.001)
         finally:
-            # What was not accepted is reset, which is one more way to end.
+            # A connection that was not accepted is reset, which is one more way to end.
             if not self.left.made and self.random.random() < 0.5:
                 await asyncio.sleep(0.01)
             server.close()
@@ -821,7 +821,7 @@ class Run:
         error = context.get("exception")
         allowed: tuple[type[BaseException], ...] = (Deliberate, ConnectionError, ssl.SSLError)
         if self.of_asyncio and error is not None and not is_own(error):
-            # Its transports close their sockets twice where a fatal error meets an abort.
+            # asyncio's transports close their sockets twice if a fatal error meets an abort.
             allowed += (AttributeError, RuntimeError, BufferError)
         if self.abandoned:
             return
@@ -873,7 +873,7 @@ class Run:
             task.result()
         self.open.clear()
         self.started.clear()
-        self.abandoned = True  # what is said from now on is of no interest
+        self.abandoned = True  # later reports are ignored
         del task, self.loop
         loop = None  # type: ignore[assignment]
         self.check_what_is_left(before)

@@ -3,15 +3,15 @@
     python tests/fuzz/no_memory.py [--types Loop ...] [--name write] [--leaks] [--first N]
                                    [--trail FILE]
 
-Each entry of hostile.py's tables is called with ordinary arguments, again and again: the first
-time the first allocation of the call fails, then the second, until the call has come to its end
-some times without a failure; once with one failure, and once with no more memory from there on.
-"a turn" is one iteration of the loop, with whatever the object has to do in it.
-A world of its own for each.  What must hold:
+Each entry of hostile.py's tables is called with ordinary arguments, again and again: first the
+first allocation of the call fails, then the second, until the call has succeeded some times
+without a failure; once with a single failure, and once with no more memory from there on.
+"a turn" is one iteration of the loop, including the work of the object in it.
+Each entry has a world of its own.  The invariants:
 
-* the process lives, and the loop goes on;
-* no exception is lost, and none comes with a result (SystemError tells both);
-* with --leaks: a round of all that leaves no memory behind, which takes five times as long.
+* the process lives, and the loop continues;
+* no exception is lost, and none is set together with a result (SystemError shows both);
+* with --leaks: a round of all this leaks no memory, which takes five times as long.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ENOUGH = 4  # calls without a failure
 MOST = 400  # allocations of one call
 TURN = "a turn"  # besides the names of the tables
 
-# What is not called, and why.
+# Entries that are not called, with the reason.
 SKIPPED = {
     **hostile.SKIPPED,
     "Loop.__del__": "is asyncio's",
@@ -124,10 +124,10 @@ WAITS = frozenset({"SockOp", "coroutine", "FutureIter"})
 
 
 def starved(function: Callable[[], Any], first: int, last: int) -> BaseException | None:
-    """What comes of a call whose allocations fail from the first to before the last (0: all), and
-    of the first step of what it gives, where that waits.
+    """Run a call whose allocations fail from number `first` to before `last` (0: all), and also the
+    first step of its result if that is awaitable; return the exception.
 
-    In one frame: CPython 3.11 loses an exception for which it gets no memory for a frame object.
+    All happens in one frame: CPython 3.11 loses an exception if a frame object can't be allocated.
     """
     error = None
     if first:
@@ -150,7 +150,7 @@ class Runner:
         self.innocent = hostile.Innocent()
         self.problems: list[str] = []
         self.system_errors: list[str] = []
-        self.bare: set[hostile.Call] = set()  # those for which the arguments are not meant
+        self.bare: set[hostile.Call] = set()  # calls with unfit arguments
         self.faults = 0
         self.came: Counter[str] = Counter()
         sys.unraisablehook = self.unraisable
@@ -216,7 +216,7 @@ class Runner:
         name, and keeps each name.  Names that C makes for a call fill it for hundreds of rounds.
         """
         least = 0
-        for rounds in (3, 6):  # seldom more than the first three, which fill what is kept
+        for rounds in (3, 6):  # rarely more than the first three, which fill caches
             counts = array.array("q")  # a list would have new blocks for its numbers
             for _ in range(rounds + 1):
                 self.whole(number, call)
@@ -238,7 +238,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--trail", default=None)
     options = parser.parse_args()
-    # Its report takes the GIL, for which PyGILState_Ensure() needs memory, and crashes without.
+    # The watchdog's report takes the GIL, for which PyGILState_Ensure() needs memory, and crashes.
     os.environ["GOLOOP_WATCHDOG"] = "0"
     logging.disable()
     warnings.simplefilter("ignore")

@@ -35,11 +35,11 @@ from collections.abc import Callable
 import goloop
 from goloop.operations import introspection
 
-HIGH = 300  # what the storm itself keeps open has higher numbers
+HIGH = 300  # descriptors of the storm itself have higher numbers
 
 
 def high(fd: int) -> int:
-    """The same file under a high number, alone."""
+    """Move a descriptor to a high number."""
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH)
     os.close(fd)
     return moved
@@ -138,7 +138,7 @@ class Stranger:
         return check
 
     def over(self) -> bool:
-        """Whether nobody has touched it; it ends."""
+        """Return true if no thread has used it; it ends."""
         good = True
         try:
             good = os.path.sameopenfile(self.number, self.kept[0])
@@ -155,9 +155,9 @@ KINDS = ["pipe_to_read", "pipe_to_write", "counter", "listener", "connection"]
 
 
 class Round:
-    """One loop, and what becomes of it."""
+    """A loop, and its outcome."""
 
-    begun: socket.socket | None = None  # where introspect()'s thread waits
+    begun: socket.socket | None = None  # the socket at which introspect()'s thread waits
 
     def __init__(self, generator: random.Random, before: set[int]) -> None:
         self.random = generator

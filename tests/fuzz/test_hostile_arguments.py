@@ -1,7 +1,7 @@
 """Arguments that do something in the middle of a call; hostile.py generates the calls.
 
-They run in processes of their own.  A call that kills its process is named, and the calls
-behind it are made by the next process.
+The calls run in processes of their own.  A call that kills its process is reported, and the
+next process makes the calls after it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """No entry point of the extension crashes, or loses an exception, for want of memory.
 
 no_memory.py makes the calls, in processes of their own.  With --leaks, which takes minutes and is
-done by hand, it also looks whether a call that failed leaves memory behind.
+run by hand, it also checks that a failed call leaks no memory.
 """
 
 from __future__ import annotations

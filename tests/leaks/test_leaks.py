@@ -1,4 +1,4 @@
-"""Programs of everyday use leave no descriptor, object, block or memory behind.
+"""Programs of everyday use leak no descriptor, object, block or memory.
 
 Every scenario is one round of an operation that a program repeats thousands of times.  The
 suites run each of them once.  `make check CHECKS=leaks` sets GOLOOP_TEST_LEAK_ROUNDS: the rounds

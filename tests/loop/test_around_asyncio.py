@@ -1,4 +1,4 @@
-"""What else of Python makes loops by itself: unittest, and asyncio's REPL."""
+"""Other parts of Python that make loops by themselves: unittest, and asyncio's REPL."""
 
 from __future__ import annotations
 

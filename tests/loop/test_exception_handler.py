@@ -1,4 +1,4 @@
-"""What reaches the exception handler, in which words, and what the default one logs."""
+"""Calls of the exception handler, their messages, and the log of the default handler."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_closing_the_loop_does_not_wait_for_the_executor(loop_factory: LoopFacto
 def test_an_answer_that_comes_after_the_loop_was_closed_is_dropped(
     loop_factory: LoopFactory,
 ) -> None:
-    """It meets nobody, and nobody crashes."""
+    """A late result has no receiver, and does not crash."""
     loop = loop_factory()
     executor = concurrent.futures.ThreadPoolExecutor(1)
     release = threading.Event()

@@ -46,7 +46,7 @@ class Host:
         self.calls.put(None)
 
     def step(self) -> bool:
-        """One call; False at the end."""
+        """Run one call; return False at the end."""
         call = self.calls.get(timeout=60)
         if call is not None:
             call()
@@ -234,7 +234,7 @@ def test_calls_of_the_host_between_iterations_end_the_poll(host: Host) -> None:
 
 
 def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:
-    """What is written leaves in the host's thread, by a poll."""
+    """Written bytes are sent in the host's thread, by a poll."""
     one, other = socket.socketpair()
 
     async def main() -> bytes:
@@ -433,7 +433,7 @@ def test_finish_runs_the_rest_without_the_host(host: Host) -> None:
     assert steps == [host.thread]
     assert guest.finish() == "saved"
     assert guest.loop.is_closed()
-    host.run()  # what it still had to call does nothing
+    host.run()  # the remaining calls do nothing
 
 
 def test_finish_before_the_host_has_begun(host: Host) -> None:

@@ -35,7 +35,7 @@ def missing(binding: str) -> str:
 
 
 def run(binding: str, *arguments: str, screen: Path | None = None) -> str:
-    """What a program with a window prints; it is run in `screen`, with Xvfb's memory there."""
+    """Return the output of a program with a window, run in `screen` with the files of Xvfb."""
     if reason := missing(binding):
         pytest.skip(reason)
     if binding != "tk":

@@ -1,4 +1,4 @@
-"""A loop that was run and closed leaves no object behind that the collector tracks.
+"""A loop that was run and closed leaks no object that the collector tracks.
 
 Leak tests of libraries compare gc.get_objects() before and after, with the collector switched off.
 """
@@ -63,7 +63,7 @@ def several_times(factory: Factory) -> None:
 def test_a_closed_loop_leaves_no_objects(
     run: Callable[[Factory], None], loop_factory: Factory
 ) -> None:
-    run(loop_factory)  # what is imported and cached comes at the first time
+    run(loop_factory)  # the first run imports and caches
     usual = new_objects(lambda: None)
     assert new_objects(lambda: run(loop_factory)) - usual == collections.Counter()
 

@@ -222,7 +222,7 @@ print(outcome)
 
 
 def test_locked_memory_is_met_by_an_exception(loop_name: str) -> None:
-    """Where all that is mapped has to be locked, and may not be, Go would end the process."""
+    """If all mapped memory has to be locked, and may not be, Go would end the process."""
     program = (
         TRY
         + """

@@ -82,8 +82,8 @@ def test_run_until_complete_raises_the_coroutines_exception(loop: Loop) -> None:
 def test_an_interrupt_around_the_run_leaves_no_loop_that_seems_to_run(
     loop_factory: LoopFactory, loop_name: str
 ) -> None:
-    """KeyboardInterrupt at the beginning of each function that run_forever() calls, and behind
-    each call of one that is C's, as a signal's handler raises it."""
+    """A signal handler raises KeyboardInterrupt at the start of each function that run_forever()
+    calls, and after each call of a C function."""
     if loop_name == "asyncio" and sys.version_info >= (3, 13):
         pytest.skip("from 3.13 on asyncio's clean-up is a function, which may be skipped")
     calls = 0
@@ -122,7 +122,7 @@ def test_run_until_complete_that_is_stopped_raises(loop: Loop) -> None:
     loop.call_soon(loop.stop)
     with pytest.raises(RuntimeError, match=r"^Event loop stopped before Future completed\.$"):
         loop.run_until_complete(future)
-    # Its callback is gone: completing the future later stops nothing.
+    # The future's callback is removed: completing it later stops nothing.
     future.set_result(None)
     ran: list[int] = []
     loop.call_later(0.001, ran.append, 1)

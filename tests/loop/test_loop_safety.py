@@ -196,7 +196,7 @@ def test_a_name_that_closes_the_loop_is_no_crash(loop_factory: LoopFactory) -> N
 
 
 def test_a_closed_loop_keeps_nothing_that_was_queued(loop_factory: LoopFactory) -> None:
-    """What the destructors of the queue schedule is refused."""
+    """Callbacks that destructors of the queue schedule are refused."""
     loop = loop_factory()
     refused: list[str] = []
 

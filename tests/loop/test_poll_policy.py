@@ -116,7 +116,7 @@ async def test_a_new_watch_is_asked_in_the_next_iteration(call: str, loop: Loop)
     if call == "sock_recv":
         receiving = asyncio.ensure_future(loop.sock_recv(near, 10))
         receiving.add_done_callback(lambda _: came.append(iterations.now))
-        # It waits, and nothing has polled for it yet.
+        # The transport waits, and nothing has polled for it yet.
         loop.call_soon(far.send, b"waits")
         begun = iterations.now + 1
         await receiving

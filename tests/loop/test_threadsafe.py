@@ -46,7 +46,7 @@ async def test_no_call_of_many_threads_is_lost(loop: Loop) -> None:
 
 @pytest.mark.parametrize("from_thread", [False, True])
 async def test_it_keeps_its_place_among_steps_and_callbacks(loop: Loop, from_thread: bool) -> None:
-    """Of what becomes ready behind it nothing runs before, whoever has called."""
+    """No callback that becomes ready later runs before it, independent of the caller."""
     order: list[str] = []
     futures = [loop.create_future() for _ in range(2)]
 
@@ -134,7 +134,7 @@ def test_calls_before_the_loop_runs_are_kept(loop: Loop) -> None:
 
 
 def test_calls_while_the_loop_is_closed_are_taken_or_raise(loop_factory: LoopFactory) -> None:
-    """They either are taken or raise, and never crash."""
+    """The calls are either accepted or raise, and never crash."""
     for _ in range(20):
         loop = loop_factory()
         outcomes: list[str] = []

@@ -42,7 +42,7 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call, and the state in which it is made."""
+    """A call, and the state in which it is made."""
 
     source: str
     # "running": by a coroutine of the loop; "stopped": while it does not run; "closed": after
@@ -55,13 +55,13 @@ class Call:
 
 @dataclasses.dataclass
 class Answer:
-    """What the caller of a wrong call gets to see."""
+    """The visible results of a wrong call."""
 
     # "raises TypeError: the words", "gives None", or "waits".
     outcome: str
     # Warnings, lines of the log, and what came to the loop's exception handler, in this order.
     said: list[str]
-    # What the call left open, and nobody has.
+    # Resources that the call left open without a reference.
     leaked: list[str]
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ class Index:
 
 
 class Angry:
-    """Raises whatever is asked of it."""
+    """Raises at every access."""
 
     def __repr__(self) -> str:
         return "<Angry>"
@@ -325,7 +325,7 @@ class Things(dict[str, Any]):
         return future
 
     def make_task(self) -> Any:
-        """One that waits."""
+        """Make a task that waits."""
 
         async def wait() -> None:
             with contextlib.suppress(asyncio.CancelledError):
@@ -400,7 +400,7 @@ class Things(dict[str, Any]):
 
 # ---- the calls ----------------------------------------------------------------------------
 
-# What an argument can wrongly be, by what it should have been.
+# Wrong values of an argument, by the kind of the right one.
 FDS = (
     "None", "'x'", "b'x'", "1.5", "1j", "True", "-1", "-2**40", "2**31", "2**40", "2**64", "nobody",
     "object()", "closed_file", "closed_socket", "BytesIO()", "[]", "file", "transport",
@@ -550,7 +550,7 @@ NAMED = {
     "writing.set_protocol": "protocol",
 }
 
-# What is wrong with one argument: a function, where the argument stands or its name, and values.
+# Wrong arguments: a function, the position or name of the argument, and values.
 WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     *[(f"loop.{name}", 0, FDS) for name in
       ("add_reader", "add_writer", "remove_reader", "remove_writer")],
@@ -743,7 +743,7 @@ COMBINED: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
-# Those with whatever does not fit a table.
+# Calls that do not fit a table.
 OTHERS = """
 await loop.connect_read_pipe(Protocol, sink)
 await loop.connect_read_pipe(object, source)
@@ -1026,7 +1026,7 @@ CALLS = list(dict.fromkeys(_calls()))
 
 # ---- the answer ------------------------------------------------------------------------------
 
-# What differs between two loops though nothing does: addresses and numbers, and whose class it is.
+# Parts that differ between two loops without a difference: addresses, numbers and class names.
 PLAIN = (
     (r"0x[0-9a-f]+", "0x"),
     (r"\bfd=\d+", "fd=N"),
@@ -1039,7 +1039,7 @@ PLAIN = (
     (r"\bsubprocess \d+", "subprocess N"),
     (r"\('127\.0\.0\.1', \d{4,5}\)", "A"),
     (r" created at [^ >]+:\d+", ""),
-    # Where a class is asked for by what it is, and not by what it is called.
+    # Checks of a class by identity, and not by its name.
     (r"\b(goloop\._core|goloop|_asyncio)\.(?=[A-Z])", ""),
     (r"(?<=['<])(Loop|_UnixSelectorEventLoop)\b", "LOOP"),
     (r"(?<=['<])(StreamTransport|_SelectorSocketTransport)\b", "STREAM"),
@@ -1101,7 +1101,7 @@ def _descriptors() -> dict[str, str]:
 
 
 async def _awaited(value: Any, patience: float) -> str:
-    """What comes of a coroutine, within some time."""
+    """Return the outcome of a coroutine, within some time."""
     waiting = asyncio.ensure_future(value)
     await asyncio.wait([waiting], timeout=patience)
     if not waiting.done():
@@ -1214,7 +1214,7 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
 
 
 def collect() -> None:
-    """What is upset may say so when it is collected, and that is of no interest."""
+    """Collect garbage; messages of objects in an invalid state are ignored."""
     unraisable, sys.unraisablehook = sys.unraisablehook, function
     try:
         with warnings.catch_warnings():
@@ -1225,7 +1225,7 @@ def collect() -> None:
 
 
 def answer(call: Call, factory: LoopFactory, patience: float = 0.3) -> Answer:
-    """What a loop of that factory answers."""
+    """Return the answer of a loop of that factory."""
     said: list[str] = []
     log, logger = _Log(said), logging.getLogger("asyncio")
     gc.disable()
@@ -1248,7 +1248,7 @@ def answer(call: Call, factory: LoopFactory, patience: float = 0.3) -> Answer:
         # A closed loop cannot close what the call was about.
         if call.state != "closed" or item.category is not ResourceWarning
     ]
-    # What is told in every iteration counts once.
+    # Messages repeated in every iteration count once.
     said = list(dict.fromkeys(sorted(warned) + said))
     collect()
     return Answer(outcome, said, _leaked(before))

@@ -40,7 +40,7 @@ def test_those_of_other_programs_mean_nothing_to_goloop_and_stay() -> None:
     done = run(**VARIABLES)
     assert done.stderr == ""
     processors, seen, child = done.stdout.splitlines()
-    assert int(processors) == 4  # one for each loop, and one more
+    assert int(processors) == 4  # a processor for each loop, and an additional one
     assert json.loads(seen) == VARIABLES
     assert child == VARIABLES["GODEBUG"]
 

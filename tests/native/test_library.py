@@ -111,7 +111,7 @@ Passes = Callable[..., None]
 
 @pytest.fixture
 def run(shim: Path, golib: Path) -> Run:
-    """Runs a scenario to its end, whatever that is."""
+    """Return a function that runs a scenario to any end."""
 
     def run(
         program: str, shim: Path = shim, golib: Path | None = golib, **environ: str
@@ -352,8 +352,8 @@ go()
 def test_the_forking_thread_may_meet_the_new_runtime_late(
     passes: Passes, thread: str, ends: bool
 ) -> None:
-    # What the dead runtime has left in the thread would be taken for the new one's. A bare clone
-    # is for a process with one thread of Python.
+    # State of the dead runtime in the thread would be mistaken for the new one's. A bare clone is
+    # for a process with a single thread of Python.
     passes(
         RAW_CLONE
         + f"""

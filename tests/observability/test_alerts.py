@@ -41,7 +41,7 @@ def rules() -> list[dict[str, Any]]:
             assert key == "alert"
             found.append({key: value})
         elif indent == " " * 10:
-            # What could be taken for something else than a text is in quotes.
+            # A value that could be taken for something else than a text is in quotes.
             text = re.fullmatch(r'"([^"\\]*)"|(\w+)', value)
             assert text, line
             within[key] = text[1] or text[2]

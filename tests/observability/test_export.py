@@ -129,14 +129,21 @@ def get(port: int, path: str = "/metrics", timeout: float = 60) -> str:
 def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:
     exporter = export.Exporter()
     with program() as (process, port):
-        # What has printed its line may keep the GIL for another moment.
+        # The program may keep the GIL for a moment after it has printed its line.
         def at_rest() -> Samples | None:
             found = scraped(process.pid, exporter)
             return found if found["goloop_gil_held"] == {"": 0} else None
 
         first = until(at_rest)
         say(process, "turn")
-        page = exporter.scrape().decode()
+
+        # The turn that printed the word may not have ended yet.
+        def after_the_turn() -> str | None:
+            page = exporter.scrape().decode()
+            turns = samples(page, process.pid)["goloop_turns_total"]["1"]
+            return page if turns > first["goloop_turns_total"]["1"] else None
+
+        page = until(after_the_turn)
         second = samples(page, process.pid)
         own = {family.name: family for family in parse(get(port))}
     assert first["goloop_up"] == {"": 1}
@@ -223,7 +230,7 @@ def test_exporter_serves_metrics_of_a_process_with_a_held_gil() -> None:
         assert found["goloop_up"] == {"": 1}
         assert found["goloop_loops"] == {"": 2}
         assert found["goloop_turns_total"]["1"] >= before["goloop_turns_total"]["1"]
-        # What the monitor does not know is not there at all.
+        # Metrics that the monitor does not know are absent.
         assert not {"goloop_tasks", "goloop_timers", "goloop_gc_seconds_total"} & found.keys()
     # By the same number as before, though the monitor has its loops in another order.
     assert first["goloop_blocked_for_seconds"]["1"] > 0
@@ -314,7 +321,7 @@ def test_a_counter_that_the_monitor_does_not_know_in_full_does_not_go_back() -> 
     assert "goloop_sent_bytes_total" not in told
     told = described(process, partial=True, loops=[loop(1, bytes_sent=140, turns=6)])
     assert told["goloop_sent_bytes_total"] == {"1": 140}
-    # What is no counter may go anywhere.
+    # Metrics that are not counters may change in any direction.
     described(process, loops=[loop(1, ready=9)])
     assert described(process, loops=[loop(1, ready=3)])["goloop_ready_callbacks"] == {"1": 3}
 
@@ -433,16 +440,16 @@ def test_the_server_answers_scrapes_until_it_is_ended() -> None:
             told = b"".join(iter(lambda: bare.recv(4096), b""))
         assert told.count(b"HTTP/1.1 200 OK\r\n") == 2
         assert told.count(b"ok\n") == 1
-        # One that goes before its answer leaves no traceback.
+        # A client that disconnects before its answer causes no traceback.
         with socket.create_connection(("127.0.0.1", port)) as rude:
             rude.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
             rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        for _ in range(2):  # one after the other
+        for _ in range(2):  # in sequence
             get(port)
         server.terminate()
         assert server.stderr is not None
         assert server.stderr.read() == ""
-        assert server.wait() == 0
+        assert server.wait(60) == 0
 
 
 def test_two_servers_cannot_have_one_address() -> None:
@@ -470,16 +477,50 @@ def test_a_socket_file_is_removed_at_the_end_and_after_a_crash(tmp_path: Path) -
         assert done.returncode == 1
         assert "in use" in done.stderr
         crashes.kill()
-        crashes.wait()
+        crashes.wait(60)
     with exporting("--listen", f"unix:{path}") as (server, _):
         assert ask().endswith(b"ok\n")
         server.terminate()
-        assert server.wait() == 0
+        assert server.wait(60) == 0
     assert not path.exists()
-    # What is no socket is somebody's file.
+    # A file that is not a socket belongs to another program.
     path.write_text("mine")
     assert goloop("export", "--listen", f"unix:{path}").returncode == 1
     assert path.read_text() == "mine"
+
+
+SIGNALLED_IN_A_FINALIZER = f"""{APART}
+import os, signal, sys
+from goloop.operations.commands import export
+
+class Signals:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):
+            pass
+
+def verify_request(self, request, address):
+    Signals()
+    return True
+
+export.Server.verify_request = verify_request
+sys.exit(export.main(["--listen", "127.0.0.1:0"]))
+"""
+
+
+def test_sigterm_in_a_finalizer_ends_the_server() -> None:
+    # An exception of a signal handler would be dropped there.
+    command = [sys.executable, "-c", SIGNALLED_IN_A_FINALIZER]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            url = process.stderr.readline().split()[-1]
+            with contextlib.suppress(OSError):  # it may end before it answers
+                urllib.request.urlopen(url.replace("metrics", "healthz"), timeout=60).close()
+            assert process.wait(60) == 0
+            assert process.stderr.read() == ""
+        finally:
+            process.kill()
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")

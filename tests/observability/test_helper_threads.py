@@ -43,7 +43,7 @@ def program(text: str, **environment: str) -> str:
     "limit",
     [
         "asyncio.get_running_loop().set_watchdog(0.05)",
-        "",  # that of the environment
+        "",  # the environment's
     ],
     ids=["set", "environment"],
 )

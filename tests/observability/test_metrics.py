@@ -254,7 +254,7 @@ async def test_pauses_of_accepting_are_counted(loop: Any) -> None:
         now = counted()
         return now.listeners_paused, now.accept_pauses
 
-    server.max_connections = 2  # it listens anew, which is no pause
+    server.max_connections = 2  # the server listens again, which is not a pause
     assert figures() == (0, 0)
     clients = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(3)]
     while not figures()[0]:
@@ -267,7 +267,7 @@ async def test_pauses_of_accepting_are_counted(loop: Any) -> None:
     assert figures() == (1, 2)
     paused.resume_accepting()
     assert figures() == (0, 2)
-    # What is closed does not wait to accept.
+    # A closed server does not wait to accept.
     paused.pause_accepting()
     paused.close()
     assert figures() == (0, 3)
@@ -293,7 +293,7 @@ async def test_tls_handshakes_are_counted(loop: Any) -> None:
     while counted().tls_handshakes < 2:
         await asyncio.sleep(0.001)
     assert counted().tls_handshake_failures == 0
-    with pytest.raises(ssl.SSLError):  # the certificate is nobody's
+    with pytest.raises(ssl.SSLError):  # the certificate is not trusted
         await asyncio.open_connection(*address, ssl=ssl.create_default_context())
     while counted().tls_handshake_failures < 2:  # the client's, and the server's
         await asyncio.sleep(0.001)
@@ -506,7 +506,7 @@ def test_cpu_time_is_available_during_a_run_and_after_its_thread() -> None:
         thread.join()
         ended = loop.metrics().time_cpu
         assert ended >= before + 0.01 * runs
-        # Outside a run its time is not the loop's, nor is that of this thread.
+        # Outside a run the time does not count for the loop, nor does this thread's time.
         spent = time.thread_time()
         while time.thread_time() < spent + 0.02:
             pass
@@ -602,7 +602,7 @@ async def test_ready_wait_is_measured(loop: Any) -> None:
     counted = Counted(loop)
 
     def first() -> None:
-        # What is ready behind this waits for its end.
+        # Callbacks that are ready after this one wait for its end.
         end = time.monotonic() + 0.03
         while time.monotonic() < end:
             pass
@@ -755,7 +755,7 @@ async def test_every_figure_has_a_value(loop: Any) -> None:
     sources = {spec.field: spec.source for spec in metric_registry.METRICS}
     raw = loop._metrics()
     told = metric_registry.unpacked(raw)
-    # What Python counts is not there before the first time.
+    # Python's own counts appear only after their first change.
     assert told.keys() <= sources.keys()
     assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}
     assert {sources[name] for name in raw.keys() - {"counted"}} <= {"python"}

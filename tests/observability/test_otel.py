@@ -184,7 +184,7 @@ def test_in_a_forked_child_a_collection_begins_at_nothing(
     pipeline.instrument()
     pipeline.collect()
     observer = goloop.operations.otel._observers[pipeline.meters]
-    # The fork comes amid a collection of the parent.
+    # The fork happens during a collection of the parent.
     observer._collected("the first instrument")
     observer._collected("the first instrument")
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -550,7 +550,7 @@ os._exit(0)
 
 
 def check(folder: Path, pid: str, times: int) -> None:
-    """What a process of PIPELINE has exported."""
+    """Check the exports of a process of PIPELINE."""
     spans = [json.loads(line) for line in (folder / f"spans-{pid}").read_text().splitlines()]
     assert [span["status"]["description"] for span in spans] == [f"of {pid}"] * times
     told = [exported(line) for line in (folder / f"figures-{pid}").read_text().splitlines()]

@@ -44,7 +44,7 @@ class Probe(NamedTuple):
 
 
 def probes(path: Path) -> list[Probe]:
-    """Those of a file, of provider goloop."""
+    """Return the probes of a file, of provider goloop."""
     data = path.read_bytes()
     (headers,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
@@ -70,7 +70,7 @@ def probes(path: Path) -> list[Probe]:
 
 
 def base_section(data: bytes, sections: list[tuple[int, ...]], names: int) -> int:
-    """Where .stapsdt.base is in memory."""
+    """Return the address of .stapsdt.base in memory."""
     [address] = [
         section[3]
         for section in sections
@@ -80,7 +80,7 @@ def base_section(data: bytes, sections: list[tuple[int, ...]], names: int) -> in
 
 
 def in_memory(data: bytes, address: int) -> bytes:
-    """What is at an address of the file's executable segment."""
+    """Return the bytes at an address of the file's executable segment."""
     (headers,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     for n in range(count):
@@ -189,7 +189,7 @@ def test_gdb_stops_at_them_and_finds_the_arguments(tmp_path: Path) -> None:
 
 
 def numbers(pattern: str, text: str) -> dict[str, list[tuple[int, int]]]:
-    """What a pattern finds, by its first group."""
+    """Return the matches of a pattern, by its first group."""
     found: dict[str, list[tuple[int, int]]] = {}
     for name, first, second in re.findall(pattern, text):
         found.setdefault(name, []).append((int(first), int(second)))

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="memory is read by a call of Linux"),
 ]
 
-# What each of them prints: what its culprits have measured, and the entries of the profile.
+# The output of each program: the measured times of its culprits, and the entries of the profile.
 BEGIN = """
 import asyncio, json, sys, threading, time
 import goloop
@@ -128,7 +128,7 @@ def ran(program: str, **environ: str) -> Any:
 
 
 def sums(entries: list[Any], function: str) -> tuple[float, float]:
-    """What the profile says of a function, and of the calls that it has made."""
+    """Return the profile's times of a function, and of the calls that it has made."""
     found = [each for each in entries if each[1].partition(".<locals>")[0] == function]
     return sum(each[3] for each in found), sum(each[4] for each in found)
 

@@ -64,7 +64,7 @@ def some_metrics() -> Metrics:
 
 
 def exported(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> dict[str, Metric]:
-    """What a registry shows where goloop.metrics() gives these."""
+    """Return the metrics of a registry if goloop.metrics() returns these."""
     monkeypatch.setattr(goloop.operations.prometheus, "metrics", lambda: metrics)
     registry = CollectorRegistry()
     goloop.prometheus.register(registry)
@@ -278,32 +278,32 @@ COUNTER = "goloop_unhandled_exceptions_total"
 
 @dataclasses.dataclass
 class Worker:
-    """One of the processes, and how to reach it."""
+    """A process of the server, and the connection to it."""
 
     server: Server
     pid: int
     port: int
 
     def count(self, times: int) -> None:
-        """Its counter goes up so many times."""
+        """Increase the worker's counter."""
         assert self.server.tell(f"count {self.pid} {times}") == "counted"
 
     def end(self) -> None:
-        """It ends well."""
+        """End the worker regularly."""
         assert self.server.tell(f"end {self.pid}") == "ended"
         self.server.pids.remove(self.pid)
 
     def kill(self) -> None:
-        """It has no time to write anything."""
+        """Kill the worker, so that it can't write anything."""
         assert self.server.tell(f"kill {self.pid}") == "ended"
         self.server.pids.remove(self.pid)
 
     def scrape(self) -> dict[str, float]:
-        """What it answers."""
+        """Return the worker's metrics."""
         return scrape(self.port)
 
     def file(self) -> Path:
-        """What it has written."""
+        """Return the worker's file."""
         (path,) = self.server.directory.glob(f"goloop_{self.pid}_*.json")
         return path
 
@@ -429,7 +429,7 @@ def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
         kept = file.read_text()
         first.kill()
         assert second.scrape()[COUNTER] == 3
-        # As if whoever added it up had ended before it removed the file.
+        # As if the process that added the counts up had ended before it removed the file.
         file.write_text(kept)
         assert second.scrape()[COUNTER] == 3
         third = server.fork()
@@ -575,7 +575,7 @@ def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
         worker, other = server.fork(), server.fork()
         other.count(1)
         other.scrape()
-        # What it is just about to write.
+        # The file that the worker is just writing.
         unfinished = other.file().with_suffix(".json.new")
         unfinished.write_text('{"unhandled_exceptions": 100}')
         worker.count(2)
@@ -606,7 +606,7 @@ WRONG = {
 
 @pytest.fixture
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """This process's, whose thread ends at once."""
+    """Return the share of this process, whose thread ends at once."""
     monkeypatch.setattr(
         goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda self: None
     )
@@ -635,7 +635,7 @@ def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
         assert found.time_idle < 1e18
     [record] = caplog.records
     assert record.getMessage().startswith(f"goloop's metrics in {name} can't be read: ")
-    # What it gets later counts.
+    # Later changes count.
     share._store(living, goloop.operations.prometheus._to_json(figures))
     assert share.of_all_processes().unhandled_exceptions == own + 14
 
@@ -658,7 +658,7 @@ def test_a_worker_that_cannot_write_answers_for_itself(tmp_path: Path) -> None:
         worker = server.fork()
         worker.count(2)
         worker.scrape()
-        # What is to be written first can't be.
+        # The temporary file can't be written.
         worker.file().with_suffix(".json.new").mkdir()
         worker.count(3)
         assert worker.scrape()[COUNTER] == 5
@@ -818,7 +818,7 @@ def test_the_page_of_metrics_is_current() -> None:
 
 
 def panels() -> list[dict[str, Any]]:
-    """Those of docs/grafana-dashboard.json, in whatever rows they stand."""
+    """Return the panels of docs/grafana-dashboard.json, from all rows."""
     dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
     return [
         panel

@@ -202,7 +202,7 @@ def test_a_thread_that_is_none_has_no_stack() -> None:
 
 
 def test_a_stack_that_changes_meanwhile_does_no_harm() -> None:
-    # What is read may be old: then it is read again, or there is nothing, but never nonsense.
+    # The stack may change while it is read: then it is read again or omitted, but is never wrong.
     ended = threading.Event()
 
     def deeper(n: int, make: random.Random) -> int:

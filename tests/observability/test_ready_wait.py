@@ -52,7 +52,7 @@ class Record:
         self.begin()
 
     def begin(self) -> None:
-        """What was so far has no part in it."""
+        """Forget earlier waits."""
         self.waits: list[float] = []
         self.calls: list[float] = []
         self._before = self.loop.metrics()
@@ -78,7 +78,7 @@ class Record:
         self.loop.call_at(due, lambda: self._runs(now() - (self.loop.time() - due), work))
 
     def percentile(self, percent: float) -> Any:
-        """What the loop must tell; its own stamp comes at some moment of a thread's call."""
+        """Return the expected percentile; a thread's call has its own time stamp."""
         truth, call = (_percentile(each, percent) for each in (self.waits, self.calls or [0.0]))
         return pytest.approx(truth, rel=0.1, abs=STAMPS + call)
 
@@ -165,7 +165,7 @@ async def clients(loop: Any, record: Record) -> Metrics:
         assert process.stdout is not None
         await until(lambda: len(made) == 50)
         assert await loop.run_in_executor(None, process.stdout.readline) == b"\n"
-        record.begin()  # what it takes to connect has no part in it
+        record.begin()  # the time of connecting does not count
         process.stdin.write(b"\n")
         process.stdin.flush()
         figures: Metrics = await answered
@@ -203,7 +203,7 @@ async def timers(loop: Any, record: Record) -> Metrics:
 
 
 async def trickle(loop: Any, record: Record) -> Metrics:
-    """One callback after another, each of which finds an idle loop."""
+    """Schedule callbacks one by one, each of which finds an idle loop."""
     done = loop.create_future()
 
     def trickles() -> None:

@@ -45,7 +45,7 @@ def culprit() -> None:
 
 
 def recorded(main: Any, limit: float = 0.05) -> list[Any]:
-    """What the loop has recorded of a coroutine function's run."""
+    """Return the iterations that the loop has recorded of a coroutine function's run."""
     loop: Any = package.new_event_loop()
     try:
         loop.set_slow_limit(limit)
@@ -219,7 +219,7 @@ def test_waiting_time_for_the_gil_is_recorded() -> None:
         thread = threading.Thread(target=holds)
         await asyncio.sleep(0.01)
         thread.start()
-        for _ in range(200):  # one of these polls ends while the GIL is held
+        for _ in range(200):  # a poll ends while the GIL is held
             await asyncio.sleep(0.002)
         thread.join()
         await asyncio.sleep(0.01)

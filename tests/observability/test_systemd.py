@@ -41,11 +41,11 @@ class Systemd:
         return self.next_bytes().decode()
 
     def next_bytes(self) -> bytes:
-        """The same, as it came."""
+        """Return the next message as bytes."""
         return self._socket.recv(100)
 
     def drain(self) -> list[str]:
-        """What has come."""
+        """Return the received messages."""
         found = []
         while select.select([self._socket], [], [], 0)[0]:
             found.append(self.next())
@@ -109,7 +109,7 @@ def test_one_blocked_loop_of_several_keeps_the_messages_away(systemd: Systemd) -
             await asyncio.to_thread(both.wait)
             await asyncio.to_thread(systemd.next)
             blocked.set()
-            # One may have come from the other loop's last step.
+            # A message may have come from the other loop's last step.
             while not await asyncio.to_thread(systemd.is_silent):
                 systemd.drain()
             go_on.set()
@@ -237,7 +237,7 @@ def test_the_documented_unit_is_one(tmp_path: Path) -> None:
     for name, value in re.findall(r"^(WatchdogSec|Type)=(.*)$", unit, re.MULTILINE):
         assert value == {"WatchdogSec": "30", "Type": "notify"}[name]
     file = tmp_path / "app.service"
-    # What it runs has to be there.
+    # The unit's command must exist.
     file.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", unit, flags=re.M))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", file], capture_output=True, text=True, check=False

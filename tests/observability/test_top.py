@@ -71,7 +71,7 @@ def top(*arguments: object, **options: Any) -> subprocess.Popen[str]:
 
 
 def refreshes(*arguments: str, **environ: str) -> list[dict[str, Any]]:
-    """What `top --json` prints, refresh by refresh."""
+    """Return the output of `top --json`, refresh by refresh."""
     done = goloop("top", "--json", *arguments, **environ)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -126,7 +126,7 @@ def test_top_separates_waiting_from_moving_tasks(program: subprocess.Popen[str])
         seen = [each[name]["seen"] for each in tasks]
         assert seen[0] == 0
         assert 0 < seen[1] < seen[2]
-    # It may be met twice at its sleep(), but not in the same one.
+    # The task may be seen twice at its sleep(), but not in the same sleep.
     assert [each["moves"]["seen"] for each in tasks] == [0, 0, 0]
     assert tasks[0]["Task-9b"]["awaiters"] == ["gathers"]
     assert tasks[0]["Task-9b"]["stack"] == [["waits", "<string>", 7]]
@@ -146,7 +146,7 @@ def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
     assert seen(100, 5, now=1.0) == 0
     assert seen(100, 5, now=2.0) == 1  # the iteration goes on
     assert seen(120, 5, now=3.0) == 0
-    assert seen(140, None, now=4.0) == 0  # it waits, and so others run
+    assert seen(140, None, now=4.0) == 0  # the task waits, so others run
     assert seen(160, None, now=6.0) == 2
 
 
@@ -212,7 +212,7 @@ def test_a_loop_that_hangs_in_a_callback_is_shown_with_where() -> None:
         until(blocked_for)
         told = refreshes(str(process.pid), "-n", "2", "--interval", "0.5")
         loop = told[1]["processes"][0]["loops"][0]
-        assert loop["utilization"] > 0.5  # its iteration is not over, and so not yet counted
+        assert loop["utilization"] > 0.5  # the current iteration is not yet counted
         assert loop["stack"][0][0] == "sits"
         line = loop["stack"][0][2]
         assert BLOCKED.splitlines()[line - 1].endswith("# here")
@@ -873,7 +873,7 @@ def test_the_screen_shows_the_program_and_gives_the_terminal_back(
     assert screen.fact("alternate_on") == "1"
     assert screen.fact("cursor_flag") == "0"
     assert screen.fact("wrap_flag") == "0"
-    # Those that stand longest come first, and the one that moves last.
+    # The tasks that wait longest come first, and the moving one last.
     screen.until(lambda: order(screen)[-2:].count("moves") == 1 and len(order(screen)) == 6)
     screen.quit()
     assert screen.text().startswith(before.rstrip())
@@ -1060,7 +1060,7 @@ def test_silence_is_shown_and_ends_when_the_program_goes_on(
     screen.until_drawn()
     program.send_signal(signal.SIGSTOP)
     screen.until_shown(r"^  no answer for \d.* s: its GIL is held, or it is stopped$")
-    screen.keys("s")  # it goes on to listen
+    screen.keys("s")  # the terminal still reads keys
     screen.until_shown("s order: age$")
     program.send_signal(signal.SIGCONT)
     screen.until(lambda: "no answer" not in screen.text())

@@ -171,7 +171,7 @@ def traced(pid: int, events: bool = True) -> Iterator[dict[str, Any]]:
     document: dict[str, Any] = {}
     with contextlib.closing(_granted(pid)) as question:
         rows = None
-        with contextlib.suppress(NoAnswer):  # it hangs
+        with contextlib.suppress(NoAnswer):  # the process hangs
             rows = ask(pid, "tasks").get("tasks")
         yield document
         question.end()
@@ -201,7 +201,7 @@ def _begin(event: dict[str, Any]) -> float:
 
 
 def check(document: dict[str, Any]) -> None:
-    """What Perfetto asks of a document; slices of a thread nest, or come one behind the other."""
+    """Check Perfetto's rules for a document; slices of a thread nest or follow each other."""
     events: Events = json.loads(json.dumps(document["traceEvents"]))
     assert document["otherData"]["whole"]
     open_connections = set()
@@ -324,7 +324,7 @@ def test_a_collection_is_in_the_step_that_has_brought_it_about() -> None:
 def test_lost_records_are_counted() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid, events=False) as document:
-            act(process, "many")  # and nobody reads
+            act(process, "many")  # without a reader
         losses: Events = []
         lasted: Events = []
         calls = 0
@@ -444,7 +444,7 @@ def test_hanging_process_still_delivers_its_trace(begins: str) -> None:
 
 
 def test_a_trace_that_begins_within_a_poll_has_slices_that_nest() -> None:
-    """Its first records: a callback that nobody knows, and the end of the poll."""
+    """The first records are a callback without a start, and the end of the poll."""
 
     def frame(kind: int, body: bytes) -> bytes:
         return struct.pack("<IIiI", kind, len(body), 1, 7) + body

@@ -1,7 +1,7 @@
-"""A blocked loop is reported while it is blocked, whoever has the GIL.
+"""A blocked loop is reported while it is blocked, even if another thread has the GIL.
 
-Nothing here is timed: what blocks goes on until the report has come, so that a report which
-comes afterwards, or never, ends in the test's time limit.
+These tests measure no time: each block lasts until the report has come, so a report that comes
+later or never ends in the test's time limit.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def line_of(mark: str) -> int:
 
 
 class Reports(list[watchdog.Blocked]):
-    """What the watchdog tells."""
+    """The reports of the watchdog."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def test_a_block_is_reported_with_its_line_and_task(
     assert [record.levelno for record in logged[:2]] == [logging.WARNING] * 2
     assert "has been blocked for" in logged[0].getMessage()
     assert "'inner', awaited by 'outer'" in logged[0].getMessage()
-    # One line, and the stack is what formatters put below it.
+    # The message is one line; formatters print the stack below it.
     assert "\n" not in logged[0].getMessage()
     stack = logged[0].exc_text or ""
     assert f'File "{HERE}", line {where.line}, in {what.__name__}' in stack
@@ -436,7 +436,7 @@ def test_many_short_callbacks_are_reported_as_such(
     os.read(reports.reader, 1)
     run(alone)
     assert not any(" callbacks in" in each.getMessage() for each in caplog.records)
-    # It has waited, and used no processor.
+    # The thread has waited, and used no processor time.
     begin, end = reports[:2]
     assert end.cpu is not None
     assert end.cpu < end.duration / 2
@@ -817,7 +817,7 @@ def program(text: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
-    """What the program has written to stderr, to the line that ends so."""
+    """Return the program's output on stderr up to the line that ends with `last`."""
     assert process.stderr is not None
     lines: list[str] = []
     while not (lines and lines[-1].endswith(last)):
@@ -849,7 +849,7 @@ goloop.run(main())
         assert lines[0].endswith(f" [loop 1, thread {process.pid}, block 1]")
         assert lines[1].endswith("in main")  # nothing of the program's start
         assert any(line.endswith("in main") for line in lines)
-        # It goes on, and tells what it could not before.
+        # The program continues, and reports the earlier block.
         out, err = process.communicate()
     assert out == "[False, True]\n"
     assert "has been blocked for" in err

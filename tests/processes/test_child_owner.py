@@ -1,4 +1,4 @@
-"""Whose a child is: by which descriptor its end is heard of, and who reaps it, whatever fails.
+"""The owner of a child: the descriptor that reports its end, and the thread that reaps it.
 
 The descriptor is goloop's (a pidfd): the program may reap the child, or close every number.
 """
@@ -94,7 +94,7 @@ def test_a_child_that_was_reaped_is_not_mistaken_for_the_next_with_its_number(
         transport: Any = child._transport  # type: ignore[attr-defined]
         child.send_signal(signal.SIGKILL)
         os.waitpid(child.pid, 0)
-        # What goloop knows of the child by number is the stranger's now.
+        # The number that goloop knows for the child now belongs to another file.
         wait = os.waitpid
         monkeypatch.setattr(
             os, "waitpid", lambda pid, flags: wait({child.pid: stranger.pid}.get(pid, pid), flags)

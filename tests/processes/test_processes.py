@@ -96,7 +96,7 @@ async def test_a_program_that_cannot_be_started_raises_the_kernels_error(
 
 
 async def test_input_unread_by_an_ended_child_is_dropped(loop: Loop) -> None:
-    """What waits to be written to its input when it ends is dropped, not awaited."""
+    """Input that is not yet written when the child ends is dropped, not awaited."""
     child = await asyncio.create_subprocess_exec("true", stdin=subprocess.PIPE)
     assert child.stdin is not None
     child.stdin.write(b"x" * 1_000_000)
@@ -191,7 +191,7 @@ async def test_five_hundred_children_at_once_give_output_and_exit_code(loop: Loo
 
 @pytest.mark.goloop_only("nothing of asyncio's is to be proven")
 async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop) -> None:
-    """One after the other and some at once: no fd, no zombie, no child's output is left over."""
+    """Run children in sequence and in parallel: no fd, no zombie and no output is left over."""
 
     async def plain() -> None:
         child = await asyncio.create_subprocess_exec("true")
@@ -220,7 +220,7 @@ async def test_many_children_leave_no_fd_and_no_zombie(loop: Loop) -> None:
             await kind()
         await asyncio.gather(*(kind() for kind in kinds))
         if start % 1000 == 0:
-            assert len(os.listdir("/proc/self/fd")) <= fds + 3  # what is being closed
+            assert len(os.listdir("/proc/self/fd")) <= fds + 3  # some are being closed
             with pytest.raises(ChildProcessError):
                 os.waitpid(-1, os.WNOHANG)
     with pytest.raises(ChildProcessError):

@@ -41,7 +41,7 @@ def test_child_is_reaped_and_reported_at_once(watcher: str, no_leaks: None) -> N
         def _reap(self, pid: int, pidfd: int) -> int:
             threads.append(threading.current_thread())
             code = super()._reap(pid, pidfd)
-            # Before the next callback, whatever is scheduled already.
+            # The call comes before the next callback of the ready queue.
             self.call_soon(lambda: told.append(child._transport.get_returncode()))
             return code
 

@@ -117,7 +117,7 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
 
 
 def window(**changed: float) -> dict[str, float]:
-    """One second on two cores in which both ends waited for each other half of the time."""
+    """Return a window of a second on two cores in which both ends were idle half of the time."""
     quiet = {
         "seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5,
         "cores": 2, "idle": 1.0, "steal": 0.0, "interrupts": 0.0,
@@ -132,7 +132,7 @@ def test_others_share_excludes_client_server_and_idle_time() -> None:
     assert share() == 0
     assert share(idle=0.6) == pytest.approx(0.2)
     assert share(idle=0.6, interrupts=0.4, apart=True) == pytest.approx(0)
-    # What the host took is known by itself, wherever the kernel put it.
+    # The time that the host took is known by itself, in any column of the kernel.
     assert share(steal=0.3) == pytest.approx(0.15)
     assert share(idle=0.6, steal=0.4) == pytest.approx(0.2)
     # Idle time is told in steps, so that the sum may be more than the whole.
@@ -143,7 +143,7 @@ def test_others_share_excludes_client_server_and_idle_time() -> None:
 
 
 def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
-    """One second in which the server was busy all the time."""
+    """Return a sample of a second in which the server was busy all the time."""
     return {
         "messages": rate,
         "p50_us": 10.0,
@@ -219,7 +219,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         short = (tmp_path / "performance.md").read_text()
         tags = results.latest(runs)
         assert all(report.losses(tags[tag]) in short for tag in tags if tags[tag])
-        # It can be written again from its own data.
+        # The page can be written again from its own data.
         kept.unlink()
         report.write(kept.parent)
         assert page.read_text() == text
@@ -229,7 +229,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def part(page: str, heading: str) -> str:
-    """What stands below a heading, or behind a sentence."""
+    """Return the text below a heading, or after a sentence."""
     assert heading in page
     end = "\n## " if heading.startswith("## ") else "\n##"
     return page.partition(heading)[2].partition(end)[0]
@@ -417,7 +417,7 @@ def measurable(name: str) -> None:
         pytest.skip(f"the case is not measured here: {missing[name]}")
 
 
-# One case of each kind and program; the whole catalogue is what `make bench` runs.
+# A case of each kind and program; `make bench` runs the whole catalogue.
 MEASURED = (
     *("protocol-1k-x1", "streams-1k-x1", "churn-x10", "aiohttp-x100", "tls-1k-x100", "udp-512-x50"),
     *("unix-1k-x10", "pipe-read", "spawn", "idle-memory", "timer-storm-x200", "startup-time"),
@@ -503,7 +503,7 @@ def load(
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-# Answers a question wrongly: that of a number.
+# A server that answers a question wrongly.
 STREAM = """
 import socket, ssl
 listener = socket.create_server(('127.0.0.1', 0))
@@ -605,7 +605,7 @@ class Rounds(runner.Runner):
         # Two far rounds are outside of the interval of twelve, not of fewer: 6 to 8 rounds
         # are bounded by their extremes, 9 to 11 by the second ones.
         ([2.0, 3.0] + [1.0] * 30, 12),
-        # It never is.
+        # The interval is never narrow enough.
         ([1.0, 2.0, 3.0] * 10, 21),
         # goloop fails again and again: nothing to wait for.
         ([1.0, 2.0, -1.0, -1.0] + [1.0] * 30, 5),

@@ -441,7 +441,7 @@ def test_a_file_with_the_name_of_a_command_is_run(folder: Path, name: str) -> No
 def test_pytest_does_not_warn_that_goloop_is_imported_before(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    """It warns of packages with plugins, by the list of files of an installed wheel."""
+    """pytest warns of packages with plugins, by the list of files of an installed wheel."""
     wheel = tmp_path / "site" / "goloop_wheel-1.dist-info"
     wheel.mkdir(parents=True)
     (wheel / "METADATA").write_text("Metadata-Version: 2.1\nName: goloop-wheel\nVersion: 1\n")

@@ -17,7 +17,7 @@ from tls_tools import identity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "deployment.md"
 
-# What the page may have beside programs and commands; each kind has a test below.
+# Kinds of blocks beside programs and commands; each kind has a test below.
 KINDS = {"dockerfile", "yaml", "ini", "nginx"}
 
 pytestmark = pytest.mark.goloop_only("about a page of goloop's")

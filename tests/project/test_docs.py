@@ -202,7 +202,7 @@ def commands(block: str) -> Iterator[list[str]]:
     """The words of each command of a block, without prompts, comments and variables before it."""
     for line in block.splitlines():
         if "\n$ " in f"\n{block}" and not line.startswith("$ "):
-            continue  # what a command prints
+            continue  # the output of a command
         words = shlex.split(line.removeprefix("$ "), comments=True)
         while words and re.match(r"[A-Z_]+=", words[0]):
             words.pop(0)
@@ -232,7 +232,7 @@ def test_documented_commands_exist(block: str) -> None:
             told = run("-m", "goloop", arguments[0], "--help")
             for option in (each for each in arguments if re.match("--?[a-z]", each)):
                 if arguments[0] == "doctor" and option == "-m":
-                    break  # what follows are the program's
+                    break  # later arguments are the program's
                 if "|" not in arguments[: arguments.index(option)]:
                     assert option in told, (option, told)
         elif program.startswith("python") and arguments[:2] == ["-m", "benchmarks"]:

@@ -133,7 +133,7 @@ def test_packages_without_wheels_are_not_compiled(
 def test_the_staging_directory_is_the_one_that_setuptools_has(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is left there of a build for another machine would go into the wheel."""
+    """A leftover of a build for another machine would be packed into the wheel."""
     setuptools = pytest.importorskip("setuptools")
     import goloop_build
 

@@ -84,7 +84,7 @@ def callbacks(table: str) -> list[tuple[str, ...]]:
     """The rows of a table of support/callbacks.h."""
     header = (ROOT / "pybridge" / "core" / "support" / "callbacks.h").read_text()
     text = header.partition(f"#define {table}(X)")[2].partition("\n\n")[0]
-    text = re.sub(r'" *"', "", re.sub(r"\\\n *", "", text))  # one line, joined strings
+    text = re.sub(r'" *"', "", re.sub(r"\\\n *", "", text))  # joined lines and strings
     rows = re.findall(r'X\("?(\w[\w.]*)"?, *"([^"]*)", *"([^"]*)"\)', text)
     assert len(rows) == text.count("X("), table
     return rows

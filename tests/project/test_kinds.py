@@ -1,4 +1,4 @@
-"""Where `make test` and `make test-all` run each kind of test: KINDS of tools/dev.py."""
+"""The runs of each kind of test by `make test` and `make test-all`: KINDS of tools/dev.py."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_default_python_runs_the_tests_that_make_test_omits() -> None:
 
 def test_the_readme_has_the_table() -> None:
     text = (ROOT / "tests" / "README.md").read_text()
-    table = text.split("## What runs where")[1].split("\n## ")[0]
+    table = text.split("## Kinds of tests")[1].split("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
     crosses = {row[1]: row[3:8] for row in rows if len(row) == 9}
     for name, kind in dev.KINDS.items():

@@ -1,4 +1,4 @@
-"""Where all imports are lazy (PEP 810), goloop's own are not, and nothing of it is missing."""
+"""goloop's own imports are not lazy even if all imports are (PEP 810), and none is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_loop_has_its_library_and_its_tasks(mode: str, how: str) -> None:
 
 
 def test_lazy_imports_load_the_same_modules() -> None:
-    # What can't be imported later, where there are no files or within a simulation, is there.
+    # Modules that can't be imported later, without files or in a simulation, are already loaded.
     assert program(LOADED, "-X", "lazy_imports=all") == program(LOADED)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -260,6 +261,12 @@ def test_callees_are_found_in_other_files_and_named() -> None:
     (finding,) = lint_c.lint_tree({"a.c": caller, "b.c": TWICE})
     assert finding.path == "a.c"
     assert "f: twice > number > PyFloat_AsDouble runs Python" in finding.text
+
+
+@pytest.mark.parametrize("lint", [lint_c, lint_style])
+def test_default_folders_contain_the_c_files(lint: ModuleType) -> None:
+    """Without paths a lint checks all files of the extension."""
+    assert len(lint_c.read(lint.LINTED)) > 100
 
 
 def test_functions_of_the_extension_are_marked() -> None:

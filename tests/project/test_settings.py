@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "settings.md"
 PRODUCT = ["goloop", "pybridge", "netloop", "transports", "timers", "build_backend", "setup.py"]
 TOOLS = ["tools", "benchmarks", "Makefile"]
 
-# What Python, Go and the C library read by themselves: nothing of it stands in this source.
+# Variables that Python, Go and the C library read themselves; this source does not name them.
 OTHERS = "Read by Python and Go"
 
 SUFFIXES = (".py", ".c", ".h", ".go")
@@ -57,7 +57,7 @@ class Reads(ast.NodeVisitor):
         return text in ("os.environ", "_os.environ", "environ") or text in self._copies
 
     def _asked(self, node: ast.AST) -> ast.expr | None:
-        """What stands in the place of the name, where this node reads a variable."""
+        """Return the argument with the name, if this node reads a variable."""
         match node:
             case ast.Subscript(value=value, slice=asked, ctx=ast.Load()):
                 return asked if self._is_environ(value) else None

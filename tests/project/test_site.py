@@ -29,7 +29,7 @@ REFERENCE = (DOCS / "reference.md").read_text()
 
 
 def public_names() -> Iterator[str]:
-    """What each public module has in `__all__`, also where what it imports is not installed."""
+    """Return the names in each public module's `__all__`, even if its imports are not installed."""
     folders = [ROOT / "goloop", ROOT / "goloop/guest"]
     paths = [path for folder in folders for path in folder.glob("*.py")]
     for path in sorted([*paths, ROOT / "goloop/testing/__init__.py"]):
@@ -75,7 +75,7 @@ def described() -> Iterator[tuple[str, object]]:
 def test_public_names_have_docstrings() -> None:
     found = dict(described())
     assert {"goloop.Metrics", "goloop.Histogram.percentile", "goloop.otel.instrument"} <= set(found)
-    # Those of the loop that asyncio has are asyncio's to describe.
+    # Methods that asyncio's loop has are described by asyncio.
     asyncios = {f"goloop.Loop.{name}" for name in dir(asyncio.SelectorEventLoop)}
     for name, value in found.items():
         if name not in asyncios:

@@ -28,7 +28,7 @@ variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", defau
 
 
 class Failure(Exception):
-    """What workers raise on purpose."""
+    """The exception that workers raise on purpose."""
 
 
 SIMPLE = [
@@ -73,7 +73,7 @@ class Program:
 
 
 class Run:
-    """One execution of a program on the running loop."""
+    """An execution of a program on the running loop."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -306,7 +306,7 @@ class Run:
         return len(done), len(pending)
 
     async def let_run(self) -> None:
-        """What goes on by itself does so now."""
+        """Run the callbacks and tasks that need nothing further."""
         for _ in range(60):
             await asyncio.sleep(0)
 
@@ -356,7 +356,7 @@ class Yields:
 
 
 def plain(primitive: object) -> str:
-    """Its state: the value, those that wait, whether it is locked."""
+    """Return a primitive's state: the value, the number of waiters, and if it is locked."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(primitive))
 
 

@@ -28,7 +28,7 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
 
 @pytest.fixture
 def redis_port(programs: Programs, tmp_path: Path) -> int:
-    """Where a redis-server of this test's own listens."""
+    """Start a redis-server for this test, and return its port."""
     if shutil.which("redis-server") is None:
         pytest.skip("no redis-server: apt-get install redis-server")
     port = free_port()

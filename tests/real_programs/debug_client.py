@@ -24,7 +24,7 @@ def _connect(port: int) -> socket.socket:
 
 
 class DebugClient:
-    """One connection to a debug adapter; requests wait for their answers."""
+    """A connection to a debug adapter; requests wait for their answers."""
 
     def __init__(self, port: int) -> None:
         self._sock = _connect(port)
@@ -59,7 +59,7 @@ class DebugClient:
         return self._number
 
     def answer(self, number: int) -> Any:
-        """What a request was answered with."""
+        """Return the answer to a request."""
         for message in self._messages():
             if message["type"] == "response" and message["request_seq"] == number:
                 assert message["success"], message

@@ -26,7 +26,7 @@ APPS = HERE / "apps"
 # Seconds; programs take one or two to start on an idle machine.
 TIME_LIMIT = 60
 
-# What every server here says of the loop that it runs on.
+# The name that every server here reports for its loop.
 LOOP = "goloop.Loop"
 
 
@@ -42,13 +42,13 @@ def needs(*modules: str) -> None:
             )
 
 
-# Below the ports that Linux gives out by itself (net.ipv4.ip_local_port_range), so that
-# nobody's connection takes one between our look and the program's bind.
+# Below the ports that Linux assigns automatically (net.ipv4.ip_local_port_range), so that
+# no other connection takes one between our check and the program's bind.
 PORTS = range(15_000, 32_000)
 
 
 def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on."""
+    """Return a free TCP port of the loopback."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as sock, contextlib.suppress(OSError):
@@ -59,7 +59,7 @@ def free_port() -> int:
 
 
 class Program:
-    """One started program, with its output in a file."""
+    """A started program, with its output in a file."""
 
     def __init__(
         self, words: Sequence[str | Path], log: Path, *, user: str | None, **environ: str
@@ -130,7 +130,7 @@ class Program:
 
 
 class Programs:
-    """What one test has started."""
+    """The programs that a test has started."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -148,7 +148,7 @@ class Programs:
         return made
 
     def python(self, *words: str | Path, port: int | None = None, **environ: str) -> Program:
-        """The same for a Python program, in this Python."""
+        """Start a Python program, in this Python."""
         return self.start(
             sys.executable, "-X", "faulthandler", "-W", "error::ResourceWarning",
             *words, port=port, **environ,
@@ -167,7 +167,7 @@ class Programs:
 
 
 def get(url: str, data: bytes | None = None) -> str:
-    """One request on a connection of its own."""
+    """Make a request on a connection of its own."""
     with urllib.request.urlopen(url, data, timeout=TIME_LIMIT) as answer:
         text: str = answer.read().decode()
         return text

@@ -37,7 +37,7 @@ def test_celery_runs_coroutines_in_threads(programs: Programs, tmp_path: Path) -
 def tasks_of_a_worker(
     programs: Programs, folder: Path, pool: str, *tasks: str
 ) -> dict[str, list[tuple[str, int, int]]]:
-    """What twenty calls of each task gave."""
+    """Return the results of twenty calls of each task."""
     worker = programs.python(
         *("-m", "celery", "-A", "celery_app", "worker", "--pool", pool, "--concurrency", "2"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "INFO"),

@@ -1,4 +1,4 @@
-"""What keeps the loop of a web server is named from outside: its line and its task."""
+"""The code that blocks a web server's loop is named from outside: its line and its task."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def started(programs: Programs, port: int, *words: Any) -> None:
 
 
 def ask(port: int) -> dict[str, Any]:
-    """One request, by a connection of its own: another worker may answer the next."""
+    """Make a request on a new connection: another worker may answer the next."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIME_LIMIT)
     with contextlib.closing(connection):
         connection.request("GET", "/")

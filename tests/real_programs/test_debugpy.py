@@ -30,7 +30,7 @@ def top(client: DebugClient, thread: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def value(client: DebugClient, frame: dict[str, Any], expression: str) -> str:
-    """What an expression is in a frame."""
+    """Return the value of an expression in a frame."""
     answer: str = client.ask("evaluate", expression=expression, frameId=frame["id"])["result"]
     return answer
 

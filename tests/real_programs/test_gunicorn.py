@@ -133,7 +133,7 @@ def test_the_worker_is_that_of_the_package_that_is_there(package: str) -> None:
 
 
 def test_a_uvicorn_that_takes_no_factory_is_refused() -> None:
-    """It would serve on asyncio's loop, and say nothing."""
+    """Without the error it would silently serve on asyncio's loop."""
     script = """
 import uvicorn.config
 del uvicorn.config.Config.get_loop_factory

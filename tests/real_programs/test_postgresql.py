@@ -23,7 +23,7 @@ import asyncpg  # noqa: E402
 
 
 def binaries() -> Path | None:
-    """Where initdb and postgres are; Debian keeps them off PATH."""
+    """Return the folder of initdb and postgres; Debian keeps them off PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if found:
         return found[-1].parent

@@ -15,7 +15,7 @@ needs("pytest_asyncio", "pytest_aiohttp", "anyio")
 
 pytestmark = pytest.mark.real
 
-# What the projects' tests have in common: they say their loop, and use it.
+# The common part of the projects' tests: print the loop's class, and use the loop.
 BODY = """
 import asyncio
 

@@ -38,7 +38,7 @@ def test_actors_and_serve_run_on_goloop(programs: Programs, folder: Path) -> Non
         # Ray's own processes and threads, as Ray leaves them.
         *("-W", "ignore::ResourceWarning", "-W", "ignore::DeprecationWarning"),
         *(APPS / "ray_app.py", folder, str(free_port())),
-        # No token is written to the home folder; nobody is told of what runs here.
+        # No token is written to the home folder, and no usage statistics are sent.
         RAY_AUTH_MODE="disabled",
         RAY_USAGE_STATS_ENABLED="0",
     )
@@ -50,6 +50,6 @@ def test_actors_and_serve_run_on_goloop(programs: Programs, folder: Path) -> Non
     assert found.pop("task") == found.pop("driver") == LOOP
     served = found.pop("serve")
     assert (served["loop"], served["got"]) == (LOOP, 100_000)
-    # Serve's controller, its proxy for HTTP, and the replica: whatever runs in each.
+    # The loops in Serve's controller, in its proxy for HTTP, and in the replica.
     assert len(found) == 3
     assert list(found.values()) == [[LOOP]] * 3, found

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 HOUR = 3600
-# What answered, and what failed and how, of one run.
+# The numbers of answers and of each failure, in one run.
 Outcomes = collections.Counter[str]
 
 
@@ -85,7 +85,7 @@ async def questions(
     ask: Callable[[int], Awaitable[None]],
     *errors: type[Exception],
 ) -> None:
-    """One each ten seconds, which is answered or fails by one of the library's errors."""
+    """Make a request each ten seconds; it is answered or fails by one of the library's errors."""
     for n in range(seconds // 10):
         try:
             await ask(n)

@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def runs(main: Callable[[testing.Simulation], Awaitable[Any]], seeds: int = 2) -> None:
-    """Seeds of a program, which leaves nothing behind."""
+    """Run some seeds of a program, without leftovers."""
 
     @testing.simulate(seeds=seeds, max_time=100_000)
     async def program(sim: testing.Simulation) -> None:

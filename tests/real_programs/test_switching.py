@@ -72,7 +72,7 @@ def test_a_server_runs_on_goloop(
     port = free_port()
     filled = words.format(port=port, workers=workers).split()
     server = programs.python(*GOLOOP, "-m", *filled, port=port)
-    # These have a process beside their only worker.
+    # Hypercorn and granian have a main process beside their only worker.
     serves_on_goloop(server, port, workers, children=modules in ("hypercorn", "granian"))
 
 
@@ -189,7 +189,7 @@ def test_children_of_multiprocessing(programs: Programs, tmp_path: Path, method:
 
 
 def test_a_reloaded_django_runs_on_goloop(programs: Programs, tmp_path: Path) -> None:
-    """runserver serves in a child that it executes anew; the views have loops of their own."""
+    """runserver serves in a child process; the views have loops of their own."""
     needs("django")
     (tmp_path / "manage.py").write_text(
         "import asyncio, os, sys\n"

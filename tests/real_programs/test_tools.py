@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 TRACED = APPS / "traced_app.py"
-# Its functions that the loop calls: tasks, callbacks of each kind, a protocol's method.
+# The program's functions that the loop calls: tasks, callbacks, a protocol's method.
 FUNCTIONS = {
     *("main", "handle", "in_a_task", "allocate"),
     *("from_the_loop", "from_a_timer", "from_a_watch", "from_another_thread", "at_the_end"),
@@ -37,7 +37,7 @@ def test_viztracer_records_every_callback_with_its_task(programs: Programs, tmp_
     events = json.loads(traced.read_text())["traceEvents"]
     calls = [event for event in events if event["ph"] == "X" and TRACED.name in event["name"]]
     assert {call["name"].split(" (")[0] for call in calls} >= FUNCTIONS
-    # What a task runs stands in a row of its own.
+    # Functions that a task runs have their own row.
     rows = {
         event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
     }

@@ -123,7 +123,7 @@ print("told:" + json.dumps({
 
 
 def told(said: str) -> Any:
-    """What the program has printed as JSON."""
+    """Return the program's output, read as JSON."""
     (line,) = [line for line in said.splitlines() if line.startswith("told:")]
     return json.loads(line.removeprefix("told:"))
 

@@ -2,10 +2,10 @@
 
     .venv-3.13/bin/python tests/runtime/exits.py 200 [SEED]
 
-Each is a program of its own (`program`), with some of: loops in daemon threads that compute, write,
-are blocked for longer than the watchdog's limit, or look names up; goloop.run_threads() in a daemon
-thread; who asks for stacks; and an end that leaves them running.  Behind it, a C library's atexit
-handler takes its time, or a host embeds Python a second time.
+Each exit is a program of its own (`program`), with some of: loops in daemon threads that compute,
+write, are blocked for longer than the watchdog's limit, or look names up; goloop.run_threads() in a
+daemon thread; a process that asks for stacks; and an end that leaves them running.  After it, a C
+library's atexit handler takes its time, or a host embeds Python a second time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 MAY_HANG = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 PATIENCE = 20.0 if MAY_HANG else 100.0
 
-# What the daemon threads do, how the main thread ends, and what comes after Python's end.
+# The work of daemon threads, the end of the main thread, and actions after Python's end.
 WORK = ("timers", "computes", "streams", "blocked", "names", "run_threads", "executor", "closes")
 ENDS = ("returns", "exit", "raises", "in the loop", "interrupted")
 AFTER = ("nothing", "slow", "embedded")
@@ -164,7 +164,7 @@ if end == "interrupted":
 
 @dataclass(frozen=True)
 class Exit:
-    """One of them, and how it ended."""
+    """An ended process, with its plan."""
 
     plan: dict[str, object]
     status: int | None
@@ -184,7 +184,7 @@ class Exit:
 
 
 def plan(seed: int) -> dict[str, object]:
-    """What the process of that seed does."""
+    """Return the plan of the process for a seed."""
     chosen = random.Random(seed)
     return {
         "work": chosen.sample(WORK, chosen.randint(1, 3)),

@@ -1,7 +1,7 @@
-"""What test_fork.py runs: `python fork_scenarios.py NAME` is one process's life.
+"""The scenarios of test_fork.py: `python fork_scenarios.py NAME` runs one in this process.
 
-Each function under "scenarios" is one; it ends well or by an exception.  They fork,
-and a forked process can't be put back, so none of them runs inside pytest.
+Each function under "scenarios" is a scenario; it returns or raises an exception.  Scenarios
+fork, and a fork can't be undone, so none of them runs inside pytest.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def echo(rounds: int = 3) -> None:
 
 
 def works(mode: str | None = None) -> None:
-    """This process runs a loop of its own, on a Go runtime that it got by `mode`."""
+    """Check that this process can run a loop, on a Go runtime that it got by `mode`."""
     goloop.run(echo())
     if mode is not None:
         facts = goloop.diagnostics()["library"]
@@ -131,7 +131,7 @@ def raw_clone() -> int:
 
 
 def refused() -> contextlib.AbstractContextManager[object]:
-    """What belongs to the parent raises RuntimeError in a child."""
+    """Expect the RuntimeError of objects that belong to the parent."""
     return raises_with(RuntimeError, r"after fork\(\)")
 
 
@@ -353,7 +353,7 @@ def parents_loop_is_refused() -> None:
             ):
                 with refused():
                     entry()
-            # These only look, or let go of what the child's copy has; they must not fail.
+            # Calls that only read, or release the child's copy; they must not fail.
             handle.cancel()
             loop.remove_reader(left)
             loop.stop()
@@ -373,7 +373,7 @@ def parents_loop_is_refused() -> None:
 
 
 def parents_loop_can_be_dropped() -> None:
-    """Closing or losing the parent's loop in the child disturbs nobody."""
+    """Close or lose the parent's loop in the child, which must not disturb the parent."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -649,7 +649,7 @@ def multiprocessing_fork() -> None:
 
 
 def multiprocessing_fork_in_loop() -> None:
-    """The same from inside a running loop."""
+    """Use multiprocessing's fork from inside a running loop."""
     _multiprocessing("fork", in_loop=True)
 
 
@@ -679,7 +679,7 @@ def _prefork(in_master: bool) -> None:
             server: asyncio.Server
 
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                # One connection for each worker, so that all four are seen to serve.
+                # Each worker gets a new connection, so that all four are seen to serve.
                 server.close()
                 writer.write(b"%d\n" % os.getpid())
                 while data := await reader.read(100):

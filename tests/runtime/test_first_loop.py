@@ -1,4 +1,4 @@
-"""What the first loop of a process leaves in memory, and the stack that Go takes its thread for."""
+"""Memory that the first loop of a process leaves, and the stack on which Go assumes its thread."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ print(goloop.run(main()))
 
 @pytest.mark.forks
 def test_fork_from_another_than_the_first_thread() -> None:
-    """Its stack is not where a process's first thread has it; and no lock of ld.so is taken."""
+    """The thread's stack is elsewhere than the first thread's; no lock of ld.so is taken."""
     source = """
 import os, threading
 assert goloop.run(main()) == 2

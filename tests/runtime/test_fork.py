@@ -1,4 +1,4 @@
-"""goloop and fork: whoever forks, the child has a Go runtime of its own.
+"""goloop and fork: after any kind of fork the child has a Go runtime of its own.
 
 The scenarios stand in fork_scenarios.py; each runs in a process of its own, with a
 limit on its time, so that a hang is a failure and takes no other test down.

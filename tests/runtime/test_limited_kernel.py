@@ -1,4 +1,4 @@
-"""Where the kernel lacks, refuses or shortens what goloop asks it for, a loop runs all the same."""
+"""A loop runs even if the kernel lacks, refuses or limits the features that goloop asks for."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ async def woken_and_cancelled() -> bool:
             async with asyncio.timeout(0.0027):
                 await lock.acquire()
         except TimeoutError:
-            # asyncio's lock wakes nobody where the waiter has not been woken.
+            # asyncio's lock wakes no waiter if the first one has not been woken.
             cancelled.append(not lock.locked())
 
     async def release() -> None:
@@ -93,7 +93,7 @@ def test_due_timer_follows_ready_callbacks(loop: str) -> None:
 
 
 async def times() -> list[float]:
-    """What the clock says in the iterations of a second."""
+    """Return the clock's times in the iterations of a second."""
     loop = asyncio.get_running_loop()
     said: list[float] = []
     end = loop.time() + 1
@@ -230,6 +230,6 @@ def test_hypothesis_lets_time_pass_only_where_the_failure_needs_it() -> None:
     with pytest.raises(AssertionError) as info:
         test()
     [note] = [each for each in info.value.__notes__ if each.startswith("Simulation:")]
-    # That callbacks take time, and the iteration before the lock is released.
+    # The two decisions: callbacks take time, and the iteration before the lock is released.
     assert "Decisions: 2 of " in note
     assert " of the time that callbacks take." in note

@@ -59,13 +59,13 @@ async def graceful(process: testing.Process) -> int:
 
 
 async def large(process: testing.Process) -> None:
-    process.stdout.write(bytes(1_000_000))  # more than a pipe holds; nobody drains
+    process.stdout.write(bytes(1_000_000))  # more than a pipe's capacity, without drain()
 
 
 def runs(
     main: Callable[[testing.Simulation], Awaitable[Any]], loop: str = "goloop", seeds: int = 3
 ) -> None:
-    """Seeds of a program, which leaves nothing behind."""
+    """Run some seeds of a program, without leftovers."""
     ended.clear()
 
     @testing.simulate(seeds=seeds, max_time=10_000, loop=loop)
@@ -127,7 +127,7 @@ def test_a_signal_ends_a_program_at_once(way: str) -> None:
             case "send_signal":
                 child.send_signal(signal.SIGINT)
             case "os.kill":
-                os.kill(child.pid, 0)  # it is there
+                os.kill(child.pid, 0)  # the process exists
                 os.kill(child.pid, signal.SIGUSR1)
             case _:
                 getattr(child, way)()

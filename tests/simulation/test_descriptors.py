@@ -1,4 +1,4 @@
-"""What programs do with descriptors in a simulation: pipes, files to sockets, paths of sockets."""
+"""Descriptors in a simulation: pipes, files sent to sockets, paths of sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failure of a simulation shows: lines of the test, and the last events."""
+"""The report of a simulation's failure: lines of the test, and the last events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_coroutine_instead_of_the_function_is_refused(
         warnings.simplefilter("error")
         with pytest.raises(TypeError) as info:
             call(coroutine)
-        del coroutine  # it was closed, so that nobody says that it was never awaited
+        del coroutine  # closed, so that there is no warning that it was never awaited
     assert str(info.value) == f"pass the function: {name}(main), not {name}(main())"
 
 

@@ -1,4 +1,4 @@
-"""What the simulated kernel does wrong, and what goloop's transports make of it."""
+"""Faults of the simulated kernel, and the reactions of goloop's transports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from goloop import testing
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
 PAYLOAD = bytes(range(256)) * 40
-# What takes no byte and breaks no connection.
+# Faults that lose no byte and break no connection.
 HARMLESS = {
     "short_reads": 0.3,
     "short_writes": 0.3,
@@ -73,7 +73,7 @@ async def connected(sim: testing.Simulation) -> tuple[Collector, Echo]:
 
 
 async def echoed(sim: testing.Simulation, **faults: Any) -> bytes:
-    """What comes back of the payload; the faults begin before there is a connection."""
+    """Return the echoed payload; the faults begin before there is a connection."""
     loop = asyncio.get_running_loop()
     sim.faults.set(**faults)
     server = await loop.create_server(Echo, "localhost", 80)
@@ -236,7 +236,7 @@ def test_unix_sockets_are_reset_and_have_no_timeouts() -> None:
         sim.faults.set(connection_reset=1.0)
         b.transport.write(b"x")
         assert isinstance(await b.lost, ConnectionError)
-        assert await a.lost is None  # it had read all
+        assert await a.lost is None  # all data had been read
 
     testing.run(main, max_time=3600)
 
@@ -380,6 +380,6 @@ def test_wrong_faults(wrong: dict[str, Any], error: type[Exception]) -> None:
             sim.faults.set(**wrong)
         client, _ = await connected(sim)
         client.transport.write(b"x")
-        assert isinstance(await client.lost, ConnectionResetError)  # it is as it was
+        assert isinstance(await client.lost, ConnectionResetError)  # the connection still exists
 
     testing.run(main, max_time=60)

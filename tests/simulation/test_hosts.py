@@ -1,4 +1,4 @@
-"""Hosts of a simulation: what runs where, how it ends, and how it begins anew."""
+"""Hosts of a simulation: their programs, their end, and their restart."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_kill_runs_nothing_of_the_program() -> None:
             with entered():
                 async with contextlib.AsyncExitStack() as stack:
                     stack.enter_context(entered())
-                    async for _ in generates():  # it is at its yield, and the next one sleeps
+                    async for _ in generates():  # now at its yield; the next one sleeps
                         async for _ in generates():
                             pass
         finally:
@@ -367,7 +367,7 @@ def test_a_paused_host_goes_on_later() -> None:
         answer = a.spawn(call, "b")
         await asyncio.sleep(9)
         assert ticks == []
-        timers[0].cancel()  # it was due
+        timers[0].cancel()  # the timer was due
         assert not answer.done()
         b.resume()
         b.resume()

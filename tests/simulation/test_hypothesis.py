@@ -34,7 +34,7 @@ SETTINGS = settings(
 
 
 def smallest(main: Callable[..., Any], examples: int = 300, **options: Any) -> BaseException:
-    """What a test fails with at last, of which there is one kind."""
+    """Return a test's final failure, which must be of one kind."""
 
     @settings(SETTINGS, max_examples=examples)
     @given(testing.simulations(**options))
@@ -137,7 +137,7 @@ def test_a_slow_answer_shrinks_to_one_packet_that_is_late_without_any_fault() ->
     packets = re.findall(r"\* datagram .* in ([0-9]+) ns", note(exc))
     *quick, late = sorted(map(int, packets))
     assert set(quick) == {1_000_000}
-    # One of the 127 steps beyond the three ms.
+    # Within one of the 127 steps after the three ms.
     assert 2_000_000 <= late < 2_000_000 + 2 * 99_000_000 // 127
     assert "EINTR" not in note(exc)
     assert "* late" not in note(exc)

@@ -261,7 +261,7 @@ def test_a_job_that_waits_for_its_own_executor_is_found() -> None:
 
 
 def held() -> threading.Lock:
-    """A lock that nobody lets go."""
+    """Return a lock that is never released."""
     lock = threading.Lock()
     lock.acquire()
     return lock

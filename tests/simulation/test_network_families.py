@@ -101,7 +101,7 @@ def test_datagrams_of_ipv6() -> None:
 @pytest.mark.parametrize("policy", ["io", "shuffle"])
 def test_happy_eyeballs_take_the_family_that_answers_first(policy: str) -> None:
     async def deaf(host: testing.Host) -> None:
-        """IPv4 answers nobody: the queue of connections is full."""
+        """Do not answer on IPv4: the queue of connections is full."""
         with socket.socket() as listener, socket.socket() as other:
             listener.bind((host.address, 80))
             listener.listen(0)

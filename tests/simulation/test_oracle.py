@@ -40,7 +40,7 @@ _OTHERS = {
 
 
 def _simulations(module: Any) -> dict[str, Callable[..., None]]:
-    """Those of a module's tests that run in simulations."""
+    """Return the tests of a module that run in simulations."""
     every = {name: each for name, each in vars(module).items() if name.startswith("test_")}
     if module.__name__ == "test_testing":
         marked = {each: getattr(each, "pytestmark", ()) for each in every.values()}
@@ -75,7 +75,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def talk(server_side: Any = None, client_side: Any = None) -> tuple[bytes, list[type]]:
-    """What comes back from a server, and the classes of a loop, a task and a transport."""
+    """Return a server's answer, and the classes of a loop, a task and a transport."""
     async with await asyncio.start_server(echo, "localhost", 80, ssl=server_side):
         reader, writer = await asyncio.open_connection("localhost", 80, ssl=client_side)
         writer.write(bytes(range(256)) * 2000)

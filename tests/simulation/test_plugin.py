@@ -30,7 +30,7 @@ async def test_fails(sim):
 
 
 def run(folder: Path, *options: str, tests: str = TESTS) -> str:
-    """What pytest says of tests in a folder."""
+    """Return pytest's output for tests in a folder."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_project.py").write_text(tests)
     (folder / "seen").write_text("")

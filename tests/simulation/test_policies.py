@@ -96,7 +96,7 @@ def test_dfs_begins_with_asyncios_order_and_goes_through_all_others() -> None:
     found = orders("dfs:2", 40)
     assert found[0] == "abcabc"
     assert found[:5] == orders("dfs:2", 5)
-    # The first step of a, and that of b, are put off: behind c, and before what comes then.
+    # The first steps of a and b are delayed: after c, and before later steps.
     assert "bcabca" in found
     assert "cabcab" in found
     assert set(orders("dfs:0", 5)) == {"abcabc"}

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kerne
 
 
 def runs(main: Callable[[testing.Simulation], Awaitable[Any]], seeds: int = 2) -> None:
-    """Seeds of a program, which leaves nothing behind."""
+    """Run some seeds of a program, without leftovers."""
 
     @testing.simulate(seeds=seeds, max_time=100_000)
     async def program(sim: testing.Simulation) -> None:

@@ -1,4 +1,4 @@
-"""goloop.testing.simulate: many seeds, what is told of one that fails, and what is left behind."""
+"""goloop.testing.simulate: many seeds, the report of a failing one, and leftovers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ pytestmark = linux
 
 
 def failure(test: Callable[..., None], *args: Any, **options: Any) -> BaseException:
-    """What a test raises."""
+    """Return the exception that a test raises."""
     with pytest.raises(BaseException) as info:  # noqa: PT011
         test(*args, **options)
     return info.value
 
 
 def note(exc: BaseException) -> str:
-    """Its note, which is one."""
+    """Return the only note of an exception."""
     [text] = exc.__notes__
     return str(text)
 
@@ -329,7 +329,7 @@ def test_rare_things_happen_as_the_seed_decides() -> None:
     assert not any(testing.buggify(1) for _ in range(100))
 
 
-# ---- what is left behind -------------------------------------------------------------------------
+# ---- leftovers -----------------------------------------------------------------------------------
 
 
 async def leaves_a_task() -> None:

@@ -38,7 +38,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Kernel]:
 
 
 def run(kernel: Kernel, main: Main) -> Any:
-    """What a coroutine function returns, on a loop on the kernel; nothing is left open."""
+    """Return a coroutine function's result, on a loop on the kernel; nothing is left open."""
     with kernel:
         loop = goloop.new_event_loop()
         try:
@@ -65,7 +65,7 @@ def listener(kernel: Kernel) -> sockets.Socket:
 async def echo(
     kernel: Kernel, payload: bytes, clients: int, faults: float = 0.0
 ) -> list[bytes | OSError]:
-    """What comes back to clients of a server that echoes until the end."""
+    """Return the answers to clients of a server that echoes until the end."""
     loop = asyncio.get_running_loop()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ def test_readers_sock_methods_and_wakes(kernel: Kernel) -> None:
 
 
 class Echo(asyncio.Protocol):
-    """One that a native transport serves; what became of it is in `lost`."""
+    """A protocol that a native transport serves; `lost` has the reason of its end."""
 
     def __init__(self) -> None:
         self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()

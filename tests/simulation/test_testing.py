@@ -222,7 +222,7 @@ def test_no_timer_comes_before_the_time_that_it_was_set_for() -> None:
 
     testing.run(main)
     assert len(late) == 3000
-    assert sum(rounded) > 20  # what would come too early by the nearest nanosecond alone
+    assert sum(rounded) > 20  # times that would be too early if rounded to the nearest nanosecond
     assert min(late) >= 0
     assert max(late) < 1e-3  # the reactor lets timers of a crowd share a turn
 

@@ -128,7 +128,7 @@ async def test_all_bytes_of_many_streams_arrive_in_order(loop: Loop) -> None:
 
 
 async def test_completions_of_a_batch_precede_later_ones(loop: Loop) -> None:
-    """Some of the streams end or break amid the others; each gets its own end."""
+    """Some of the streams end or break in between; each gets its own end."""
     pairs = []
     for _ in range(STREAMS):
         near, far = tcp_pair()
@@ -191,7 +191,7 @@ def test_loops_side_by_side_and_one_after_the_other_all_serve() -> None:
 
     try:
         assert all(served >= 200 for served in loop.run_until_complete(elsewhere()))
-        # The same loop in another thread.
+        # Repeat it in a loop in another thread.
         outcome: list[int] = []
 
         in_thread(lambda: outcome.append(loop.run_until_complete(talk())))

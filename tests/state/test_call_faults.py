@@ -73,7 +73,7 @@ async def test_a_failed_receive_raises_and_loses_nothing(
     with pytest.raises(OSError, match=os.strerror(number)) as failed:
         await task
     assert failed.value.errno == number
-    assert await receive(loop, near) == b"data"  # nothing was lost, and nothing is left behind
+    assert await receive(loop, near) == b"data"  # nothing was lost, and nothing is left over
 
 
 @pytest.mark.parametrize("number", PASSING, ids=named)
@@ -122,7 +122,7 @@ async def test_a_send_that_fails_in_the_middle_raises(loop: Loop, number: int) -
 
 
 class Bulk(asyncio.BufferedProtocol):
-    """Its buffer is so large that C receives into it, once much came at a time."""
+    """A protocol with a large buffer, into which C receives after large messages."""
 
     def __init__(self) -> None:
         self.buffer = bytearray(256 * 1024)

@@ -37,7 +37,7 @@ class Strangers:
         self.identities = [os.fstat(sock.fileno()).st_ino for pair in self.pairs for sock in pair]
 
     def check(self) -> None:
-        """They are what they were, and hold exactly what they sent each other."""
+        """Check that the pair is unchanged, and has exactly the bytes sent to each other."""
         now = [os.fstat(sock.fileno()).st_ino for pair in self.pairs for sock in pair]
         assert now == self.identities
         for first, second in self.pairs:

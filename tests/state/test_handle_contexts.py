@@ -1,6 +1,6 @@
-"""The context of a handle: a copy of the one in which it was scheduled, whenever it is made.
+"""The context of a handle: a copy of the context in which it was scheduled.
 
-goloop makes an empty one when it is needed, and lets it serve again. Nobody can tell.
+goloop creates an empty one when it is needed, and reuses it, without a visible difference.
 """
 
 from __future__ import annotations

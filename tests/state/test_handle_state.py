@@ -1,4 +1,4 @@
-"""What a program may do to a handle's attributes: asyncio's outcome, and never a crash."""
+"""Changes of a handle's attributes by a program: asyncio's outcome, and never a crash."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ print(json.dumps(found))
 
 
 def deliberate(case: tuple[Any, ...]) -> bool:
-    """What a handle of goloop does otherwise than asyncio's."""
+    """Return true for intended differences from asyncio's handles."""
     _kind, _arguments, way, name, value, _how = case
     # asyncio's slot of arguments that are kept elsewhere: what it holds has no effect.
     if way == "slot" and name == "_args":
@@ -115,7 +115,7 @@ def deliberate(case: tuple[Any, ...]) -> bool:
     # Not writable: whether a timer is armed is the loop's matter.
     if name == "_scheduled":
         return True
-    # These read as None where nothing is stored.
+    # Both attributes read as None if nothing is stored.
     if value == "delete" and name in ("_repr", "_source_traceback"):
         return True
     # A heap is ordered by it in asyncio, and breaks.
@@ -198,7 +198,7 @@ def test_an_unclosed_loop_that_holds_a_kept_handle_is_collected(
             owner.handle = getattr(loop, method)(owner.method)
 
         if when == "running":
-            # What is scheduled while it stops stays in the queue.
+            # Callbacks scheduled while the loop stops stay in the queue.
             loop.call_soon(loop.stop)
             loop.call_soon(schedule)
             loop.run_forever()

@@ -75,7 +75,7 @@ def test_repr_in_debug_mode_has_the_place_of_creation(loop: Loop) -> None:
     assert text.startswith("<Handle callback(1) at ")
     assert f" created at {__file__}:" in text
     handle.cancel()
-    # What it was stays readable.
+    # The callback stays readable.
     assert repr(handle).startswith("<Handle cancelled callback(1) at ")
 
 

@@ -45,7 +45,7 @@ def stranger(strangers: list[Pair]) -> Pair:
 
 
 def received(sock: socket.socket) -> bytes:
-    """What a socket has now; b"" where it has nothing."""
+    """Return the socket's available bytes; b"" if there are none."""
     try:
         return sock.recv(1 << 20)
     except BlockingIOError:
@@ -56,10 +56,10 @@ def received(sock: socket.socket) -> bytes:
 
 
 def close_between(loop: Loop, sock: socket.socket, strangers: list[Pair]) -> socket.socket:
-    """Closes a socket behind its readiness and before the call that waits for it.
+    """Close a socket after its readiness and before the call that waits for it.
 
-    A stranger with something to read takes the number.  Returns what to write to, so
-    that it happens.
+    A stranger with something to read takes the number.  Returns the socket to write to, which
+    triggers the close.
     """
     trigger, writer = tcp_pair()
 
@@ -212,7 +212,7 @@ async def test_the_transport_keeps_its_socket_open(loop: Loop, strangers: list[P
 async def test_a_detached_socket_ends_its_transport(
     loop: Loop, loop_name: str, strangers: list[Pair]
 ) -> None:
-    """The number belongs to somebody else by now, whoever that is."""
+    """The number belongs to another file by now."""
     near, far = tcp_pair()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     os.close(near.detach())

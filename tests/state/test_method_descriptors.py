@@ -1,4 +1,4 @@
-"""What a method of a native type is to Python: the same with and without the GIL.
+"""Native methods as Python sees them: the same with and without the GIL.
 
 Without it goloop gives the descriptors another type, which takes the loop's lock (threads/guard.c).
 """

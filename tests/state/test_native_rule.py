@@ -28,7 +28,7 @@ WAYS = ["subclass", "class", "instance", "wrapper", "property"]
 
 
 class Replaced:
-    """One way of giving objects of a class another method, which notes its calls and goes on."""
+    """A way of giving objects of a class another method, which records its calls and delegates."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, way: str, cls: type, name: str) -> None:
         self.calls = 0
@@ -46,7 +46,7 @@ class Replaced:
         return replacement
 
     def _in_class(self, patch: pytest.MonkeyPatch) -> None:
-        """What is put into the class itself."""
+        """Put the replacement into the class itself."""
         method = self.method
         if self.way == "class":
             patch.setattr(
@@ -201,7 +201,7 @@ async def test_a_method_of_an_ssl_object_that_is_replaced_later(
                 patch.setattr(ssl.SSLObject, name, counted(getattr(ssl.SSLObject, name)))
             elif where == "instance":
                 patch.setattr(sslobj, name, counted(getattr(sslobj, name)), raising=False)
-            else:  # what the methods of ssl.SSLObject call
+            else:  # the methods that ssl.SSLObject calls
                 inner = sslobj._sslobj
 
                 class Inner:
@@ -230,7 +230,7 @@ def not_by_instance(names: list[str]) -> Any:
 
 
 def as_replaced(replaced: Replaced, sock: socket.socket) -> Any:
-    """The same socket, with the replacement."""
+    """Return the same socket, with the replacement."""
     sock.setblocking(False)
     cls = replaced.subclass()
     if cls is not socket.socket:
@@ -414,7 +414,7 @@ async def test_a_method_of_a_listening_socket(
 async def test_a_method_of_all_sockets_in_accepted_connections(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str, way: str, tls: bool
 ) -> None:
-    """Only the class has them: nobody but the loop makes their sockets."""
+    """Only the class has them, because only the loop makes their sockets."""
     if tls and name != "send":
         pytest.skip("asyncio receives for TLS by recv_into(), and half-closes nothing")
     context = server_context() if tls else None

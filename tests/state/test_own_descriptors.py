@@ -80,7 +80,7 @@ def test_a_loop_without_its_poller_says_so(
     assert far.recv(100) == b"only this"
     near.close()
     far.close()
-    # What the loop could not tell to be its own is left open.
+    # A descriptor that the loop could not identify as its own is left open.
     for fd in set(numbers.values()) & set(links()) - {number}:
         if links()[fd].startswith("anon_inode:"):
             os.close(fd)
@@ -144,7 +144,7 @@ goloop.run(main())
 def test_a_sleeping_loop_without_them_ends_the_process_for_another_threads_call() -> None:
     """The call would wait for ever for the turn's end, and with the GIL.
 
-    A signal of Go's may wake the loop just behind the close: then it raises what it has lost.
+    A signal of Go's may wake the loop right after the close: then it raises the lost error.
     """
     for _ in range(10):
         ended = subprocess.run(

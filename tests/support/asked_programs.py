@@ -59,7 +59,7 @@ def goloop(*arguments: str, before: str = "", **environ: str) -> subprocess.Comp
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:
-    """What the condition gives as soon as that is true; `what` says what there was instead."""
+    """Return the condition's first true value; `what` describes the state in an error."""
     deadline = time.monotonic() + SECONDS
     while not (found := condition()):
         assert time.monotonic() < deadline, what()

@@ -1,4 +1,4 @@
-"""What differs between the releases of one version of CPython, asked of asyncio itself."""
+"""Differences between the releases of one version of CPython, taken from asyncio itself."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 _streams: Any = asyncio.selector_events
 
-# What a stream's write() calls the data that it takes; releases of 3.13 differ, and those that
-# have 3.14's words look at what writelines() gets as 3.14 does.
+# The name of a stream's data in errors of write(); releases of 3.13 differ, and those with 3.14's
+# words check the data of writelines() as 3.14 does.
 DATA = next(
     words.removeprefix("data argument must be ").removesuffix(", not ")
     for words in _streams._SelectorSocketTransport.write.__code__.co_consts

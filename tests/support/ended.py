@@ -19,10 +19,10 @@ def python(
     cwd: Path | None = None,
     **environ: str,
 ) -> subprocess.CompletedProcess[str]:
-    """This Python with the arguments, and with these variables beside those of the tests.
+    """Run this Python with the arguments, and with these variables beside those of the tests.
 
-    What it prints, errors too, is its stdout; with `apart` its errors are its stderr.  The test
-    fails if it takes longer than the limit, in seconds; then its children end too.
+    The result's stdout has the output with errors; with `apart` the errors are in its stderr.  The
+    test fails if it takes longer than the limit, in seconds; then its children end too.
     """
     process = subprocess.Popen(
         [sys.executable, *map(str, arguments)],

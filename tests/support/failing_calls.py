@@ -8,5 +8,5 @@ CALLS = ("recv", "send", "sendto", "shutdown", "fcntl", "dup")
 
 
 def fail_call(call: str, number: int, after: int = 0, times: int = 1) -> None:
-    """The next such calls fail with that errno, behind so many that do not; times=0 ends it."""
+    """Let the next `times` calls fail with an errno, after `after` successful ones; 0 ends it."""
     kernel.request(kernel.Request.FAIL, 0, CALLS.index(call), number, after, times)

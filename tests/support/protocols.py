@@ -87,7 +87,7 @@ class Recorder(asyncio.Protocol):
         self.made: asyncio.Future[None] = loop.create_future()
         self.eof: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[Exception | None] = loop.create_future()
-        # What eof_received answers: true keeps the transport open for writing.
+        # The result of eof_received: true keeps the transport open for writing.
         self.keep_open = False
 
     def names(self) -> list[str]:

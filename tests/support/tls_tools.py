@@ -1,7 +1,7 @@
-"""What the TLS tests share: identities, contexts, and a peer that controls every byte.
+"""Tools of the TLS tests: identities, contexts, and a peer that controls every byte.
 
-The identities are made by the `openssl` command when they are first asked for: each a
-self-signed certificate with a key of its own, trusted where a context says so.
+The `openssl` command makes the identities when they are first needed: each a self-signed
+certificate with a key of its own, trusted only by contexts that load it.
 """
 
 from __future__ import annotations
@@ -208,9 +208,9 @@ class Peer:
         return self.outgoing.read()
 
     def read(self, size: int = 65536) -> bytes:
-        """What the other side has written; b"" after its close_notify.
+        """Return the bytes of the other side; b"" after its close_notify.
 
-        ConnectionResetError if the stream ends without one.
+        Raises ConnectionResetError if the stream ends without a close_notify.
         """
         try:
             data: bytes = self._until_done(lambda: self.tls.read(size))

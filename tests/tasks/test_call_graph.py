@@ -49,7 +49,7 @@ def test_external_tools_show_the_await_graph(tool: str) -> None:
         middle = next(i for i, line in enumerate(lines) if "the-middle" in line)
         leaf = next(i for i, line in enumerate(lines) if "the-leaf" in line)
         assert middle < leaf
-        # What waits is further left than what it waits for.
+        # A waiting task has less indentation than the task it waits for.
         assert lines[middle].index("the-middle") < lines[leaf].index("the-leaf")
 
 

@@ -1,4 +1,4 @@
-"""What a program tells of itself at its socket; python -m goloop ps PID and pstree PID."""
+"""Answers of a program at its introspection socket; python -m goloop ps PID and pstree PID."""
 
 from __future__ import annotations
 
@@ -358,7 +358,7 @@ while True:
 
 @contextlib.contextmanager
 def answerer(answer: str) -> Iterator[int]:
-    """The id of a process that answers that, whatever it is asked."""
+    """Return the id of a process that gives this answer to any request."""
     with running(ANSWERER, asked=False) as process:
         assert process.stdin is not None
         process.stdin.write(answer + "\n")
@@ -472,7 +472,7 @@ goloop.run(first())
 
 @pytest.fixture(scope="module")
 def answer() -> Iterator[dict[str, Any]]:
-    """What a program with two loops tells."""
+    """Return the answer of a program with two loops."""
     with running(TWO_LOOPS) as process:
         yield {**told(process, ask="top"), "process": process}
 
@@ -547,7 +547,7 @@ def test_awaiters_are_reported(answer: dict[str, Any]) -> None:
     }
     assert awaiters["shielded"] == {"waits"}
     assert len(awaiters["reads"]) == len(awaiters["waits"]) == 1
-    assert awaiters["reads"] == awaiters["waits"]  # that of first()
+    assert awaiters["reads"] == awaiters["waits"]  # the awaiter is first()'s task
     assert awaiters["blocks"] == set()
 
 
@@ -814,7 +814,7 @@ def test_sockets_that_are_files_are_found_and_those_of_the_dead_swept(tmp_path: 
         assert f"pid {process.pid} " in done.stdout
         assert not dead.exists()
     until(lambda: not introspection.is_alive(process.pid))
-    assert socket_file.exists()  # it was killed
+    assert socket_file.exists()  # the process was killed
     done = goloop("top", "--all", "--once", before=FILES, **place)
     assert done.returncode == 1
     assert "no program of this user answers" in done.stderr

@@ -30,7 +30,7 @@ connection = contextvars.ContextVar("connection", default="none")
 
 
 def two_arguments(loop: Loop, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """What was documented up to Python 3.10."""
+    """A factory as documented up to Python 3.10."""
     return asyncio.Task(coroutine, loop=loop)
 
 

@@ -193,7 +193,7 @@ def test_the_offsets_are_those_of_cpythons_own_table() -> None:
     assert task[5] == layout["task_coro"]
     assert task[6] == layout["task_node"]
     assert thread[1:] == layout_check.check()
-    # How far the probe looks; what is behind the thread state is another object's.
+    # The limit of the probe; bytes after the thread state belong to another object.
     source = (Path(__file__).parents[2] / "pybridge/core/support/compat.h").read_text()
     newest, older = map(int, re.findall(r"#define GL_THREAD_STATE_END (\d+)", source))
     end = newest if sys.version_info >= (3, 15) else older

@@ -90,7 +90,7 @@ def test_a_comparison_may_change_the_callbacks(
 
 @pytest.mark.parametrize("before", [0, 1, 3])
 def test_a_callback_may_add_another_as_it_is_removed(own_loop: Any, before: int) -> None:
-    """Its destructor runs in the middle of remove_done_callback()."""
+    """The callback's destructor runs in the middle of remove_done_callback()."""
     future: Any = goloop.Future(loop=own_loop)
     called = []
 
@@ -187,7 +187,7 @@ def test_an_evil_call_soon_is_no_crash(how: str) -> None:
 
 
 def test_loop_lookup_may_reinitialise_the_future() -> None:
-    """Its look-ups re-initialise the future whose fields are just being used."""
+    """The loop's attribute look-ups re-initialise the future whose fields are in use."""
 
     class Loop(goloop.Loop):
         armed = False

@@ -1,4 +1,4 @@
-"""Tasks and futures that nobody has any more, or that are begun anew under way."""
+"""Tasks and futures without references, or re-initialised while they run."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_the_report_of_a_task_deep_in_a_chain_comes_once() -> None:
     assert reports == ["Task exception was never retrieved"] * 500
 
 
-# ---- begun anew, from elsewhere ------------------------------------------------------------
+# ---- re-initialised from elsewhere ---------------------------------------------------------
 
 # asyncio.Future.__init__ in a thread without a loop clears the future and then fails, so
 # that it has no loop.

@@ -1,4 +1,4 @@
-"""Several loops in threads of one process, which do to each other all that they may, at random.
+"""Several loops in threads of one process, which make random calls that asyncio allows.
 
     python loops_storm.py --seconds 60 --seed 7
 
@@ -10,16 +10,16 @@ loop runs, its tasks
 * run coroutines there by run_coroutine_threadsafe, await or cancel them;
 * arm and cancel timers, wait at pipes of sockets, cancel each other.
 
-Threads without a loop post, too, collect garbage, list the tasks of all loops, and ask for
-metrics.  What must hold:
+Threads without a loop also post, collect garbage, list the tasks of all loops, and ask for
+metrics.  The invariants:
 
-* nobody crashes, hangs, or leaves a descriptor or a thread;
-* a callback that a loop has taken runs, once, in the order of each sender;
-* a coroutine that a loop has taken comes to an end, and its future says so;
-* a client gets its echo, whoever comes and goes;
-* nothing comes to an exception handler.
+* no thread crashes or hangs, and no descriptor or thread is left;
+* a callback that a loop has accepted runs, once, in the order of each sender;
+* a coroutine that a loop has accepted ends, and its future has the result;
+* a client gets its echo, while others connect and disconnect;
+* no exception handler is called.
 
-A loop that is about to end says so, waits for those who are just posting to it, and then counts.
+A loop that is about to end sets a flag, waits for current callers, and then counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Echo(asyncio.Protocol):
 
 
 class Life:
-    """One loop, from its beginning to its end."""
+    """A loop, from its beginning to its end."""
 
     def __init__(self, storm: Storm) -> None:
         self.storm = storm
@@ -130,7 +130,7 @@ class Life:
             if isinstance(outcome, Exception):
                 storm.wrong(f"an actor: {outcome!r}")
         server.close()
-        # What was begun just now is told of its connection in the next turn.
+        # A connection that was just begun gets connection_made in the next turn.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         while self.served:
@@ -274,7 +274,7 @@ class Storm:
             self.lives = tuple(each for each in self.lives if each is not life)
 
     def lives_on(self, chance: random.Random) -> None:
-        """One loop after another."""
+        """Run one loop after another."""
         while not self.over.is_set():
             with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
                 runner.run(self.one(chance))

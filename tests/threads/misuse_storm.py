@@ -1,12 +1,12 @@
-"""Threads that call whatever they like of another thread's loop, which asyncio forbids.
+"""Threads that call any method of another thread's loop, which asyncio forbids.
 
     python misuse_storm.py --seconds 60 --seed 7
 
 The main thread's loop serves and connects, arms timers, runs tasks. Other threads take its objects
 (the loop, transports, a server, handles, futures, tasks, coroutines of sock_*) and call their
-methods, read and write their attributes, at random, and let the last reference go. What comes of it
-is nobody's promise: errors, bytes in any order, broken connections. But the interpreter lives, the
-loop goes on, and what is posted by call_soon_threadsafe runs.
+methods, read and write their attributes, at random, and drop the last reference. Errors, bytes in
+any order and broken connections are allowed. But the interpreter lives, the loop continues, and
+callbacks posted by call_soon_threadsafe run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ HANDLE: list[Act] = [
     *calls("cancel", "cancelled", "_run", "__repr__", "get_context"),
     *attributes("_args", "_callback", "_cancelled", "_context", "_loop", "_repr",
                 "_source_traceback"),
-    # What asyncio could not run and report would end the loop.
+    # A callback that asyncio could not run and report would end the loop.
     ("_callback =", lambda h, chance: setattr(h, "_callback", int)),
     ("_args =", lambda h, chance: setattr(h, "_args", ())),
     ("_context =", lambda h, chance: setattr(h, "_context", contextvars.copy_context())),
@@ -163,7 +163,7 @@ class Echo(asyncio.Protocol):
 class Storm:
     def __init__(self, seconds: float, seed: int) -> None:
         self.seconds, self.chance = seconds, Chance(seed)
-        # What other threads may take: the newest are kept.
+        # The objects that other threads may take: the newest are kept.
         self.shown: collections.deque[Any] = collections.deque(maxlen=60)
         self.over = threading.Event()
         self.acts = [0] * THREADS
@@ -210,7 +210,7 @@ class Storm:
             self.show(task)
             await asyncio.sleep(0.0005)
             task.cancel()
-            # A task whose future was begun anew is never woken.
+            # A task whose future was re-initialised is never woken.
             await asyncio.wait([task], timeout=0.01)
             task = future = None  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""What the tests of listeners share: loops in threads, and clients that ask who serves them."""
+"""Tools of the tests of listeners: loops in threads, and clients that ask for their server."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ goloop.run(main())
 
 @pytest.mark.parametrize("between", [SET_BACK, NO_TIMEOUTS], ids=["set back", "no timeouts"])
 def test_waiting_thread_gets_the_lock(between: str, tmp_path: Path) -> None:
-    """Whatever the clock of the day does; and the loop goes on as soon as who came in says so."""
+    """The wall clock has no effect; the loop continues after the thread has signalled."""
     source, library = tmp_path / "between.c", tmp_path / "between.so"
     source.write_text(between)
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"

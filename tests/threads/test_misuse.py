@@ -1,6 +1,6 @@
-"""What asyncio forbids is no crash; misuse_storm.py says what its threads do.
+"""Uses that asyncio forbids do not crash; misuse_storm.py describes its threads.
 
-GOLOOP_TEST_MISUSE_SECONDS sets how long (5 seconds where it is unset).
+GOLOOP_TEST_MISUSE_SECONDS sets the duration (5 seconds by default).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def test_new_objects_are_fully_visible_to_other_threads(what: str) -> None:
             if what == "future":
                 iter(made)
                 return
-            with contextlib.suppress(TypeError, RuntimeError):  # it has not begun, or is closed
+            with contextlib.suppress(TypeError, RuntimeError):  # not begun, or closed
                 made.send("")
 
         newest = [make()]
@@ -215,7 +215,7 @@ def test_a_loop_that_never_sleeps_lets_others_in() -> None:
 
 
 def test_posted_callback_runs_before_a_later_call_soon() -> None:
-    """A thread posts, and says so; what the loop's own thread schedules then comes behind."""
+    """A thread posts, and signals this; callbacks that the loop schedules later run after it."""
     order: list[str] = []
 
     async def main() -> None:
@@ -336,7 +336,7 @@ def test_the_process_may_end_while_loops_run_in_daemon_threads() -> None:
 
 @pytest.mark.forks
 def test_a_child_that_is_forked_while_loops_run_has_loops_of_its_own() -> None:
-    """Whatever the other threads had in hand when they stayed behind."""
+    """The other threads, which the child does not have, may have been in any state."""
     assert (
         program("""
 async def child():

@@ -73,7 +73,7 @@ class World:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a loop has not started is not taken back: these tests look at it."""
+    """Unstarted connections are not taken back in these tests, which check them."""
     monkeypatch.setattr(shared_sockets, "PATIENCE", 3600.0)
 
 
@@ -104,7 +104,7 @@ def test_a_blocked_loop_keeps_no_other_from_accepting(world: World) -> None:
     a, _ = world.loop("a"), world.loop("b")
     release = a.block()
     try:
-        # Those that are for `a` wait for it.
+        # Connections that are assigned to `a` wait for it.
         clients = [world.client() for _ in range(4)]
         eventually(lambda: world.assigned(a) == 2)
     finally:
@@ -121,15 +121,15 @@ def test_unstarted_connections_of_a_blocked_loop_go_to_others(
     release = a.block()
     monkeypatch.setattr(shared_sockets, "PATIENCE", 0.001)
     try:
-        # `a` has the fewest, and will have them; nobody waits for it.
+        # `a` has the fewest connections, and gets these; no other loop waits for it.
         assert [client.server() for client in [world.client() for _ in range(3)]] == ["b"] * 3
-        # It is known now, and is given nothing.
+        # The listener now knows that `a` is blocked, and gives it nothing.
         monkeypatch.setattr(shared_sockets, "PATIENCE", 3600.0)
         assert [world.client().server() for _ in range(3)] == ["b"] * 3
         assert (world.connections(a), world.connections(b)) == (0, 11)
     finally:
         release.set()
-    a.call(int)  # behind what was to start those that are gone
+    a.call(int)  # after the callbacks that would start the lost connections
     assert [world.client().server() for _ in range(5)] == ["a"] * 5
 
 
@@ -321,7 +321,7 @@ def test_unstarted_connections_of_a_leaving_loop_go_to_others(world: World, how:
     eventually(lambda: world.connections(b) == 3)
     release.set()
     if how == "is closed":
-        # What is ready when a loop stops is not run.
+        # Callbacks that are ready when a loop stops are not run.
         a.thread.join()
         assert a.loop.is_closed()
         a.server.close()

@@ -53,7 +53,7 @@ class Stage:
         return self.ready[-1]
 
     def iteration(self, others: float, came: tuple[Step, ...] = ()) -> list[str]:
-        """One iteration that takes so long otherwise; returns whose steps were done in it."""
+        """Run an iteration with `others` seconds of other work; return the names of its steps."""
         self.turns.append([])
         self._iterations += 1
         ready, self.ready = self.ready, []
@@ -196,7 +196,7 @@ def test_an_interrupt_strands_no_handshake(leaving: type[BaseException]) -> None
     with pytest.raises(leaving):
         stage.iteration(0.0)
     steps[2].interrupt = None
-    stage.ready.clear()  # what the interrupt has lost
+    stage.ready.clear()  # the step that the interrupt has lost
     stage.handshakes.begin(stage)
     assert stage.iteration(0.0) == ["2", "3"]
     assert stage.iteration(0.0) == ["4"]

@@ -85,14 +85,14 @@ MOMENTS = [
 async def test_a_callback_may_end_the_connection_once(
     loop: Loop, loop_name: str, errors: Errors, moment: str, buffered: bool, action: str
 ) -> None:
-    """One end, whoever calls for it and whenever; what was written before arrives."""
+    """The end is reported once, after any number of calls; earlier writes arrive."""
 
     written = threading.Event()
 
     def peer_does(peer: Peer) -> bytes:
         received = bytearray()
         try:
-            # What does not fit into the buffer breaks a connection that is closed.
+            # Bytes that do not fit into the buffer break a closed connection.
             peer.write(b"data" * (200 if buffered else 10_000))
             assert written.wait(TIME_LIMIT)
             if moment == "eof_received":

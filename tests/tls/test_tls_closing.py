@@ -164,7 +164,7 @@ async def test_writes_after_close_are_dropped_and_not_counted(
 
 
 async def test_plaintext_right_after_the_handshake_arrives(loop: Loop) -> None:
-    """It comes in the segment that ends the handshake, before start_tls() has returned."""
+    """The bytes arrive in the segment that ends the handshake, before start_tls() has returned."""
     near, far = socket.socketpair()
     near.setblocking(False)
 

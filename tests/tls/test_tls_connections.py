@@ -33,7 +33,7 @@ class Echo(Recorder):
 
 
 class BufferedEcho(ViewRecorder):
-    """The same, with a buffer that is smaller than a record."""
+    """An echo with a buffer that is smaller than a record."""
 
     def buffer_updated(self, nbytes: int) -> None:
         super().buffer_updated(nbytes)

@@ -21,6 +21,6 @@ def test_an_attack_ends_as_on_asyncio(first: int, no_leaks: None) -> None:
     found, tally = differences(factory_of("asyncio"), factory_of("goloop"), cases)
     told = "\n".join(f"{case}\n  asyncio {one}\n  goloop  {other}" for case, one, other in found)
     assert not found, told
-    # It is a corpus of attacks: many fail, in many ways, and not all.
+    # The corpus has attacks: many fail, in many ways, but not all.
     assert tally["connected"]
     assert len(tally) > 5

@@ -106,7 +106,7 @@ async def test_a_truncated_stream_ends_like_an_end(
         peer.write(b"whole")
         peer.send_raw(peer.seal(b"part of a record")[:-1])
         peer.sock.shutdown(socket.SHUT_WR)
-        while peer.sock.recv(65536):  # what is not read would make a reset of the end
+        while peer.sock.recv(65536):  # unread bytes would turn the end into a reset
             pass
 
     protocol, working = await with_peer(loop, role, peer_does, version=version)
@@ -162,7 +162,7 @@ async def test_a_peer_that_does_not_answer_close_is_left_after_the_timeout(
 
 @by_role
 async def test_close_ends_while_the_peer_floods(loop: Loop, role: str) -> None:
-    """What comes after close() is not delivered, and does not keep the connection."""
+    """Data received after close() is not delivered, and does not keep the connection open."""
 
     def peer_does(peer: Peer) -> None:
         with contextlib.suppress(OSError):
@@ -240,7 +240,7 @@ async def test_a_flipped_bit_ends_the_connection_with_an_ssl_error(
 
 
 async def test_garbage_after_good_records_is_an_ssl_error(loop: Loop) -> None:
-    """The error keeps its name, whatever the protocol does with the records before."""
+    """The error keeps its name, independent of the protocol's reaction to earlier records."""
 
     def peer_does(peer: Peer) -> None:
         peer.send_raw(peer.seal(b"good") + b"\x17\x03\x03\xff\xff" + bytes(100))
@@ -288,7 +288,7 @@ async def test_buffered_protocol_takes_over_between_two_records(loop: Loop) -> N
             self.transport.set_protocol(Successor(self))
 
     protocol, working = await with_peer(loop, "client", peer_does, factory=Predecessor)
-    # As much as TLS takes while nobody reads: more than one reading of it decrypts.
+    # The amount that TLS accepts without a reader: more than one read decrypts.
     protocol.transport.pause_reading()
     protocol.transport.write(b"go")
     tls = protocol.transport._ssl_protocol

@@ -22,7 +22,7 @@ from tls_tools import Peer, client_context, server_context
 from goloop._internal.net import tls_errors
 from goloop._internal.net.tls_errors import OpenSSLFailure
 
-# What is sent to a port of TLS by those that speak something else, and broken records.
+# Bytes of other protocols sent to a TLS port, and broken records.
 JUNK = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "proxy": b"CONNECT x:1 HTTP/1.1\r\n\r\n",
@@ -55,7 +55,7 @@ def own_context(role: str) -> ssl.SSLContext:
 
 
 def said_by_ssl(role: str, data: bytes, context: ssl.SSLContext | None = None) -> BaseException:
-    """What an SSLObject raises that gets these bytes."""
+    """Return the exception of an SSLObject that gets these bytes."""
     incoming = ssl.MemoryBIO()
     tls = (context or own_context(role)).wrap_bio(
         incoming,
@@ -83,7 +83,7 @@ async def test_other_than_tls_fails_at_once(loop: Loop, role: str, kind: str) ->
 
 @pytest.mark.parametrize("prefix", [b"GET /", b"SSH-2", b"\xff" * 5])
 async def test_client_hello_after_junk_is_not_answered(loop: Loop, prefix: bytes) -> None:
-    """OpenSSL 3.6, asked once more, would go on behind what it has refused."""
+    """OpenSSL 3.6, if called once more, would continue after the refused bytes."""
     near, far = tcp_pair()
     peer = Peer(far, client_context())
     with pytest.raises(ssl.SSLWantReadError):
@@ -173,7 +173,7 @@ async def test_a_record_that_was_changed(loop: Loop, factory: Callable[[], Any])
 
 
 async def test_write_after_unwrap_fails_once(loop: Loop, loop_name: str) -> None:
-    """Who ends TLS by the object itself has nothing to write with; it is said once."""
+    """After unwrap() of the SSL object writing is impossible; the error is reported once."""
 
     def peer_does(peer: Peer) -> bytes:
         return peer.read_all()
@@ -185,7 +185,7 @@ async def test_write_after_unwrap_fails_once(loop: Loop, loop_name: str) -> None
     with pytest.raises(ssl.SSLError) as caught:
         tls.write(b"by the object")
     protocol.transport.write(b"by the transport")
-    # It never became a record, and counts as what waits.
+    # The bytes never became a record, and count as pending.
     assert protocol.transport.get_write_buffer_size() >= len(b"by the transport")
     lost = await protocol.lost
     assert told(lost) == told(caught.value)

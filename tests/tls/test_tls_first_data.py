@@ -1,7 +1,7 @@
-"""What comes right behind a handshake: whoever awaited the handshake runs first, as under uvloop.
+"""Data right after a handshake: the task that awaited it runs first, as under uvloop.
 
-start_tls() gives the transport to who awaits it, and only to him: asyncio calls data_received()
-of bytes that came in the handshake's own segment before he has run.
+start_tls() returns the transport only to its awaiting task; asyncio calls data_received() with
+bytes of the handshake's own segment before that task has run.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def talk(peer: Peer, end: str) -> None:
 
 
 async def came(protocol: Noting, loop_name: str, woken: str, end: str) -> None:
-    """Everything comes, in order, and before or behind who awaited."""
+    """Check that everything arrives, in order, before or after the awaiting task."""
     events = ["data"]
     if end != "open":
         # asyncio tells a BufferedProtocol of no end while the buffer has room.

@@ -75,7 +75,7 @@ async def test_buffer_size_includes_bytes_queued_below_tls(loop: Loop) -> None:
 async def test_one_number_decides_about_writing(
     loop: Loop, loop_name: str, limits: dict[str, int]
 ) -> None:
-    """Whoever sees a size at the limit has been told to pause, and of one below to go on."""
+    """pause_writing() precedes a size at the limit, and resume_writing() a size below."""
     release = threading.Event()
     sizes: list[int] = []
 
@@ -127,7 +127,7 @@ async def test_limits_go_back_to_those_below(loop: Loop) -> None:
 
 
 async def test_a_paused_reader_holds_the_peer_up(loop: Loop) -> None:
-    """What a peer can send to it is bounded by the buffers on the way."""
+    """The bytes that a peer can send are limited by the buffers on the way."""
     payload_size = 32_000_000
     sent = [0]
     stalled = asyncio.Event()

@@ -273,7 +273,7 @@ async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop) -> None:
     def engines_here() -> list[Any]:
         return [each for each in gc.get_objects() if isinstance(each, _core.TLSEngine)]
 
-    # Those of connections that other tests have left in a cycle: each can be called.
+    # Engines of connections that other tests have left in a cycle: each can be called.
     earlier = engines_here()
 
     def stepping(*args: Any) -> None:

@@ -43,7 +43,7 @@ def test_a_library_that_stands_before_openssl_is_not_passed_by(tmp_path: Path, n
 async def test_exception_of_a_message_callback_of_the_context_chosen_by_sni(
     loop: Loop, errors: Errors
 ) -> None:
-    """It comes out of SSLObject.do_handshake(), so that is what is called."""
+    """The exception leaves SSLObject.do_handshake(), so the loop calls that method."""
     first, second = server_context(), server_context()
     contexts: Any = (first, second)
 
@@ -76,7 +76,7 @@ async def test_exception_of_a_message_callback_of_the_context_chosen_by_sni(
 
 
 async def test_another_thread_may_ask_about_a_busy_connection(loop: Loop) -> None:
-    """What it asks the SSLObject comes between the loop's calls of OpenSSL, and not amid them."""
+    """Calls of the SSLObject come between the loop's calls of OpenSSL, never during one."""
     rounds = 200
 
     def peer_does(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""The objects behind a TLS connection, replaced under way: whatever comes, no crash."""
+"""Objects of a TLS connection that are replaced while in use never cause a crash."""
 
 from __future__ import annotations
 

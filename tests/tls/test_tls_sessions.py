@@ -235,7 +235,7 @@ async def test_a_server_that_refuses_sessions_is_offered_no_more(
         assert [await visit(port, context) for _ in range(3)] == [False] * 3
         later = goloop.tls.time.time() + 1_000_000
         monkeypatch.setattr(goloop.tls.time, "time", lambda: later)
-        assert not await visit(port, context)  # that session is old by now
+        assert not await visit(port, context)  # the session is too old by now
 
 
 async def test_a_session_that_can_not_be_kept_does_not_keep_a_connection_from_ending(
@@ -273,7 +273,7 @@ def test_loops_in_several_threads_share_a_context(no_leaks: None) -> None:
 
 
 def test_the_table_of_sessions_stands_many_threads() -> None:
-    """What the loops above do between their handshakes, and nothing else."""
+    """Threads repeat the calls of the loop between its handshakes, and nothing else."""
     sessions = goloop.tls._Sessions(2)
     failed: list[BaseException] = []
 
@@ -296,7 +296,7 @@ def test_the_table_of_sessions_stands_many_threads() -> None:
 
 
 async def test_a_session_of_another_context_is_not_offered(loop: Loop) -> None:
-    """A wrap_bio() of a program's may use a context that it makes anew."""
+    """A program's wrap_bio() may use a context that it makes again."""
 
     class Wrapping(ssl.SSLContext):
         def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:

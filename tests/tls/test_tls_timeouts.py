@@ -50,7 +50,7 @@ class Client:
 async def test_handshakes_with_received_last_messages_do_not_time_out(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They take turns, so most of them are not over when their timers are due."""
+    """The handshakes take turns, so most of them are not over when their timers are due."""
     made: list[Any] = []
     connection_made = TLSProtocol.connection_made
 
@@ -70,7 +70,7 @@ async def test_handshakes_with_received_last_messages_do_not_time_out(
         each.step()
         each.send()
     for each in clients:
-        await until(each.step)  # what it says last is made, and not sent
+        await until(each.step)  # the last flight is made, and not sent
     for each in clients:
         each.send()
     for tls in made:

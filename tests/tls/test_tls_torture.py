@@ -1,9 +1,9 @@
 """TLS under a peer that sends its bytes in the worst of ways.
 
-The peer is blocking OpenSSL in a thread.  Whatever it cuts, joins, delays or re-keys,
-the application must see the same bytes, which are compared by their hash.  Where a
-piece has to arrive apart from the next, the peer waits until the loop has made some
-turns in between.
+The peer is blocking OpenSSL in a thread.  It cuts, joins, delays and re-keys records, and
+the application must see the same bytes, which are compared by their hash.  If a piece has
+to arrive apart from the next, the peer waits until the loop has made some turns in
+between.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class Buffered(BufferedRecorder):
         super().__init__(777)
 
     def get_buffer(self, sizehint: int) -> Any:
-        # No bytearray, with which asyncio loses what it reads behind the first record.
+        # Not a bytearray, with which asyncio loses data after the first record.
         return memoryview(self.buffer)
 
 
 class BufferedEcho(Buffered):
-    """The same, sent back."""
+    """An echo with a buffer."""
 
     def buffer_updated(self, nbytes: int) -> None:
         self.transport.write(bytes(self.buffer[:nbytes]))
@@ -347,7 +347,7 @@ class Program:
         self.process.wait(TIME_LIMIT)
 
 
-# What s_server and s_client print of their own between the pieces that they receive.
+# Bytes that s_server and s_client print of their own between received pieces.
 ASCII = bytes(range(128))
 
 
@@ -371,7 +371,7 @@ async def test_all_arrives_when_openssl_changes_the_keys(
 
     server: asyncio.AbstractServer | None = None
     if role == "client":
-        # Its own choice of the port, which it then says.
+        # The server chooses its port, and prints it.
         words = ["s_server", "-accept", "127.0.0.1:0", "-cert", own.certificate, "-key", own.key]
         program = Program(tmp_path, *words, "-naccept", "1", "-num_tickets", "0")
     else:
@@ -393,7 +393,7 @@ async def test_all_arrives_when_openssl_changes_the_keys(
         protocol = await asyncio.wait_for(made, TIME_LIMIT)
         await until(lambda: protocol.transport is not None)
         for i in range(rounds):
-            # What is on its way both before and after the change.
+            # Data in flight both before and after the change.
             protocol.transport.write(up[i])
             await asyncio.to_thread(program.type, b"Kk"[i % 2 : i % 2 + 1] + b"\n")
             await asyncio.to_thread(program.type, down[i])

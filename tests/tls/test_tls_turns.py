@@ -56,13 +56,13 @@ async def listening(loop: Any, accepted: list[Recorder]) -> tuple[Any, list[Peer
 
 
 async def in_threads(loop: Loop, do: Callable[[Peer], Any], peers: list[Peer]) -> list[Any]:
-    """What each peer does, all at once."""
+    """Return the results of all peers, which run in parallel."""
     with ThreadPoolExecutor(CLIENTS) as threads:
         return await asyncio.gather(*[loop.run_in_executor(threads, do, peer) for peer in peers])
 
 
 def each_step(monkeypatch: pytest.MonkeyPatch, note: Callable[[Any], Any]) -> list[Any]:
-    """What `note` gives of each step of a handshake, from now on."""
+    """Return a list that gets the result of `note` after each later step of a handshake."""
     from goloop._internal.net.tls import TLSProtocol
 
     steps: list[Any] = []
@@ -301,7 +301,7 @@ class Held:
             self.waiting.append(tls)
 
     def release(self) -> None:
-        """Those that wait have their turns, and so has who comes."""
+        """Give waiting and new connections their turns."""
         from goloop._internal.net.handshakes import Handshakes
 
         self._patch.setattr(Handshakes, "step", self._step)

@@ -29,7 +29,7 @@ def sends(how: str, payload: bytes = PAYLOAD) -> Any:
             peer.notify()
         peer.flush()
         peer.sock.shutdown(socket.SHUT_WR)
-        while peer.sock.recv(65536):  # what is not read would make a reset of the end
+        while peer.sock.recv(65536):  # unread bytes would turn the end into a reset
             pass
 
     return peer_does

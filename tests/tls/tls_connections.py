@@ -1,4 +1,4 @@
-"""What the tests of TLS share: a connection whose other side is a `tls_tools.Peer`.
+"""Tools of the TLS tests: a connection whose other side is a `tls_tools.Peer`.
 
 A Peer is blocking OpenSSL in a thread.
 """
@@ -21,7 +21,7 @@ Loop = asyncio.AbstractEventLoop
 ROLES = ["client", "server"]
 # Seconds, for a thread that waits for the loop: a test that failed must not hang too.
 TIME_LIMIT = 30
-# What OpenSSL says from 3.2 on of every record that it can't read.
+# OpenSSL's reason, from 3.2 on, for every record that it can't read.
 RECORD_LAYER = "RECORD_LAYER_FAILURE"
 by_role = pytest.mark.parametrize("role", ROLES)
 by_version = pytest.mark.parametrize("version", VERSIONS, ids=lambda v: str(v.name))

@@ -76,7 +76,7 @@ def place(rng: random.Random, data: bytes) -> int:
 
 
 def one_of(rng: random.Random, records: Records, change: Callable[[bytes], bytes]) -> bytes:
-    """One record is changed."""
+    """Change one record."""
     at = rng.randrange(8) % len(records)
     return b"".join([*records[:at], change(records[at]), *records[at + 1 :]])
 
@@ -158,7 +158,7 @@ def message(rng: random.Random, records: Records) -> bytes:
 
 
 def alert(rng: random.Random, records: Records) -> bytes:
-    """An alert in clear, before or behind."""
+    """Add an alert in clear, before or after the records."""
     made = record(
         21, bytes([rng.choice([1, 2, 3]), rng.choice([0, 10, 20, 40, 48, 70, 90, 112, 255])])
     )
@@ -237,7 +237,7 @@ CHANGES: tuple[Callable[[random.Random, Records], bytes], ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """One attack, which its number and the seed decide."""
+    """An attack, determined by its number and the seed."""
 
     seed: int
     number: int
@@ -272,7 +272,7 @@ PIECES = ("whole", "whole", "halves", "bytes")
 
 @dataclass
 class Outcome:
-    """What can be seen of a case from both ends."""
+    """The visible outcome of a case at both ends."""
 
     made: Any = "nothing came"  # of the handshake: "connected", or what its error tells
     calls: list[Any] = field(default_factory=list)  # of the protocol's methods
@@ -388,7 +388,7 @@ class Attacker:
         return moved or len(self.outcome.data) > before
 
     def _take(self) -> None:
-        """What OpenSSL has made is a flight."""
+        """Take the bytes that OpenSSL has made as a flight."""
         data = self._outgoing.read()
         if not data:
             return
@@ -511,7 +511,7 @@ async def _connect(
 def outcomes(
     factory: Callable[[], asyncio.AbstractEventLoop], cases: list[Case], made: Contexts
 ) -> Iterator[tuple[Case, Outcome]]:
-    """What comes of each case, on a loop of that kind."""
+    """Return the outcome of each case, on a loop of that kind."""
     loop = factory()
     # In debug mode asyncio would log each failure, and a fault of the loop's is none of these.
     loop.set_debug(False)

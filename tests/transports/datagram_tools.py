@@ -1,4 +1,4 @@
-"""What the tests of datagrams share: endpoints, and a protocol that notes every call."""
+"""Tools of the datagram tests: endpoints, and a protocol that records every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of streams share: a transport over a socket, and what its peer got."""
+"""Tools of the stream tests: a transport over a socket, and its peer's received bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def attach(loop: Loop, sock: socket.socket, protocol: Any) -> Any:
 
 
 def attached(loop: Loop, sock: socket.socket) -> Recorder:
-    """The same for a loop that does not run, with a Recorder."""
+    """Attach a socket to a loop that does not run, with a Recorder."""
 
     async def run() -> Recorder:
         recorder: Recorder = await attach(loop, sock, Recorder())

@@ -62,13 +62,13 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
     server = await loop.create_server(made, "127.0.0.1", 0, backlog=50)
     address = server.sockets[0].getsockname()
     clients = [socket.socket() for _ in range(20)]
-    # Whatever the loop opens for its first accept and its first timer is open by now.
+    # Descriptors that the loop opens for its first accept and timer are open by now.
     _, near = await loop.create_connection(Recorder, *address)
     await until(lambda: made and made[0].transport)
     await hang_up(near, made[0])
     await asyncio.sleep(0)
     waits = counter_of_waits(loop, loop_name, monkeypatch)
-    waits()  # it imports what it needs
+    waits()  # imports the modules that it needs
     with no_descriptor_left():
         for client in clients:
             client.connect(address)
@@ -84,10 +84,10 @@ async def test_a_server_out_of_descriptors_reports_it_and_recovers(
         assert len(errors.contexts) <= (51 if loop_name == "asyncio" else 0)
         errors.contexts.clear()
         assert len(made) == 1
-    # It takes them all by itself, within asyncio's second.
+    # The server accepts them all by itself, within asyncio's second.
     await until(lambda: len(made) == 21 and all(protocol.transport for protocol in made))
     if loop_name == "asyncio":
-        # One timer for each report, and those that find the server closed fail.
+        # Each report arms a timer; those that find the server closed fail.
         scheduled: list[asyncio.TimerHandle] = loop._scheduled  # type: ignore[attr-defined]
         await until(lambda: not any("_start_serving" in repr(timer) for timer in scheduled))
     errors.contexts.clear()
@@ -107,7 +107,7 @@ async def test_a_server_can_be_closed_while_it_backs_off(loop: Loop, errors: Err
             await until(lambda: errors.contexts)
             errors.contexts.clear()
             await close_all(server)
-        # Its timer of a second, if it left one, meets nobody.
+        # A remaining timer of a second, if there is one, finds no server.
         await asyncio.sleep(1.1)
     assert errors.contexts == []
 
@@ -135,7 +135,7 @@ async def test_a_transport_that_closes_makes_room_at_once(
     with no_descriptor_left():
         for client, holder in zip(clients[rounds:], holders, strict=True):
             client.connect(address)
-            await asyncio.sleep(0.02)  # it finds no descriptor, and backs off
+            await asyncio.sleep(0.02)  # the accept finds no free descriptor, and backs off
             before = len(made)
             if thread is not None:
                 thread.loop.call_soon_threadsafe(holder.transport.abort)

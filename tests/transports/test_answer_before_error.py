@@ -46,7 +46,7 @@ def resets(sock: socket.socket) -> None:
 
 
 class Client:
-    """What all kinds of clients have: write(), and a task that waits for all that comes."""
+    """A client with write(), and a task that waits for all received data."""
 
     def __init__(self, transport: Any, lost: asyncio.Future[Any], got: Callable[[], bytes]) -> None:
         self.transport = transport
@@ -54,7 +54,7 @@ class Client:
         self.got = got
 
     async def ended(self) -> tuple[bytes, bool]:
-        """What it has received, and whether an error ended it."""
+        """Return the received bytes, and true if an error ended the connection."""
         exc = await self.lost
         return self.got(), isinstance(exc, OSError)
 

@@ -120,7 +120,7 @@ async def test_failing_callbacks_are_fatal(
     if after_much:
         await much(loop, protocol, far)
     setattr(protocol, method, fail)
-    # A buffered protocol's methods may be looked up once, so set them anew.
+    # A buffered protocol's methods may be looked up only once, so set the protocol again.
     protocol.transport.set_protocol(protocol)
     far.send(b"x")
     far.shutdown(socket.SHUT_WR)

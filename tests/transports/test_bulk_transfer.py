@@ -18,7 +18,7 @@ SIZE = 64 << 20
 def narrow_pair() -> tuple[socket.socket, socket.socket]:
     """A connection of small segments; the first end has the smallest send buffer."""
     with socket.socket() as listening:
-        # Without this the loopback sends 64 KiB at a time, whatever the buffer's size.
+        # Without this the loopback sends 64 KiB at a time, for any size of the buffer.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -56,9 +56,9 @@ async def close_connection(result: Any) -> None:
     await protocol.lost
 
 
-# Where the race of addresses is cancelled just when one has won, asyncio drops the
-# winner's socket, and where create_server is, the server: the garbage collector
-# closes them, with a warning.
+# If the race of addresses is cancelled just when one has won, asyncio drops the winner's
+# socket, and if create_server is cancelled, the server: the garbage collector closes them,
+# with a warning.
 leaves_a_socket_to_gc = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
@@ -204,7 +204,7 @@ async def test_data_that_meets_a_cancellation_is_not_lost(loop: Loop, name: str)
             await task
         except asyncio.CancelledError:
             if count == 0:
-                # Nobody can have received it before the cancellation.
+                # No call can have received it before the cancellation.
                 assert await loop.sock_recv(first, 100) == b"data"
         assert loop.remove_reader(first) is False
         first.close()
@@ -219,7 +219,7 @@ async def test_a_cancelled_send_leaves_no_watch(loop: Loop) -> None:
         was_cancelled, _ = await cancelled_after(count, loop.sock_sendall(first, payload))
         assert was_cancelled
         assert loop.remove_writer(first) is False
-    # What was sent is a whole prefix each time, and the stream is still in use.
+    # The sent bytes are a whole prefix each time, and the stream is still in use.
     end = b"the end of it"
     sender = asyncio.ensure_future(loop.sock_sendall(first, end))
     received = bytearray()

@@ -22,7 +22,7 @@ RefusedPort = Callable[..., int]
 
 @pytest.fixture
 def refused_port(no_leaks: None) -> Iterator[RefusedPort]:
-    """Gives ports that nobody listens on, nor can begin to: bound sockets hold them."""
+    """Give ports on which no server listens or can begin to: bound sockets occupy them."""
     with contextlib.ExitStack() as held:
 
         def one(family: socket.AddressFamily = socket.AF_INET) -> int:
@@ -210,7 +210,7 @@ async def test_interleave_mixes_the_families(
 async def test_local_addr_is_bound(
     loop: Loop, listener: socket.socket, refused_port: RefusedPort
 ) -> None:
-    # Held on another address, so that nobody else has it by chance.
+    # Bound to another address, so that no other socket has the port by chance.
     local = ("127.0.0.2", refused_port())
     _, protocol = await loop.create_connection(Recorder, *listener.getsockname(), local_addr=local)
     assert protocol.transport.get_extra_info("sockname") == local

@@ -29,13 +29,13 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", defau
 
 @pytest.fixture
 def _shared(loop_name: str) -> None:
-    """One context for all callbacks: asyncio's since 3.15, goloop's on every version."""
+    """Use one context for all callbacks: asyncio's since 3.15, goloop's on every version."""
     if loop_name == "asyncio" and not NEW:
         pytest.skip("before 3.15 asyncio copies the context for each callback")
 
 
 class Seen(Recorder):
-    """Notes what each callback sees, and leaves its own name behind."""
+    """Records the value that each callback sees, and sets its own name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ async def test_resume_writing_has_the_connections_context(loop: Loop) -> None:
 async def test_pause_writing_has_the_connections_context(
     loop: Loop, loop_name: str, kind: str
 ) -> None:
-    """asyncio's is the writer's, whoever that is; uvloop's the connection's."""
+    """asyncio uses the context of the writer; uvloop the connection's."""
     server = Server(loop, kind)
     await server.make()
     near, far = await server.connect()
@@ -213,7 +213,7 @@ async def test_pause_writing_has_the_connections_context(
 
 
 async def test_write_from_the_connections_own_context(loop: Loop) -> None:
-    """It can't be entered twice: pause_writing() runs in a copy of it."""
+    """A context can't be entered twice: pause_writing() runs in a copy of it."""
 
     class Echo(Seen):
         def data_received(self, data: bytes) -> None:
@@ -286,7 +286,7 @@ async def test_a_client_has_a_copy_of_its_makers_context(loop: Loop) -> None:
 @pytest.mark.skipif(not NEW, reason="the argument came with Python 3.15")
 @pytest.mark.parametrize("tls", [False, True])
 async def test_a_transport_in_a_given_context(loop: Any, tls: bool) -> None:
-    """What the private methods take that BaseEventLoop calls, and programs too."""
+    """The parameter of the private methods that BaseEventLoop and programs call."""
     left, right = socket.socketpair()
     left.setblocking(False)
     context = contextvars.Context()

@@ -1,4 +1,4 @@
-"""Where a datagram goes: sockets whose peer has no name, and names that would be looked up."""
+"""Addresses of datagrams: sockets whose peer has no name, and names that need a look-up."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def test_the_truth_of_a_remote_address_may_do_anything(loop: Loop) -> None
 
 
 async def test_a_comparison_may_take_the_remote_address_away(loop: Loop) -> None:
-    """What was compared is sent to then."""
+    """The compared address is then used to send."""
     far = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     far.bind(("127.0.0.1", 0))
     far.settimeout(60)

@@ -93,7 +93,7 @@ async def test_pausing_in_the_middle_holds_the_rest_in_order(loop: Loop) -> None
     assert protocol.data() == numbers(11)
     sender.send(b"11")
     await until(lambda: len(protocol.got) == 12)
-    # What was held is dropped at the end.
+    # Datagrams kept while paused are dropped at the end.
     protocol.on_datagram = lambda data, addr: transport.pause_reading()
     sender.send(b"12")
     sender.send(b"13")

@@ -1,4 +1,4 @@
-"""What a datagram endpoint tells of errors, and callbacks that raise."""
+"""Errors that a datagram endpoint reports, and callbacks that raise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has no room in the kernel is queued, counted, and sent or dropped."""
+"""Datagrams without room in the kernel are queued, counted, and sent or dropped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Blocked:
             self.send()
 
     def read(self) -> list[int]:
-        """What has come, by number."""
+        """Return the received datagrams, by number."""
         came = []
         with contextlib.suppress(BlockingIOError):
             while True:

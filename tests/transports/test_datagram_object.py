@@ -133,7 +133,7 @@ async def test_the_number_is_taken_while_open(loop_name: str, loop: Loop) -> Non
 
 
 async def test_a_watch_before_is_no_hindrance(loop: Loop, udp: socket.socket) -> None:
-    """connect() of a socket may have left a silent registration behind."""
+    """connect() of a socket may have left an unused registration."""
     sock = udp.dup()
     sock.setblocking(False)
     waiting = asyncio.ensure_future(loop.sock_recvfrom(sock, 10))

@@ -59,7 +59,7 @@ async def test_callbacks_that_take_long_come_once_in_an_iteration(loop: Loop) ->
     await until(lambda: len(protocol.got) == 12)
     assert protocol.data() == numbers(12)
     assert len(set(seen)) == 12, seen
-    # What waited is behind: the socket is received from as before.
+    # All waiting datagrams are delivered: the socket is received from as before.
     sender.send(b"12")
     await until(lambda: len(protocol.got) == 13)
     iterations.stop()
@@ -124,7 +124,7 @@ async def test_waiting_datagrams_are_dropped_at_the_end(loop: Loop, how: str) ->
     protocol.on_datagram = slow
     sender = await flood(protocol, 12)
     assert await protocol.lost is None
-    # The handle comes before the next one, or right behind where that was scheduled earlier.
+    # The handle runs before the next datagram, or right after it if that was scheduled earlier.
     assert protocol.data() in (numbers(4), numbers(5))
     assert protocol.calls[-1] == "lost"
     iterations.stop()

@@ -1,7 +1,7 @@
-"""What keeps a transport alive: whatever can still call it, and nothing else.
+"""A transport lives as long as something can still call it, and no longer.
 
-One whose reading is paused and that has nothing to send is held by its protocol alone.  Where
-the program drops both, the collector closes the connection with asyncio's ResourceWarning.
+A paused transport without pending bytes is referenced by its protocol alone.  If the program
+drops both, the collector closes the connection with asyncio's ResourceWarning.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def unclosed(count: int) -> Iterator[None]:
 
 
 def has_ended(kind: str, peer: int) -> bool:
-    """Whether nobody has the other end of the peer's any more."""
+    """Return true if the peer's other end is closed everywhere."""
     os.set_blocking(peer, False)
     try:
         if kind == "socket":
@@ -215,7 +215,7 @@ async def test_children_killed_with_unread_output_leave_nothing(loop: Any) -> No
         while pipe.is_reading():
             await asyncio.sleep(0)
         child.kill()
-        # Before 3.12 wait() waits for the end of the pipe, which nobody reads.
+        # Before 3.12 wait() waits for the end of the pipe, which is not read.
         while child.returncode is None:
             await asyncio.sleep(0.01)
 

@@ -1,6 +1,7 @@
-"""Where few connections are ready, each is received from when its protocol is about to be called,
-and its answer leaves within write(): its peer works while Python goes on.  But whoever wrote twice
-in one turn, or to many, does so again, perhaps: that leaves together, at the end of the turn."""
+"""With few ready connections each is received from right before its protocol is called, and its
+answer is sent within write(), so that its peer can work while Python continues.  But a protocol
+that wrote twice in one turn, or to many streams, will probably do so again: its bytes are sent
+together, at the end of the turn."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ numbers = itertools.count()
 
 
 class Echo(Recorder):
-    """Writes back what it gets, in so many pieces, and notes what all peers have before and
-    behind."""
+    """Writes received data back, in some pieces, and records the data that all peers have before
+    and after."""
 
     def __init__(self, peers: list[socket.socket], pieces: int = 1) -> None:
         super().__init__()
@@ -39,7 +40,7 @@ class Echo(Recorder):
 
 
 class BufferedEcho(asyncio.BufferedProtocol):
-    """The same by a buffer."""
+    """An echo with a buffer."""
 
     def __init__(self, peers: list[socket.socket]) -> None:
         self.echo = Echo(peers)
@@ -64,9 +65,9 @@ class BufferedEcho(asyncio.BufferedProtocol):
 async def accepted(
     loop: Loop, stack: contextlib.AsyncExitStack, protocols: list[Any]
 ) -> list[socket.socket]:
-    """The peers of these protocols, whose transports are accepted: nobody has their sockets, so
-    that what is written need not leave within write().  Over Unix sockets what was sent is there
-    at once: so many are ready in one turn."""
+    """Return the peers of these protocols, whose transports are accepted: their sockets are not
+    exposed, so written bytes need not be sent within write().  Over Unix sockets sent bytes arrive
+    at once: as many are ready in one turn."""
     waiting = iter(protocols)
     path = f"\0goloop-few-{os.getpid()}-{next(numbers)}"
     server = await loop.create_unix_server(lambda: next(waiting), path)
@@ -97,14 +98,14 @@ async def comes(loop: Loop, peer: socket.socket, size: int) -> bytes:
 
 
 def waiting(peer: socket.socket) -> bytes:
-    """What has come to a peer, which stays there."""
+    """Return the bytes that have arrived at a peer, without removing them."""
     with contextlib.suppress(BlockingIOError):
         return peer.recv(1000, socket.MSG_PEEK)
     return b""
 
 
 async def answered(loop: Loop, peers: list[socket.socket], data: bytes = b"x") -> list[bytes]:
-    """What each peer gets for a message that all of them send."""
+    """Return each peer's answer to a message that all of them send."""
     for peer in peers:
         peer.send(data)
     return [await comes(loop, peer, len(data)) for peer in peers]
@@ -151,7 +152,7 @@ async def test_a_tasks_answer_leaves_within_write(loop: Loop) -> None:
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
 async def test_stream_that_writes_in_pieces_sends_them_together(loop: Loop) -> None:
-    """From the answer behind the first in pieces on, to the one behind the first that is whole."""
+    """True from the answer after the first one in pieces to the one after the first whole one."""
     async with contextlib.AsyncExitStack() as stack:
         peers: list[socket.socket] = []
         protocol = Echo(peers)
@@ -213,7 +214,7 @@ async def test_large_body_is_sent_after_its_head(loop: Loop) -> None:
 
 
 async def test_rest_of_a_partial_send_follows(loop: Loop) -> None:
-    """The first piece is larger than the kernel's buffers, and others come behind it."""
+    """The first piece is larger than the kernel's buffers, and others follow it."""
     async with contextlib.AsyncExitStack() as stack:
         protocol = Echo([])
         [far] = await accepted(loop, stack, [protocol])
@@ -286,7 +287,7 @@ async def test_callback_may_close_the_connection_after_its_answer(loop: Loop, en
 
 
 async def test_no_piece_overtakes_one_that_was_written_before(loop: Loop) -> None:
-    """What is for another connection neither: who sees a signal looks for what it is about."""
+    """Data for another connection neither: the receiver of a signal expects the data before it."""
 
     class Signals(Echo):
         def data_received(self, data: bytes) -> None:
@@ -421,7 +422,7 @@ async def test_no_other_socket_overtakes_deferred_writes(
 
 
 async def test_a_full_connection_holds_up_no_others(loop: Loop) -> None:
-    """What its peer does not take is none of those that may leave at once."""
+    """Bytes that its peer does not read do not count among those that may be sent at once."""
 
     class Tells(Echo):
         def data_received(self, data: bytes) -> None:

@@ -32,7 +32,7 @@ async def against_a_mute_peer(loop: Loop) -> tuple[Recorder, socket.socket]:
 
 
 async def with_full_buffers(loop: Loop) -> tuple[Recorder, socket.socket]:
-    """The same once the kernel's buffers are full: each byte that is written stays here."""
+    """Connect, and fill the kernel's buffers, so that each written byte stays in the transport."""
     protocol, far = await against_a_mute_peer(loop)
     protocol.transport.set_write_buffer_limits(high=100 * MIB)
     protocol.transport.write(b"x" * MUCH)

@@ -70,7 +70,7 @@ async def test_eof_is_delivered_once_though_eof_received_pauses_and_resumes(
     await until(lambda: ("eof",) in protocol.calls)
     await turns(10)
     assert protocol.names() == ["made", "eof"]
-    # Who reads again later is told of it again, as a socket stays readable at its end.
+    # A later resume reports the end again, because the socket stays readable at its end.
     protocol.transport.pause_reading()
     protocol.transport.resume_reading()
     await turns(10)

@@ -1,6 +1,6 @@
-"""What a protocol writes from resume_writing() after its transport was closed.
+"""Writes of resume_writing() after the transport was closed.
 
-TLS does so: its close_notify waits until the transport has room again.
+TLS needs these: its close_notify waits until the transport has room again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Listeners: factories that raise, connections that nobody took, and the object itself."""
+"""Listeners: factories that raise, unaccepted connections, and the object itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What was written leaves while a callback goes on: goloop's monitor sends it.
+"""Pending writes are sent during a long callback: goloop's monitor sends them.
 
-asyncio sends within write(); goloop at the end of the iteration, and where that is long, from
-a thread of Go's, whatever Python does meanwhile.
+asyncio sends within write(); goloop sends at the end of the iteration, and in a long one
+from a thread of Go's, even while Python code runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ WAYS = [blocks_in_recv, computes, waits_in_c_with_the_gil]
 
 
 def received(client: socket.socket) -> bytes:
-    """What is there, without waiting."""
+    """Return the available bytes, without waiting."""
     client.setblocking(False)
     try:
         return client.recv(1 << 20)
@@ -76,7 +76,7 @@ def received(client: socket.socket) -> bytes:
 
 
 async def accepted(loop: Loop, protocol: Callable[[], Any]) -> tuple[Any, socket.socket]:
-    """A server of one connection, and its client's socket; nobody has seen the server's."""
+    """Make a server of one connection, and its client's socket; the server's is not exposed."""
     server = await loop.create_server(protocol, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     return server, client

@@ -98,12 +98,12 @@ async def test_the_other_end_hears_of_it_in_the_next_iterations(loop: Loop, act:
         far.keep_open = True
         act(near)
         if act is close:
-            await near.lost  # asyncio closes the descriptor behind connection_lost
+            await near.lost  # asyncio closes the descriptor after connection_lost
         counts.append(await iterations(lambda: HEARD[act](far)))  # noqa: B023
         for each in (near, far):
             each.transport.abort()
             await each.lost
-    # close() and abort() close one iteration later; the end behind bytes takes two receives.
+    # close() and abort() close one iteration later; the end after bytes takes two receives.
     extra = (act in (abort, write_and_close)) + (act in (write_and_half_close, write_and_close))
     assert max(counts) <= MOST + extra, counts
 

@@ -1,7 +1,7 @@
-"""What another thread does to a loop and its transports while the loop waits for input.
+"""Calls of another thread to a loop and its transports while the loop waits for input.
 
-asyncio forbids it, and its transports usually survive it. Here Go is at work at that moment, so the
-call wakes the loop and waits, with the GIL, until the turn is over.
+asyncio forbids them, and its transports usually survive them. Here Go is at work at that moment, so
+the call wakes the loop and waits, with the GIL, until the turn is over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import goloop
 
 Loop = asyncio.AbstractEventLoop
 
-# Where it wakes the loop between two of its calls.
+# Cases that wake the loop between two of its calls.
 one_gil = pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     reason="no thread keeps the loop from running between two calls",
@@ -207,7 +207,7 @@ async def test_its_server_listens_and_stops(loop: Loop) -> None:
 
 
 async def test_diagnostics_of_a_sleeping_loop_wake_it_not(loop: Loop) -> None:
-    """They read counters, and need not wait for the turn's end."""
+    """Diagnostics read counters, and need not wait for the turn's end."""
 
     def look() -> set[int]:
         seen = set()

@@ -1,6 +1,6 @@
-"""A pipe's transport and whoever else has the pipe: their bytes keep the order of the calls.
+"""A pipe's transport and other users of the pipe: their bytes keep the order of the calls.
 
-goloop collects what one iteration writes only where nobody else can write: to a child's stdin.
+goloop collects the writes of an iteration only if no other code can write: to a child's stdin.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ async def test_writes_to_a_childs_stdin_file_follow_its_transport(loop: Loop) ->
 
 @pytest.mark.goloop_only("asyncio writes each at once")
 async def test_small_writes_to_a_childs_stdin_are_collected(loop: Loop) -> None:
-    """Nobody else has that pipe."""
+    """No other code has that pipe."""
     child = await asyncio.create_subprocess_exec(
         "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

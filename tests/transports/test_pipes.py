@@ -102,7 +102,7 @@ async def test_mutable_buffer_may_change_after_write(loop: Loop) -> None:
 async def test_refused_bytes_are_known_after_write(
     loop: Loop, size: int, then: str, errors: Any
 ) -> None:
-    """It is not taken for sent by who asks, nor for something to wait for."""
+    """The refused bytes count neither as sent nor as pending."""
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     os.close(reading)
@@ -475,7 +475,7 @@ async def test_incoming_bytes_on_a_write_only_socket_end_it(loop: Loop) -> None:
         assert await writer.lost is None
         assert sink.is_closing()
         with copy:
-            assert copy.recv(100) == b"unasked"  # it was left unread
+            assert copy.recv(100) == b"unasked"  # the bytes were left unread
 
 
 @pytest.mark.goloop_only("what comes to the reader closes the writer")
@@ -615,7 +615,7 @@ async def test_a_large_pipe_is_not_made_smaller(loop: Loop) -> None:
 
 
 async def test_a_full_wide_pipe_is_read_by_256_kib(loop: Loop) -> None:
-    """And what comes by less is whole, behind it and before it."""
+    """Smaller reads before and after it lose nothing."""
     reading, writing = os.pipe()
     fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 1 << 20)
     sizes: list[int] = []

@@ -65,7 +65,7 @@ async def test_sock_sendfile_sends_the_asked_part_of_the_file(
         assert file.tell() == arguments.get("offset", 0) + len(wanted)
 
 
-# Newer patch releases leave the file behind what was sent, even where that is nothing.
+# Newer patch releases leave the file's position after the sent bytes, even if there are none.
 _update: Any = asyncio.SelectorEventLoop._sock_sendfile_update_filepos  # type: ignore[attr-defined]
 ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
@@ -182,7 +182,7 @@ async def test_bytes_received_during_sendfile_reach_the_reader(loop: Loop, file:
     reader, writer = await asyncio.open_connection(sock=near)
     message = CONTENT[:3_000_000]
     sending = asyncio.ensure_future(loop.sock_sendall(far, message))
-    await until(lambda: not writer.transport.is_reading())  # it has more than its limit
+    await until(lambda: not writer.transport.is_reading())  # the reader has more than its limit
     answering = asyncio.ensure_future(loop.sendfile(writer.transport, file))
     await asyncio.sleep(0.001)
     assert await reader.readexactly(len(message)) == message

@@ -404,7 +404,7 @@ async def test_a_server_that_its_first_client_closes_waits_for_it(loop: Loop) ->
 async def test_a_connection_survives_a_server_that_closes_as_it_comes(
     loop: Loop, tls: bool
 ) -> None:
-    """It is served, by that server or by another one on the same socket."""
+    """The connection is served, by that server or by another one on the same socket."""
     context = server_context() if tls else None
     with socket.create_server(("127.0.0.1", 0)) as shared:
         for _ in range(20):
@@ -739,7 +739,7 @@ async def test_a_limit_can_be_changed_and_taken_away(loop: Any) -> None:
     await until(lambda: Here.open == 8)
     await turns(20)
     assert Here.open == 8
-    # A pause by hand stays one, whatever the limit.
+    # A pause by hand stays, with any limit.
     server.pause_accepting()
     server.max_connections = None
     await turns(20)

@@ -97,7 +97,7 @@ async def test_any_callback_may_do_anything_to_its_transport(
                 drained += far.recv(1 << 20)
             await asyncio.sleep(0)
     if not protocol.transport.is_closing():
-        # Whatever is left must leave before the end of file can come.
+        # The remaining bytes must be sent before the end of file can arrive.
         far.shutdown(socket.SHUT_WR)
     while not protocol.lost.done():
         with contextlib.suppress(BlockingIOError, ConnectionError):
@@ -201,8 +201,8 @@ async def test_pause_writing_may_write_and_close(loop: Loop, pair: Pair) -> None
 async def test_resume_writing_may_write_to_the_mark_again(loop: Loop, pair: Pair) -> None:
     near, far = pair
     size = 8 << 20
-    # A reader that keeps pace would let the kernel take any amount in one call: so the
-    # buffers are small, and nobody reads while the second half is written.
+    # A reader that keeps pace would let the kernel accept any amount in one call: so the
+    # buffers are small, and nothing is read while the second half is written.
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 * 1024)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
     again = threading.Event()

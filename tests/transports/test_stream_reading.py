@@ -1,4 +1,4 @@
-"""What a stream has received and not yet told, and the buffers that it reads into."""
+"""Received bytes that a stream has not yet delivered, and the buffers that it reads into."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_pausing_in_connection_made_holds_early_data(loop: Loop, pair: Pai
 
 
 class Strange(BufferedRecorder):
-    """Its get_buffer answers, or raises, something else."""
+    """A protocol whose get_buffer returns, or raises, something else."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a stream takes to write, its limits, and who waits until all is written."""
+"""Data that a stream accepts for writing, its limits, and waiting until all is written."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ async def test_much_is_in_the_kernel_when_write_returns(loop: Loop, pair: Pair, 
 
 
 async def test_much_keeps_its_place_among_other_writes(loop: Loop) -> None:
-    near, far, server = await connect(loop)  # nobody else has their sockets: little waits
+    near, far, server = await connect(loop)  # no other code has their sockets, so little is pending
     sent: tuple[bytearray, bytearray] = bytearray(), bytearray()
     for count in range(60):
         for size in (1, LARGE, LARGE + 1, 10, 3 * LARGE)[count % 3 :]:
@@ -347,7 +347,7 @@ async def test_error_of_a_large_write_is_reported_at_once(
 async def test_a_write_to_a_peer_that_has_gone(
     loop: Loop, pair: Pair, send: Callable[[Any], None]
 ) -> None:
-    """What is sent at once: much, or by a socket that the program has, too."""
+    """Data is sent at once if it is large, or if the program also has the socket."""
     near, far = pair
     protocol = await attach(loop, near, Recorder())
     protocol.transport.pause_reading()

@@ -46,7 +46,7 @@ async def test_a_buffer_that_ends_its_transport_is_not_sent(
     transport.write(Evil(b"x" * size))
     assert transport.get_write_buffer_size() == 0
     await turns(5)
-    if what == "write_eof":  # still open for reading, and nothing was sent behind the end
+    if what == "write_eof":  # still open for reading, and nothing was sent after the end
         assert not protocol.lost.done()
         transport.abort()
     assert await protocol.lost is None
@@ -205,7 +205,7 @@ async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(loop: L
 
 @pytest.mark.goloop_only("goloop's constructor")
 async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(loop: Loop) -> None:
-    """Its weak reference's callback looks for who has the number."""
+    """The callback of the transport's weak reference looks for the owner of the number."""
     from goloop import _core
 
     near, far = tcp_pair()
@@ -271,7 +271,7 @@ REPLACED = """
 
 @pytest.mark.parametrize("put", ["object", "dict", "none"])
 def test_replaced_transport_class_must_be_a_transport(put: str) -> None:
-    """It would be used as a stream's structure: a TypeError instead, and the client is closed."""
+    """Others would be used as a stream's structure: a TypeError, and the client is closed."""
     printed = isolated(REPLACED, put)
     assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport must be ")
     assert "must be a subclass of goloop._core.StreamTransport" in printed

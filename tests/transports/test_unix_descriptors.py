@@ -1,7 +1,7 @@
 """Descriptors over Unix streams: `send_fds()` of a transport, `fds_received()` of its protocol.
 
-A pipe shows who holds what: its reader meets the end once nobody has a writing end any more.  That
-no descriptor stays behind the conftest looks at, after each test.
+A pipe shows the open descriptors: its reader gets the end once no writing end is open.  After
+each test the conftest checks that no descriptor is left.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Receiver(Recorder):
 class BufferedReceiver(BufferedRecorder):
     def __init__(self) -> None:
         super().__init__(size=5)
-        self.fds: list[tuple[int, int]] = []  # behind how many bytes
+        self.fds: list[tuple[int, int]] = []  # with the number of bytes before
 
     def fds_received(self, fds: list[int]) -> None:
         self.fds += [(len(self.data), fd) for fd in fds]
@@ -138,7 +138,7 @@ async def test_they_go_both_ways_between_a_client_and_a_server(
     assert far.transport.get_extra_info("sockname") == str(tmp_path / "s")
     (copy,) = far.fds
     assert not os.get_inheritable(copy)
-    # The kernel may join bytes before a message with it, never those behind it.
+    # The kernel may join bytes before a message with it, never bytes after it.
     where = far.names().index("fds")
     assert far.calls[where + 1][1].startswith((b"with", b"beforewith"))
     far.transport.send_fds(b"back", iter([copy]))

@@ -1,7 +1,7 @@
-"""Whoever can look at a connection finds the bytes sent that were written before.
+"""Code that can observe a connection finds all earlier writes sent.
 
-goloop collects the small writes of an iteration.  Here is what must not notice: the user
-of the socket that a transport gives out or was given, a forked process, the end of a run.
+goloop collects the small writes of an iteration.  These observers must not notice it: the user of
+the socket that a transport exposes or was given, a forked process, the end of a run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Accepted:
 
 
 async def accept(loop: Loop) -> Accepted:
-    """A connection whose socket nobody has seen yet."""
+    """Accept a connection whose socket is not yet exposed."""
     protocols = Made()
     server = await loop.create_server(protocols, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
@@ -51,7 +51,7 @@ async def accept(loop: Loop) -> Accepted:
 
 
 def has(sock: socket.socket) -> bytes:
-    """What has come, with no more waiting than the loopback takes."""
+    """Return the received bytes, without waiting longer than the loopback takes."""
     sock.settimeout(60)
     return sock.recv(1000)
 
@@ -141,7 +141,7 @@ async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
 
 # ---- who has got the number, a duplicate or the socket itself ------------------------------
 
-# What to take in connection_made, and how to send by it later.
+# The object to take in connection_made, and the function that sends by it later.
 HANDED_OUT: dict[str, tuple[Any, Any]] = {
     "fileno": (lambda view: view.fileno(), lambda fd: os.write(fd, b"body")),
     "dup": (lambda view: view.dup(), lambda sock: (sock.send(b"body"), sock.close())),

@@ -1,7 +1,7 @@
-"""What test_signals.py runs: `python signal_scenarios.py NAME LOOP` is one process's life.
+"""The scenarios of test_signals.py: `python signal_scenarios.py NAME LOOP` runs one.
 
-Each function under "scenarios" is one, and holds for asyncio (LOOP) as for goloop: a
-signal must do with Go in the process what it does without.
+Each function under "scenarios" is a scenario, for asyncio (LOOP) as for goloop: a
+signal must have the same effect with Go in the process as without.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ raises = unittest.TestCase().assertRaises
 
 LOOP = sys.argv[2] if __name__ == "__main__" else "asyncio"
 
-# Those that Go would handle if it were let, and some of everyday use.
+# Signals that Go would handle if allowed, and some of everyday use.
 SIGNALS = [
     signal.SIGURG,
     signal.SIGPIPE,
@@ -139,7 +139,7 @@ def alarm_storm() -> Iterator[Recorder]:
 
 
 def handlers_set_before_the_first_loop() -> None:
-    """They stay in place, and each signal calls its handler once."""
+    """The handlers stay in place, and each signal calls its handler once."""
     recorders = {number: Recorder() for number in SIGNALS}
     for number, recorder in recorders.items():
         signal.signal(number, recorder)
@@ -159,7 +159,7 @@ def handlers_set_before_the_first_loop() -> None:
 
 
 def handlers_set_after_the_first_loop() -> None:
-    """They are called as if there were no Go."""
+    """The handlers are called as if there were no Go."""
     run(echo())
     handlers_set_before_the_first_loop()
 
@@ -197,7 +197,7 @@ def sigpipe_by_default_ends_the_process() -> None:
 
 
 def sigpipe_ignored_is_an_error_of_write() -> None:
-    """As Python sets it: a write to nobody raises BrokenPipeError."""
+    """SIGPIPE is ignored, as Python sets it: a write without a reader raises BrokenPipeError."""
     run(echo())
     left, right = socket.socketpair()
     right.close()
@@ -444,7 +444,7 @@ def interrupt_while_busy_in_one_callback() -> None:
 
 
 def interrupt_while_busy_in_a_task() -> None:
-    """The same in a coroutine; asyncio.run cancels the main task at its next await."""
+    """Interrupt a coroutine; asyncio.run cancels the main task at its next await."""
 
     async def main() -> None:
         send(signal.SIGINT)
@@ -500,9 +500,9 @@ def interrupt_within_c() -> None:
 
 
 def storm_on_a_full_wakeup_pipe() -> None:
-    """10,000 SIGUSR1 that nobody reads fill the pipe; no kind is lost, nothing waits for ever."""
+    """10,000 unread SIGUSR1 fill the pipe; no kind is lost, nothing waits for ever."""
     if LOOP == "asyncio":
-        return  # it loses SIGUSR2
+        return  # asyncio loses SIGUSR2
     # The wakeup fd is a pipe of the smallest size, so that it is full for certain.
     counts = {signal.SIGUSR1: 0, signal.SIGUSR2: 0}
 
@@ -520,7 +520,7 @@ def storm_on_a_full_wakeup_pipe() -> None:
             before = dict(counts)
             for _ in range(10_000):
                 send(signal.SIGUSR1)
-            send(signal.SIGUSR2)  # its number finds no room
+            send(signal.SIGUSR2)  # the signal's number finds no room
             while any(counts[number] == before[number] for number in counts):
                 await asyncio.sleep(0)
 
@@ -545,7 +545,7 @@ os.kill({os.getpid()}, signal.SIGUSR2)
 def interrupts_lose_no_signal() -> None:
     """KeyboardInterrupt, wherever it strikes in the loop, loses no signal of a handler."""
     if LOOP == "asyncio":
-        return  # it reads the numbers in Python, between whose bytecodes it may strike
+        return  # asyncio reads the numbers in Python, and may be interrupted between two bytecodes
     code = """
 import os, random, signal, sys
 parent = os.getppid()
@@ -653,7 +653,7 @@ def faulthandler_by_the_clock() -> None:
     assert "Timeout" in dump, dump
 
 
-# These three end by a signal, as test_signals.py expects.
+# The following three end by a signal, as test_signals.py expects.
 
 
 def crash_with_faulthandler_enabled_before() -> None:
@@ -664,7 +664,7 @@ def crash_with_faulthandler_enabled_before() -> None:
 
 
 def crash_with_faulthandler_enabled_after() -> None:
-    """The same where Go came first."""
+    """Enable faulthandler after Go."""
     run(echo())
     faulthandler.enable()
     ctypes.string_at(8)

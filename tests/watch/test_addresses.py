@@ -222,7 +222,7 @@ async def test_a_cancelled_lookup_leaves_the_loop_usable(loop: Loop) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    # And the loop goes on; the answer that comes late meets nobody.
+    # The loop continues; the late answer has no receiver.
     assert await loop.getaddrinfo("localhost", 80)
 
 

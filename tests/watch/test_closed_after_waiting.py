@@ -1,7 +1,7 @@
-"""A socket that its own task closes behind a sock_* call is closed at once, also where that waited.
+"""A socket that its own task closes after a sock_* call is closed at once, even if that waited.
 
-Until the task runs, a close by somebody else must not come between the readiness and the call
-(test_closed_sockets.py); from then on there is nothing to protect any more.
+Until the task runs, a close by other code must not come between the readiness and the call
+(test_closed_sockets.py); from then on nothing needs protection.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ async def test_a_block_closes_the_sockets_of_a_crowd(loop: Loop) -> None:
 
 
 async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
-    """It is cancelled when its socket has turned ready, and has not run yet."""
+    """The task is cancelled after its socket has turned ready, and before it runs."""
     near, far = tcp_pair()
     other, others_peer = tcp_pair()
     numbers: list[int] = []
@@ -218,7 +218,7 @@ def test_a_loop_that_stops_as_a_socket_turns_ready_keeps_no_socket_open(
     near.close()
     assert near.fileno() == -1
     far.settimeout(60)
-    with contextlib.suppress(ConnectionResetError):  # it had a byte that was not read
+    with contextlib.suppress(ConnectionResetError):  # the socket had an unread byte
         assert far.recv(10) == b""
     task.cancel()
     with contextlib.suppress(OSError, asyncio.CancelledError):

@@ -1,6 +1,6 @@
 """A socket that is closed while a sock_* call waits for it: the call ends with EBADF.
 
-In asyncio it waits for ever, since the kernel tells nobody.
+In asyncio it waits for ever, because the kernel does not report the close.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def test_a_loop_that_was_closed_is_left_alone(loop_factory: Any) -> None:
 
 @ends
 def test_socket_close_during_loop_close(loop_factory: Any) -> None:
-    """Told by a weak reference to the loop, which nobody has any more."""
+    """Checked by a weak reference to the loop, which has no other reference."""
     loop = loop_factory()
     near, far = pair()
 

@@ -1,4 +1,4 @@
-"""What the program puts in the place of socket.getaddrinfo, or of the executor, is asked.
+"""A program's replacement of socket.getaddrinfo, or of the executor, is called.
 
 As asyncio does it: in a thread, with the arguments as they were given.
 """

@@ -263,7 +263,7 @@ loop.close()
 def test_a_look_up_under_way_keeps_no_process_alive(
     library: Path, answered: bool, closed: bool
 ) -> None:
-    # Where it is answered, that is when Python ends.
+    # If the look-up is answered, it is when Python ends.
     passes(
         f"""
 import atexit

@@ -130,7 +130,7 @@ assert set(seen) == set(KINDS), set(KINDS) - set(seen)
 
 
 def test_all_kinds_at_once_are_handled_beside_faulthandler() -> None:
-    """Its stack is small, too: in a loop it is ours that they nest on."""
+    """faulthandler's stack is small, too: in a loop the signals nest on ours."""
     passes(
         """
 for kind in KINDS:

@@ -62,7 +62,7 @@ async def test_sock_recv_into_fills_the_buffer(loop: Loop, pair: Pair) -> None:
 async def test_a_message_is_received_whole_however_long_it_is(
     loop: Loop, kind: socket.SocketKind
 ) -> None:
-    """What a receive does not take of it is lost; only of a stream the rest comes later."""
+    """The rest of a datagram is lost; only the rest of a stream arrives later."""
     near, far = socket.socketpair(socket.AF_UNIX, kind)
     far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 212_992)  # the kernel doubles it
     near.setblocking(False)
@@ -413,7 +413,7 @@ async def test_descriptors_go_with_a_message(loop: Any, kind: int, waits: bool) 
     os.write(copy, b"through the pipe")
     os.close(copy)
     assert os.read(reading, 100) == b"through the pipe"
-    assert os.read(reading, 100) == b""  # nobody else has the writing end
+    assert os.read(reading, 100) == b""  # no other code has the writing end
     os.close(reading)
     near.close()
     far.close()
@@ -432,7 +432,7 @@ async def test_descriptors_for_which_there_is_no_room_are_closed(loop: Any) -> N
     for each in got:
         os.close(each)
     assert os.read(reading, 1) == b""
-    # Where none were asked for, none are kept.
+    # If no descriptors were requested, none are kept.
     os.close(reading)
     reading, writing = os.pipe()
     await loop.sock_sendmsg(near, [b"x"], rights(writing))
@@ -577,7 +577,7 @@ async def test_several_tasks_receive_from_one_socket(
     calls = [receivers(10)[names[n % len(names)]] for n in range(6)]
     tasks = [asyncio.ensure_future(call(loop, near)) for call in calls]
     await asyncio.sleep(0)
-    tasks.pop(3).cancel()  # one of them in the middle, and the last
+    tasks.pop(3).cancel()  # a task in the middle, and the last
     tasks.pop().cancel()
     await asyncio.sleep(0)
     for n in range(len(tasks)):

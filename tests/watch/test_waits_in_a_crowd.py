@@ -1,8 +1,8 @@
 """Waits of sock_recv and sock_sendall when many sockets are busy.
 
-goloop then tells the kernel nothing of a wait that follows another one on the same descriptor
-(netloop/watches.go, assumedArmed). So these are about numbers that name another file meanwhile, and
-about sockets that nobody waits for any more.
+goloop then does not report a wait to the kernel if it follows another one on the same descriptor
+(netloop/watches.go, assumedArmed). So these tests are about numbers that name another file
+meanwhile, and about sockets without waiters.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ async def exchange(
 def reopen(crowd: list[Pair], index: int) -> None:
     first, second = crowd[index]
     if index % 2:
-        # Its number is free when the loop lets go of it, and then a neighbour's.
+        # The number is free when the loop releases it, and then a neighbour's.
         first.close()
         second.close()
         crowd[index] = pair()
@@ -185,6 +185,6 @@ async def test_sockets_without_waiters_soon_stop_waking_the_loop(
     loop: Loop, crowd: list[Pair]
 ) -> None:
     await exchange(loop, crowd)
-    # 800 messages come; of each socket a few events are for nobody.
+    # 800 messages arrive; of each socket a few events have no waiter.
     assert await wakeups(loop, crowd, [first for first, _ in crowd]) < 20 * CROWD
     await exchange(loop, crowd)

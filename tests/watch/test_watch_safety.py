@@ -185,7 +185,7 @@ def test_a_closed_loop_refuses_another_threads_reader(
 
 
 async def test_a_reader_that_took_anothers_place_in_the_turn_is_not_called(loop: Loop) -> None:
-    """What the turn found ready was found for the one before; asyncio calls neither."""
+    """The turn's event belongs to the earlier reader; asyncio calls neither."""
     (a, to_a), (b, to_b) = tcp_pair(), tcp_pair()
     calls: list[str] = []
 
@@ -209,7 +209,7 @@ async def test_a_reader_that_took_anothers_place_in_the_turn_is_not_called(loop:
 
 
 async def test_a_waiter_that_took_a_readers_place_in_the_turn_waits(loop: Loop, pair: Pair) -> None:
-    """The same for a sock_recv whose fd was ready for a reader."""
+    """A sock_recv whose fd was ready for a reader waits."""
     near, far = pair
     got: list[bytes] = []
     tasks: list[asyncio.Task[bytes]] = []

@@ -148,7 +148,7 @@ async def test_regular_files_are_refused(loop: Loop) -> None:
             loop.add_reader(stream, print)
         with pytest.raises(PermissionError):
             loop.add_writer(stream, print)
-        # Nothing is left behind by the failure.
+        # The failure leaves no registration.
         assert loop.remove_reader(stream) is False
         assert loop.remove_writer(stream) is False
 
@@ -237,7 +237,7 @@ async def test_an_exception_in_a_reader_is_reported_and_the_reader_stays(
     await until(lambda: errors.contexts)
     context = errors.expect(ZeroDivisionError, "Exception in callback ")
     assert isinstance(context["handle"], asyncio.Handle)
-    # It stays registered.
+    # The registration remains.
     second.send(b"y")
     await until(lambda: errors.contexts)
     errors.expect(ZeroDivisionError)
@@ -372,7 +372,7 @@ async def test_a_fifo_is_watched(loop: Loop, tmp_path: Path) -> None:
 async def test_a_socket_that_was_closed_while_it_was_watched_can_be_removed(
     loop: Loop, pair: tuple[socket.socket, socket.socket], direction: str
 ) -> None:
-    """It has no number any more, and is found by what it is; anyio does so."""
+    """The closed object has no number, and is found by identity; anyio needs this."""
     first, _ = pair
     getattr(loop, f"add_{direction}")(first, print)
     first.close()

@@ -1,4 +1,4 @@
-"""An endpoint that is connected to the broadcast address.
+"""An endpoint connected to the broadcast address.
 
 report: none
 asyncio: right

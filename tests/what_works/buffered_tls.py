@@ -1,4 +1,4 @@
-"""TLS with a `BufferedProtocol`: all that the peer sent before its end arrives.
+"""TLS with a `BufferedProtocol`: all bytes that the peer sent before its end arrive.
 
 report: none
 asyncio: loses bytes

@@ -1,4 +1,4 @@
-"""Children whose start is cancelled are reaped, and their pipes closed.
+"""Children whose start is cancelled are reaped, and their pipes are closed.
 
 report: python/cpython#125502
 asyncio: right

@@ -1,4 +1,4 @@
-"""A client closes a TLS connection during a download: it reads no further.
+"""A client that closes a TLS connection during a download stops reading.
 
 report: MagicStack/uvloop#471
 asyncio: SSLError

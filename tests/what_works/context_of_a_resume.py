@@ -1,4 +1,4 @@
-"""A task resumes reading: the protocol doesn't get its context variables from then on.
+"""A task resumes reading: the protocol's callbacks don't inherit its context variables.
 
 report: python/cpython#140947
 asyncio: leaks until 3.14

@@ -1,4 +1,4 @@
-"""Timers of many delays: none may run before its time.
+"""Timers with many delays: none fires before its time.
 
 report: MagicStack/uvloop#739
 asyncio: right

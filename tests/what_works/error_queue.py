@@ -1,4 +1,4 @@
-"""A datagram endpoint with an error queue, as of a ping or QUIC: an error keeps no processor busy.
+"""A datagram endpoint with an error queue, as for ping or QUIC: an error does not make it spin.
 
 report: none
 asyncio: spins

@@ -1,4 +1,4 @@
-"""The first loop of a process that has few descriptors left: an OSError, or a loop.
+"""The first loop of a process with few free descriptors works, or raises OSError.
 
 report: none
 asyncio: right

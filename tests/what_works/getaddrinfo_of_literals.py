@@ -1,4 +1,4 @@
-"""`loop.getaddrinfo()` of addresses gives what `socket.getaddrinfo()` gives.
+"""`loop.getaddrinfo()` of numeric addresses has the results of `socket.getaddrinfo()`.
 
 report: MagicStack/uvloop#539
 asyncio: right

@@ -1,4 +1,4 @@
-"""A descriptor that is inheritable, and was not passed on: children don't get it.
+"""An inheritable descriptor that was not passed on: children don't inherit it.
 
 report: none
 asyncio: right

@@ -1,4 +1,4 @@
-"""`loop.sock_connect()` to a link-local address, whose interface is the last of four.
+"""`loop.sock_connect()` to a link-local address with its interface index.
 
 report: none
 asyncio: right

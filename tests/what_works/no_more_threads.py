@@ -1,4 +1,4 @@
-"""A look-up where the process may start no more threads.
+"""A look-up in a process that may start no more threads.
 
 report: none
 asyncio: right

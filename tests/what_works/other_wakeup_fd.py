@@ -1,4 +1,4 @@
-"""A signal's handler runs at once, also where a library has set a wakeup descriptor of its own.
+"""A signal handler runs at once, even if a library has set its own wakeup descriptor.
 
 report: none
 asyncio: right

@@ -1,4 +1,4 @@
-"""A FIFO that is opened again and again leaves no open descriptors.
+"""A FIFO that is opened repeatedly leaves no open descriptors.
 
 report: MagicStack/uvloop#80
 asyncio: right

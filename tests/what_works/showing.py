@@ -1,5 +1,5 @@
-"""What the programs here share: `python PROGRAM asyncio|uvloop|goloop` prints a word, `right` or
-what went wrong, and ends with the status 0 where it is `right`.
+"""Tools of the programs here: `python PROGRAM asyncio|uvloop|goloop` prints a word, `right` or a
+description of the error, and ends with the status 0 for `right`.
 
 The first line of a program's docstring is its row of docs/what-works-here.md, and the lines with
 a colon are the other columns: the public report, and what each loop prints.  `python showing.py`
@@ -78,7 +78,7 @@ class Row:
         return self.fields.get("process") == "its own"
 
     def expected(self, loop: str) -> str:
-        """What it prints on a loop, on this Python: `leaks until 3.14` is `right` from 3.15 on."""
+        """Return the expected output on a loop: `leaks until 3.14` is `right` from 3.15 on."""
         said = self.fields.get(loop, "right")
         word, until, version = said.partition(" until 3.")
         return "right" if until and sys.version_info > (3, int(version), 99) else word

@@ -1,4 +1,4 @@
-"""A handler for SIGCHLD, as a program that is PID 1 needs it.
+"""A handler for SIGCHLD, as PID 1 needs it.
 
 report: MagicStack/uvloop#409
 asyncio: right

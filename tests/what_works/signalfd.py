@@ -1,4 +1,4 @@
-"""A signal that is blocked and taken by `sigwait()` or signalfd, after a look-up of a name.
+"""A blocked signal is received by `sigwait()` or signalfd, after a name look-up.
 
 report: none
 asyncio: dies of SIGUSR1

@@ -1,4 +1,4 @@
-"""A terminal is read and written by two transports.
+"""Two transports read and write one terminal.
 
 report: MagicStack/uvloop#262
 asyncio: right

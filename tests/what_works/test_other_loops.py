@@ -1,7 +1,7 @@
-"""docs/what-works-here.md: whether asyncio or uvloop has caught up, or does otherwise than it says.
+"""The results of asyncio and uvloop in docs/what-works-here.md: the programs still give them.
 
-What is right now, and wrong on the page, fails as well: the row wants a new word, or goes.
-`make test` leaves this out; uvloop is installed beside the programs of real_programs/.
+A result that has become right fails the test as well: the row needs a new word, or is removed.
+`make test` omits these tests; uvloop is installed with the programs of real_programs/.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/what-works-here.md: its programs are right on goloop, and its table is theirs."""
+"""The programs of docs/what-works-here.md are right on goloop, and its table is up to date."""
 
 from __future__ import annotations
 

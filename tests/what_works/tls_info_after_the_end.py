@@ -1,4 +1,4 @@
-"""A TLS connection that the program has closed is asked for its peer's name, as for a log.
+"""The peer's name of a closed TLS connection can be read, for example for a log.
 
 report: none
 asyncio: AttributeError

@@ -1,4 +1,4 @@
-"""Datagrams over a socketpair: without an address, for there is none.
+"""Datagrams over a socketpair, which has no addresses.
 
 report: none
 asyncio: TypeError

@@ -1,4 +1,4 @@
-"""A forked child, or a library, that shuts the wakeup socket of the loop down.
+"""A forked child, or a library, shuts down the loop's wakeup socket.
 
 report: python/cpython#156344
 asyncio: spins

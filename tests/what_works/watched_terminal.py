@@ -1,4 +1,4 @@
-"""A terminal that is watched stays blocking: what others print there doesn't fail.
+"""A watched terminal stays blocking: other programs' output to it doesn't fail.
 
 report: MagicStack/uvloop#712
 asyncio: right

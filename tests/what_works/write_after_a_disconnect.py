@@ -1,4 +1,4 @@
-"""A write to a connection that is lost is dropped.
+"""A write to a lost connection is dropped.
 
 report: MagicStack/uvloop#506
 asyncio: right

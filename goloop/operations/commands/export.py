@@ -35,7 +35,7 @@ from .target import command_line, metrics_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
     from ..._internal.metrics.metric_registry import MetricSpec
     from ..snapshot import Row
@@ -423,9 +423,36 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _end(number: int, frame: object) -> NoReturn:
-    """Exit with status 0; a signal handler."""
-    raise SystemExit(0)
+def _no_effect(number: int, frame: object) -> None:
+    """Do nothing; the handler of signals that arrive as bytes of the wakeup socket."""
+
+
+def _serve(server: Server) -> int:
+    """Serve requests until SIGTERM or SIGINT arrives; return the signal's number.
+
+    The handlers raise no exception: one that is raised within a finalizer or a weak reference's
+    callback would be printed and dropped, and the server would not end.
+    """
+    signals, wakeup = socket.socketpair()
+    with signals, wakeup, selectors.DefaultSelector() as selector:
+        signals.setblocking(False)
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, _no_effect)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # a job in the background
+            signal.signal(signal.SIGINT, _no_effect)
+        print(f"goloop export: {server.url}", file=sys.stderr, flush=True)
+        server.timeout = 0
+        selector.register(server, selectors.EVENT_READ)
+        selector.register(signals, selectors.EVENT_READ)
+        try:
+            while True:
+                ready = [key.fileobj for key, _ in selector.select()]
+                if signals in ready:
+                    return signals.recv(1)[0]
+                server.handle_request()
+        finally:
+            signal.set_wakeup_fd(-1)
 
 
 def main(arguments: list[str]) -> int:
@@ -449,9 +476,8 @@ def main(arguments: list[str]) -> int:
             print(f"goloop export: {where}: {error.strerror or error}", file=sys.stderr)
             return 1
         with server:
-            signal.signal(signal.SIGTERM, _end)
-            print(f"goloop export: {server.url}", file=sys.stderr, flush=True)
-            server.serve_forever()
+            if _serve(server) == signal.SIGTERM:
+                return 0
+            return 128 + signal.SIGINT
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    return 0

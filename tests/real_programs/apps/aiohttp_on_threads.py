@@ -1,4 +1,4 @@
-"""What aiohttp_threads.py and culprit_threads.py have alike: aiohttp.web on a loop of several."""
+"""The common part of aiohttp_threads.py and culprit_threads.py: aiohttp.web on several loops."""
 
 import contextlib
 

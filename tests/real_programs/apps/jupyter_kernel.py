@@ -26,12 +26,12 @@ await asyncio.sleep(60)
 
 
 async def value(answer):
-    """What a client's method gives, now or later."""
+    """Return the result of a client's method, which may be awaitable."""
     return await answer if inspect.isawaitable(answer) else answer
 
 
 async def execute(client, source, *, interrupt=None):
-    """One cell: how its execution ended, what it printed, and what it asked for."""
+    """Run a cell: return how its execution ended, its output, and its requests."""
     printed, asked, interrupts = [], [], []
 
     def hear(message):

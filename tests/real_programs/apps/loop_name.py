@@ -1,4 +1,4 @@
-"""What the applications here say of the loop that runs them."""
+"""The name of the running loop, for the applications here."""
 
 import asyncio
 

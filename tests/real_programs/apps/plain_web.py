@@ -1,4 +1,4 @@
-"""What `python -m aiohttp.web plain_web:make` serves: GET tells its loop."""
+"""The server of `python -m aiohttp.web plain_web:make`: GET returns its loop's name."""
 
 import asyncio
 import os

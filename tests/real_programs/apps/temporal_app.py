@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from temporalio import activity, workflow
 
-# Not into the sandbox, where every workflow would import them anew.
+# Passed through the sandbox, in which every workflow would import them again.
 with workflow.unsafe.imports_passed_through():
     import grpc
     from temporalio.api.workflowservice.v1 import request_response_pb2 as messages

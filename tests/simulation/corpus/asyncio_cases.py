@@ -96,7 +96,7 @@ async def with_impatience(lock: Any) -> None:
     workers = [asyncio.create_task(work()) for _ in range(5)]
     givers = [asyncio.create_task(give_up(each)) for each in workers[:3]]
     await asyncio.wait([*workers, *givers])
-    await lock.acquire()  # it is free
+    await lock.acquire()  # the lock is free
 
 
 @case("`Semaphore` of 3.11.0 (gh-90155)", "pct:3", testing.SimulationDeadlock)
@@ -115,7 +115,7 @@ async def lock(sim: testing.Simulation, fixed: bool) -> None:
 
 
 async def old_wait_for(work: Awaitable[Any], timeout: float) -> Any:
-    """Where it is cancelled when the work is done, it returns, and the cancellation is lost."""
+    """If cancelled when the work is done, it returns, and the cancellation is lost."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
 

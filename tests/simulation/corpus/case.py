@@ -1,4 +1,4 @@
-"""What a case of the corpus is: a bug, and the version that is right beside it.
+"""A case of the corpus: a bug, and the correct version beside it.
 
 A case is a coroutine function that takes the simulation and whether it is the right version.
 Times are whole seconds where a bug needs two things at once, as timeouts of programs are.

@@ -106,7 +106,7 @@ async def storm(sim: testing.Simulation, fixed: bool) -> None:
 
 
 class Store:
-    """A value, and a lock for it that whoever holds it loses after ten seconds."""
+    """A value, with a lock that its holder loses after ten seconds."""
 
     def __init__(self, fenced: bool) -> None:
         self._fenced = fenced
@@ -136,7 +136,7 @@ class Store:
         return self.value
 
     def write(self, value: int, token: int) -> int:
-        """Whether it was written.  A fence lets no older holder write behind a newer one."""
+        """Return true if it was written.  A fence lets no older holder write after a newer one."""
         if self._fenced and token < self._newest:
             return 0
         self._newest = token
@@ -230,7 +230,7 @@ async def starttls(sim: testing.Simulation, fixed: bool) -> None:
         with contextlib.suppress(OSError):
             writer.write(b"STARTTLS\n")
             await reader.readline()
-            await asyncio.to_thread(int)  # it loads the certificates
+            await asyncio.to_thread(int)  # load the certificates
             if fixed and reader._buffer:  # type: ignore[attr-defined]
                 raise OSError("something was sent in clear")
             await writer.start_tls(CLIENT, server_hostname="localhost")

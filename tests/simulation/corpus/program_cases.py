@@ -77,7 +77,7 @@ class Jobs:
     async def get(self) -> int:
         job = await self._jobs.get()
         self._busy += self._fixed
-        await asyncio.sleep(random.uniform(0, 0.0005))  # it is logged
+        await asyncio.sleep(random.uniform(0, 0.0005))  # write a log record
         self._busy += not self._fixed
         return job
 
@@ -126,7 +126,7 @@ async def shutdown(sim: testing.Simulation, fixed: bool) -> None:
                 counts["requests"] += 1
                 if fixed:
                     idle.pop(task, None)
-                await asyncio.to_thread(int)  # it is parsed
+                await asyncio.to_thread(int)  # parse the request
                 idle.pop(task, None)
                 await asyncio.sleep(random.uniform(0, 0.05))
                 writer.write(b"answer\n")
@@ -135,7 +135,7 @@ async def shutdown(sim: testing.Simulation, fixed: bool) -> None:
                 if not server.is_serving():
                     break
         except asyncio.CancelledError:
-            pass  # it was idle
+            pass  # the connection was idle
         finally:
             idle.pop(task, None)
             writer.close()
@@ -147,7 +147,7 @@ async def shutdown(sim: testing.Simulation, fixed: bool) -> None:
         except OSError:
             return
         writer.write(b"request\n")
-        with contextlib.suppress(ConnectionError):  # it came too late
+        with contextlib.suppress(ConnectionError):  # the answer came too late
             await reader.readline()
         writer.close()
 

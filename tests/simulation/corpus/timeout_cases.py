@@ -48,7 +48,7 @@ async def with_timeouts(lock: Any, pairs: int) -> None:
         await hold()
 
     await asyncio.gather(*(each() for _ in range(pairs) for each in (work, work_soon)))
-    await lock.acquire()  # it is free
+    await lock.acquire()  # the lock is free
 
 
 @case("`Semaphore` of 3.11.0, and `timeout()`", "io", testing.SimulationDeadlock)
@@ -147,7 +147,7 @@ async def queue_timeout(sim: testing.Simulation, fixed: bool) -> None:
 
 @case("`wait_for()` of 3.11 loses a timeout", "io", testing.NeverHappened)
 async def wait_for_timeout(sim: testing.Simulation, fixed: bool) -> None:
-    """A consumer goes on behind its timeout."""
+    """A consumer continues after its timeout."""
     queue: asyncio.Queue[int] = asyncio.Queue()
     get: Callable[[Awaitable[int], float], Awaitable[int]]
     get = new_wait_for if fixed else old_wait_for

@@ -16,7 +16,7 @@ from talks import PATTERN, PERIOD
 
 from goloop import testing
 
-# What a loop may have read for a transport that was paused: its buffer, and a protocol's.
+# The limit of bytes read ahead for a paused transport: its buffer, and a protocol's.
 AHEAD = 1 << 18
 
 
@@ -101,7 +101,7 @@ class Receiver(asyncio.Protocol):
         self.received += len(data)
         if self.rng.random() < (
             0.5 if self.program.together else 0.1
-        ):  # what has come for it in this iteration waits then
+        ):  # data received in this iteration waits until then
             self.rng.choice(self.program.pairs)[1].turn_over()
 
     def connection_lost(self, exc: BaseException | None) -> None:

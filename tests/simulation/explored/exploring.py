@@ -41,7 +41,7 @@ MOST = 1e6
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What programs drop is not reported, and the collector sees what they make alone."""
+    """Suppress reports of dropped objects, and let the collector see only the programs' objects."""
     tls_tools.usual_contexts()
     gc.collect()
     logging.disable()
@@ -107,7 +107,7 @@ KINDS = {"talks": of_talks, "timed": of_timed, "bulk": of_bulk, "lives": of_live
 
 
 def found(job: tuple[str, int]) -> tuple[str, int, list[str]]:
-    """What a seed of a kind finds; an exception is a finding."""
+    """Return the findings of a seed of a kind; an exception is a finding."""
     kind, seed = job
     try:
         return kind, seed, KINDS[kind](seed)

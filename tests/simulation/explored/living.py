@@ -101,7 +101,7 @@ class Run(lives.Run):
             self.must(getattr(figures, name) == 0, f"{name} is {getattr(figures, name)}")
 
     def left(self) -> list[Any]:
-        """What of a run that is over is still in memory."""
+        """Return objects of an ended run that are still in memory."""
         self.open.clear()
         self.started.clear()
         del self.loop

@@ -42,7 +42,7 @@ Event = tuple[int, str, Any]
 
 
 class Failure(Exception):
-    """What ends raise on purpose."""
+    """The exception that ends raise on purpose."""
 
 
 class Plan:
@@ -60,14 +60,14 @@ class Plan:
         if self.large:  # how much comes at once is not promised
             self.raises = [each.replace("data", "") for each in self.raises]
         if self.kind == "tls":
-            # What comes with the end of the handshake comes before the first step, or behind it.
+            # Bytes that arrive with the end of the handshake come before or after the first step.
             self.scripts = [[("sleep", self._seconds(rng)), *each] for each in self.scripts]
             self.raises = [each.replace("eof", "") for each in self.raises]
-        for side, script in enumerate(self.scripts):  # nor what comes at once behind a pause
+        for side, script in enumerate(self.scripts):  # nor bytes right after a pause
             if any(action == "pause_reading" for action, _ in script):
                 self.raises[side] = self.raises[side].replace("data", "")
         self.keeps = [self.kind != "tls" and rng.random() < 0.5 for _ in range(2)]
-        # asyncio's TLS loses what comes behind the first buffer.
+        # asyncio's TLS loses data after the first buffer.
         self.buffered = [self.kind != "tls" and rng.random() < 0.3 for _ in range(2)]
         if self.large:  # how much a small buffer has taken before a reset is not promised
             self.room = LARGE
@@ -118,12 +118,12 @@ RAISING = ("made", "data", "eof", "resume", "lost")
 
 
 def name_of(exc: BaseException | None) -> str:
-    """What is promised of an error: who sends first, and who reads, finds another one."""
+    """Return the promised part of an error: sender and reader may get different ones."""
     return "broken" if isinstance(exc, ConnectionError) else type(exc).__name__
 
 
 class End:
-    """One end of a connection: what it does and what it sees."""
+    """An end of a connection: its actions and its events."""
 
     other: End
 
@@ -137,7 +137,7 @@ class End:
         self.made = self.lost = self.ended = self.paused = self.silent = self.shut = False
         self.closes = self.resumed = False
         self.changed: asyncio.Future[None] | None = None
-        self.graceful = True  # what it has written should arrive
+        self.graceful = True  # written bytes should arrive
         self.largest = 0  # of what was written since it was full
         self.high: int | None = None
 
@@ -371,7 +371,7 @@ class Protocol(End, asyncio.Protocol):
         self.see("closes")
         if self.plan.kind == "tls":
             if self.transport.is_closing():
-                return  # behind two of them asyncio's TLS has no abort()
+                return  # after two of them asyncio's TLS has no abort()
             if self.silent:
                 await self.resume_reading(0)  # or it waits for that, where the peer has ended
         self.transport.close()
@@ -392,7 +392,7 @@ class Protocol(End, asyncio.Protocol):
 
 
 class Buffered(Protocol, asyncio.BufferedProtocol):
-    """The same, with buffers of its own."""
+    """A protocol with buffers of its own."""
 
     data_received: Any = None
 
@@ -566,7 +566,7 @@ class Program:
         rng = random.Random(f"talks {seed}")
         self.seed = seed
         self.plans = [Plan(rng, number) for number in range(rng.randint(1, 4))]
-        # What happens to hosts and the network: when, what, to which client, for how long.
+        # Troubles of hosts and the network: time, kind, client, duration.
         self.troubles = sorted(
             (rng.randrange(1, 200_000_000) / 1e9, rng.choice(TROUBLES), rng.randrange(4), 0.1)
             for _ in range(rng.choice((0, 0, 0, 1, 2)))
@@ -619,13 +619,13 @@ class Program:
             await asyncio.sleep(max(0, when - sim.time()))
             name = f"client{number % len(self.plans)}"
             getattr(self, what)(sim, name, seconds)
-        # Who sends to a host that has crashed gives up after 15 minutes.
+        # A sender to a crashed host gives up after 15 minutes.
         await asyncio.sleep(2000 if self.troubles else 20)
         self.nothing_is_left(sim, loop, kernel, before)
         for end in [end for pair in self.ends for end in pair]:
             if isinstance(end, Protocol) and end.made and self.lives(sim, end):
                 end.must(end.lost, "no connection_lost")
-            # What a killed program's transport still had to send is gone.
+            # Unsent bytes of a killed program's transport are lost.
             graceful = end.other.graceful and self.lives(sim, end.other)
             if end.ended and not end.closes and graceful:
                 end.must(end.received == end.other.written, "bytes are missing, and no error")
@@ -651,7 +651,7 @@ class Program:
                 self.must(getattr(figures, name) == 0, f"{name} is {getattr(figures, name)}")
 
     def left(self) -> list[Any]:
-        """What of a run that is over is still in memory."""
+        """Return objects of an ended run that are still in memory."""
         for end in [end for pair in self.ends for end in pair]:
             end.transport = end.changed = None
             for name in ("reader", "writer", "sock"):
@@ -764,13 +764,13 @@ _ENDS = {"eof", "lost", "error", "incomplete", "rest", "waited for the end"}
 
 
 def seen(end: End, unread: bool) -> list[Event]:
-    """An end's events, as any loop has them.
+    """Return an end's events, without the differences that loops may have.
 
-    Those of TLS count until it closes: asyncio's takes what comes then for an error, and what comes
-    with the end of the handshake comes before the task that waits for it, or behind.
-    `unread`: the other one has closed, and has not read all that this one has sent.  Whether a loop
-    has taken such bytes from the kernel by then, and dropped them, decides between an end and a
-    reset (docs/compatibility.md, "Receiving").
+    Events of TLS count until it closes: asyncio takes later ones for an error, and bytes that
+    arrive with the end of the handshake are delivered before or after the task that waits for it
+    continues.  `unread`: the other end has closed, and has not read all bytes of this one.  The
+    result is an end or a reset, depending on whether the loop has already taken such
+    bytes from the kernel (docs/compatibility.md, "Receiving").
     """
     found: list[Event] = []
     for at, what, detail in end.events:
@@ -795,7 +795,7 @@ def seen(end: End, unread: bool) -> list[Event]:
 
 
 def differences(one: Program, other: Program) -> list[str]:
-    """What two runs of a program have not in common."""
+    """Return the differences of two runs of a program."""
     different = []
     any_unread = False
     for pairs in zip(one.ends, other.ends, strict=True):

@@ -26,7 +26,7 @@ class Program(untimed.Program):
 
 
 class Run(untimed.Run):
-    """One execution of a program in a simulation."""
+    """An execution of a program in a simulation."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
