@@ -252,6 +252,7 @@ listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 
 /* ---- the type ----------------------------------------------------------------------- */
 
+/* tp_traverse: visits the loop, the lease's objects and the context. */
 static int
 listener_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -295,6 +296,7 @@ listener_clear(PyObject *self)
     return 0;
 }
 
+/* tp_dealloc: deregisters the listener; the socket belongs to its owner. */
 static void
 listener_dealloc(PyObject *self)
 {

@@ -18,7 +18,7 @@
  * step of a task from the ready queue, the entry stays with the value None, which means no task,
  * and the loop's flag `current_task_stale` is set.  The next task replaces the value.
  * gl_clear_stale_current_task() removes the entry before other code runs that may enter a task
- * itself: an entry of another kind, or the end of the batch.
+ * itself: before an entry of another kind, and at the end of the batch.
  */
 #include "tasks/private.h"
 
@@ -119,7 +119,7 @@ gl_clear_stale_current_task(gl_loop *loop)
 
 #endif
 
-/* Raises RuntimeError with the reprs of both tasks; returns -1. */
+/* Sets RuntimeError with `format` and the reprs of both tasks; returns -1. */
 static int
 raise_other_task(const char *format, PyObject *task, PyObject *other)
 {
@@ -162,7 +162,7 @@ current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 }
 
 /* Ends the step of `task`: no task runs, or the entry becomes stale (`queued`, as above).  -1 with
- * RuntimeError if another task runs, which then stays. */
+ * RuntimeError if another task runs, which then stays the running task. */
 GL_PRIVATE_INLINE int
 current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {

@@ -53,7 +53,8 @@ set_dict_entry(gl_loop *loop, PyObject *task)
     __atomic_store_n(&loop->current.published, rc == 0 ? task : NULL, __ATOMIC_SEQ_CST);
 }
 
-/* Removes the published task from the dict at the end of its step; takes the mutex. */
+/* Removes a published task from the dict at the end of its step; locks the mutex meanwhile.  Does
+ * nothing if no task is published now. */
 static void
 unpublish(gl_loop *loop)
 {
@@ -64,7 +65,7 @@ unpublish(gl_loop *loop)
 }
 
 /* Stores the running task in the dict, unless its step ends meanwhile.  Called by any thread;
- * `task` is borrowed and may be in deallocation. */
+ * `task` is borrowed.  Does nothing for a task that is being freed.  Locks the mutex meanwhile. */
 static void
 publish(gl_loop *loop, PyObject *task)
 {

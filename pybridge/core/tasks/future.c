@@ -31,8 +31,9 @@ ensure_pending(gl_future *f)
 
 /* ---- becoming done -------------------------------------------------------------- */
 
-/* Stores the result of a pending future and schedules its callbacks.  -1 with InvalidStateError if
- * it is done. */
+/* Stores the result of a pending future, a new reference, and schedules the callbacks.  -1 with
+ * InvalidStateError if the future is done, or with the exception of scheduling; the future is done
+ * then. */
 GL_PRIVATE_INLINE int
 future_finish(gl_future *f, PyObject *result)
 {
@@ -43,8 +44,9 @@ future_finish(gl_future *f, PyObject *result)
     return future_schedule_callbacks(f);
 }
 
-/* Stores the exception of a pending future and schedules its callbacks.  `exc` may be a class.  -1
- * with InvalidStateError if the future is done. */
+/* Stores the exception of a pending future and schedules the callbacks.  `exc` may be a class.  -1
+ * with InvalidStateError if the future is done, with TypeError for a wrong `exc`, or with the
+ * exception of scheduling. */
 GL_PRIVATE int
 future_fail(gl_future *f, PyObject *exc)
 {
@@ -69,8 +71,9 @@ future_fail(gl_future *f, PyObject *exc)
     return 0;
 }
 
-/* Cancels a pending future and schedules its callbacks.  Returns 1: cancelled now, 0: done before,
- * -1: error.  `msg` (may be NULL) becomes the argument of the CancelledError. */
+/* Cancels a pending future and schedules the callbacks.  Returns 1: cancelled now, 0: done before,
+ * -1: the scheduling failed.  `msg` (may be NULL) becomes the argument of the CancelledError.  In
+ * each case an exception of the future counts as retrieved. */
 GL_PRIVATE int
 future_set_cancelled(gl_future *f, PyObject *msg)
 {
@@ -84,8 +87,8 @@ future_set_cancelled(gl_future *f, PyObject *msg)
     return 1;
 }
 
-/* Returns the CancelledError of a cancelled future as a new reference: the exception that was
- * stored, which it consumes, or a new one with the cancel message. */
+/* Returns the CancelledError of a cancelled future as a new reference: the stored exception, which
+ * the future then no longer has, or a new one with the cancel message.  NULL with an exception. */
 GL_PRIVATE PyObject *
 future_cancelled_error(gl_future *f)
 {
@@ -104,8 +107,8 @@ future_cancelled_error(gl_future *f)
 }
 
 /* Reads the outcome of a future for a task that awaited it.  Returns 1 with the exception to throw
- * in *exc (owned), or 0 if there is none; InvalidStateError for a pending future.  Marks the
- * exception as retrieved. */
+ * in *exc (owned), or 0 if there is none.  An error, such as InvalidStateError for a pending
+ * future, is also returned in *exc; none is set.  Marks the exception as retrieved. */
 GL_PRIVATE int
 future_outcome(gl_future *f, PyObject **exc)
 {
@@ -154,7 +157,8 @@ future_set_exception(PyObject *self, PyObject *exc)
     return gl_none_or_null(future_fail((gl_future *)self, exc));
 }
 
-/* Future.cancel(msg=None): True if the future was pending. */
+/* Future.cancel(msg=None): True if the future was pending.  NULL with RuntimeError if the future is
+ * not initialised; for wrong arguments asyncio's method raises the error. */
 static PyObject *
 future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -169,7 +173,8 @@ future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 
 /* ---- the type ------------------------------------------------------------------------------- */
 
-/* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's. */
+/* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's.
+ * Without the GIL a registered task is unregistered first.  -1 with an exception. */
 GL_PRIVATE int
 future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -189,6 +194,7 @@ future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 #endif
 }
 
+/* tp_traverse of Future, and a part of Task's: visits the objects of layout.h and the dict. */
 GL_PRIVATE int
 future_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -204,6 +210,7 @@ future_traverse(PyObject *self, visitproc visit, void *arg)
 #endif
 }
 
+/* tp_clear of Future, and a part of Task's: clears the objects of layout.h and the dict. */
 GL_PRIVATE int
 future_clear(PyObject *self)
 {
@@ -231,6 +238,8 @@ future_free(PyObject *self)
     Py_DECREF(type);
 }
 
+/* tp_dealloc of Future.  Calls the finalizer only if it has an exception to report; it may
+ * resurrect the future. */
 static void
 future_dealloc(PyObject *self) /* lint: allow dealloc-type: future_free() releases it */
 {

@@ -22,7 +22,8 @@ is_waiting_task(PyObject *callback, PyObject *context)
     return context == Py_None && gl_is_task(callback);
 }
 
-/* Creates the callable that wakes the task; it has a reference to the task. */
+/* Creates the callable that wakes the task; it has a reference to the task.  NULL with
+ * MemoryError. */
 GL_PRIVATE PyObject *
 wakeup_callable(gl_task *task)
 {
@@ -43,7 +44,7 @@ gl_wakeup_with_context(PyObject *task, PyObject **context)
 }
 
 /* Schedules the first callback of a future that is done: pushes a waiting Task to the ready queue,
- * or calls call_soon().  Steals both references, also if it fails. */
+ * or calls call_soon().  Steals both references, also if it fails: -1 with an exception. */
 static int
 schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
 {
@@ -84,8 +85,9 @@ callback_pair(PyObject *list, Py_ssize_t i)
     return NULL;
 }
 
-/* Schedules all callbacks of a future that has just become done.  -1 with the exception of a
- * call_soon(). */
+/* Schedules all callbacks of a future that has just become done, and drops them; an instance of a
+ * subclass of Task is also unregistered.  -1 with an exception, and the callbacks that follow the
+ * failed one are lost. */
 GL_PRIVATE int
 future_schedule_callbacks(gl_future *f)
 {
@@ -119,7 +121,8 @@ future_schedule_callbacks(gl_future *f)
 }
 
 /* Adds the callback `fn`, called with the future in `context`; schedules it at once if the future
- * is done.  Takes references of its own. */
+ * is done.  Makes new references.  -1 with an exception: RuntimeError if the future is not
+ * initialised. */
 GL_PRIVATE int
 future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
 {
@@ -154,7 +157,9 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     return r;
 }
 
-/* Future.add_done_callback(fn, *, context=None), also of Task. */
+/* Future.add_done_callback(fn, *, context=None), also of Task.  Without a context the callback runs
+ * in a copy of the current one.  Returns None.  For wrong arguments asyncio's method raises the
+ * error. */
 GL_PRIVATE PyObject *
 future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                 PyObject *kwnames)
@@ -175,7 +180,7 @@ future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 /* Returns the first callback, which exists, as asyncio would have stored it, and sets *context to
- * its context or NULL; both are new references. */
+ * its context or NULL; both are new references.  NULL with an exception. */
 static PyObject *
 first_callback(gl_future *f, PyObject **context)
 {
@@ -211,8 +216,8 @@ remove_first_callback(gl_future *f, PyObject *fn)
     return 1;
 }
 
-/* Future.remove_done_callback(fn), also of Task: returns the number of removed callbacks as an
- * int. */
+/* Future.remove_done_callback(fn), also of Task: removes all callbacks that equal `fn` and returns
+ * their number as an int.  NULL with an exception, also the one of a comparison. */
 GL_PRIVATE PyObject *
 future_method_remove_done_callback(PyObject *self, PyObject *fn)
 {
@@ -261,7 +266,7 @@ done:
 }
 
 /* Getter of `_callbacks`: a new list of pairs (callback, context), or None without callbacks.  A
- * waiting Task appears as its wakeup callable. */
+ * waiting Task appears as its wakeup callable.  RuntimeError if the future is not initialised. */
 static PyObject *
 future_get_callbacks(PyObject *self, void *Py_UNUSED(closure))
 {

@@ -4,16 +4,17 @@
  * States:  new --next--> waiting (the future is yielded, with its blocking flag set)
  *          --next, done--> the result or the exception; before 3.14 exhausted afterwards
  *
- * It replaces asyncio's iterator for two reasons.  It does not look for _asyncio's module state.
- * And a result of None needs no StopIteration object: tp_iternext may return NULL without an
- * exception.  Freed iterators are cached for the next await (G.iter_pool).
+ * It replaces asyncio's iterator for two reasons.  It does not look for _asyncio's module state,
+ * and it creates no StopIteration object for the result None: tp_iternext may return NULL without
+ * an exception.  Freed iterators are cached for the next await (G.iter_pool).
  *
  * FutureIter has a strong reference to its future until it is deallocated.
  */
 #include "tasks/private.h"
 
 /* Implements Future.__await__() and Future.__iter__(), also of Task: creates the iterator, or takes
- * a freed one from the pool. */
+ * a freed one from the pool.  NULL with RuntimeError if the future is not initialised, or
+ * MemoryError. */
 GL_PRIVATE PyObject *
 future_iter_new(PyObject *fut)
 {
@@ -36,7 +37,9 @@ future_iter_new(PyObject *fut)
     return (PyObject *)it;
 }
 
-/* Implements am_send: yields the pending future, or returns or raises its outcome. */
+/* Implements am_send: yields the pending future and sets its blocking flag, or returns or raises
+ * its outcome.  An exhausted iterator returns None.  RuntimeError for a pending future whose flag
+ * is set already. */
 static PySendResult
 future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
 {
@@ -73,7 +76,8 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
     return outcome;
 }
 
-/* Sets StopIteration(value) as the current exception; `value` is borrowed and may be any object. */
+/* Sets StopIteration(value) as the current exception, or MemoryError; `value` is borrowed and may
+ * be any object. */
 GL_PRIVATE void
 gl_set_stop_iteration(PyObject *value)
 {
@@ -89,9 +93,9 @@ gl_set_stop_iteration(PyObject *value)
     }
 }
 
-/* Advances the iterator.  Returns the pending future, or NULL at the end with StopIteration(result)
- * or the future's exception.  `method`: called as send(), which must set StopIteration also for
- * None, whereas tp_iternext may then return NULL without an exception. */
+/* Advances the iterator.  Returns the pending future, a new reference, or NULL at the end with
+ * StopIteration(result) or the future's exception.  `method`: called as send(), which must set
+ * StopIteration also for None, whereas tp_iternext may then return NULL without an exception. */
 static PyObject *
 step_iter(PyObject *self, bool method)
 {
@@ -119,8 +123,9 @@ future_iter_method_send(PyObject *self, PyObject *Py_UNUSED(value))
     return step_iter(self, true);
 }
 
-/* Raises an exception instance, as a coroutine's throw() passes it.  All other arguments go to
- * asyncio's throw(), which raises the errors. */
+/* FutureIter.throw(): raises an exception instance, as a coroutine's throw() passes it, and
+ * exhausts the iterator.  Other arguments go to asyncio's throw(), which raises the exception, or
+ * the error for wrong arguments. */
 static PyObject *
 future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -140,6 +145,7 @@ future_iter_method_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     return r;
 }
 
+/* tp_traverse: visits the type and the future. */
 static int
 future_iter_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -165,6 +171,7 @@ future_iter_method_close(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* tp_dealloc: drops the future, and puts the iterator into the pool if that has room. */
 static void
 future_iter_dealloc(PyObject *self)
 {

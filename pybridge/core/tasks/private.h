@@ -59,12 +59,13 @@ future_ensure_initialized(gl_future *f)
 
 /* ---- current_task.c -------------------------------------------------------------------------- */
 
-/* Begin and end a step of a task; RuntimeError if another task runs.  `ts` is the thread state;
- * `queued`: the task is an entry of the ready queue of `loop`, a gl_loop. */
+/* Begin and end a step of a task; -1 with RuntimeError if another task runs.  `ts` is the thread
+ * state; `queued`: the task is an entry of the ready queue of `loop`, a gl_loop. */
 GL_PRIVATE_INLINE int current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued);
 GL_PRIVATE_INLINE int current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued);
 #if GL_EAGER_TASKS
-/* Makes `task` (None: no task) the current task; returns the previous one, or None. */
+/* Makes `task` (None: no task) the current task.  Returns the previous one or None, a new
+ * reference; NULL with an exception. */
 GL_PRIVATE PyObject *current_task_swap(PyObject *loop, PyObject *task);
 #endif
 
@@ -80,14 +81,17 @@ GL_PRIVATE void loop_set_current_task(gl_loop *loop, PyObject *task);
 /* Add a task to its list, or remove it; without effect if it is listed, or not listed, already. */
 GL_PRIVATE_INLINE void task_register(gl_task *task);
 GL_PRIVATE_INLINE void task_unregister(gl_task *task);
-/* _core._live_tasks(): the goloop.Tasks of all loops; before 3.14. */
+/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14.  NULL with
+ * an exception. */
 GL_PRIVATE PyObject *core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored));
 
 /* ---- future_callbacks.c: each future must have the layout, and the caller owns a reference --- */
 
-/* Adds a callback, or schedules it if the future is done. */
+/* Adds a callback, or schedules it if the future is done.  Makes new references.  -1 with an
+ * exception. */
 GL_PRIVATE int future_add_callback(gl_future *f, PyObject *fn, PyObject *context);
-/* Schedules all callbacks of a future that has just become done. */
+/* Schedules all callbacks of a future that has just become done, and drops them.  -1 with an
+ * exception, and the callbacks that follow the failed one are lost. */
 GL_PRIVATE int future_schedule_callbacks(gl_future *f);
 /* Methods and the attribute `_callbacks` of Future, which Task has too. */
 GL_PRIVATE PyObject *future_method_add_done_callback(PyObject *self, PyObject *const *args,
@@ -105,21 +109,25 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
                       "Remove all instances of a callback; return how many there were.")           \
     }
 
-/* Creates the callable that wakes the task, which programs see among a future's callbacks. */
+/* Creates the callable that wakes the task, which programs see among a future's callbacks.  NULL
+ * with MemoryError. */
 GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 
 /* ---- future.c: each future must have the layout, and the caller owns a reference ------------- */
 
-/* Implement set_result() and set_exception(). */
+/* Implement set_result() and set_exception().  -1 with InvalidStateError if the future is done, or
+ * with another exception. */
 GL_PRIVATE_INLINE int future_finish(gl_future *f, PyObject *result);
 GL_PRIVATE int future_fail(gl_future *f, PyObject *exc);
-/* Returns 1: cancelled now, 0: done before, -1: error.  `msg` may be NULL. */
+/* Cancels the future.  Returns 1: cancelled now, 0: done before, -1: error.  `msg` may be NULL. */
 GL_PRIVATE int future_set_cancelled(gl_future *f, PyObject *msg);
-/* Creates the CancelledError that result() would raise; new reference. */
+/* Returns the CancelledError that result() would raise, a new reference: the stored exception,
+ * which the future then no longer has, or a new one.  NULL with an exception. */
 GL_PRIVATE PyObject *future_cancelled_error(gl_future *f);
-/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none. */
+/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none.
+ * Errors, such as InvalidStateError for a pending future, are stored too; none is set. */
 GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
-/* Calls asyncio.Future.__init__(). */
+/* Calls asyncio.Future.__init__().  -1 with an exception. */
 GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
 /* Parts of Future that Task has too. */
 GL_PRIVATE int future_traverse(PyObject *self, visitproc visit, void *arg);
@@ -127,7 +135,7 @@ GL_PRIVATE int future_clear(PyObject *self);
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
-/* Implements Future.__await__(). */
+/* Implements Future.__await__().  NULL with an exception. */
 GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
 /* FutureIter, the iterator of `await fut`. */
 typedef struct gl_future_iter {
@@ -150,9 +158,9 @@ GL_PRIVATE_DATA PyMethodDef wakeup_def;
  * None. */
 GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args,
                                Py_ssize_t nargs);
-/* Schedules a step without an awaited future. */
+/* Schedules a step without an awaited future.  -1 with an exception. */
 GL_PRIVATE int schedule_step(gl_task *task);
-/* Lets the task wait for the object that its coroutine yielded (stolen). */
+/* Lets the task wait for the object that its coroutine yielded (stolen).  -1 with an exception. */
 GL_PRIVATE_INLINE int task_wait(gl_task *task, PyObject *result);
 /* Stores the exception to throw for `fut`, which the task awaited and which is done, in *exc
  * (owned): 1, or 0 if there is none, -1: error. */
@@ -163,10 +171,11 @@ GL_PRIVATE int raise_uninitialized(void);
 
 /* ---- task_step.c ----------------------------------------------------------------------------- */
 
-/* Runs the coroutine up to its next yield; `exc`, if not NULL, is thrown into it. */
+/* Runs the coroutine up to its next yield; `exc`, if not NULL, is thrown into the coroutine.  -1
+ * with the exception of the step itself, SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
 #if GL_EAGER_TASKS
-/* Runs the first step inside of the running task or callback. */
+/* Runs the first step inside of the running task or callback.  -1 as task_step(). */
 GL_PRIVATE int task_start_eagerly(gl_task *task);
 #endif
 
@@ -180,7 +189,7 @@ GL_PRIVATE PyObject *task_cancel(PyObject *self, PyObject *const *args, Py_ssize
 
 /* ---- task.c ---------------------------------------------------------------------------------- */
 
-/* Fills a task whose Future part is initialised.  `coro` is a coroutine. */
+/* Fills a task whose Future part is initialised.  `coro` is a coroutine.  -1 with an exception. */
 GL_PRIVATE int task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
 
 /* ---- the types, created by probe.c ----------------------------------------------------------- */

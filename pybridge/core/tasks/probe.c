@@ -15,7 +15,8 @@ typedef struct named_value {
     unsigned long long value;
 } named_value;
 
-/* Adds `n` integers to a dict by their names; `d` may be NULL after a failure (-1). */
+/* Adds `n` integers to a dict by their names.  `d` is NULL after a failed PyDict_New().  -1 with an
+ * exception. */
 static int
 put_values(PyObject *d, const named_value *field, size_t n)
 {
@@ -34,8 +35,8 @@ put_values(PyObject *d, const named_value *field, size_t n)
 #define PUT(d, fields) put_values(d, fields, sizeof fields / sizeof *fields)
 
 /* _core._layout(): a dict with the sizes in bytes, which are compared before any object is read;
- * None: no layout.  The offsets are for a test that compares them with CPython's own table, which
- * 3.14 has. */
+ * None: goloop has no layout for this Python.  The offsets are for a test that compares them with
+ * CPython's own table, which 3.14 has. */
 static PyObject *
 core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -58,7 +59,7 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 #define INT(field) {#field, (unsigned long long)t->field},
 #define OBJECT(field) WORD(#field, t->field)
 
-/* Adds the fields of a task to a dict, objects as addresses. */
+/* Adds the fields of a task to a dict, objects as addresses.  -1 with an exception. */
 static int
 put_task_fields(PyObject *d, const gl_base_task *t)
 {
@@ -77,7 +78,7 @@ put_task_fields(PyObject *d, const gl_base_task *t)
 }
 
 /* _core._peek(future): a dict of the fields by their names in layout.h, with objects as addresses.
- * The fields of a Task are 0 for a Future. */
+ * The fields of a Task are 0 for a Future.  TypeError for another object, or without a layout. */
 static PyObject *
 core_peek(PyObject *Py_UNUSED(module), PyObject *o)
 {
@@ -142,7 +143,8 @@ core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
 /* ---- the switch ------------------------------------------------------------------- */
 
 #ifdef GL_FREE_THREADED
-/* Lets all methods of both types lock the loop, including the methods inherited from asyncio. */
+/* Lets all methods of both types lock the loop, including the methods inherited from asyncio, and
+ * those of FutureIter; then makes both types immutable.  -1 with an exception. */
 static int
 guard_types(PyTypeObject *future, PyTypeObject *task)
 {
@@ -161,7 +163,8 @@ guard_types(PyTypeObject *future, PyTypeObject *task)
 }
 #endif
 
-/* Creates goloop.Future, goloop.Task and the iterator, and stores the types in G. */
+/* Creates goloop.Future, goloop.Task and the iterator, and stores the types in G.  -1 with an
+ * exception, and G.future_type and G.task_type stay NULL. */
 static int
 make_types(PyObject *module)
 {
@@ -202,8 +205,9 @@ make_types(PyObject *module)
     return 0;
 }
 
-/* _core._enable_tasks(offsets, objects) -> (Future, Task): creates the types.  Takes the offsets
- * into the thread state and the objects of G.asyncio.  Only for layout_check.py. */
+/* _core._enable_tasks(offsets, objects) -> (Future, Task): creates the types, or returns the
+ * existing ones.  Takes the offsets into the thread state and the objects of G.asyncio.
+ * RuntimeError without a layout.  Only for layout_check.py. */
 static PyObject *
 core_enable_tasks(PyObject *module, PyObject *args)
 {
@@ -241,7 +245,8 @@ static PyMethodDef task_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Imports asyncio's classes and adds the functions for layout_check.py; when _core is imported. */
+/* Imports asyncio's classes and adds the functions for layout_check.py; when _core is imported.  -1
+ * with an exception. */
 GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {

@@ -53,8 +53,8 @@ next_name_number(void)
 #endif
 }
 
-/* Returns the value of the name field, new, for the argument `name` (None or NULL: a default
- * name). */
+/* Returns the value of the name field, a new reference, for the argument `name` (None or NULL: a
+ * default name, which increments the counter).  NULL with an exception. */
 static PyObject *
 name_object(PyObject *name)
 {
@@ -70,7 +70,8 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* Returns 1 or 0 as asyncio.iscoroutine(coro), or -1.  Does not call it for an exact coroutine. */
+/* Returns 1 or 0 as asyncio.iscoroutine(coro), or -1 with an exception.  Does not call it for an
+ * exact coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {
@@ -80,7 +81,8 @@ is_coroutine(PyObject *coro)
 }
 
 /* Fills in a task whose Future part is initialised.  `coro` is a coroutine; `name` and `context`
- * may be NULL or None: a default name, a copy of the current context. */
+ * may be NULL or None: a default name, a copy of the current context.  Makes new references.  -1
+ * with an exception: TypeError for a wrong context. */
 GL_PRIVATE int
 task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 {
@@ -128,7 +130,8 @@ task_init_word_error(PyObject *args, PyObject *kwds)
     PyErr_Format(PyExc_TypeError, "Task() takes exactly 1 positional argument (%zd given)", given);
 }
 
-/* Task.__init__(): registers the task and schedules its first step, or runs it (eager_start). */
+/* Task.__init__(): registers the task and schedules its first step, or runs that step (eager_start,
+ * if the loop runs).  -1 with an exception: TypeError if `coro` is not a coroutine. */
 static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -190,6 +193,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
 
 /* ---- the type ------------------------------------------------------------------------------- */
 
+/* tp_traverse: visits the objects of the Task and the Future part. */
 static int
 task_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -200,6 +204,7 @@ task_traverse(PyObject *self, visitproc visit, void *arg)
     return future_traverse(self, visit, arg);
 }
 
+/* tp_clear: unregisters the task, and clears the Future part and the objects of the Task. */
 static int
 task_clear(PyObject *self)
 {
@@ -236,6 +241,8 @@ task_free(PyObject *self)
     Py_DECREF(type);
 }
 
+/* tp_dealloc: unregisters the task.  Calls the finalizer only if it has something to report; it may
+ * resurrect the task. */
 static void
 task_dealloc(PyObject *self) /* lint: allow dealloc-type: task_free() releases it */
 {

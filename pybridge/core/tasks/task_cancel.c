@@ -6,8 +6,9 @@
  */
 #include "tasks/private.h"
 
-/* Cancels a pending task: its awaited future, or by a CancelledError in its next step.  Returns 1:
- * requested, 0: the task was done, -1: error. */
+/* Cancels a pending task: its awaited future, or by a CancelledError in its next step.  Counts the
+ * request, and an exception of the task counts as retrieved.  Returns 1: requested, 0: the task was
+ * done, -1: error. */
 static int
 task_request_cancel(gl_task *task, PyObject *msg)
 {
@@ -27,7 +28,9 @@ task_request_cancel(gl_task *task, PyObject *msg)
     return 1;
 }
 
-/* Cancels the awaited future, of any class.  Returns 1: cancelled, 0: it was done, -1: error. */
+/* Cancels the awaited future, of any class; a Task is asked as by its cancel().  Returns 1:
+ * cancelled or requested, 0: it was done, -1: error (RecursionError for tasks that wait for each
+ * other in a circle). */
 GL_PRIVATE int
 cancel_awaited(PyObject *fut, PyObject *msg)
 {

@@ -5,9 +5,9 @@
  * goloop's tasks are added to it as CPython's own, without a reference, and CPython moves them
  * to the interpreter's list when their thread ends.
  *
- * Before 3.14 asyncio has a WeakSet, which costs more than the rest of a task's construction.
- * Therefore goloop's tasks are in a list of their own, which goloop/_internal/tasks/task_set.py
- * adds to every iteration over the WeakSet.
+ * Before 3.14 asyncio has a WeakSet; adding a task to it costs more than all other parts of a
+ * task's construction.  Therefore goloop's tasks are in a list of their own, which
+ * goloop/_internal/tasks/task_set.py adds to every iteration over the WeakSet.
  *
  * A task is in the list from its creation until it is done or freed.  The GIL guards the list;
  * without a GIL each loop has a list, which the loop's lock guards.
@@ -84,14 +84,14 @@ task_unregister(gl_task *task)
 /* Returns true if all_tasks() may return a task of the list: not after its finalizer.  Then a
  * subclass's dealloc may be running Python (a finalizer, the destructors of its slots, earlier
  * objects in the trashcan) before it calls task_dealloc(), which unlinks the task; or the collector
- * is about to clear the task.  asyncio's weak reference is dead by then. */
+ * is about to clear the task.  asyncio's weak reference is dead in both cases. */
 static inline bool
 task_is_live(PyObject *task)
 {
     return !PyObject_GC_IsFinalized(task);
 }
 
-/* Appends the live tasks of one list; -1 with an exception. */
+/* Appends the live tasks of one list; the caller has the list's lock.  -1 with an exception. */
 static int
 append_tasks(PyObject *list, const gl_task_node *head)
 {
@@ -110,7 +110,7 @@ append_tasks(PyObject *list, const gl_task_node *head)
 }
 
 #ifdef GL_FREE_THREADED
-/* Appends the live tasks of a loop, with its lock. */
+/* Appends the live tasks of a loop, with its lock.  -1 with an exception. */
 static int
 append_tasks_of_loop(PyObject *list, gl_loop *loop)
 {
@@ -119,7 +119,8 @@ append_tasks_of_loop(PyObject *list, gl_loop *loop)
 }
 #endif
 
-/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14. */
+/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14.  NULL with
+ * an exception. */
 GL_PRIVATE PyObject *
 core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

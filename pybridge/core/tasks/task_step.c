@@ -27,7 +27,8 @@
 
 /* ---- the step --------------------------------------------------------------------------- */
 
-/* Clears a StopIteration that is set, and stores its value (owned); false: another exception. */
+/* Clears a StopIteration that is set, stores its value in *result (owned) and returns true.
+ * Returns false for another exception, which stays set. */
 static inline bool
 take_stop_iteration_value(PyObject **result)
 {
@@ -53,7 +54,7 @@ throw_into(PyObject *coro, PyObject *exc, PyObject **result)
 }
 
 /* Sets the result of a task whose coroutine returned `value` (stolen), or cancels the task if
- * cancel() was called in its last step. */
+ * cancel() was called in its last step.  -1 with an exception of scheduling the callbacks. */
 static int
 finish_with_result(gl_task *task, PyObject *value)
 {
@@ -73,8 +74,9 @@ finish_with_result(gl_task *task, PyObject *value)
     return r;
 }
 
-/* Finishes the task of a coroutine that raised the current exception.  Returns -1, with the
- * exception set, for SystemExit and KeyboardInterrupt. */
+/* Finishes the task of a coroutine that raised the current exception: cancels it for
+ * CancelledError, or else stores the exception.  Returns 0 with the exception cleared; -1 with
+ * SystemExit or KeyboardInterrupt still set, or with an exception of scheduling the callbacks. */
 static int
 finish_with_exception(gl_task *task)
 {
@@ -105,8 +107,10 @@ finish_with_exception(gl_task *task)
 #define ALREADY_DONE "_step(): already done: %R %R"
 #endif
 
-/* Runs the coroutine to its next yield, return or exception.  `exc`, if not NULL, is thrown into
- * the coroutine; a pending cancel() replaces it by a CancelledError. */
+/* Runs the coroutine to its next yield, return or exception, and lets the task wait or finishes it.
+ * `exc`, if not NULL, is thrown into the coroutine; a pending cancel() replaces it by a
+ * CancelledError.  -1 with InvalidStateError if the task is done, with the exception of the step
+ * itself, SystemExit or KeyboardInterrupt; an exception that the task stores is none. */
 static inline int
 step_coroutine(gl_task *task, PyObject *exc)
 {
@@ -149,7 +153,8 @@ step_coroutine(gl_task *task, PyObject *exc)
     return r;
 }
 
-/* Runs one step while asyncio.current_task() is the task.  `queued`: see current_task_enter(). */
+/* Runs one step while asyncio.current_task() is the task.  `queued`: see current_task_enter().  -1
+ * as step_coroutine(), or with RuntimeError if another task runs. */
 static inline int
 step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
 {
@@ -165,7 +170,8 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
     return -1;
 }
 
-/* Runs one step as the current task; `exc`, if not NULL, is thrown into the coroutine. */
+/* Runs one step as the current task; `exc`, if not NULL, is thrown into the coroutine.  -1 as
+ * step_as_current(), or with RuntimeError if the task is not initialised. */
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
@@ -179,8 +185,10 @@ task_step(gl_task *task, PyObject *exc)
 
 /* ---- entries of the ready queue -------------------------------------------------------------- */
 
-/* Reports the current exception as asyncio reports an exception of the step's Handle.  Clears
- * the exception, unless it is SystemExit or KeyboardInterrupt (-1). */
+/* Reports the current exception as asyncio reports an exception of the step's Handle, by
+ * Loop._step_failed().  `waited_for`: the awaited future, or NULL.  Returns 0 with the exception
+ * cleared; -1 with SystemExit or KeyboardInterrupt still set, or with an exception of the
+ * report. */
 static int
 report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
 {
@@ -201,8 +209,9 @@ report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
-/* Runs a step of a task of the ready queue in its context, and reports an exception of the step
- * itself.  Steals the task.  -1 if the exception ends the run. */
+/* Runs a step of a task of the ready queue in its context: a wakeup if the task awaited a future,
+ * else a plain step.  Reports an exception of the step itself.  Steals the task.  -1 if an
+ * exception ends the run. */
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -236,8 +245,9 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 #if GL_EAGER_TASKS
 
-/* Runs the first step inside of the running task or callback, and registers the task unless it
- * ends.  -1 with the exception of the step itself, SystemExit or KeyboardInterrupt. */
+/* Runs the first step inside of the running task or callback, and registers the task unless the
+ * step ends it; an ended task drops its coroutine.  -1 with the exception of the step itself,
+ * SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int
 task_start_eagerly(gl_task *task)
 {

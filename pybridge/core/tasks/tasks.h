@@ -24,7 +24,8 @@
 #include "queue/queue.h"
 #include "tasks/layout.h"
 
-/* Imports asyncio's classes and adds the functions for layout_check.py; at import. */
+/* Imports asyncio's classes and adds the functions for layout_check.py; at import.  -1 with an
+ * exception. */
 GL_PRIVATE int gl_tasks_init(PyObject *module);
 
 /* ---- types of objects ---------------------------------------------------------------------- */
@@ -60,13 +61,14 @@ GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
  * exceptions.  Steals the reference.  Returns -1 if SystemExit or KeyboardInterrupt ends the run of
  * the loop. */
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
-/* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks. */
+/* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks.  Keeps the current
+ * exception. */
 GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
 
 /* ---- future_callbacks.c --------------------------------------------------------------------- */
 
-/* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both
- * owned. */
+/* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both are
+ * new references.  NULL with an exception. */
 GL_PRIVATE PyObject *gl_wakeup_with_context(PyObject *task, PyObject **context);
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
@@ -76,13 +78,13 @@ GL_PRIVATE void gl_set_stop_iteration(PyObject *value);
 
 /* ---- create_task.c --------------------------------------------------------------------------- */
 
-/* Implement the loop's methods create_task() and create_future(). */
+/* Implement the loop's methods create_task() and create_future().  NULL with an exception. */
 GL_PRIVATE PyObject *gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
                                          PyObject *kwnames);
 GL_PRIVATE PyObject *gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored));
-/* Creates a pending future of the loop. */
+/* Creates a pending future of the loop; NULL with an exception. */
 GL_PRIVATE PyObject *gl_new_future(gl_loop *loop);
 /* Calls fut.done(): 1, 0, or -1 with an exception. */
 GL_PRIVATE int gl_future_is_done(PyObject *fut);
-/* Calls fut.set_result(None) unless the future is done. */
+/* Calls fut.set_result(None) unless the future is done.  -1 with an exception. */
 GL_PRIVATE int gl_future_set_none(PyObject *fut);

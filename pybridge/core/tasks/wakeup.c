@@ -21,7 +21,7 @@
 /* ---- the wakeup callable -------------------------------------------------------------- */
 
 /* The body of the wakeup callable, a done callback: runs a step of the task `self` with the outcome
- * of `fut`. */
+ * of `fut`.  Returns None, or NULL with the exception of the step itself. */
 static PyObject *
 wakeup_call(PyObject *self, PyObject *fut)
 {
@@ -39,7 +39,7 @@ GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
 /* ---- the step callable ----------------------------------------------------------------- */
 
 /* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
- * Called by TaskStepMethWrapper. */
+ * Called by TaskStepMethWrapper.  NULL with TypeError, or with the exception of the step itself. */
 GL_PRIVATE PyObject *
 core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -61,7 +61,9 @@ raise_uninitialized(void)
     return -1;
 }
 
-/* Schedules a step that does not depend on a future: the first one, or after a yield of None. */
+/* Schedules a step that does not depend on a future: the first one, or after a yield of None.  A
+ * Task on a goloop loop becomes an entry of the ready queue; any other gets a TaskStepMethWrapper.
+ * -1 with an exception. */
 GL_PRIVATE int
 schedule_step(gl_task *task)
 {
@@ -86,7 +88,7 @@ schedule_step(gl_task *task)
 
 #if GL_LAYOUT_AWAITED_BY
 
-/* Records in the future, for debugging tools, that `task` awaits it. */
+/* Records in the future, for debugging tools, that `task` awaits it.  -1 with an exception. */
 static int
 awaited_by_add(gl_future *fut, PyObject *task)
 {
@@ -114,7 +116,7 @@ awaited_by_add(gl_future *fut, PyObject *task)
     return r;
 }
 
-/* Removes the record that `task` awaits `fut`. */
+/* Removes the record that `task` awaits `fut`, if there is one.  -1 with an exception. */
 static inline int
 awaited_by_discard(gl_future *fut, PyObject *task)
 {
@@ -141,7 +143,8 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 #endif
 
 /* Sets the awaited future of the task.  If cancel() was called in the step that has just yielded,
- * cancels the future. */
+ * cancels the future; if the future is done already, the next step is cancelled.  -1 with an
+ * exception. */
 static inline int
 set_waiter(gl_task *task, PyObject *fut)
 {
@@ -159,7 +162,7 @@ set_waiter(gl_task *task, PyObject *fut)
 }
 
 /* Waits for an exact instance of one of the four classes of is_exact_future(): the task becomes the
- * future's callback0, or adds a wakeup callable. */
+ * future's callback0, or adds a wakeup callable.  -1 with an exception. */
 static int
 wait_exact(gl_task *task, PyObject *result)
 {
@@ -187,8 +190,9 @@ wait_exact(gl_task *task, PyObject *result)
     return set_waiter(task, result);
 }
 
-/* Waits for any object with the methods of a future, by these methods.  Another object is an error,
- * which the next step throws. */
+/* Waits for any object with the methods of a future, by these methods.  For another object
+ * slow_path.py schedules a step that throws an error into the coroutine; the result is 0.  -1 with
+ * an exception. */
 static int
 wait_general(gl_task *task, PyObject *result)
 {
@@ -209,8 +213,9 @@ wait_general(gl_task *task, PyObject *result)
     return set_waiter(task, result);
 }
 
-/* Lets the task wait for the object that its coroutine yielded; steals `result`.  A wrong object
- * becomes an error that the next step throws. */
+/* Lets the task wait for the object that its coroutine yielded, and schedules the next step for
+ * None; steals `result`.  A wrong object becomes an error that the next step throws.  -1 with an
+ * exception. */
 GL_PRIVATE_INLINE int
 task_wait(gl_task *task, PyObject *result)
 {

@@ -85,6 +85,7 @@ tls_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwds)
     return type->tp_alloc(type, 0);
 }
 
+/* tp_traverse: visits all objects of GL_TLS_OBJECTS, the loop and the _SSLSocket. */
 static int
 tls_traverse(gl_tls *t, visitproc visit, void *arg)
 {
@@ -110,6 +111,7 @@ tls_clear(gl_tls *t)
     return 0;
 }
 
+/* tp_dealloc: drops all objects. */
 static void
 tls_dealloc(gl_tls *t)
 {
