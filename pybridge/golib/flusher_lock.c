@@ -4,8 +4,8 @@
  * The lock is a futex with priority inheritance (gl_shared.flusher_lock).  The monitor only tries
  * to lock it.  A loop's thread that finds it locked has the GIL, and perhaps a real-time priority
  * on the processor on which the monitor was interrupted: if it only yielded, the monitor would
- * never run there.  So it yields FLUSHER_YIELDS times, then waits in the kernel and lends its
- * priority to the owner of the lock.
+ * never run there.  So the loop's thread yields FLUSHER_YIELDS times, then waits in the kernel and
+ * lends its priority to the owner of the lock.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -8,9 +8,9 @@
  *     |      | no loop was awake for some ticks
  *   wake <-- parked: no wake-ups at all
  *
- * A callback writes, then computes or waits; without the monitor the bytes would be sent at the
- * end of the iteration only. abi.h, "The monitor", has the protocol by which the monitor locks a
- * reactor meanwhile.
+ * A callback writes, then computes or waits; without the monitor the bytes would be sent at the end
+ * of the iteration only.  abi.h, "The monitor", has the protocol by which the monitor locks a
+ * reactor while it flushes.
  *
  * The thread is a C thread. A goroutine that sleeps in a system call, or by Go's timers, keeps
  * Go's own monitor thread awake: 16,000 wake-ups in 3 s and 4 to 8 % of a core. This thread enters
@@ -35,7 +35,7 @@
 /* Pending writes are sent at most LONG_ITERATION_NS and a tick after the write: at a tick, an
  * iteration is long if it is older than LONG_ITERATION_NS.  A tick takes 10 to 20 us from a loop
  * that is busy on the same core, so ticks are rare while loops are busy with short iterations.
- * Beside a loop that sleeps a tick costs idle time only, and even saves some: if the next timer is
+ * While a loop sleeps, a tick costs idle time only, and can even save some: if the next timer is
  * less than a jiffy away, Linux does not stop its own tick on an idle core, and wakes sooner. */
 #define TICK_NS 1700000
 #define RARE_TICK_NS (4 * TICK_NS)

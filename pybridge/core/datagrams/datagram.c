@@ -2,7 +2,7 @@
  * datagram.c: construction and registration of datagram transports, and the type
  * goloop._core.DatagramTransport, which goloop/_internal/net/datagrams.py completes.
  *
- * It has the same bases as asyncio's own type: _FlowControlMixin, from which it inherits the
+ * The type has the same bases as asyncio's own type: _FlowControlMixin, from which it inherits the
  * methods for the write limits, and DatagramTransport.
  */
 #include "datagrams/datagram.h"

@@ -11,7 +11,7 @@
  *       |  +-- out of fds or memory: the failed accept is reported; Go tries again
  *       +------+
  *
- * turn.c closes an accepted fd that was not yet handed out when its listener stopped.
+ * If a listener stops, turn.c closes its accepted fds for which _accepted() was not called yet.
  */
 #include "listeners/listeners.h"
 

@@ -366,7 +366,7 @@ pipe_start(gl_transport *t)
 
 /* ---- closing ------------------------------------------------------------------------ */
 
-/* transport_ops.flush_before_abort: sends the bytes that asyncio would have handed to the kernel in
+/* transport_ops.flush_before_abort: sends the bytes that asyncio would have passed to the kernel in
  * write(); only the bytes that the kernel refuses are dropped.  Returns the exception of a failed
  * send, with which asyncio would have ended the stream earlier, or NULL. */
 static PyObject *

@@ -51,9 +51,9 @@ typedef struct gl_piece {
  *     transport; its close() is called once, after connection_lost.
  *   - Reading: the end (stream_read.c) schedules eof_received and connection_lost, whether or not
  *     eof_received returns true.  An exception of data_received is reported, and reading goes on.
- *   - Writing: write_eof() and close() are the same: no more bytes are accepted, and the pipe is
- *     closed when all are sent.  On FIFOs and sockets the reactor watches for the end: readability
- *     there means that the reader has closed.
+ *   - Writing: write_eof() and close() have the same effect: no more bytes are accepted, and the
+ *     pipe is closed when all queued bytes are sent.  On FIFOs and sockets the reactor watches for
+ *     the end: readability there means that the reader has closed.
  *
  * The poller accepts each fd number once.  A terminal that is opened for both directions has two
  * transports, and loop.add_reader may have the number too: the second user gets a duplicate for

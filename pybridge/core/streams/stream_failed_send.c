@@ -5,7 +5,8 @@
  * next send fails, and the answer is still in the kernel.  asyncio's selector loop reads before it
  * writes when one poll reports both.  Here a send may fail in the flush before the poll, in the
  * monitor, or within write().  So the bytes in the kernel are received after the failure, and the
- * error is reported after them.  EOF is not reported: the error is the end.
+ * error is reported after these bytes.  EOF is not reported, because the error already ends the
+ * connection.
  *
  *   stream_handle_write_error      a send of Go failed (WRITE_ERROR)
  *     stream_drain_input
@@ -96,7 +97,7 @@ stream_schedule_input_drain(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__drain_input, exc);
 }
 
-/* _drain_input(exc): delivers the received bytes, and ends the stream after them: calls
+/* _drain_input(exc): delivers the received bytes, and then ends the stream: calls
  * connection_lost(exc) now if the kernel had no more bytes, else schedules it.  Schedules itself
  * again while completions of this turn, or a scheduled delivery, still have bytes of the stream.
  * Does nothing for a lost stream.  NULL with an exception. */

@@ -10,7 +10,8 @@
  * never before.  Only C moves the arrays; a connection with an empty queue has none.
  *
  * The record is only written under the shared lock, which excludes the monitor and a turn of
- * another thread (threads/shared_lock.c).  The caller of a static function has locked it.
+ * another thread (threads/shared_lock.c).  The caller of a static function in this file has the
+ * shared lock.
  */
 #include "streams/stream.h"
 
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 
 #define PIECES_FIRST 4u  /* capacity of the first arrays; an empty queue frees them */
-#define PIECES_KEEP 256u /* otherwise the largest capacity that an empty queue keeps */
+#define PIECES_KEEP 256u /* an empty queue frees arrays of a larger capacity too */
 
 /* ---- the queue --------------------------------------------------------------- */
 

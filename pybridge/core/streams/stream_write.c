@@ -361,8 +361,8 @@ stream_end_writelines(gl_stream *s, bool before)
 }
 
 /* Queues the items of an iterator.  Since 3.15 asyncio queues each item before it requests the
- * next, so that writes of the iterator itself come between them.  -1 with an exception; the items
- * before the failure are queued. */
+ * next, so that writes of the iterator itself come between the items.  -1 with an exception; the
+ * items before the failure are queued. */
 static int
 stream_write_each(gl_stream *s, PyObject *list)
 {

@@ -2,10 +2,10 @@
  * probe.c: functions by which goloop/_internal/tasks/layout_check.py compares layout.h with the
  * running CPython, and the function that creates goloop.Future and goloop.Task.
  *
- * The probe itself is Python, since it works through asyncio's public API.  It puts objects
- * into a known state and reads their words and flags (_peek), and the words of the thread state
- * (_thread_words).  If all of them are where layout.h has them, it calls _enable_tasks().  Any
- * difference becomes the reason in goloop.diagnostics(), and the stdlib's classes stay in use.
+ * The probe itself is Python, since it works through asyncio's public API.  It puts objects into a
+ * known state and reads their words and flags (_peek), and the words of the thread state
+ * (_thread_words).  If all words and flags are where layout.h has them, it calls _enable_tasks().
+ * Any difference becomes the reason in goloop.diagnostics(), and the stdlib's classes stay in use.
  */
 #include "tasks/private.h"
 

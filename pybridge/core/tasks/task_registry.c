@@ -2,8 +2,8 @@
  * task_registry.c: the list of tasks for asyncio.all_tasks().
  *
  * CPython 3.14 has a list per thread with the instances of _asyncio.Task and its subclasses.
- * goloop's tasks are added to it as CPython's own, without a reference, and CPython moves them
- * to the interpreter's list when their thread ends.
+ * goloop adds its tasks to this list as CPython adds its own, without a reference.  CPython moves
+ * the tasks to the interpreter's list when their thread ends.
  *
  * Before 3.14 asyncio has a WeakSet; adding a task to it costs more than all other parts of a
  * task's construction.  Therefore goloop's tasks are in a list of their own, which

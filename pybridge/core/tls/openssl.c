@@ -33,7 +33,7 @@ bio_pending(BIO *bio)
 }
 
 /* Reads and clears the error of the call that has just returned `result`, in the same thread.  The
- * kind is 0 if it did not fail. */
+ * kind is 0 if the call did not fail. */
 GL_PRIVATE_INLINE struct openssl_error
 openssl_take_error(SSL *ssl, int result)
 {

@@ -56,7 +56,8 @@ GL_PRIVATE_DATA struct gl_openssl openssl;
 /* Looks up the functions in the file of the module _ssl; `path` is NULL if _ssl has no file of its
  * own.  Returns NULL, or the reason why the functions can't be called. */
 GL_PRIVATE const char *openssl_open(const char *path);
-/* OpenSSL's objects of one ssl.SSLObject.  `ssl_socket` is owned and keeps the others alive. */
+/* OpenSSL's objects of one ssl.SSLObject.  `ssl_socket` is owned and keeps the other objects
+ * alive. */
 struct openssl_objects {
     PyObject *ssl_socket; /* the _ssl._SSLSocket; NULL: not found */
     SSL *ssl;

@@ -46,8 +46,8 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
  * The GIL is released during the step, as _ssl does, since a step computes for some hundred
  * microseconds.  `handshake_running` keeps other calls of C for this connection away from OpenSSL.
  * If the program calls the SSLObject meanwhile, the effect is the same as during a call of _ssl's
- * do_handshake().  Without a GIL, _ssl has a lock of its own for the functions that compute, and
- * the lock of the object, which its getters take, is not locked in them. */
+ * do_handshake().  Without a GIL, the functions of _ssl that compute have a lock of their own.
+ * They do not lock the object, as its getters do. */
 static PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {

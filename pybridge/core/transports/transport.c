@@ -12,8 +12,8 @@
  *   gl_transport_connection_lost           connection_lost, closes the descriptor: GL_LOST
  *
  * asyncio's transports make some calls in an iteration of their own: connection_made, the start of
- * receiving, connection_lost.  They are scheduled here too, in the same order, so that a program
- * sees the same sequence of calls.
+ * receiving, connection_lost.  These calls are scheduled here too, in asyncio's order, so that a
+ * program sees the same sequence.
  */
 #include "transports/transports.h"
 

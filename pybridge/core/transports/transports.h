@@ -33,9 +33,10 @@
  * GL_ENDING; from then on none of its completions is live.
  *
  * `drains_input` is independent too: a send has failed within a call of the program, while the
- * stream was being read.  asyncio drops the bytes that the kernel has received by then; goloop
- * delivers them to the protocol before connection_lost (stream_read.c), and a stream with
- * undelivered completions stays registered for them.  A later close() or abort() ends this.
+ * stream was being read.  asyncio drops the bytes that the kernel has received by then.  goloop
+ * delivers these bytes to the protocol before connection_lost (stream_failed_send.c), and a stream
+ * with undelivered completions stays registered until then.  A later close() or abort() drops the
+ * bytes.
  *
  * All functions here run with the GIL.  Like asyncio's transports they are not thread-safe; a call
  * from another thread may come at a wrong time, but corrupts no memory (threads/shared_lock.c).
@@ -199,7 +200,7 @@ GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
 
 /* ---- transport.c ----------------------------------------------------------------------- */
 
-/* The arguments that all constructors have, and the objects that are made of them. */
+/* The arguments that all constructors have, and the objects that are made of these arguments. */
 typedef struct {
     PyObject *loop; /* borrowed, like all above `extra` */
     PyObject *file; /* the object that has the descriptor */
