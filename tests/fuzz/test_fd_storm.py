@@ -19,7 +19,7 @@ LIMIT = 300 + ROUNDS // 20
 
 
 @pytest.mark.timeout(LIMIT + 30)
-def test_no_byte_goes_astray(loop_name: str) -> None:
+def test_no_byte_reaches_another_connection(loop_name: str) -> None:
     command = [str(STORM), "--loop", loop_name, "--rounds", str(ROUNDS)]
     done = ended.python(*command, limit=LIMIT)
     assert done.returncode == 0, done.stdout

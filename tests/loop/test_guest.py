@@ -253,7 +253,7 @@ def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:
     assert guest.outcome.result() == b"sent"
 
 
-def test_a_busy_loop_leaves_time_to_the_host(host: Host) -> None:
+def test_busy_loop_leaves_time_for_the_host(host: Host) -> None:
     ends = False
     turns = 0
 
@@ -310,7 +310,7 @@ def test_exit_exception_of_a_callback_cancels_main(host: Host, kind: type[BaseEx
         guest.outcome.result()
 
 
-def test_a_second_one_ends_the_run(host: Host) -> None:
+def test_second_exit_exception_ends_the_run(host: Host) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.call_soon(asyncio.create_task, fail(SystemExit(1)))
@@ -385,7 +385,7 @@ def test_cancel_from_another_thread(host: Host) -> None:
         guest.outcome.result()
 
 
-def test_the_end_is_that_of_asyncio_run(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_run_matches_asyncio_run(host: Host, caplog: pytest.LogCaptureFixture) -> None:
     ended_by: list[str] = []
     kept: list[Any] = []
 

@@ -66,7 +66,7 @@ async def test_callbacks_timers_and_steps_are_seen(
     thread.join()
 
 
-def test_it_is_seen_in_loops_made_before_and_later(
+def test_hook_applies_to_loops_made_before_and_later(
     loop_factory: Callable[[], Loop], hooked: Callable[[], list[str]]
 ) -> None:
     before = loop_factory()
@@ -125,7 +125,7 @@ async def test_the_context_is_the_handles(loop: Loop, hooked: Callable[[], list[
     assert seen == [7, 0]
 
 
-async def test_nothing_is_seen_once_it_is_put_back(
+async def test_removed_hook_is_not_called(
     loop: Loop, hooked: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran = hooked()

@@ -101,7 +101,7 @@ ENTRIES: dict[str, str] = {
 
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("debug", [False, True])
-def test_a_collection_that_closes_the_loop_is_no_crash(entry: str, debug: bool) -> None:
+def test_collection_that_closes_the_loop_does_not_crash(entry: str, debug: bool) -> None:
     """At each of the first collections within the call: some lie between check and use."""
     program = """
     import contextlib, gc, sys, warnings
@@ -144,7 +144,7 @@ def test_a_collection_that_closes_the_loop_is_no_crash(entry: str, debug: bool) 
     assert isolated(program, ENTRIES[entry], str(debug)) == "alive\n"
 
 
-def test_closing_in_one_thread_while_another_schedules_is_no_crash() -> None:
+def test_close_while_another_thread_schedules_does_not_crash() -> None:
     """Debug mode's checks run Python between a look at the loop and the use of it."""
     program = """
     import sys, threading, time, warnings
@@ -179,7 +179,7 @@ def test_closing_in_one_thread_while_another_schedules_is_no_crash() -> None:
     assert isolated(program) == "alive\n"
 
 
-def test_a_name_that_closes_the_loop_is_no_crash(loop_factory: LoopFactory) -> None:
+def test_name_that_closes_the_loop_does_not_crash(loop_factory: LoopFactory) -> None:
     loop: Any = loop_factory()
 
     async def nothing() -> None: ...
@@ -195,7 +195,7 @@ def test_a_name_that_closes_the_loop_is_no_crash(loop_factory: LoopFactory) -> N
     gc.collect()
 
 
-def test_a_closed_loop_keeps_nothing_that_was_queued(loop_factory: LoopFactory) -> None:
+def test_closed_loop_drops_its_queue(loop_factory: LoopFactory) -> None:
     """Callbacks that destructors of the queue schedule are refused."""
     loop = loop_factory()
     refused: list[str] = []
@@ -271,7 +271,7 @@ def test_infinity_is_a_time(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("host", ["a\0b", b"a\0b"])
-def test_a_host_with_a_nul_is_no_name(loop: Loop, host: Any) -> None:
+def test_host_with_a_nul_is_refused(loop: Loop, host: Any) -> None:
     async def main() -> None:
         with pytest.raises(socket.gaierror):
             await loop.getaddrinfo(host, 80)
@@ -280,7 +280,7 @@ def test_a_host_with_a_nul_is_no_name(loop: Loop, host: Any) -> None:
     loop.run_until_complete(loop.shutdown_default_executor())
 
 
-def test_nothing_is_looked_up_for_the_text_before_a_nul() -> None:
+def test_host_with_a_nul_is_not_looked_up() -> None:
     import goloop
 
     async def main() -> None:

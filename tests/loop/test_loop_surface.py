@@ -215,6 +215,6 @@ def test_a_monkeypatched_call_soon_is_called(loop: Loop, monkeypatch: pytest.Mon
     assert seen == [loop.stop]
 
 
-def test_there_is_no_selector_to_put_a_wrapper_round(loop: Loop, loop_name: str) -> None:
+def test_loop_has_no_selector_to_wrap(loop: Loop, loop_name: str) -> None:
     """looptime does so, and is told by an AttributeError: docs/tools.md."""
     assert hasattr(loop, "_selector") is (loop_name == "asyncio")

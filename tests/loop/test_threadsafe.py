@@ -17,7 +17,7 @@ from protocols import in_thread, one_turn, until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_it_wakes_a_sleeping_loop(loop: Loop) -> None:
+async def test_call_soon_threadsafe_wakes_a_sleeping_loop(loop: Loop) -> None:
     event = asyncio.Event()
     thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(event.set))
     loop.call_later(0.001, thread.start)
@@ -45,7 +45,9 @@ async def test_no_call_of_many_threads_is_lost(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("from_thread", [False, True])
-async def test_it_keeps_its_place_among_steps_and_callbacks(loop: Loop, from_thread: bool) -> None:
+async def test_call_soon_threadsafe_keeps_the_order_of_the_ready_queue(
+    loop: Loop, from_thread: bool
+) -> None:
     """No callback that becomes ready later runs before it, independent of the caller."""
     order: list[str] = []
     futures = [loop.create_future() for _ in range(2)]
@@ -194,7 +196,7 @@ def test_a_loop_in_a_thread_can_be_stopped_from_outside(loop_factory: LoopFactor
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_it_needs_no_running_loop(loop: Loop, debug: bool) -> None:
+def test_call_soon_threadsafe_needs_no_running_loop(loop: Loop, debug: bool) -> None:
     loop.set_debug(debug)
     in_thread(lambda: loop.call_soon_threadsafe(loop.stop))
     loop.run_forever()

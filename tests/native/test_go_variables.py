@@ -36,7 +36,7 @@ def run(**variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_those_of_other_programs_mean_nothing_to_goloop_and_stay() -> None:
+def test_go_variables_of_other_programs_have_no_effect_and_stay_set() -> None:
     done = run(**VARIABLES)
     assert done.stderr == ""
     processors, seen, child = done.stdout.splitlines()

@@ -205,7 +205,9 @@ assert facts()["instances"] == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x7fELF" + b"\xff" * 400])
-def test_a_file_that_is_no_library_is_named(passes: Passes, tmp_path: Path, content: bytes) -> None:
+def test_invalid_library_file_is_named_in_the_error(
+    passes: Passes, tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "other.so"
     path.write_bytes(content)
     passes('assert os.environ["GOLIB"] in refusal()', golib=path)
@@ -376,7 +378,7 @@ go()
     )
 
 
-def test_vfork_is_no_fork(passes: Passes) -> None:
+def test_vfork_does_not_count_as_a_fork(passes: Passes) -> None:
     passes("library()\nassert shim.shim_vfork_sees_epoch()")
 
 

@@ -70,7 +70,7 @@ def answer_at(path: str) -> bytes:
 
 @linux_only
 @pytest.mark.forks
-def test_a_daemons_own_listener_is_not_taken_for_that_of_goloop(tmp_path: Path) -> None:
+def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> None:
     path = str(tmp_path / "app")
     program = DAEMON.replace("PATH", repr(path)).replace("AGAIN", "")
     with running(program, ready="") as process:

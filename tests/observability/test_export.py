@@ -288,7 +288,7 @@ os.setresuid(65534, 65534, 65534)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_another_users_processes_are_no_concern_of_this_one() -> None:
+def test_processes_of_other_users_are_not_exported() -> None:
     with program() as (process, _):
         assert scraped(process.pid)["goloop_up"] == {"": 1}
         done = goloop("export", "--once", before=APART + AS_NOBODY)
@@ -326,7 +326,7 @@ def test_a_counter_that_the_monitor_does_not_know_in_full_does_not_go_back() -> 
     assert described(process, loops=[loop(1, ready=3)])["goloop_ready_callbacks"] == {"1": 3}
 
 
-def test_figures_of_another_version_are_left_out_one_by_one() -> None:
+def test_unknown_metrics_of_another_version_are_omitted_singly() -> None:
     process = export._Process(os.getpid(), b"")
     metrics = {"turns": 5, "iteration_time": "AAAA", "poll_time": "", "tasks": None, "flux": 7}
     told = described(process, loops=[loop(1, **metrics)])
@@ -356,7 +356,7 @@ def test_a_loop_of_asyncios_has_no_figures() -> None:
         {"loops": [], "goloop": "0.3.0"},
     ],
 )
-def test_an_answer_that_makes_no_sense_is_none(nonsense: dict[str, Any]) -> None:
+def test_invalid_answer_counts_as_no_answer(nonsense: dict[str, Any]) -> None:
     process = export._Process(os.getpid(), b"")
     assert described(process, **nonsense) == {"goloop_up": {"": 0}}
 
@@ -383,9 +383,7 @@ while True:
 
 
 @pytest.mark.parametrize("piece", ["[", " " * 3])
-def test_an_answer_without_bottom_and_one_without_end_are_none(
-    monkeypatch: pytest.MonkeyPatch, piece: str
-) -> None:
+def test_incomplete_answers_count_as_no_answer(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
     monkeypatch.setattr(client, "_BYTES", 2_000_000)
     with running(f"{APART}import sys, time{FLOODS}", asked=False) as process:
         assert process.stdin is not None
@@ -515,7 +513,7 @@ def test_sigterm_in_a_finalizer_ends_the_server() -> None:
         assert process.stderr is not None
         try:
             url = process.stderr.readline().split()[-1]
-            with contextlib.suppress(OSError):  # it may end before it answers
+            with contextlib.suppress(OSError):  # the exporter may end before its answer
                 urllib.request.urlopen(url.replace("metrics", "healthz"), timeout=60).close()
             assert process.wait(60) == 0
             assert process.stderr.read() == ""
@@ -524,7 +522,7 @@ def test_sigterm_in_a_finalizer_ends_the_server() -> None:
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="there is no IPv6")
-def test_it_listens_at_ipv6_too() -> None:
+def test_exporter_listens_on_ipv6() -> None:
     with exporting("--listen", "[::1]:0") as (_, url):
         assert re.fullmatch(r"http://\[::1\]:\d+/metrics", url)
         with urllib.request.urlopen(url.replace("metrics", "healthz"), timeout=60) as answer:

@@ -429,7 +429,7 @@ async def test_current_iteration_and_poll_are_counted(loop: Any, what: str) -> N
     assert not failed
 
 
-async def test_neither_busy_nor_idle_time_ever_goes_back(loop: Any) -> None:
+async def test_busy_and_idle_time_never_decrease(loop: Any) -> None:
     backward, ended, reads = [], threading.Event(), 0
 
     def looks() -> None:
@@ -474,7 +474,7 @@ def test_time_outside_a_run_is_not_counted() -> None:
         assert figures.ready_wait.max < 0.5
 
 
-async def test_cpu_time_is_that_of_the_loops_thread(loop: Any) -> None:
+async def test_cpu_time_is_the_loop_threads(loop: Any) -> None:
     outer, before, inner = time.thread_time(), loop.metrics(), time.thread_time()
     while time.thread_time() < inner + 0.03:
         pass
@@ -515,7 +515,7 @@ def test_cpu_time_is_available_during_a_run_and_after_its_thread() -> None:
     assert loop.metrics().time_cpu == ended
 
 
-def test_no_figure_goes_back_at_any_step_of_a_run_s_end_and_of_a_close() -> None:
+def test_no_metric_decreases_during_the_end_of_a_run_and_a_close() -> None:
     loop: Any = goloop.new_event_loop()
     seen = [goloop.metrics()]
 
@@ -553,7 +553,7 @@ def test_no_figure_goes_back_at_any_step_of_a_run_s_end_and_of_a_close() -> None
     assert done == loop.metrics().iterations
 
 
-def test_cpu_time_never_goes_back_while_threads_end() -> None:
+def test_cpu_time_never_decreases_while_threads_end() -> None:
     over, backward = threading.Event(), []
 
     def looks() -> None:
@@ -651,7 +651,7 @@ def recorded(values: list[int]) -> Histogram:
     return Histogram._from_raw(raw, 1e-9)
 
 
-def test_percentiles_are_those_of_the_record() -> None:
+def test_percentiles_equal_the_records() -> None:
     values = [int(random.Random(7).lognormvariate(10, 2)) for _ in range(5000)]
     random.Random(7).shuffle(values)
     histogram = recorded(values)
@@ -800,7 +800,7 @@ def test_the_process_has_the_figures_of_all_loops() -> None:
     assert (goloop.metrics() - before).threadsafe_calls == 206
 
 
-def test_counters_never_go_back_while_loops_come_and_go() -> None:
+def test_counters_never_decrease_while_loops_come_and_go() -> None:
     ended = threading.Event()
 
     def run_loops() -> None:
@@ -869,7 +869,7 @@ async def test_a_snapshot_from_another_thread_while_the_loop_sleeps(loop: Any) -
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_child_begins_at_nothing() -> None:
+def test_metrics_of_a_forked_child_start_at_zero() -> None:
     done = ended.python(
         "-c",
         """

@@ -176,7 +176,7 @@ def test_a_collection_takes_one_snapshot(
         assert len(taken) == number
 
 
-def test_in_a_forked_child_a_collection_begins_at_nothing(
+def test_first_collection_of_a_forked_child_starts_at_zero(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=9.0)
@@ -192,7 +192,7 @@ def test_in_a_forked_child_a_collection_begins_at_nothing(
     assert observer._collected("the second instrument") == (figures, figures)
 
 
-def test_the_figures_are_those_of_goloop(pipeline: Pipeline) -> None:
+def test_exported_values_equal_goloops_metrics(pipeline: Pipeline) -> None:
     pipeline.instrument()
     before = pipeline.values()
 
@@ -243,7 +243,7 @@ def blocked(**changes: Any) -> watchdog.Blocked:
     return watchdog.Blocked(**{**facts, **changes})
 
 
-def test_a_blocked_spell_becomes_a_span_when_it_has_ended(pipeline: Pipeline) -> None:
+def test_ended_block_becomes_a_span(pipeline: Pipeline) -> None:
     pipeline.instrument()
     loop = goloop.new_event_loop()
     watchdog._publish((blocked(loop=loop, ended=False), 0))
@@ -376,7 +376,7 @@ def test_an_exception_within_a_span_belongs_to_it(pipeline: Pipeline) -> None:
 # ---- its beginning and its end ----------------------------------------------------------
 
 
-def test_uninstrument_ends_everything_and_it_can_begin_again(
+def test_uninstrument_removes_all_and_allows_instrument_again(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop = goloop.new_event_loop()

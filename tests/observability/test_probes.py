@@ -106,7 +106,7 @@ def test_the_files_have_the_probes_with_their_arguments() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("strip"), reason="there is no strip: apt-get install binutils")
-def test_strip_leaves_them(tmp_path: Path) -> None:
+def test_probes_remain_after_strip(tmp_path: Path) -> None:
     for path in files():
         stripped = tmp_path / path.name
         subprocess.run(["strip", "-o", stripped, path], check=True)

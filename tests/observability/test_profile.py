@@ -231,7 +231,7 @@ print(json.dumps([[each.loop, goloop.profile().own_frame(each).function] for eac
     assert loops["first"] != loops["second"]
 
 
-def test_code_that_comes_and_goes_while_it_is_sampled_does_no_harm() -> None:
+def test_short_lived_code_objects_can_be_sampled() -> None:
     found = ran(
         """
 async def main():
@@ -383,7 +383,7 @@ def test_pprof_has_each_stack_with_its_names() -> None:
     assert len(told) == 4
 
 
-def test_gos_own_tool_reads_it(tmp_path: Path) -> None:
+def test_go_pprof_reads_the_profile(tmp_path: Path) -> None:
     go = shutil.which("go") or "/usr/local/go/bin/go"
     if not os.path.exists(go):
         pytest.skip("no Go here that has pprof")

@@ -166,7 +166,7 @@ def test_the_releases_are_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     assert value_of(family, "goloop_info", **labels) == 1
 
 
-def test_openmetrics_parser_which_is_strict_takes_it() -> None:
+def test_strict_openmetrics_parser_accepts_the_output() -> None:
     registry = CollectorRegistry()
     goloop.prometheus.register(registry)
     asyncio.new_event_loop().close()
@@ -174,7 +174,7 @@ def test_openmetrics_parser_which_is_strict_takes_it() -> None:
     assert len(list(families)) == 1 + len(METRICS)
 
 
-def test_a_registry_takes_one_collector_and_lets_it_go() -> None:
+def test_registry_accepts_one_collector_and_unregisters_it() -> None:
     registry = CollectorRegistry()
     collector = goloop.prometheus.register(registry)
     with pytest.raises(ValueError, match="goloop_loops"):
@@ -451,7 +451,7 @@ def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
-def test_a_process_that_keeps_the_lock_keeps_no_other_from_forking(tmp_path: Path) -> None:
+def test_process_with_the_lock_does_not_block_forks_of_others(tmp_path: Path) -> None:
     source = """
 import fcntl, os, sys, threading, warnings
 import goloop.prometheus
@@ -479,7 +479,7 @@ scrape.join()
 
 
 @pytest.mark.forks
-def test_an_earlier_process_with_the_same_number_is_another_one(tmp_path: Path) -> None:
+def test_reused_process_id_counts_as_another_process(tmp_path: Path) -> None:
     with prefork(tmp_path, NEVER) as server:
         first, second = server.fork(), server.fork()
         first.count(3)
@@ -511,7 +511,7 @@ def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: P
 
 
 @pytest.mark.forks
-def test_no_order_in_which_processes_end_takes_a_bit_from_a_sum(tmp_path: Path) -> None:
+def test_sums_do_not_depend_on_the_order_of_ending_processes(tmp_path: Path) -> None:
     source = """
 import subprocess, sys, warnings
 import goloop.prometheus
@@ -537,9 +537,7 @@ print(set(found))
 
 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
-def test_a_directory_that_is_of_use_no_more_leaves_the_own_figures(
-    how: str, tmp_path: Path
-) -> None:
+def test_unusable_directory_leaves_the_processs_own_metrics(how: str, tmp_path: Path) -> None:
     source = """
 import asyncio, os, shutil, sys
 import goloop.prometheus
@@ -566,7 +564,7 @@ for _ in range(2):
 
 
 @pytest.mark.forks
-def test_files_that_mean_nothing_do_no_harm(tmp_path: Path) -> None:
+def test_unknown_files_are_ignored(tmp_path: Path) -> None:
     (tmp_path / "goloop_1_1.json").write_text("{")
     (tmp_path / "goloop_1_2.json").write_text("[]")
     (tmp_path / "goloop_1_3.json.new").write_text('{"unhandled_exceptions": 100}')
@@ -615,7 +613,7 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("of", ["living", "ended", "sum"])
 @pytest.mark.parametrize("what", WRONG)
-def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
+def test_file_with_invalid_contents_is_skipped_with_one_warning(
     what: str, of: str, share: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     figures = goloop.operations.prometheus._in_nanoseconds(Metrics(unhandled_exceptions=7))
@@ -641,7 +639,7 @@ def test_a_file_with_wrong_contents_is_left_out_with_one_warning(
 
 
 @pytest.mark.parametrize("number", ["0", "99999999999999999999"])
-def test_a_file_with_a_wrong_name_is_left_out_with_one_warning(
+def test_file_with_an_invalid_name_is_skipped_with_one_warning(
     number: str, share: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / f"goloop_{number}_1.json").write_text('{"unhandled_exceptions": 5}')
@@ -695,7 +693,7 @@ def test_a_fork_waits_until_the_figures_were_taken() -> None:
     )
 
 
-def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None:
+def test_child_can_read_metrics_after_a_fork_during_a_read() -> None:
     isolated(
         """
         import os, signal, threading, warnings
@@ -724,7 +722,7 @@ def test_a_child_can_ask_though_a_thread_was_asking_when_it_was_forked() -> None
     )
 
 
-def test_a_directory_that_is_none_and_an_interval_that_is_none_are_refused(
+def test_invalid_directory_and_interval_are_refused(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(FileNotFoundError):
@@ -782,12 +780,12 @@ assert not goloop.native
 """
 
 
-def test_on_asyncios_own_loop_the_import_of_otel_says_so() -> None:
+def test_import_of_otel_without_the_extension_is_an_error() -> None:
     program = "try:\n    import goloop.otel\nexcept ImportError as error:\n    print(error)"
     assert "goloop.diagnostics()" in isolated(PURE + program)
 
 
-def test_on_asyncios_own_loop_there_are_no_figures_but_that() -> None:
+def test_without_the_extension_prometheus_exports_one_metric() -> None:
     program = """
 import goloop.prometheus
 from prometheus_client import CollectorRegistry, generate_latest

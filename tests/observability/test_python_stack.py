@@ -197,11 +197,11 @@ def test_long_names_are_cut() -> None:
     assert line == 2
 
 
-def test_a_thread_that_is_none_has_no_stack() -> None:
+def test_unknown_thread_has_no_stack() -> None:
     assert read_stack(_core._thread_stack, 1) == []
 
 
-def test_a_stack_that_changes_meanwhile_does_no_harm() -> None:
+def test_stack_that_changes_while_read_is_harmless() -> None:
     # The stack may change while it is read: then it is read again or omitted, but is never wrong.
     ended = threading.Event()
 

@@ -321,7 +321,7 @@ def test_a_limit_of_the_environment() -> None:
     assert done.stdout == "no iteration has taken longer than the limit\n"
 
 
-def test_a_process_that_is_gone() -> None:
+def test_ended_process_is_an_error() -> None:
     done = goloop("slow", str(2**22 - 1))
     assert done.returncode == 1
     assert "there is no process" in done.stderr
@@ -337,7 +337,7 @@ def with_stderr(program: str, **environ: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_signal_dumps_them() -> None:
+def test_signal_dumps_slow_iterations() -> None:
     with with_stderr(WAITS) as process:
         assert process.stdout is not None
         assert process.stderr is not None

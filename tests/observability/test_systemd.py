@@ -79,7 +79,7 @@ async def test_the_loop_sends_messages_until_the_end(loop: Any, systemd: Systemd
     assert systemd.drain() == []
 
 
-async def test_a_blocked_loop_sends_none_and_goes_on_afterwards(
+async def test_blocked_loop_sends_no_watchdog_messages_until_it_continues(
     loop: Any, systemd: Systemd
 ) -> None:
     async with goloop.systemd.watchdog(ready=False):
@@ -90,7 +90,7 @@ async def test_a_blocked_loop_sends_none_and_goes_on_afterwards(
             assert await asyncio.to_thread(systemd.next) == "WATCHDOG=1"
 
 
-def test_one_blocked_loop_of_several_keeps_the_messages_away(systemd: Systemd) -> None:
+def test_one_blocked_loop_stops_the_watchdog_messages(systemd: Systemd) -> None:
     both, blocked, go_on, done = (threading.Event() for _ in range(4))
 
     async def other() -> None:
@@ -134,7 +134,9 @@ async def test_an_abstract_address(loop: Any, monkeypatch: pytest.MonkeyPatch) -
     systemd.close()
 
 
-async def test_without_systemd_nothing_happens(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watchdog_without_systemd_has_no_effect(
+    loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
         monkeypatch.delenv(name, raising=False)
     async with goloop.systemd.watchdog():
@@ -142,7 +144,7 @@ async def test_without_systemd_nothing_happens(loop: Any, monkeypatch: pytest.Mo
     assert not goloop.systemd.notify("READY=1")
 
 
-async def test_without_a_watchdog_it_is_ready_and_stops(
+async def test_service_without_watchdog_sends_ready_and_stopping(
     loop: Any, systemd: Systemd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WATCHDOG_USEC")
@@ -190,7 +192,7 @@ def test_a_forked_child_does_not_send_for_its_parent(systemd: Systemd) -> None:
     assert found[-2:] == ["STOPPING=1", "STATUS=over"]
 
 
-async def test_a_socket_that_is_gone_is_logged_and_a_full_one_is_not(
+async def test_missing_notify_socket_is_logged_and_a_full_one_is_not(
     loop: Any, systemd: Systemd, caplog: pytest.LogCaptureFixture
 ) -> None:
     while goloop.systemd._send("WATCHDOG=1", 0):
@@ -215,7 +217,7 @@ async def test_surrogate_escapes_are_sent_and_other_surrogates_are_logged(
 
 
 @pytest.mark.parametrize("told", ["soon", "9" * 320])
-async def test_a_time_that_is_none_is_logged(
+async def test_invalid_time_is_logged(
     loop: Any,
     systemd: Systemd,
     monkeypatch: pytest.MonkeyPatch,
@@ -231,7 +233,7 @@ async def test_a_time_that_is_none_is_logged(
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_the_documented_unit_is_one(tmp_path: Path) -> None:
+def test_documented_unit_is_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "deployment.md").read_text()
     [unit] = re.findall(r"^```ini\n(\[Unit\]\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name, value in re.findall(r"^(WatchdogSec|Type)=(.*)$", unit, re.MULTILINE):

@@ -134,7 +134,7 @@ def test_top_separates_waiting_from_moving_tasks(program: subprocess.Popen[str])
     assert tasks[0]["Task-1"]["awaiters"] == []
 
 
-def test_a_running_task_that_comes_back_to_a_line_has_not_stood_there() -> None:
+def test_task_that_returns_to_a_line_has_not_waited_there() -> None:
     row = {"id": 5, "mark": 1, "wait": 0, "name": "t", "stack": [["f", "a.py", 1]], "awaiters": []}
     each = target.WatchedProcess(1)
 
@@ -323,7 +323,7 @@ def test_several_processes_can_be_named() -> None:
 
 @linux_only
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_all_leaves_the_programs_of_others_out() -> None:
+def test_all_omits_programs_of_other_users() -> None:
     # Python's own files may be root's alone.
     become = "import os; import asyncio, goloop, goloop.watchdog\n"
     become += "os.setresuid(65534, 65534, 65534)\n"
@@ -486,7 +486,7 @@ def test_a_terminal_without_unicode_gets_ascii() -> None:
     assert re.search(r"[#-]{20} +\d+%", done.stdout)
 
 
-def test_a_reader_that_goes_ends_it_quietly(program: subprocess.Popen[str]) -> None:
+def test_closed_output_ends_top_quietly(program: subprocess.Popen[str]) -> None:
     env = {**os.environ, "PYTHONUNBUFFERED": ""}
     words = (program.pid, "--interval", "0.1")
     with top(*words, env=env, stderr=subprocess.PIPE) as process:
@@ -498,7 +498,7 @@ def test_a_reader_that_goes_ends_it_quietly(program: subprocess.Popen[str]) -> N
         assert process.wait(60) == 0
 
 
-def test_a_program_that_ends_ends_it(program: subprocess.Popen[str]) -> None:
+def test_top_ends_with_its_program(program: subprocess.Popen[str]) -> None:
     with top(program.pid, "--interval", "0.1", stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -940,7 +940,7 @@ def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Pope
     ("number", "status"),
     [(signal.SIGTERM, 128 + 15), (signal.SIGHUP, 128 + 1), (signal.SIGINT, 130)],
 )
-def test_a_signal_ends_it_and_the_terminal_is_given_back(
+def test_signal_ends_top_and_restores_the_terminal(
     screen: Tmux,
     program: subprocess.Popen[str],
     tmp_path: Path,
@@ -965,7 +965,7 @@ def test_a_signal_ends_it_and_the_terminal_is_given_back(
     screen.until_shown("modes-42$")  # the prompt may stand before it
 
 
-def test_a_stopped_one_gives_the_terminal_back_until_it_goes_on(
+def test_stopped_top_restores_the_terminal_until_continued(
     screen: Tmux, program: subprocess.Popen[str]
 ) -> None:
     screen.type("bash --norc -i")
@@ -1128,7 +1128,7 @@ def test_six_loops_on_a_small_terminal(screen: Tmux) -> None:
         screen.quit()
 
 
-def test_without_a_keyboard_it_is_ended_by_signals(
+def test_top_without_a_keyboard_is_ended_by_signals(
     screen: Tmux, program: subprocess.Popen[str]
 ) -> None:
     screen.top(str(program.pid), "--interval", "0.2", keyless=True)

@@ -307,7 +307,7 @@ def test_connections_are_there_from_made_to_lost() -> None:
         assert slices(document, "accept", "event")
 
 
-def test_a_collection_is_in_the_step_that_has_brought_it_about() -> None:
+def test_garbage_collection_is_shown_within_its_step() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid) as document:
             [(began, ended)] = act(process, "collection")
@@ -537,7 +537,7 @@ def test_a_file_has_its_name_once_it_is_whole(name: str, tmp_path: Path) -> None
     assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".new")]
 
 
-def test_a_file_in_a_folder_that_takes_no_other_is_written_in_place(
+def test_file_in_an_unwritable_folder_is_written_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.json"
@@ -549,7 +549,7 @@ def test_a_file_in_a_folder_that_takes_no_other_is_written_in_place(
     assert path.stat().st_ino == before
 
 
-def test_a_pipe_gets_it_as_it_is(tmp_path: Path) -> None:
+def test_trace_is_written_to_a_pipe_in_place(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -571,7 +571,7 @@ def test_a_pipe_gets_it_as_it_is(tmp_path: Path) -> None:
         os.close(write)
 
 
-def test_without_a_loop_there_is_no_trace() -> None:
+def test_trace_of_a_process_without_a_loop_is_an_error() -> None:
     with running("import goloop, sys; print('ready', flush=True); sys.stdin.read()") as process:
         done = goloop("trace", str(process.pid))
         assert done.returncode == 1

@@ -348,7 +348,7 @@ def test_the_place_is_the_programs_own_and_libraries_have_one_line() -> None:
     assert watchdog._innermost_own_call(deep) == ("f39 (app/deep.py", 39, ") < f38:38 < f37:37")
 
 
-def test_a_block_that_goes_on_elsewhere_has_further_stacks(
+def test_block_in_several_places_has_several_stacks(
     reports: Reports, caplog: pytest.LogCaptureFixture
 ) -> None:
     def logged() -> list[str]:
@@ -671,7 +671,7 @@ def test_a_subscriber_that_fails_is_logged(
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [kind] * 2
 
 
-def test_a_log_that_fails_on_a_failed_subscriber_keeps_nothing_from_the_others(
+def test_failing_log_of_a_failed_subscriber_does_not_affect_the_others(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(logging.Handler):
@@ -770,7 +770,7 @@ def test_unsubscribed_callback_gets_no_reports(reports: Reports) -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, float("nan"), float("inf"), 1e9])
-def test_a_limit_that_is_none(limit: float) -> None:
+def test_invalid_limit_is_refused(limit: float) -> None:
     loop = goloop.new_event_loop()
     try:
         with pytest.raises(ValueError, match="limit must be >= 0"):
@@ -857,7 +857,7 @@ goloop.run(main())
 
 
 @pytest.mark.skipif(not GIL_DISABLED, reason="there is a GIL")
-def test_where_there_is_no_gil_none_is_held() -> None:
+def test_held_gil_is_never_reported_without_a_gil() -> None:
     with program(
         """
 async def main():
@@ -967,7 +967,7 @@ goloop.run(main())
     assert err.count(", and the GIL is held") < 5
 
 
-def test_a_log_that_takes_no_report_keeps_none_back() -> None:
+def test_failing_log_does_not_stop_further_reports() -> None:
     """The lock of the handler that blocks the loop is what the report would need."""
     with program(
         """
@@ -1159,7 +1159,7 @@ print("well")
     assert out == "well\n", err
 
 
-def test_a_block_ends_where_nothing_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_ends_though_imports_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has given up its rights."""
     import goloop._internal.metrics as room
 

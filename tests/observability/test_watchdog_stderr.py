@@ -64,7 +64,7 @@ def full() -> Iterator[tuple[int, int]]:
     os.close(writer)
 
 
-def test_a_full_stderr_keeps_no_loop_from_closing(full: tuple[int, int]) -> None:
+def test_full_stderr_does_not_block_loop_close(full: tuple[int, int]) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -87,7 +87,7 @@ os._exit(0)  # logging would wait for stderr at exit
 
 
 @pytest.mark.parametrize("options", [(), ("-X", "faulthandler")], ids=["plain", "faulthandler"])
-def test_a_full_stderr_keeps_no_process_from_giving_up(
+def test_full_stderr_does_not_block_the_abort(
     full: tuple[int, int], options: tuple[str, ...]
 ) -> None:
     done = subprocess.run(

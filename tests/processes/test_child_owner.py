@@ -74,7 +74,7 @@ def test_a_number_that_is_another_files_by_then_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("code", ["exit 7", "kill -TERM $$", "kill -KILL $$"])
-def test_the_code_is_that_of_waitpid(code: str) -> None:
+def test_return_code_equals_waitpids(code: str) -> None:
     async def main() -> int:
         child = await asyncio.create_subprocess_shell(code)
         return await child.wait()

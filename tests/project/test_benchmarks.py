@@ -568,7 +568,7 @@ while piece := client.recv(4096):
 
 
 @needs_compiler
-def test_a_late_answer_counts_for_the_requests_that_it_held_up() -> None:
+def test_late_answer_delays_the_requests_after_it() -> None:
     with serving(PACED) as server:
         done = load(server, "http-paced", "1.5", size=100)
     assert done.returncode == 0, done.stderr
@@ -624,7 +624,7 @@ def test_rounds_go_on_until_the_interval_is_narrow(rates: list[float], rounds: i
     assert len(run.samples[case.name]["uvloop"]) == 5
 
 
-def test_ticks_that_a_late_one_held_up_are_late_too() -> None:
+def test_ticks_after_a_late_one_count_as_late() -> None:
     assert storm.delays(-0.0005) == [0]
     assert storm.delays(0.0004) == [0.0004]
     assert storm.delays(0.0025) == pytest.approx([0.0025, 0.0015, 0.0005])

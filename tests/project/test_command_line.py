@@ -424,7 +424,7 @@ def test_unknown_word_gives_a_suggestion(folder: Path, word: str, meant: str) ->
     assert told.stderr == f"goloop: {meant}\n"
 
 
-def test_a_word_that_is_like_nothing_is_answered_as_by_python(folder: Path) -> None:
+def test_unknown_word_without_a_similar_command_is_left_to_python(folder: Path) -> None:
     assert same("no_such_word", cwd=folder).returncode == 2
 
 

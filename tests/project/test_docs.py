@@ -269,7 +269,7 @@ def test_start_page_shows_the_real_output(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, output), done.stderr
 
 
-def test_the_first_release_finds_each_note_that_there_is_none() -> None:
+def test_first_release_reports_missing_notes() -> None:
     texts = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
     step = texts["docs/releasing.md"].partition("<!-- before the first release -->")[2]
     named = set(re.findall(r"`([\w/]+\.md)`", step.split("\n3. ")[0]))

@@ -12,7 +12,7 @@ import emulation
 import environments
 
 
-def test_maven_is_asked_where_the_users_settings_say(tmp_path: Path) -> None:
+def test_maven_repository_comes_from_the_users_settings(tmp_path: Path) -> None:
     settings = tmp_path / "settings.xml"
     assert emulation.maven_mirror(settings) == emulation.MAVEN_CENTRAL
     settings.write_text(
@@ -23,7 +23,7 @@ def test_maven_is_asked_where_the_users_settings_say(tmp_path: Path) -> None:
     assert emulation.maven_mirror(settings) == "https://b.test"
 
 
-def test_debian_is_asked_where_apt_has_it() -> None:
+def test_debian_mirror_is_taken_from_the_apt_sources() -> None:
     listing = "http://a.test/debian-security/\nhttp://b.test/ubuntu/\nhttp://c.test/debian/\n"
     assert emulation.debian_mirror(listing) == "http://c.test/debian"
     assert emulation.debian_mirror("http://b.test/ubuntu/\n") == emulation.DEBIAN_MIRROR
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_a_jar_of_another_content_is_refused_and_leaves_nothing(home: Path) -> None:
+def test_jar_with_other_content_is_refused_and_leaves_no_files(home: Path) -> None:
     name = "cpython-1.2.3-linux-arm64"
     jar = home / ".m2" / "repository" / "org" / "bytedeco" / "cpython" / "1.2.3" / f"{name}.jar"
     jar.parent.mkdir(parents=True)

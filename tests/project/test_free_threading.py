@@ -80,7 +80,7 @@ def test_without_a_free_threaded_interpreter_its_checks_are_skipped(path: Path) 
         environments.free_threaded_interpreter()
 
 
-def test_an_interpreter_says_whether_it_is_free_threaded() -> None:
+def test_interpreter_is_asked_if_it_is_free_threaded() -> None:
     found = environments.interpreter(sys.executable)
     assert found is not None
     assert found.free_threaded == bool(sysconfig.get_config_var("Py_GIL_DISABLED"))

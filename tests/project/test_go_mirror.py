@@ -7,7 +7,7 @@ import pytest
 import go_mirror
 
 
-def test_gos_mirror_is_that_of_the_header() -> None:
+def test_go_mirror_matches_the_header() -> None:
     for path, content in go_mirror.files().items():
         assert path.read_text() == content, f"run tools/go_mirror.py: {path.name} is out of date"
 

@@ -27,7 +27,7 @@ def test_each_kind_runs_on_the_default_python_or_the_newest() -> None:
 
 
 @pytest.mark.parametrize("columns", [*((name,) for name in COLUMNS[2:]), ("test", "default")])
-def test_a_kind_is_ignored_where_it_has_no_cross(columns: tuple[str, ...]) -> None:
+def test_kind_is_ignored_on_pythons_without_a_cross(columns: tuple[str, ...]) -> None:
     ignored = {
         path for path, name in PATHS.items() if not dev.KINDS[name].where.intersection(columns)
     }

@@ -63,6 +63,6 @@ def forking_tests(source: str) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_a_test_that_forks_says_so(path: Path) -> None:
+def test_forking_tests_have_the_mark(path: Path) -> None:
     silent = [name for name, said in forking_tests(path.read_text()).items() if not said]
     assert silent == [], "mark them with @pytest.mark.forks"

@@ -59,7 +59,7 @@ def run(folder: Path, program: str) -> str:
     return done.stdout
 
 
-def test_it_runs_on_the_stdlibs_tasks_and_says_so(unknown: Path) -> None:
+def test_unknown_task_layout_falls_back_to_asyncios_tasks(unknown: Path) -> None:
     version = ".".join(map(str, sys.version_info[:3]))
     reason = f"this build of CPython {version} has a layout that goloop does not know"
     assert run(unknown, PROGRAM) == f"asyncio.Task: {reason}\n"

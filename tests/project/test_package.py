@@ -403,7 +403,7 @@ def test_a_full_buffer_of_the_users_is_still_warned_of(
     assert [report.exc_type for report in warned] == [BlockingIOError]
 
 
-def test_a_wakeup_fd_that_was_closed_is_no_hindrance() -> None:
+def test_closed_wakeup_fd_is_ignored() -> None:
     reading, writing = os.pipe2(os.O_NONBLOCK)
     signal.set_wakeup_fd(writing)
     os.close(reading)

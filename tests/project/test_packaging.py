@@ -213,7 +213,7 @@ def test_docstrings_promise_no_newer_version() -> None:
     assert newest_promise <= tuple(map(int, goloop.__version__.split(".dev")[0].split(".")))
 
 
-def test_the_addresses_are_those_of_the_go_module() -> None:
+def test_addresses_match_the_go_module() -> None:
     module = re.search(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
     assert module is not None
     repository = f"https://{module[1]}"
@@ -259,7 +259,7 @@ def test_wheel_does_not_depend_on_times_and_modes(monkeypatch, tmp_path: Path) -
     assert f"x-1.dist-info/sboms/s.json,sha256={empty},2" in record
 
 
-def test_the_date_of_the_archives_is_that_of_the_release(monkeypatch, tmp_path: Path) -> None:
+def test_archives_have_the_date_of_the_release(monkeypatch, tmp_path: Path) -> None:
     from goloop_build import archives
 
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
@@ -383,7 +383,7 @@ def test_the_pure_wheel_imports_where_asyncio_has_no_unix_events(pure: Path) -> 
         ("pass", "--no-binary goloop"),
     ],
 )
-def test_the_pure_wheel_says_why(pure: Path, change: str, reason: str) -> None:
+def test_pure_wheel_reports_its_reason(pure: Path, change: str, reason: str) -> None:
     script = f"import goloop, os, sys\n{change}\nprint(goloop.diagnostics())"
     done = run_pure(pure, script, "-W", "ignore")
     assert done.returncode == 0, done.stderr
@@ -392,7 +392,7 @@ def test_the_pure_wheel_says_why(pure: Path, change: str, reason: str) -> None:
     assert reason in facts["reason"]
 
 
-def test_an_extension_that_was_not_built_is_no_pure_wheel(tmp_path: Path) -> None:
+def test_missing_extension_is_not_taken_for_a_pure_wheel(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "goloop", tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so*"))
     # -S: or the editable install would give its extension.
     done = python("-S", "-c", "import goloop", cwd=tmp_path, PYTHONPATH=str(tmp_path))
@@ -443,7 +443,7 @@ def test_the_extension_links_no_go() -> None:
     assert not [line for line in needed if "libgo" in line or "libpython" in line]
 
 
-def test_the_library_exports_one_function_and_includes_no_python() -> None:
+def test_library_exports_one_function_and_contains_no_python() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
     library = goloop._internal.loop.library.LIBRARY
@@ -556,7 +556,7 @@ def test_a_suitable_go_is_used(toolchain, monkeypatch, tmp_path) -> None:
     assert toolchain.go_requirements() == []
 
 
-def test_go_is_asked_for_its_own_version(toolchain, monkeypatch, tmp_path) -> None:
+def test_go_version_is_taken_from_the_go_command(toolchain, monkeypatch, tmp_path) -> None:
     """A go.mod may make `go` fetch, and tell the version of, another toolchain."""
     program(tmp_path, "go", '[ "$GOTOOLCHAIN" = local ] && echo go version go1.2.3 x/y')
     assert toolchain.go_version(f"{tmp_path}/go") == (1, 2, 3)

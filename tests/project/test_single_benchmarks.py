@@ -24,7 +24,7 @@ def test_a_simulator_runs_each_program(simulator: str, program: str) -> None:
     assert figure > 0
 
 
-def test_a_ratio_is_to_the_best_of_those_that_order_alike() -> None:
+def test_ratio_is_to_the_best_simulator_of_the_same_order() -> None:
     found: dict[str, dict[int, float]] = {name: {} for name in simulations.SIMULATORS}
     found["goloop"] = {0: 300.0, 1: 300.0}
     found["goloop, shuffle"] = {0: 100.0, 1: 100.0}

@@ -180,7 +180,7 @@ def test_drawings_have_a_light_and_a_dark_set_of_colours(name: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_plots_stand_out_on_their_paper(scheme: int) -> None:
+def test_plot_colours_have_enough_contrast(scheme: int) -> None:
     from benchmarks import plot
 
     theirs = {name: both[scheme] for name, both in plot.COLOURS.items()}

@@ -128,7 +128,7 @@ def test_aiohttp_has_goloops_transports_on_goloop(programs: Programs, tmp_path: 
     assert transports(programs, tmp_path, end) == "goloop goloop goloop"
 
 
-def test_an_aiohttp_that_was_there_before_has_them_too(programs: Programs, tmp_path: Path) -> None:
+def test_aiohttp_imported_before_is_patched_too(programs: Programs, tmp_path: Path) -> None:
     """aiohttp's modules have stored the functions before any loop was made."""
     assert transports(programs, tmp_path, ON_GOLOOP, early=LATE) == "goloop goloop goloop"
 

@@ -126,7 +126,7 @@ print(GoloopUvicornWorker.__base__.__module__.split("._")[0], GoloopUvicornWorke
 
 
 @pytest.mark.parametrize("package", ["uvicorn_worker", "uvicorn.workers"])
-def test_the_worker_is_that_of_the_package_that_is_there(package: str) -> None:
+def test_uvicorn_worker_comes_from_the_installed_package(package: str) -> None:
     done = ended.python("-c", IMPORTED, package, apart=True)
     wanted = {"loop": "goloop:new_event_loop", "http": "auto"}
     assert done.stdout == f"{package} {wanted}\n", done.stderr

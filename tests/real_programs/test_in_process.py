@@ -79,7 +79,7 @@ async def everything_closed() -> None:
     await asyncio.sleep(0.01)
 
 
-async def test_an_aiohttp_server_answers_a_client_that_is_no_asyncio(loop: Loop) -> None:
+async def test_aiohttp_server_with_a_client_without_asyncio(loop: Loop) -> None:
     def ask(host: str, port: int) -> None:
         connection = http.client.HTTPConnection(host, port, timeout=20)
         for number in range(20):
@@ -131,7 +131,7 @@ def threaded_server(no_leaks: None) -> Iterator[tuple[str, int]]:
         thread.join()
 
 
-async def test_an_aiohttp_client_is_answered_by_a_server_that_is_no_asyncio(
+async def test_aiohttp_client_with_a_server_without_asyncio(
     threaded_server: tuple[str, int], loop: Loop
 ) -> None:
     url = f"http://{threaded_server[0]}:{threaded_server[1]}/"

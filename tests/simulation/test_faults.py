@@ -206,7 +206,7 @@ def test_resets_end_some_connections_and_no_bytes_are_made_up() -> None:
     assert ended == {type(None), ConnectionResetError}
 
 
-def test_no_fault_makes_a_connection_where_there_is_none() -> None:
+def test_faults_never_report_an_unconnected_socket_as_connected() -> None:
     """Linux reports a socket that connects when it has the answer."""
 
     async def main(sim: testing.Simulation) -> None:
@@ -242,7 +242,7 @@ def test_unix_sockets_are_reset_and_have_no_timeouts() -> None:
 
 
 @pytest.mark.parametrize("fault", [{"descriptors": 3}, {"no_buffers": 1.0}], ids=str)
-def test_a_server_without_resources_backs_off_and_goes_on(fault: dict[str, Any]) -> None:
+def test_server_without_resources_backs_off_and_continues(fault: dict[str, Any]) -> None:
     """A listener and two connections are all that the host may have, or no connection."""
     contexts: list[dict[str, Any]] = []
 

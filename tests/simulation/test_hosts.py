@@ -134,7 +134,7 @@ def test_program_ends_with_its_result_or_exception() -> None:
     testing.run(main)
 
 
-def test_a_kill_runs_nothing_of_the_program() -> None:
+def test_kill_runs_no_code_of_the_program() -> None:
     ran: list[str] = []
 
     @contextlib.contextmanager
@@ -347,7 +347,7 @@ def test_restart_runs_unfinished_programs() -> None:
     assert begun == ["short", "long", "long", "new"]
 
 
-def test_a_paused_host_goes_on_later() -> None:
+def test_paused_host_continues_later() -> None:
     ticks: list[float] = []
     timers: list[asyncio.TimerHandle] = []
 

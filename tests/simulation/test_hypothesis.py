@@ -285,7 +285,7 @@ def test_a_test_of_pytest(simulation: testing.DrawnSimulation, number: int) -> N
     assert traces[0] == traces[1]
 
 
-def test_how_a_failure_is_cleaned_up_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_cleanup_after_a_failure_is_not_another_failure(caplog: pytest.LogCaptureFixture) -> None:
     async def linger() -> None:
         try:
             await asyncio.sleep(1000)
@@ -347,7 +347,7 @@ def test_a_run_may_take_more_decisions_than_are_drawn() -> None:
     assert len(latencies) > 5  # the kernel's decisions, too, are not all the least
 
 
-def test_a_run_ends_where_nothing_is_drawn_any_more() -> None:
+def test_run_ends_when_hypothesis_stops_drawing() -> None:
     def draw(n: int, count: int) -> list[int]:
         if n == 77:
             raise KeyError
@@ -376,7 +376,7 @@ def test_a_number_takes_one_decision() -> None:
     assert run_to_end(new_session(0, "io", drawn=DrawnRandomness(draw)), main, None) == [2, 2]
 
 
-def test_a_program_that_waits_for_another_number_gets_one() -> None:
+def test_program_that_repeats_a_draw_gets_another_number() -> None:
     async def main() -> None:
         while random.random() < 0.9:
             pass
@@ -401,7 +401,7 @@ def test_long_numbers_are_different_and_one_decision() -> None:
     assert decisions(exc)["long numbers"] == (0, 1)
 
 
-def test_a_seed_of_the_programs_own_is_one() -> None:
+def test_programs_own_seed_is_used() -> None:
     expected = random.Random(7)
     numbers = [expected.random(), expected.randrange(1000), expected.getrandbits(20)]
 
@@ -431,7 +431,7 @@ def test_invalid_arguments_are_refused() -> None:
         testing.simulations(allow=["files"])
 
 
-def test_without_hypothesis_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_hypothesis_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hypothesis", None)
     with pytest.raises(ImportError, match="needs Hypothesis, which is not installed"):
         testing.simulations()

@@ -155,7 +155,7 @@ def test_jobs_that_are_left_are_waited_for_as_asyncio_run_does() -> None:
     assert done == [1]
 
 
-def test_a_shut_executor_takes_no_jobs() -> None:
+def test_shut_down_executor_refuses_jobs() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         executor = ThreadPoolExecutor(1)

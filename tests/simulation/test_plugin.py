@@ -77,7 +77,7 @@ def test_long_exploration_reports_its_progress(tmp_path: Path) -> None:
     ]
 
 
-def test_a_short_exploration_says_nothing(tmp_path: Path) -> None:
+def test_short_exploration_reports_no_progress(tmp_path: Path) -> None:
     assert "of 3 seeds" not in run(tmp_path, "--goloop-seeds=3")
 
 

@@ -439,7 +439,7 @@ def test_leftovers_do_not_affect_a_later_simulation() -> None:
     assert testing.run(well).value == b"wellwell"
 
 
-def test_tls_that_fails_has_left_nothing() -> None:
+def test_failed_tls_leaves_no_leftovers() -> None:
     context = tls_tools.server_context()
 
     async def fail() -> None:
@@ -536,7 +536,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_that_is_run_calls_it(tmp_path: Path) -> None:
+def test_decorated_function_runs_as_a_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)

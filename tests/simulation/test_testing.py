@@ -94,7 +94,7 @@ def test_a_jump_from_another_thread_wakes_the_loop() -> None:
     on_clock(clock, main())
 
 
-def test_a_clock_with_a_rate_goes_by_itself() -> None:
+def test_clock_with_a_rate_advances_by_itself() -> None:
     clock = testing.MockClock(rate=100_000.0, autojump_threshold=math.inf)
     on_clock(clock, asyncio.sleep(1000))
     assert clock.current_time() >= 1000
@@ -164,7 +164,7 @@ def test_timers_of_a_clock_keep_their_context_and_report_errors() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, math.nan])
-def test_a_clock_takes_no_wrong_numbers(wrong: float) -> None:
+def test_clock_refuses_invalid_numbers(wrong: float) -> None:
     for call in (
         lambda: testing.MockClock(rate=wrong),
         lambda: testing.MockClock(autojump_threshold=wrong),
@@ -206,7 +206,7 @@ def test_waiting_for_blocked_tasks_needs_a_loop_of_goloop() -> None:
 
 
 @linux
-def test_no_timer_comes_before_the_time_that_it_was_set_for() -> None:
+def test_no_timer_fires_before_its_time() -> None:
     """A product of seconds and 1e9 is rounded, and so is what time() tells."""
     source = random.Random(1)
     late = []

@@ -55,7 +55,7 @@ class Strangers:
                 sock.close()
 
 
-async def test_a_cancelled_create_connection_touches_no_reused_number(loop: Loop) -> None:
+async def test_cancelled_create_connection_does_not_touch_a_reused_number(loop: Loop) -> None:
     generator = random.Random(2)
     outcomes: set[str] = set()
     for _ in range(ROUNDS):

@@ -156,7 +156,7 @@ def test_handles_can_be_weakly_referenced(loop: Loop) -> None:
     assert ref() is None
 
 
-def test_a_cancelled_handle_lets_go_of_callback_and_arguments(loop: Loop) -> None:
+def test_cancelled_handle_releases_callback_and_arguments(loop: Loop) -> None:
     class Thing:
         def __call__(self, *args: Any) -> None: ...
 

@@ -401,7 +401,7 @@ async def test_a_listening_socket_is_closed_by_its_owner(loop: Loop) -> None:
 
 @pytest.mark.parametrize("buffering", [0, -1])
 @pytest.mark.goloop_only("asyncio reads what it finds behind the number")
-async def test_a_pipe_that_its_owner_closes_reads_nothing_of_its_successor(
+async def test_pipe_closed_by_its_owner_reads_nothing_from_the_numbers_successor(
     loop: Loop, buffering: int, errors: Errors
 ) -> None:
     """asyncio goes on with the number, which is a stranger's."""
@@ -508,7 +508,7 @@ def test_a_lingering_close_stops_no_other_thread(loop_factory: LoopFactory) -> N
     assert after[0] - before[0] > 20
 
 
-async def test_a_stream_lets_go_of_its_socket(loop: Loop) -> None:
+async def test_lost_stream_releases_its_socket(loop: Loop) -> None:
     near, far = tcp_pair()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     gone = weakref.ref(near)

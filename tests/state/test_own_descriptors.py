@@ -45,7 +45,7 @@ def loop_and_numbers() -> Iterator[tuple[goloop.Loop, dict[str, int]]]:
 
 @pytest.mark.parametrize("what", ["anon_inode:[eventpoll]", "anon_inode:[eventfd]"])
 @pytest.mark.parametrize("again", [False, True], ids=["free", "used again"])
-def test_a_loop_without_its_poller_says_so(
+def test_loop_without_its_poller_raises_an_error(
     loop_and_numbers: tuple[goloop.Loop, dict[str, int]], what: str, again: bool
 ) -> None:
     loop, numbers = loop_and_numbers

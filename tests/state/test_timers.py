@@ -100,7 +100,7 @@ async def test_of_a_hundred_thousand_timers_only_those_due_fire(loop: Loop) -> N
     assert fired == len(soon)
 
 
-async def test_a_cancelled_timer_lets_go_of_its_callback(loop: Loop) -> None:
+async def test_cancelled_timer_releases_its_callback(loop: Loop) -> None:
     class Thing:
         def method(self) -> None: ...
 
@@ -113,7 +113,7 @@ async def test_a_cancelled_timer_lets_go_of_its_callback(loop: Loop) -> None:
     assert ref() is None
 
 
-async def test_a_timer_that_ran_lets_go_of_its_callback(loop: Loop) -> None:
+async def test_fired_timer_releases_its_callback(loop: Loop) -> None:
     class Thing:
         ran = False
 

@@ -160,7 +160,9 @@ def test_no_name_reaches_the_terminal_as_a_command() -> None:
 
 
 @linux_only
-def test_no_setting_of_either_side_hides_it(program: subprocess.Popen[str]) -> None:
+def test_environment_variables_do_not_hide_the_introspection_socket(
+    program: subprocess.Popen[str],
+) -> None:
     for folder in ("/nonexistent", "", "relative", "/dev/null"):
         done = goloop("ps", str(program.pid), XDG_RUNTIME_DIR=folder, TMPDIR=folder)
         assert done.returncode == 0, done.stderr
@@ -242,7 +244,7 @@ def test_an_answer_in_anothers_name_is_refused() -> None:
         assert "another process has bound its introspection socket" in each.stderr
 
 
-def test_a_program_that_was_not_asked_opens_nothing() -> None:
+def test_program_without_introspection_opens_no_socket() -> None:
     with running("import goloop" + SILENT, asked=False) as process:
         assert process.pid not in introspectable_pids()
         for command in ("ps", "pstree", "top"):
@@ -284,7 +286,7 @@ def test_zombie_process_counts_as_ended() -> None:
 
 @linux_only
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_anothers_process_is_said_to_be_that() -> None:
+def test_process_of_another_user_is_reported_as_such() -> None:
     # Python's own files may be root's alone.
     become = "import gettext, os, shutil\n"
     become += "from goloop import __main__; from goloop.operations.commands import top\n"
@@ -700,7 +702,7 @@ print("ended well", flush=True)
 """
 
 
-def test_a_program_can_be_looked_at_while_everything_comes_and_goes() -> None:
+def test_introspection_during_constant_changes() -> None:
     with running(CHURN) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -109,7 +109,7 @@ def test_pickling_fails_as_asyncios_does(loop: asyncio.AbstractEventLoop) -> Non
 
 
 @pytest.mark.parametrize("cls", FUTURES)
-def test_an_uninitialised_future_is_no_crash(cls: Any) -> None:
+def test_uninitialised_future_does_not_crash(cls: Any) -> None:
     future = cls.__new__(cls)
     seen = []
     for call in (
@@ -356,7 +356,7 @@ async def test_create_task_takes_asyncios_general_path(loop: asyncio.AbstractEve
 
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="before 3.15 the first step fails")
 @pytest.mark.parametrize("options", [{}, {"name": "x"}, {"eager_start": True}])
-async def test_a_context_that_is_none_is_refused(
+async def test_invalid_context_is_refused(
     loop: asyncio.AbstractEventLoop, task_class: Any, options: dict[str, Any]
 ) -> None:
     for make in (loop.create_task, functools.partial(task_class, loop=loop)):
@@ -453,7 +453,7 @@ def test_eager_start_conversion_may_close_the_loop() -> None:
 
 @pytest.mark.goloop_only("asyncio raises StopIteration(None) into the frame that awaits")
 @pytest.mark.parametrize("result", [None, 1])
-def test_a_result_that_is_none_is_no_exception_for_tracers(
+def test_none_result_is_not_an_exception_for_tracers(
     loop: asyncio.AbstractEventLoop, result: object
 ) -> None:
     seen: list[str] = []

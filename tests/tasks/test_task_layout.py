@@ -68,7 +68,7 @@ def test_a_field_that_lies_elsewhere_is_noticed(field: str) -> None:
 
 
 @native
-def test_a_mismatch_falls_back_and_says_why() -> None:
+def test_layout_mismatch_falls_back_with_a_reason() -> None:
     def lying(future: Any) -> Mapping[str, int]:
         return {**_core._peek(future), "result": 1}
 

@@ -89,7 +89,7 @@ def test_a_comparison_may_change_the_callbacks(
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_a_callback_may_add_another_as_it_is_removed(own_loop: Any, before: int) -> None:
+def test_destructor_of_a_removed_callback_may_add_another(own_loop: Any, before: int) -> None:
     """The callback's destructor runs in the middle of remove_done_callback()."""
     future: Any = goloop.Future(loop=own_loop)
     called = []
@@ -143,7 +143,7 @@ def test_a_comparison_may_take_the_waiting_task_away(own_loop: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["init", "finish", "remove", "raise"])
-def test_an_evil_call_soon_is_no_crash(how: str) -> None:
+def test_hostile_call_soon_does_not_crash(how: str) -> None:
     class Loop(goloop.Loop):
         def call_soon(self, fn: Any, *args: Any, context: Any = None) -> Any:
             if futures and not busy:
@@ -274,7 +274,7 @@ def test_a_coroutine_may_work_on_its_own_task(own_loop: Any, part: str) -> None:
         task.exception()
 
 
-def test_an_awaitable_that_changes_its_task_while_it_is_asked_is_no_crash(own_loop: Any) -> None:
+def test_awaitable_that_changes_its_task_does_not_crash(own_loop: Any) -> None:
     class Evil:
         def __init__(self, name: str) -> None:
             self.name = name

@@ -119,7 +119,7 @@ print("alive", len(counts))
 """
 
 
-def test_all_tasks_is_no_crash_while_a_task_waits_in_the_trashcan() -> None:
+def test_all_tasks_with_a_task_in_the_trashcan_does_not_crash() -> None:
     assert isolated(TRASHCAN) == "alive 10\n"
 
 
@@ -259,11 +259,11 @@ print("alive")
 @pytest.mark.parametrize(
     "yielded", ["none", "future", "other", "asyncio", "sleep", "done", "itself"]
 )
-def test_a_task_or_future_that_has_lost_its_loop_is_no_crash(what: str, yielded: str) -> None:
+def test_task_or_future_without_a_loop_does_not_crash(what: str, yielded: str) -> None:
     assert isolated(UNDONE, what, yielded).endswith("alive\n")
 
 
-def test_writing_to_the_list_of_callbacks_is_no_crash() -> None:
+def test_write_to_the_list_of_callbacks_does_not_crash() -> None:
     program = """
     import asyncio, goloop
     loop = goloop.new_event_loop()

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.timeout(LIMIT + 30)
-def test_threads_that_misuse_a_loop_crash_nothing() -> None:
+def test_misuse_by_threads_does_not_crash() -> None:
     done = ended.python(str(STORM), "--seconds", str(SECONDS), limit=LIMIT)
     assert done.returncode == 0, done.stdout
 
@@ -91,7 +91,7 @@ def in_thread(function: Any) -> threading.Thread:
     return thread
 
 
-def test_a_callback_that_waits_for_a_thread_lets_it_in() -> None:
+def test_waiting_callback_releases_the_owner_lock() -> None:
     """The thread needs the loop that waits for it."""
     told: list[Any] = []
 
@@ -192,7 +192,7 @@ def test_new_objects_are_fully_visible_to_other_threads(what: str) -> None:
     assert min(looks) > 0
 
 
-def test_a_loop_that_never_sleeps_lets_others_in() -> None:
+def test_loop_that_never_sleeps_releases_the_owner_lock() -> None:
     """Each look takes the lock of a loop whose next iteration is always due."""
     turns: list[int] = []
 
@@ -239,7 +239,7 @@ def test_posted_callback_runs_before_a_later_call_soon() -> None:
     assert order == ["posted", "own"] * 50
 
 
-def test_a_thread_that_says_it_runs_the_loop_miscounts_nothing() -> None:
+def test_thread_that_claims_to_run_the_loop_does_not_corrupt_counts() -> None:
     """_thread_id can be written; who runs the loop is not read from it."""
     done = ended.python("-X", "faulthandler", "-c", IMPOSTOR, limit=100)
     assert (done.returncode, done.stdout) == (0, "True\n")

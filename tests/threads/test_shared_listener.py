@@ -100,7 +100,7 @@ def test_a_connection_goes_to_the_loop_with_the_fewest(world: World) -> None:
     assert Counter(world.client().server() for _ in range(3)) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_blocked_loop_keeps_no_other_from_accepting(world: World) -> None:
+def test_blocked_loop_does_not_stop_others_from_accepting(world: World) -> None:
     a, _ = world.loop("a"), world.loop("b")
     release = a.block()
     try:
@@ -223,7 +223,7 @@ def test_a_connection_has_the_context_of_the_loop_that_serves_it(world: World, t
     assert sorted(seen) == [("a", "of a", "of a")] * 3 + [("b", "of b", "of b")] * 3
 
 
-def test_a_factory_that_fails_costs_one_connection(world: World) -> None:
+def test_failing_factory_loses_only_its_connection(world: World) -> None:
     a = Loop("a")
     world.loops.append(a)
     contexts: list[dict[str, Any]] = []
@@ -289,7 +289,7 @@ def test_a_server_closes_the_clients_of_its_loop_alone(world: World) -> None:
 # ---- loops that come and go -----------------------------------------------------
 
 
-def test_a_loop_that_leaves_keeps_its_connections_and_gets_no_more(world: World) -> None:
+def test_leaving_loop_keeps_its_connections_and_gets_no_new_ones(world: World) -> None:
     a, _ = world.loop("a"), world.loop("b")
     clients = {client.server(): client for client in [world.client(), world.client()]}
     a.leave()
@@ -297,7 +297,7 @@ def test_a_loop_that_leaves_keeps_its_connections_and_gets_no_more(world: World)
     assert clients["a"].echoes()
 
 
-def test_a_loop_that_pauses_gets_no_more_until_it_goes_on(world: World) -> None:
+def test_paused_loop_gets_no_connections_until_it_resumes(world: World) -> None:
     a, b = world.loop("a"), world.loop("b")
     clients = {client.server(): client for client in [world.client(), world.client()]}
     a.call(a.server.pause_accepting)
@@ -328,7 +328,7 @@ def test_unstarted_connections_of_a_leaving_loop_go_to_others(world: World, how:
     assert [client.server() for client in clients] == ["b"] * 6
 
 
-def test_a_loop_that_does_not_run_is_given_nothing(world: World) -> None:
+def test_stopped_loop_gets_no_connections(world: World) -> None:
     a, b = world.loop("a"), world.loop("b")
     stopped, goes_on = threading.Event(), threading.Event()
 
@@ -356,7 +356,7 @@ def test_a_loop_that_does_not_run_is_given_nothing(world: World) -> None:
     assert world.connections(b) == 4
 
 
-def test_without_a_loop_connections_wait(world: World) -> None:
+def test_connections_wait_until_there_is_a_loop(world: World) -> None:
     first = world.client()
     a = world.loop("a")
     assert first.server() == "a"
@@ -410,7 +410,7 @@ def test_loops_go_on_when_the_listener_is_closed(world: World) -> None:
         Client(address)
 
 
-def test_it_is_a_context_manager(no_leaks: None) -> None:
+def test_shared_listener_is_a_context_manager(no_leaks: None) -> None:
     with goloop.SharedListener("127.0.0.1", 0) as listener:
         address = listener.sockets[0].getsockname()
         assert repr(address) in repr(listener)
@@ -516,7 +516,9 @@ def test_wrong_arguments_are_refused(no_leaks: None, arguments: dict[str, Any], 
 # ---- given to others ------------------------------------------------------------
 
 
-def test_a_socket_of_it_serves_any_create_server(loop_factory: Callable[[], Any]) -> None:
+def test_sockets_of_a_shared_listener_work_with_create_server(
+    loop_factory: Callable[[], Any],
+) -> None:
     world = World(goloop.SharedListener("127.0.0.1", 0))
     a = Loop("a", loop_factory)
     world.loops.append(a)
@@ -529,7 +531,7 @@ def test_a_socket_of_it_serves_any_create_server(loop_factory: Callable[[], Any]
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_child_serves_at_it_too(world: World) -> None:
+def test_forked_child_serves_at_the_same_listener(world: World) -> None:
     world.loop("parent's")
     assert world.client().server() == "parent's"
     read, write = os.pipe()

@@ -78,7 +78,7 @@ def test_sigterm_cancels_all_and_ends_the_program_with_143() -> None:
     assert output == "ended [0, 1, 2]\nat exit\n"
 
 
-def test_a_signal_that_another_thread_gets_is_heard_at_once() -> None:
+def test_signal_delivered_to_another_thread_is_handled_at_once() -> None:
     run("""
         def elsewhere():
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)

@@ -91,12 +91,12 @@ def crowd(stage: Stage, count: int, **known: Any) -> tuple[Step, ...]:
     return tuple(Step(stage, f"{number}", **known) for number in range(count))
 
 
-def test_one_that_comes_alone_is_served_at_once() -> None:
+def test_single_handshake_is_served_at_once() -> None:
     stage = Stage()
     assert stage.iteration(0.050, crowd(stage, 1)) == ["0"]
 
 
-def test_the_least_is_half_a_millisecond_and_the_step_that_ends_it() -> None:
+def test_minimum_share_is_half_a_millisecond_and_the_current_step() -> None:
     stage = Stage()
     # 0.4, 0.8: the second begins before half a millisecond is over.
     assert stage.iteration(0.0, crowd(stage, 40)) == ["0", "1"]
@@ -104,7 +104,7 @@ def test_the_least_is_half_a_millisecond_and_the_step_that_ends_it() -> None:
     assert stage.iteration(0.0001) == ["4", "5"]
 
 
-def test_one_is_always_done() -> None:
+def test_each_iteration_makes_at_least_one_step() -> None:
     stage = Stage()
     assert stage.iteration(0.0, crowd(stage, 3, takes=5.0)) == ["0"]
     assert [stage.iteration(0.0), stage.iteration(0.0)] == [["1"], ["2"]]
@@ -166,7 +166,7 @@ def test_slow_queue_gets_a_step_of_each_iteration_and_the_remaining_time() -> No
     assert stage.iteration(0.0) == ["slow 3", "slow 4"]
 
 
-def test_one_that_no_longer_waits_takes_no_time() -> None:
+def test_dequeued_handshakes_take_no_time() -> None:
     stage = Stage()
     steps = crowd(stage, 6)
     stage.iteration(0.0, steps)

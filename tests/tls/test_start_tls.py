@@ -241,7 +241,7 @@ async def test_start_tls_that_fails_closes_the_transport(loop: Loop) -> None:
         await until(lambda: near.fileno() == -1)
 
 
-async def test_start_tls_that_stalls_or_is_cancelled_leaves_nothing(loop: Loop) -> None:
+async def test_stalled_or_cancelled_start_tls_leaks_nothing(loop: Loop) -> None:
     for cancel in (False, True):
         near, far = tcp_pair()
         _, protocol = await loop.create_connection(Recorder, sock=near)

@@ -273,7 +273,7 @@ async def test_invalid_buffer_is_refused_as_by_ssl(
     errors.expect(TypeError, "Fatal error on SSL protocol")
 
 
-async def test_a_buffer_says_by_its_length_how_much_it_takes(loop: Loop) -> None:
+async def test_length_of_a_buffer_limits_the_received_bytes(loop: Loop) -> None:
     class Short(bytearray):
         def __len__(self) -> int:
             return 2
@@ -299,7 +299,7 @@ async def test_a_buffer_says_by_its_length_how_much_it_takes(loop: Loop) -> None
     assert protocol.data == b"abcdef"
 
 
-async def test_no_protocol_takes_nothing_in_silence(loop: Loop, errors: Errors) -> None:
+async def test_data_without_a_protocol_ends_the_connection(loop: Loop, errors: Errors) -> None:
     """The next data ends the connection, and its peer hears of it."""
 
     def peer_does(peer: Peer) -> bytes:

@@ -205,7 +205,7 @@ def test_the_names_of_openssls_numbers_are_found() -> None:
 
 
 @pytest.mark.parametrize("method", ["do_handshake", "read", "write"])
-def test_the_place_is_that_of_the_method(method: str) -> None:
+def test_source_position_is_the_methods(method: str) -> None:
     assert tls_errors.source_location(method).startswith("_ssl.c:")
     assert tls_errors.source_location(method).removeprefix("_ssl.c:").isdigit()
 
@@ -243,7 +243,7 @@ def test_openssl_errors_become_exceptions(
     assert hasattr(made, "verify_code") is (kind is ssl.SSLCertVerificationError)
 
 
-def test_an_unknown_code_says_so() -> None:
+def test_unknown_error_code_is_reported_as_unknown() -> None:
     stop = OpenSSLFailure(1, code_of(200, 4000), None, 0, None, None)
     assert str(tls_errors.make_exception("read", stop)).startswith("unknown error (")
 

@@ -72,7 +72,7 @@ async def test_buffer_size_includes_bytes_queued_below_tls(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"high": 256}, {"high": 300_000, "low": 100}, {}])
-async def test_one_number_decides_about_writing(
+async def test_buffer_size_agrees_with_pause_and_resume_writing(
     loop: Loop, loop_name: str, limits: dict[str, int]
 ) -> None:
     """pause_writing() precedes a size at the limit, and resume_writing() a size below."""

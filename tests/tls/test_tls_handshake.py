@@ -66,7 +66,7 @@ def tls_objects() -> int:
 
 
 @by_role
-def test_a_thousand_stalled_handshakes_leave_nothing(loop: Loop, role: str) -> None:
+def test_a_thousand_stalled_handshakes_leak_nothing(loop: Loop, role: str) -> None:
     """no_leaks looks after the fds."""
     before = tls_objects()
     count, at_once = 1000, 250
@@ -254,7 +254,7 @@ async def test_sni_switches_the_context(loop: Loop, version: ssl.TLSVersion) -> 
 
 
 @pytest.mark.goloop_only("it calls a method of goloop's")
-async def test_a_step_during_a_step_leaves_openssl_alone(loop: Loop) -> None:
+async def test_concurrent_handshake_step_does_not_call_openssl(loop: Loop) -> None:
     """Of a callback, or of another thread: OpenSSL's objects are for one at a time."""
 
     class Unwatched(ssl.SSLContext):
@@ -495,7 +495,7 @@ async def test_the_end_instead_of_a_handshake_is_a_connection_reset(loop: Loop) 
         await over(loop, Recorder, near, client_context(), "client")
 
 
-async def test_a_cancelled_connection_leaves_nothing(loop: Loop) -> None:
+async def test_cancelled_connection_leaks_nothing(loop: Loop) -> None:
     async with await loop.create_server(asyncio.Protocol, "127.0.0.1", 0) as server:
         connecting = asyncio.ensure_future(
             loop.create_connection(

@@ -24,7 +24,7 @@ from tls_tools import Peer, client_context, server_context
 @pytest.mark.skipif("goloop" not in LOOP_NAMES, reason="asyncio has one path")
 @pytest.mark.skipif(os.environ.get("GOLOOP_TLS") == "stdlib", reason="it is about the direct path")
 @pytest.mark.parametrize("name", ["SSL_read_ex", "ERR_clear_error", "something_else"])
-def test_a_library_that_stands_before_openssl_is_not_passed_by(tmp_path: Path, name: str) -> None:
+def test_library_preloaded_before_openssl_is_not_bypassed(tmp_path: Path, name: str) -> None:
     """_ssl's own calls reach it: so do all, by SSLObject's methods."""
     source, library = tmp_path / "before.c", tmp_path / "before.so"
     source.write_text(f"int {name}(void) {{ return 0; }}\n")

@@ -100,7 +100,7 @@ async def test_an_aborted_connection_leaves_its_session(loop: Loop) -> None:
         assert await visit(port, context)
 
 
-async def test_nothing_is_resumed_that_was_not_asked_for(loop: Loop) -> None:
+async def test_sessions_are_not_resumed_without_a_request(loop: Loop) -> None:
     context = client_context()
     async with server() as port:
         assert [await visit(port, context) for _ in range(2)] == [False, False]
@@ -218,7 +218,7 @@ async def test_connections_that_begin_at_once_resume_a_session_each(
 @pytest.mark.parametrize(
     ("answer", "failures"), [(HANDSHAKE_FAILURE, 1), (b"", 2)], ids=["alert", "closes"]
 )
-async def test_a_server_that_refuses_sessions_is_offered_no_more(
+async def test_server_that_refuses_sessions_gets_no_further_offers(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, answer: bytes, failures: int
 ) -> None:
     context, own = client_context(), server_context()
@@ -272,7 +272,7 @@ def test_loops_in_several_threads_share_a_context(no_leaks: None) -> None:
     assert len(found) == 120
 
 
-def test_the_table_of_sessions_stands_many_threads() -> None:
+def test_session_table_is_safe_with_many_threads() -> None:
     """Threads repeat the calls of the loop between its handshakes, and nothing else."""
     sessions = goloop.tls._Sessions(2)
     failed: list[BaseException] = []

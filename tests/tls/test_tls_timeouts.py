@@ -93,7 +93,7 @@ async def test_a_handshake_that_lacks_a_message_times_out(loop: Loop) -> None:
 
 
 @by_version
-async def test_a_close_notify_that_has_come_is_before_the_timeout_of_the_shutdown(
+async def test_received_close_notify_precedes_the_shutdown_timeout(
     loop: Loop, version: ssl.TLSVersion
 ) -> None:
     sent, goes_on = threading.Event(), threading.Event()

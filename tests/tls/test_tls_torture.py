@@ -231,7 +231,7 @@ async def test_all_arrives_however_records_are_cut(
 @by_version
 @by_role
 @pytest.mark.parametrize("factory", ECHOES)
-async def test_all_arrives_when_everything_comes_at_once(
+async def test_many_records_and_close_notify_in_one_write_arrive(
     loop: Loop, role: str, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
     """Thousands of records in one write, some empty of data, and the close_notify with them."""
@@ -455,7 +455,7 @@ async def test_no_part_of_a_truncated_record_is_delivered(
 
 @by_version
 @by_role
-async def test_a_handshake_that_ends_at_any_place_is_an_error_and_leaves_nothing(
+async def test_handshake_that_ends_early_is_an_error_and_leaks_nothing(
     loop: Loop, role: str, version: ssl.TLSVersion
 ) -> None:
     """A ConnectionResetError each time, and nothing left (which no_leaks looks after)."""

@@ -118,7 +118,7 @@ async def test_each_iteration_does_one_handshake(
 
 
 @pytest.mark.usefixtures("_turns")
-async def test_they_take_turns_in_the_order_in_which_they_came(
+async def test_handshakes_take_turns_in_order_of_arrival(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from goloop._internal.net import handshakes
@@ -174,9 +174,7 @@ async def test_data_before_the_end_is_delivered_before_it(loop: Loop) -> None:
 
 @pytest.mark.usefixtures("_turns")
 @pytest.mark.parametrize("ending", ["closed", "reset"])
-async def test_a_peer_that_goes_while_it_waits_is_an_error_of_its_own(
-    loop: Loop, ending: str
-) -> None:
+async def test_peer_lost_while_a_handshake_waits_is_an_error(loop: Loop, ending: str) -> None:
     accepted: list[Recorder] = []
     server, peers = await listening(loop, accepted)
     for peer in peers:
@@ -341,7 +339,7 @@ async def test_single_bytes_take_no_turn_each(loop: Loop, monkeypatch: pytest.Mo
 
 
 @turns_only
-async def test_while_it_waits_its_connection_is_not_read_without_limit(
+async def test_reading_is_limited_while_a_handshake_waits(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And it is read on when the turn has come: nothing is lost."""
@@ -431,7 +429,7 @@ async def test_eof_after_a_hello_waits_for_its_turn(
 
 
 @turns_only
-async def test_for_a_peer_that_is_gone_without_an_answer_nothing_is_computed(
+async def test_no_handshake_step_for_a_disconnected_peer(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from goloop._internal.net.tls import TLSProtocol

@@ -120,7 +120,7 @@ async def test_data_received_before_the_loss_is_delivered(loop: Loop) -> None:
 
 
 @pytest.mark.goloop_only("asyncio delivers as many buffers as iterations are left")
-async def test_a_protocol_that_has_raised_gets_no_more(loop: Loop, errors: Errors) -> None:
+async def test_protocol_that_raised_gets_no_more_calls(loop: Loop, errors: Errors) -> None:
     class Raising(BufferedRecorder):
         def buffer_updated(self, nbytes: int) -> None:
             super().buffer_updated(nbytes)

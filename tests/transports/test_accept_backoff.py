@@ -184,7 +184,7 @@ class LoopThread:
             end.close()
 
 
-async def test_the_others_go_on_meanwhile(loop: Loop, errors: Errors) -> None:
+async def test_other_connections_continue_during_backoff(loop: Loop, errors: Errors) -> None:
     made = Made()
     server = await loop.create_server(made, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()

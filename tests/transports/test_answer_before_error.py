@@ -233,7 +233,7 @@ class Pausing(Recorder):
         self.transport.pause_reading()
 
 
-async def test_a_reader_that_pauses_gets_no_more(loop: Loop) -> None:
+async def test_paused_reader_gets_no_more_data(loop: Loop) -> None:
     near, far = tcp_pair()
     recorder = await attach(loop, near, Pausing())
     recorder.transport.write(MUCH)

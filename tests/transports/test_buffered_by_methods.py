@@ -59,7 +59,7 @@ PAYLOAD = os.urandom(50_000)
 
 @goloops
 @pytest.mark.parametrize("kind", [Methods, Based])
-async def test_it_gets_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
+async def test_buffered_methods_receive_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
     near, far = tcp_pair()
     protocol = kind()
     factory: Any = lambda: protocol  # noqa: E731
@@ -71,7 +71,7 @@ async def test_it_gets_a_streams_bytes(loop: Loop, kind: type[Methods]) -> None:
 
 
 @goloops
-async def test_it_is_served_after_set_protocol(loop: Loop) -> None:
+async def test_buffered_methods_receive_bytes_after_set_protocol(loop: Loop) -> None:
     near, far = tcp_pair()
     first = Recorder()
     transport, _ = await loop.create_connection(lambda: first, sock=near)

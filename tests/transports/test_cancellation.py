@@ -73,7 +73,7 @@ leaves_a_socket_to_gc = pytest.mark.filterwarnings("ignore::ResourceWarning")
     ids=["plain", "happy eyeballs", "local address"],
 )
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_cancelled_create_connection_leaves_nothing(
+async def test_cancelled_create_connection_leaks_nothing(
     loop: Loop, host: str, extra: dict[str, Any]
 ) -> None:
     served = Made()
@@ -94,7 +94,7 @@ async def test_a_cancelled_create_connection_leaves_nothing(
 
 
 @leaves_a_socket_to_gc
-async def test_a_cancelled_create_connection_to_several_addresses_leaves_nothing(
+async def test_cancelled_create_connection_to_several_addresses_leaks_nothing(
     loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
@@ -115,7 +115,7 @@ async def test_a_cancelled_create_connection_to_several_addresses_leaves_nothing
         )
 
 
-async def test_a_cancelled_create_connection_by_socket_leaves_nothing(loop: Loop) -> None:
+async def test_cancelled_create_connection_by_socket_leaks_nothing(loop: Loop) -> None:
     for count in range(10):
         near, far = tcp_pair()
         was_cancelled, result = await cancelled_after(
@@ -129,7 +129,7 @@ async def test_a_cancelled_create_connection_by_socket_leaves_nothing(loop: Loop
         far.close()
 
 
-async def test_a_cancelled_open_connection_leaves_nothing(loop: Loop) -> None:
+async def test_cancelled_open_connection_leaks_nothing(loop: Loop) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -146,7 +146,7 @@ async def test_a_cancelled_open_connection_leaves_nothing(loop: Loop) -> None:
     await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
-async def test_a_cancelled_connect_accepted_socket_leaves_nothing(loop: Loop) -> None:
+async def test_cancelled_connect_accepted_socket_leaks_nothing(loop: Loop) -> None:
     for count in range(10):
         near, far = tcp_pair()
         was_cancelled, result = await cancelled_after(
@@ -161,7 +161,7 @@ async def test_a_cancelled_connect_accepted_socket_leaves_nothing(loop: Loop) ->
 
 
 @leaves_a_socket_to_gc
-async def test_a_cancelled_create_server_leaves_nothing(loop: Loop) -> None:
+async def test_cancelled_create_server_leaks_nothing(loop: Loop) -> None:
     for count in range(10):
         was_cancelled, server = await cancelled_after(
             count, loop.create_server(Recorder, ["127.0.0.1", "127.0.0.2"], 0)
@@ -176,7 +176,7 @@ NAMES = on_both_loops(RECEIVERS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_cancelled_receive_swallows_nothing(loop: Loop, name: str) -> None:
+async def test_cancelled_receive_loses_no_data(loop: Loop, name: str) -> None:
     first, second = tcp_pair()
     for count in range(5):
         was_cancelled, _ = await cancelled_after(count, RECEIVERS[name](loop, first))

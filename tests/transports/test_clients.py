@@ -63,7 +63,7 @@ async def test_a_server_knows_its_connections(loop: Loop, loop_name: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["close_clients", "abort_clients"])
-async def test_it_ends_them(loop: Loop, how: str) -> None:
+async def test_close_clients_closes_the_connections(loop: Loop, how: str) -> None:
     async with serving(loop) as (server, accepted):
         near = await connect(loop, server, 3)
         server.close()
@@ -82,7 +82,7 @@ class Stub:
 
 
 @pytest.mark.goloop_only("asyncio keeps a WeakSet")
-async def test_one_that_is_dropped_leaves_and_others_are_weakly_kept_too(loop: Loop) -> None:
+async def test_dropped_client_is_removed_and_others_are_weakly_referenced(loop: Loop) -> None:
     async with serving(loop) as (server, accepted):
         near = await connect(loop, server, 3)
         clients = server._clients

@@ -141,7 +141,7 @@ async def test_a_program_may_write_the_remote_address(loop: Loop, family: int) -
 
 
 @pytest.mark.parametrize("nothing", [None, "", (), b"", 0, []])
-async def test_an_address_that_is_false_is_none(
+async def test_false_address_counts_as_no_address(
     loop: Loop, tmp_path: Path, nothing: object
 ) -> None:
     """Of an endpoint that is not connected: each datagram goes where its own address says."""

@@ -14,7 +14,7 @@ from protocols import turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-async def test_a_flood_leaves_others_their_turn(loop: Loop) -> None:
+async def test_flood_does_not_starve_other_transports(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     sender = await flood(protocol, 200)
     counts = []

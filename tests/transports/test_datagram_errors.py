@@ -67,7 +67,7 @@ async def test_datagram_to_a_missing_path_calls_error_received(loop: Loop, tmp_p
     await close(transport)
 
 
-async def test_an_exception_of_datagram_received_is_reported_and_delivery_goes_on(
+async def test_exception_of_datagram_received_is_reported_and_delivery_continues(
     loop: Loop, errors: Errors
 ) -> None:
     serving, server, asking, _ = await pair_of(loop)

@@ -271,7 +271,9 @@ async def test_empty_datagrams_are_sent_where_asyncio_sends_them(
     await close(transport)
 
 
-async def test_a_connected_one_takes_its_own_address_only(loop: Loop, udp: socket.socket) -> None:
+async def test_connected_endpoint_accepts_only_its_own_address(
+    loop: Loop, udp: socket.socket
+) -> None:
     transport, _ = await endpoint(loop, remote_addr=udp.getsockname())
     host, port = udp.getsockname()
     transport.sendto(b"same", (host, port))

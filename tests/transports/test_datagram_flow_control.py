@@ -193,7 +193,7 @@ async def test_abort_drops_queued_datagrams(loop: Loop, blocked: Blocked) -> Non
     assert len(blocked.read()) == blocked.sent - 6
 
 
-async def test_a_peer_that_goes_while_it_is_waited_for_is_an_error_received(
+async def test_peer_lost_while_sending_waits_calls_error_received(
     loop: Loop, blocked: Blocked
 ) -> None:
     await blocked.open(loop)

@@ -132,7 +132,7 @@ async def test_the_number_is_taken_while_open(loop_name: str, loop: Loop) -> Non
         assert loop.remove_reader(next_one)
 
 
-async def test_a_watch_before_is_no_hindrance(loop: Loop, udp: socket.socket) -> None:
+async def test_earlier_watch_does_not_prevent_an_endpoint(loop: Loop, udp: socket.socket) -> None:
     """connect() of a socket may have left an unused registration."""
     sock = udp.dup()
     sock.setblocking(False)
@@ -186,7 +186,7 @@ def test_an_endpoint_of_a_closed_loop_sends_and_refuses_close(
         gc.collect()
 
 
-async def test_a_lost_one_is_garbage(loop: Loop) -> None:
+async def test_lost_endpoint_is_collected(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     transport.extra_attribute = protocol
     await close(transport)
@@ -227,7 +227,7 @@ def test_the_child_of_a_fork_is_refused(loop: Loop, udp: socket.socket) -> None:
     loop.run_until_complete(close(transport))
 
 
-async def test_calls_of_another_thread_are_no_crash(loop: Loop) -> None:
+async def test_calls_of_another_thread_do_not_crash(loop: Loop) -> None:
     """asyncio forbids them outside of debug mode only in words; nothing may break."""
     serving, server, asking, _ = await pair_of(loop)
     server.on_datagram = lambda data, addr: serving.sendto(data, addr)

@@ -181,7 +181,7 @@ async def test_waiting_datagrams_go_to_a_new_protocol(loop: Loop) -> None:
     await second.lost
 
 
-async def test_an_exception_stops_nothing_that_waits(loop: Loop, errors: Errors) -> None:
+async def test_exception_does_not_stop_waiting_datagrams(loop: Loop, errors: Errors) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)
 

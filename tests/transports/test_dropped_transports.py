@@ -117,7 +117,7 @@ async def test_another_threads_collection_closes_it_too(loop: Loop, kind: str) -
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_one_that_reads_is_kept(loop: Loop, kind: str) -> None:
+async def test_reading_transport_is_kept_alive(loop: Loop, kind: str) -> None:
     protocol = Keeping()
     transport, peer = await connected(loop, kind, protocol)
     alive = weakref.ref(transport)
@@ -154,7 +154,7 @@ async def test_scheduled_resume_keeps_the_transport_alive(loop: Loop, kind: str)
     os.close(peer)
 
 
-async def test_a_paused_one_with_bytes_to_send_is_kept_until_they_have_left(loop: Any) -> None:
+async def test_paused_transport_is_kept_alive_until_its_bytes_are_sent(loop: Any) -> None:
     protocol = Keeping()
     transport, number = await connected(loop, "socket", protocol)
     peer = socket.socket(fileno=number)
@@ -178,7 +178,7 @@ async def test_a_paused_one_with_bytes_to_send_is_kept_until_they_have_left(loop
     peer.close()
 
 
-async def test_a_half_closed_one_that_was_dropped_is_closed(loop: Any) -> None:
+async def test_dropped_half_closed_transport_is_closed(loop: Any) -> None:
     class Stays(Keeping):
         ended = False
 
@@ -202,7 +202,7 @@ async def test_a_half_closed_one_that_was_dropped_is_closed(loop: Any) -> None:
     peer.close()
 
 
-async def test_children_killed_with_unread_output_leave_nothing(loop: Any) -> None:
+async def test_children_killed_with_unread_output_leak_nothing(loop: Any) -> None:
     """The usual way to limit a child: its reader is over its limit, and so paused."""
     program = "import sys\nwhile True: sys.stdout.write('x' * 65536)"
 

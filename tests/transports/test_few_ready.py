@@ -113,7 +113,7 @@ async def answered(loop: Loop, peers: list[socket.socket], data: bytes = b"x") -
 
 @pytest.mark.parametrize("kind", [Echo, BufferedEcho])
 @pytest.mark.parametrize("number", [1, 2, 4])
-async def test_an_answer_leaves_before_the_next_protocol_is_called(
+async def test_answer_is_sent_before_the_next_protocol_is_called(
     loop: Loop, number: int, kind: type[Any]
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -128,7 +128,7 @@ async def test_an_answer_leaves_before_the_next_protocol_is_called(
         assert sorted(len(protocol.behind) for protocol in protocols) == [*range(1, number + 1)]
 
 
-async def test_a_tasks_answer_leaves_within_write(loop: Loop) -> None:
+async def test_tasks_answer_is_sent_within_write(loop: Loop) -> None:
     seen: list[bytes] = []
     peers: list[socket.socket] = []
 
@@ -189,7 +189,7 @@ async def test_one_callbacks_writes_to_many_streams_are_sent_together(
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
-async def test_of_many_that_are_ready_no_answer_leaves_alone(loop: Loop) -> None:
+async def test_with_many_ready_answers_are_sent_together(loop: Loop) -> None:
     async with contextlib.AsyncExitStack() as stack:
         peers: list[socket.socket] = []
         protocols = [Echo(peers) for _ in range(5)]
@@ -286,7 +286,7 @@ async def test_callback_may_close_the_connection_after_its_answer(loop: Loop, en
         assert await protocol.lost is None
 
 
-async def test_no_piece_overtakes_one_that_was_written_before(loop: Loop) -> None:
+async def test_no_piece_overtakes_an_earlier_one(loop: Loop) -> None:
     """Data for another connection neither: the receiver of a signal expects the data before it."""
 
     class Signals(Echo):

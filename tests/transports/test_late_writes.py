@@ -50,7 +50,7 @@ async def test_bytes_written_by_resume_writing_after_close_are_sent(
     assert protocol.names()[-2:] == ["resume", "lost"]
 
 
-async def test_nothing_else_has_to_end_the_wait(loop: Loop) -> None:
+async def test_sent_last_bytes_end_the_poll(loop: Loop) -> None:
     """The last bytes leave in a turn that could wait for ever: that they have left ends it.
 
     The connection is an accepted one: what is written on a socket of the caller's goes at once.

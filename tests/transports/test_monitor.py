@@ -150,7 +150,7 @@ async def test_datagrams_and_pipe_bytes_arrive_during_a_long_callback(loop: Loop
     os.close(reading)
 
 
-async def test_so_does_tls(loop: Loop, tmp_path: Path) -> None:
+async def test_tls_bytes_arrive_during_a_long_callback(loop: Loop, tmp_path: Path) -> None:
     key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
@@ -336,7 +336,7 @@ goloop.run(main())
     )
 
 
-def test_loops_by_the_thousand_leave_nothing_with_the_monitor() -> None:
+def test_thousands_of_loops_leave_no_entry_in_the_monitor() -> None:
     passes(
         """
 async def main():

@@ -60,7 +60,7 @@ class OwnMethod(socket.socket):
 
 @pytest.mark.parametrize("kind", [socket.socket, OwnMethod])
 @pytest.mark.parametrize("way", ["create_connection", "connect_accepted_socket"])
-async def test_a_connection_on_a_socket_of_protocol_0_has_it(
+async def test_connection_on_a_protocol_0_socket_has_no_delay(
     loop: Loop, loop_name: str, way: str, kind: Any
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -91,7 +91,7 @@ HEARD: dict[Callable[[Any], None], Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("act", HEARD, ids=lambda act: act.__name__)
-async def test_the_other_end_hears_of_it_in_the_next_iterations(loop: Loop, act: Any) -> None:
+async def test_other_end_gets_the_event_in_the_next_iterations(loop: Loop, act: Any) -> None:
     counts = []
     for _ in range(ROUNDS):
         near, far = await pair(loop)

@@ -160,7 +160,7 @@ async def test_write_of_another_thread_is_dropped_by_an_abort(loop: Loop, pair: 
     assert b"piece" not in drained(far)
 
 
-async def test_it_pauses_and_resumes(loop: Loop, pair: Pair) -> None:
+async def test_other_thread_pauses_and_resumes_reading(loop: Loop, pair: Pair) -> None:
     near, far = pair
     protocol = await attach(loop, near)
     transport = protocol.transport
@@ -175,7 +175,7 @@ async def test_it_pauses_and_resumes(loop: Loop, pair: Pair) -> None:
     await protocol.lost
 
 
-async def test_its_timer_is_due_in_time(loop: Loop) -> None:
+async def test_timer_of_another_thread_fires_in_time(loop: Loop) -> None:
     """asyncio's loop sleeps on, until something else wakes it."""
     fired: asyncio.Future[None] = loop.create_future()
     go = threading.Event()
@@ -193,7 +193,7 @@ async def test_its_timer_is_due_in_time(loop: Loop) -> None:
     thread.join()
 
 
-async def test_its_server_listens_and_stops(loop: Loop) -> None:
+async def test_server_of_another_thread_listens_and_stops(loop: Loop) -> None:
     """A listener that begins and ends in another thread, while the loop sleeps in its turn."""
     server = await loop.create_server(Recorder, "127.0.0.1", 0, start_serving=False)
     (listening,) = server.sockets
@@ -206,7 +206,7 @@ async def test_its_server_listens_and_stops(loop: Loop) -> None:
     await client.lost
 
 
-async def test_diagnostics_of_a_sleeping_loop_wake_it_not(loop: Loop) -> None:
+async def test_diagnostics_do_not_wake_a_sleeping_loop(loop: Loop) -> None:
     """Diagnostics read counters, and need not wait for the turn's end."""
 
     def look() -> set[int]:

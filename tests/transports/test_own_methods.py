@@ -86,7 +86,7 @@ async def test_a_protocol_may_have_a_buffers_methods_alone(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("kind", [Recorder, BufferedRecorder])
-async def test_a_transport_goes_through_the_methods(loop: Loop, kind: Any) -> None:
+async def test_transport_calls_the_overridden_methods(loop: Loop, kind: Any) -> None:
     near, far = pair()
     protocol = kind()
     transport, _ = await loop.create_connection(lambda: protocol, sock=near)
@@ -100,7 +100,7 @@ async def test_a_transport_goes_through_the_methods(loop: Loop, kind: Any) -> No
     assert await protocol.lost is None
 
 
-async def test_an_accepted_one_does(loop: Loop) -> None:
+async def test_accepted_connection_uses_the_overridden_methods(loop: Loop) -> None:
     near, far = pair()
     protocol = Recorder()
     await loop.connect_accepted_socket(lambda: protocol, near)
@@ -148,7 +148,7 @@ async def test_a_method_put_into_the_class_counts(
     await protocol.lost
 
 
-async def test_tls_goes_through_the_methods(loop: Loop) -> None:
+async def test_tls_uses_the_overridden_methods(loop: Loop) -> None:
     near, far = pair()
     accepted, protocol = Recorder(), Recorder()
     far.setblocking(False)
@@ -168,7 +168,7 @@ async def test_tls_goes_through_the_methods(loop: Loop) -> None:
     await hang_up(protocol, accepted)
 
 
-async def test_sock_calls_go_through_the_methods(loop: Loop) -> None:
+async def test_sock_calls_use_the_overridden_methods(loop: Loop) -> None:
     near, far = pair()
     await loop.sock_sendall(near, b"x" * 5000)
     assert len(await loop.sock_recv(far, 10_000)) == 5000

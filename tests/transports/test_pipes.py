@@ -192,7 +192,7 @@ async def test_closed_reading_end_loses_the_writer(loop: Loop) -> None:
     assert writer.names() == ["made", "lost"]
 
 
-async def test_a_reader_that_goes_while_data_waits_ends_the_writer(loop: Loop) -> None:
+async def test_lost_reader_ends_a_writer_with_pending_data(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"x" * 1_000_000)
@@ -213,7 +213,7 @@ async def test_writing_to_a_pipe_without_a_reader_ends_the_writer(loop: Loop) ->
     assert exc is None or isinstance(exc, BrokenPipeError)
 
 
-async def test_a_reader_that_goes_ends_a_closing_pipe(loop: Loop) -> None:
+async def test_lost_reader_ends_a_closing_pipe(loop: Loop) -> None:
     reading, writing = os.pipe()
     sink, writer = await write_end(loop, writing)
     sink.write(b"x" * 1_000_000)
@@ -328,7 +328,7 @@ async def test_close_of_the_reading_end_ends_it_once(loop: Loop) -> None:
 # ---- protocols that raise --------------------------------------------------------------
 
 
-async def test_an_exception_of_data_received_is_reported_and_reading_goes_on(
+async def test_exception_of_data_received_is_reported_and_reading_continues(
     loop: Loop, errors: Any
 ) -> None:
     class Failing(Recorder):
@@ -388,7 +388,7 @@ async def test_pause_reading_holds_data_until_resume_reading(loop: Loop) -> None
     assert not source.is_reading()
 
 
-async def test_a_pause_within_data_received_loses_nothing(loop: Loop) -> None:
+async def test_pause_within_data_received_loses_no_data(loop: Loop) -> None:
     class Pausing(Recorder):
         def data_received(self, data: bytes) -> None:
             super().data_received(data)

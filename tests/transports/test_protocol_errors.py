@@ -60,7 +60,7 @@ async def test_an_exception_of_connection_lost_is_reported(loop: Loop, errors: E
     far.close()
 
 
-async def test_a_client_goes_on_after_an_exception_of_connection_made(
+async def test_client_continues_after_an_exception_of_connection_made(
     loop: Loop, errors: Errors
 ) -> None:
     near, far = tcp_pair()
@@ -72,7 +72,7 @@ async def test_a_client_goes_on_after_an_exception_of_connection_made(
     await hang_up(protocol, far=far)
 
 
-async def test_a_server_goes_on_after_an_exception_of_connection_made(
+async def test_server_continues_after_an_exception_of_connection_made(
     loop: Loop, errors: Errors
 ) -> None:
     near, far, server = await connect(loop, server=failing("connection_made"))

@@ -145,7 +145,7 @@ async def test_no_data_after_close_in_data_received(loop: Loop, method: str) -> 
     far.close()
 
 
-async def test_a_neighbour_may_end_it_between_readiness_and_the_call(loop: Loop) -> None:
+async def test_other_callback_may_close_the_socket_between_readiness_and_call(loop: Loop) -> None:
     """Both are ready in one iteration; the first to be called aborts the other."""
     pairs = [await open_pair(loop, Acting) for _ in range(2)]
     for protocol, far in pairs:

@@ -70,7 +70,7 @@ _update: Any = asyncio.SelectorEventLoop._sock_sendfile_update_filepos  # type: 
 ALWAYS_SEEKS = _update.__code__.co_argcount == 3
 
 
-async def test_where_the_file_stands_when_nothing_was_sent(
+async def test_file_position_after_an_empty_sendfile(
     loop: Loop, pair: tuple[socket.socket, socket.socket], file: IO[bytes]
 ) -> None:
     file.seek(5)
@@ -197,7 +197,7 @@ async def test_bytes_received_during_sendfile_reach_the_reader(loop: Loop, file:
     far.close()
 
 
-async def test_a_protocol_that_is_set_meanwhile_stays(loop: Loop, file: IO[bytes]) -> None:
+async def test_protocol_set_during_sendfile_stays(loop: Loop, file: IO[bytes]) -> None:
     near, far, server, sending = await sent_to_who_does_not_read(loop, file)
     assert near.transport.get_protocol() is near
     other = Recorder()

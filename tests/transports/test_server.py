@@ -257,7 +257,7 @@ async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop)
     await close_all(server)
 
 
-async def test_a_connection_that_is_reset_before_it_is_accepted_stops_no_other(loop: Loop) -> None:
+async def test_reset_before_accept_does_not_stop_other_accepts(loop: Loop) -> None:
     sock = socket.create_server(("127.0.0.1", 0))
     gone = socket.create_connection(sock.getsockname())
     gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -305,7 +305,7 @@ async def test_a_connection_that_cannot_have_no_delay_is_dropped(
     assert not errors.contexts
 
 
-async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -> None:
+async def test_close_during_connection_setup_leaks_nothing(loop: Loop) -> None:
     """Nothing leaks when the server goes while connections are being set up."""
     for _ in range(20):
         made: list[Recorder] = []
@@ -327,7 +327,7 @@ async def test_a_close_while_connections_are_set_up_leaves_nothing(loop: Loop) -
 
 
 @pytest.mark.parametrize("clients", [1, 3])
-async def test_a_server_that_closes_as_a_connection_comes_does_not_wait_for_it(
+async def test_server_closed_during_accept_does_not_wait_for_the_connection(
     loop: Loop, clients: int
 ) -> None:
     """asyncio would not have accepted it yet; here it is served, to its own end."""
@@ -371,7 +371,7 @@ async def test_an_iteration_accepts_no_more_than_asyncios(loop: Loop, loop_name:
 
 
 @pytest.mark.goloop_only("asyncio accepts nobody before 3.14")
-async def test_no_backlog_is_one(loop: Loop) -> None:
+async def test_backlog_of_0_accepts_connections(loop: Loop) -> None:
     made = Made()
     server = await loop.create_server(made, "127.0.0.1", 0, backlog=0)
     for number in range(2):
@@ -401,9 +401,7 @@ async def test_a_server_that_its_first_client_closes_waits_for_it(loop: Loop) ->
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-async def test_a_connection_survives_a_server_that_closes_as_it_comes(
-    loop: Loop, tls: bool
-) -> None:
+async def test_connection_survives_a_server_closed_during_accept(loop: Loop, tls: bool) -> None:
     """The connection is served, by that server or by another one on the same socket."""
     context = server_context() if tls else None
     with socket.create_server(("127.0.0.1", 0)) as shared:

@@ -85,7 +85,7 @@ async def test_accepted_connection_has_extra_info(loop: Loop) -> None:
     await close_all(server)
 
 
-async def test_addresses_can_be_asked_for_after_the_end(loop: Loop) -> None:
+async def test_addresses_are_available_after_the_end(loop: Loop) -> None:
     accepted = Recorder()
     server = await loop.create_server(lambda: accepted, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())

@@ -344,9 +344,7 @@ async def test_error_of_a_large_write_is_reported_at_once(
     ],
     ids=["much", "pieces"],
 )
-async def test_a_write_to_a_peer_that_has_gone(
-    loop: Loop, pair: Pair, send: Callable[[Any], None]
-) -> None:
+async def test_write_to_a_lost_peer(loop: Loop, pair: Pair, send: Callable[[Any], None]) -> None:
     """Data is sent at once if it is large, or if the program also has the socket."""
     near, far = pair
     protocol = await attach(loop, near, Recorder())

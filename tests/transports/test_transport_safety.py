@@ -54,7 +54,7 @@ async def test_a_buffer_that_ends_its_transport_is_not_sent(
 
 
 @with_buffers
-async def test_a_buffer_that_is_empty_after_all_sends_nothing(loop: Loop, pair: Pair) -> None:
+async def test_buffer_that_becomes_empty_sends_nothing(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await connect(loop, near)
 
@@ -160,7 +160,7 @@ async def test_datagram_buffer_that_closes_its_transport_does_not_crash(
 # ---- extra info (row 13) -----------------------------------------------------------------------
 
 
-async def test_a_key_that_replaces_the_extra_info_is_no_crash(loop: Loop, pair: Pair) -> None:
+async def test_key_that_replaces_the_extra_info_does_not_crash(loop: Loop, pair: Pair) -> None:
     near, _ = pair
     transport, protocol = await connect(loop, near)
 
@@ -179,7 +179,7 @@ async def test_a_key_that_replaces_the_extra_info_is_no_crash(loop: Loop, pair: 
 
 
 @pytest.mark.goloop_only("goloop's constructor")
-async def test_extra_info_replaced_while_names_are_asked_for_is_no_crash(loop: Loop) -> None:
+async def test_extra_info_replaced_during_getsockname_does_not_crash(loop: Loop) -> None:
     from goloop._internal.net.streams import StreamTransport
 
     made: Any = StreamTransport.__new__(StreamTransport)

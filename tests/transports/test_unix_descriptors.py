@@ -121,7 +121,7 @@ async def chunks(loop: Any, far: socket.socket, size: int) -> tuple[bytearray, l
 # ---- both ways -----------------------------------------------------------------------------------
 
 
-async def test_they_go_both_ways_between_a_client_and_a_server(
+async def test_descriptors_travel_both_ways_between_client_and_server(
     loop: Any, tmp_path: Path, pipe: Pipe
 ) -> None:
     accepted = Made(Receiver)
@@ -173,7 +173,7 @@ async def test_descriptors_arrive_before_bytes_sent_after_them(loop: Any, pipe: 
     await end(transport, near, far)
 
 
-async def test_a_buffered_protocol_gets_them_before_its_bytes(loop: Any, pipe: Pipe) -> None:
+async def test_buffered_protocol_gets_descriptors_before_its_bytes(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop, BufferedReceiver)
     far.sendmsg([b"abcdefgh"], rights([pipe.writing]))
     far.send(b"ijk")
@@ -198,7 +198,9 @@ sock.recv(1)
 """
 
 
-async def test_another_process_gets_and_gives_them(loop: Any, pipe: Pipe, tmp_path: Path) -> None:
+async def test_descriptors_travel_to_and_from_another_process(
+    loop: Any, pipe: Pipe, tmp_path: Path
+) -> None:
     transport, near, far = await with_peer(loop)
     child = subprocess.Popen(
         [sys.executable, "-c", PEER, str(far.fileno())], pass_fds=[far.fileno()]
@@ -276,7 +278,7 @@ async def test_close_sends_and_abort_closes_queued_descriptors(loop: Any) -> Non
         far.close()
 
 
-async def test_a_peer_that_goes_away_takes_the_queued_ones_along(loop: Any, pipe: Pipe) -> None:
+async def test_queued_descriptors_are_closed_if_the_peer_disconnects(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop)
     transport.write(bytes(1_000_000))
     pipe.give(transport)
@@ -380,7 +382,7 @@ async def test_send_fds_on_other_protocols_names_the_requirement(
 
 
 @pytest.mark.parametrize("later", [False, True])
-async def test_tls_carries_none(loop: Any, tmp_path: Path, later: bool) -> None:
+async def test_tls_connections_carry_no_descriptors(loop: Any, tmp_path: Path, later: bool) -> None:
     made = Made(Receiver)
     server = await loop.create_unix_server(made, tmp_path / "s", ssl=tls_tools.server_context())
     context: ssl.SSLContext = tls_tools.client_context()
@@ -406,9 +408,7 @@ async def test_tls_carries_none(loop: Any, tmp_path: Path, later: bool) -> None:
 # ---- protocols that change, pause, close and fail ------------------------------------------------
 
 
-async def test_a_protocol_without_the_method_loses_them_and_a_later_one_gets_its_own(
-    loop: Any, pipe: Pipe
-) -> None:
+async def test_protocol_without_fds_received_loses_descriptors(loop: Any, pipe: Pipe) -> None:
     transport, _, far = await with_peer(loop)
     plain = Recorder()
     transport.set_protocol(plain)
@@ -514,9 +514,7 @@ async def test_as_many_as_a_peer_can_send_are_all_handed_out(loop: Any, pipe: Pi
     await end(transport, near, far)
 
 
-async def test_credentials_and_a_pidfd_beside_them_are_no_descriptors_of_the_protocols(
-    loop: Any, pipe: Pipe
-) -> None:
+async def test_credentials_and_pidfds_are_not_passed_to_the_protocol(loop: Any, pipe: Pipe) -> None:
     transport, near, far = await with_peer(loop)
     sock = transport.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -584,7 +582,9 @@ print("done")
 """
 
 
-def test_a_process_that_may_open_no_more_closes_them_and_the_connection(tmp_path: Path) -> None:
+def test_process_without_free_descriptors_closes_received_ones_and_the_connection(
+    tmp_path: Path,
+) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(EXHAUSTED))
     said = ended.python(program)

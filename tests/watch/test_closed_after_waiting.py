@@ -99,7 +99,7 @@ async def test_a_socket_is_closed_in_the_step_that_sent_the_rest(loop: Loop) -> 
     await loop.shutdown_default_executor()
 
 
-async def test_a_thread_that_waits_for_the_end_hears_of_it_in_the_same_step(loop: Loop) -> None:
+async def test_thread_waiting_for_the_end_wakes_in_the_same_step(loop: Loop) -> None:
     near, far = tcp_pair()
     far.setblocking(True)
 

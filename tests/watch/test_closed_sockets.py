@@ -120,7 +120,7 @@ async def test_a_close_in_another_thread_ends_the_call(loop: Loop) -> None:
 
 
 @ends
-async def test_the_numbers_next_owner_has_nothing_of_it(loop: Loop) -> None:
+async def test_waiting_call_does_not_use_the_numbers_next_owner(loop: Loop) -> None:
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
     await turns(5)
@@ -291,7 +291,7 @@ async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loo
 
 
 @ends
-def test_a_user_that_another_thread_counts_meanwhile_is_not_lost(
+def test_concurrent_reference_counting_loses_no_user(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from goloop._internal.loop import descriptors

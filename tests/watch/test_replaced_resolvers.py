@@ -86,7 +86,7 @@ async def test_a_replaced_getnameinfo_is_asked_in_a_thread(
 
 
 @pytest.mark.parametrize("loop_name", LOOP_NAMES)
-def test_one_that_was_replaced_before_the_loop_was_imported_is_asked(loop_name: str) -> None:
+def test_getaddrinfo_replaced_before_the_import_is_called(loop_name: str) -> None:
     program = """
     import socket, sys, threading
     def getaddrinfo(host, *rest):

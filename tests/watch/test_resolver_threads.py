@@ -234,7 +234,7 @@ loop.close()
     )
 
 
-def test_a_cancelled_look_up_that_has_not_begun_never_does(library: Path) -> None:
+def test_cancelled_lookup_in_the_queue_never_starts(library: Path) -> None:
     passes(
         """
 loop = goloop.new_event_loop()
@@ -260,7 +260,7 @@ loop.close()
 
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_look_up_under_way_keeps_no_process_alive(
+def test_pending_lookup_does_not_keep_the_process_alive(
     library: Path, answered: bool, closed: bool
 ) -> None:
     # If the look-up is answered, it is when Python ends.
@@ -282,7 +282,7 @@ if {closed}:
     )
 
 
-def test_a_loop_that_is_closed_meanwhile_leaves_others_alone(library: Path) -> None:
+def test_closing_a_loop_does_not_disturb_others(library: Path) -> None:
     passes(
         """
 warnings.simplefilter("ignore")
@@ -329,7 +329,7 @@ loop.close()
     )
 
 
-def test_a_child_forked_meanwhile_has_threads_of_its_own(library: Path) -> None:
+def test_child_forked_during_a_lookup_has_its_own_threads(library: Path) -> None:
     passes(
         """
 loop = goloop.new_event_loop()
@@ -440,7 +440,7 @@ until(lambda: not resolvers())
 
 
 @pytest.mark.forks
-def test_a_child_starts_go_though_a_name_was_looked_up_when_it_was_made(library: Path) -> None:
+def test_child_forked_during_a_lookup_starts_go(library: Path) -> None:
     # The child has the memory of threads that looked up names for threads of its own, and
     # glibc's lock as it was.
     passes(
@@ -506,7 +506,7 @@ until(lambda: not resolvers())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the limit counts all threads of a user")
-def test_one_thread_does_it_all_where_there_is_no_other(library: Path) -> None:
+def test_single_resolver_thread_answers_all_lookups(library: Path) -> None:
     passes(
         LIMITED
         + """

@@ -325,7 +325,7 @@ async def test_a_read_and_a_write_of_one_socket_go_on_side_by_side(loop: Loop, p
     await writing
 
 
-async def test_an_echo_over_many_sockets_at_once_mixes_nothing_up(loop: Loop) -> None:
+async def test_parallel_echoes_are_not_mixed_up(loop: Loop) -> None:
     async def echo(sock: socket.socket) -> None:
         while data := await loop.sock_recv(sock, 4096):
             await loop.sock_sendall(sock, data)
@@ -530,7 +530,7 @@ async def test_wrong_arguments_of_messages_are_refused(loop: Any) -> None:
     ids=["recvfrom", "recvfrom_into", "recv", "recv_into", "accept"],
 )
 @pytest.mark.parametrize("debug", [False, True])
-async def test_a_cancelled_wait_says_nothing_of_the_call_before(
+async def test_cancelled_wait_does_not_affect_the_earlier_call(
     loop: Loop, waits: Any, debug: bool
 ) -> None:
     loop.set_debug(debug)

@@ -78,7 +78,7 @@ TRANSPORTS = [
 @pytest.mark.parametrize(("make_pair", "transport_of"), TRANSPORTS)
 @pytest.mark.parametrize("end", ["close", "abort", "data"])
 @pytest.mark.parametrize("how", ["detached", "closed, with a duplicate"])
-async def test_a_descriptor_that_was_taken_from_its_transport_is_polled_no_more(
+async def test_descriptor_detached_from_its_transport_is_not_polled(
     loop: Loop, errors: Errors, make_pair: Any, transport_of: Any, end: str, how: str
 ) -> None:
     near, far = make_pair()
@@ -108,7 +108,7 @@ async def test_a_descriptor_that_was_taken_from_its_transport_is_polled_no_more(
     errors.contexts.clear()  # a transport that finds it by a call says so
 
 
-async def test_a_listener_that_was_taken_from_its_server_is_polled_no_more(loop: Loop) -> None:
+async def test_listener_detached_from_its_server_is_not_polled(loop: Loop) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     server = await loop.create_server(Recorder, sock=listening)
     address = listening.getsockname()
@@ -157,7 +157,7 @@ async def test_events_of_other_descriptors_go_on_when_the_poller_was_renewed(loo
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["free", "used again"])
-async def test_a_watched_number_that_was_closed_is_given_up_with_one_warning(
+async def test_closed_watched_number_is_dropped_with_one_warning(
     loop: Loop, caplog: pytest.LogCaptureFixture, again: bool
 ) -> None:
     near, far = socket.socketpair()

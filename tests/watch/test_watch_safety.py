@@ -233,7 +233,7 @@ async def test_a_waiter_that_took_a_readers_place_in_the_turn_waits(loop: Loop, 
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer", "remove_reader"])
-def test_a_fileno_that_closes_the_loop_is_no_crash(
+def test_fileno_that_closes_the_loop_does_not_crash(
     loop_factory: LoopFactory, method: str, pair: Pair
 ) -> None:
     loop = loop_factory()

@@ -154,7 +154,7 @@ async def test_regular_files_are_refused(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("thing", [-1, "text", None, object(), 1.5])
-async def test_things_that_are_no_file_are_refused(loop: Loop, thing: Any) -> None:
+async def test_other_than_files_are_refused(loop: Loop, thing: Any) -> None:
     for method in (loop.add_reader, loop.add_writer):
         with pytest.raises((ValueError, TypeError)):
             method(thing, print)

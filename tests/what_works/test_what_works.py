@@ -33,7 +33,7 @@ def test_programs_with_a_process_of_their_own() -> None:
     assert words == dict.fromkeys(names, "right")
 
 
-def test_the_table_is_that_of_the_programs() -> None:
+def test_table_matches_the_programs() -> None:
     page = showing.PAGE.read_text(encoding="utf-8")
     assert showing.with_table(page) == page, "python tests/what_works/showing.py writes it"
     for row in ROWS:
