@@ -17,7 +17,8 @@ type testEndpoint struct {
 	peer    int
 }
 
-// datagrams opens an endpoint on one end of a pair of Unix datagram sockets.
+// datagrams opens an endpoint on one end of a pair of Unix datagram sockets. Both ends are closed
+// at the end of the test.
 func (l *loop) datagrams(want interest) testEndpoint {
 	l.t.Helper()
 	ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
@@ -58,7 +59,8 @@ func boundUDP(t testing.TB) (fd int, name *unix.SockaddrInet4) {
 	return fd, addr.(*unix.SockaddrInet4)
 }
 
-// udp opens an endpoint on a bound UDP socket. Its peer is connected to the socket.
+// udp opens an endpoint on a bound UDP socket. Its peer is another bound socket, which is
+// connected to it. Both are closed at the end of the test.
 func (l *loop) udp(want interest) (e testEndpoint, peerPort int) {
 	l.t.Helper()
 	fd, name := boundUDP(l.t)
@@ -96,7 +98,8 @@ func (l *loop) wantDatagrams(e testEndpoint, want interest) {
 	}
 }
 
-// collectDatagrams makes turns until n datagrams have arrived.
+// collectDatagrams makes turns until at least n completions have arrived, and returns all of
+// them. The test expects datagrams only.
 func (l *loop) collectDatagrams(n int) []completion {
 	l.t.Helper()
 	var all []completion
@@ -439,8 +442,8 @@ func TestWatchDoesNotReplaceAnEndpointsRegistration(t *testing.T) {
 	expectKinds(t, l.turn(-1), CmpDatagram)
 }
 
-// datagramStep is one round of a benchmark: the peer sends three datagrams and turns receive
-// them.
+// datagramStep is one round of a benchmark: the peer sends three datagrams, turns receive them,
+// and the directions of the endpoint change three times.
 func datagramStep(tb testing.TB, l *loop, e testEndpoint, message []byte) {
 	for range 3 {
 		if n, err := sys.Write(e.peer, message); n != len(message) || err != nil {

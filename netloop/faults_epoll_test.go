@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wrapPollCalls makes the poller's calls fail on demand.
+// wrapPollCalls makes the poller's calls fail on demand. Their names are create, poll, pwait2,
+// wait and timerfd; ctl for each epoll_ctl, and add, mod or del for one operation of it.
 func (f *faults) wrapPollCalls(real *Calls) {
 	c := &f.calls.Poll
 	c.Create = func() (int, syscall.Errno) {

@@ -4,7 +4,8 @@ package netloop
 
 import "golang.org/x/sys/unix"
 
-// wrapPollCalls makes the poller's calls fail on demand.
+// wrapPollCalls makes the poller's calls fail on demand. Their names are create, wait, and ctl
+// for a call with changes.
 func (f *faults) wrapPollCalls(real *Calls) {
 	c := &f.calls.Poll
 	c.Create = func() (int, error) {

@@ -52,8 +52,9 @@ func (f *faults) nextErrno(name string) syscall.Errno {
 	return errno
 }
 
-// newFaults returns calls that count themselves and fail with prepared errnos, and otherwise
-// call the test's kernel.
+// newFaults returns calls that count themselves and fail with prepared errnos, and otherwise call
+// the test's kernel. The names of the calls are the arguments of nextErrno. A failing close
+// closes the descriptor nevertheless, as on Linux.
 func newFaults() *faults {
 	f := &faults{calls: kernelCalls(), next: map[string][]syscall.Errno{}, made: map[string]int{}}
 	c, real := &f.calls, kernelCalls()

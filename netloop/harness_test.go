@@ -176,7 +176,8 @@ func (s testStream) pushAt(base, size uintptr) {
 // pending returns the number of bytes in the stream's queue.
 func (s testStream) pending() int64 { return int64(s.io.Appended - s.io.Sent) }
 
-// turn makes one turn and returns copies of its completions.
+// turn makes one turn and returns copies of its completions. It fails the test after an error, or
+// if submissions are left.
 func (l *loop) turn(timeout int64) []completion {
 	l.t.Helper()
 	n, err := l.r.Turn(timeout)
@@ -192,7 +193,8 @@ func (l *loop) turn(timeout int64) []completion {
 	return l.completions(n)
 }
 
-// completions returns copies of the last turn's completions.
+// completions returns copies of the last turn's n completions and of the memory that they refer
+// to.
 func (l *loop) completions(n int) []completion {
 	var all []completion
 	for _, c := range unsafe.Slice(l.sh.Cmp, l.sh.CmpCap)[:n] {
@@ -226,8 +228,8 @@ func (l *loop) lendLargeBuffers(n int) {
 	}
 }
 
-// turnUntil makes turns until a completion has this kind. It returns this completion, and all
-// completions of these turns.
+// turnUntil makes turns until a completion has this kind. It returns the first such completion,
+// and all completions of these turns. It fails the test after 10,000 turns.
 func (l *loop) turnUntil(kind CompletionKind) (completion, []completion) {
 	l.t.Helper()
 	var all []completion
@@ -258,7 +260,7 @@ func readingRecord() *StreamIO { return &StreamIO{Want: transports.WantRead} }
 // openPaused is a flag of open in addition to those of StreamOpen: WantRead is not set.
 const openPaused = 1 << 31
 
-// pair returns two connected, non-blocking sockets.
+// pair returns two connected, non-blocking Unix sockets, which the caller closes.
 func pair(t testing.TB) (a, b int) {
 	t.Helper()
 	ends, err := sys.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -337,7 +339,8 @@ func writePeer(t testing.TB, fd int, b []byte) {
 	}
 }
 
-// readPeer reads the available bytes from the peer's descriptor.
+// readPeer reads the available bytes from the peer's descriptor, up to the end of the stream or
+// EAGAIN.
 func readPeer(t testing.TB, fd int) []byte {
 	t.Helper()
 	var all []byte

@@ -67,7 +67,8 @@ func (ln testListener) dial(t testing.TB, n int) {
 	}
 }
 
-// accepted closes the descriptors of the completions and returns their number.
+// accepted closes the descriptors of all accepted connections in the completions and returns
+// their number.
 func accepted(t testing.TB, all []completion) int {
 	t.Helper()
 	n := 0

@@ -118,7 +118,7 @@ func TestRearmAfterEAGAINArmsInAnIdleLoop(t *testing.T) {
 }
 
 // replaceFD makes the number of a waiting watch refer to another file, without the reactor's
-// knowledge.
+// knowledge. The other file is a socket with data to read, whose peer is closed.
 func (c *busyWatches) replaceFD(i int) {
 	a, b := pair(c.l.t)
 	if err := sys.Dup2(a, c.ours[i]); err != nil {
@@ -129,6 +129,8 @@ func (c *busyWatches) replaceFD(i int) {
 	_ = sys.Close(b)
 }
 
+// assumeAllArmed makes all watches wait a second time and verifies that the reactor assumes them
+// to be armed: it makes no call to the poller for them.
 func (c *busyWatches) assumeAllArmed(t *testing.T) {
 	t.Helper()
 	c.waitAll()

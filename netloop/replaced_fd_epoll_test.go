@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceFD makes a number refer to another file, as other code of the process may do.
+// replaceFD makes a number refer to another file, as other code of the process may do. At the end
+// of the test it closes the number, and fails the test if it was closed already.
 func replaceFD(t *testing.T, fd int) {
 	t.Helper()
 	other, err := sys.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -101,8 +102,8 @@ func TestCloseLeavesOtherFilesOpen(t *testing.T) {
 	})
 }
 
-// replaceWithEventfd makes a number refer to another eventfd. The function that it returns
-// reports the number of writes to it.
+// replaceWithEventfd makes a number refer to another eventfd. The returned function returns 1 if
+// the eventfd was written to since its last call, else 0.
 func replaceWithEventfd(t *testing.T, fd int) (written func() uint64) {
 	t.Helper()
 	other, err := sys.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

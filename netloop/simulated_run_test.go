@@ -223,7 +223,7 @@ func (f *simulatedRun) checkShutdown(s *runEnd) {
 	}
 }
 
-// dial connects a client, again later if there are no descriptors, and begins to send.
+// dial connects a client and begins to send. Without descriptors it tries again later.
 func (f *simulatedRun) dial(c *runEnd) {
 	fd, err := sys.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -243,7 +243,8 @@ func (f *simulatedRun) dial(c *runEnd) {
 	}
 }
 
-// open registers one end of a connection. It returns false after an error, which ends it.
+// open registers one end of a connection. After an error it closes the descriptor, ends the
+// connection as failed and returns false.
 func (f *simulatedRun) open(s *runEnd, fd int) bool {
 	io := readingRecord()
 	id, gen, err := f.l.r.StreamOpen(int32(fd), io, 0)
@@ -279,7 +280,8 @@ func (f *simulatedRun) send(s *runEnd, b []byte) {
 	f.l.writeUnreported(s.testStream, b)
 }
 
-// close closes one end of a connection and verifies the bytes that arrived.
+// close closes one end of a connection. For a client's end it counts the client as done and
+// verifies the bytes that arrived.
 func (f *simulatedRun) close(s *runEnd) {
 	if s.closed {
 		return

@@ -111,7 +111,7 @@ func TestArmRefusesIDsAboveMaxID(t *testing.T) {
 	}
 }
 
-// allocatedChunks returns the number of chunks that a wheel has allocated.
+// allocatedChunks returns the number of chunks that a wheel has allocated, including its spares.
 func allocatedChunks(w *Wheel) (timers, nodes int) {
 	for _, c := range w.timers.chunks {
 		if c != nil {

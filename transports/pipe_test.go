@@ -31,7 +31,8 @@ func newFakePipe() (*fakePipe, *testStream) {
 // fill writes more bytes than the pipe accepts, and then the rest.
 func (p *fakePipe) fill(s *testStream) { p.transfer(s, defaultPipeSize, defaultPipeSize+1) }
 
-// transfer writes `size` bytes to a pipe that accepts `space` bytes at first, and then the rest.
+// transfer writes `size` bytes to a pipe that accepts `space` bytes at first, and then the
+// remaining bytes. Only the first flush counts for the pipe's pressure.
 func (p *fakePipe) transfer(s *testStream, space, size int) {
 	s.push(1000, uintptr(size))
 	p.sendSpace = space

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step makes one random call.
+// step makes one random call of the table above. It makes none if 50 attempts find no descriptor for their
+// call.
 func (d *differential) step() {
 	const most = 24
 	total := 0
@@ -82,7 +83,7 @@ var sockets = []kind{kindTCP, kindTCP, kindUnix, kindUDP, kindUnixDatagram}
 // pick returns one of the values at random.
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
-// socket creates a socket of a kind on both kernels, or returns nil.
+// socket creates a socket of a kind on both kernels and records it. It returns nil if the call failed.
 func (d *differential) socket(k kind) *handle {
 	var fd [2]int
 	f := families[k]
@@ -98,8 +99,8 @@ func (d *differential) socket(k kind) *handle {
 	return h
 }
 
-// makeSocket creates a socket. Like all functions of the table above, it returns false if there is no
-// descriptor for the call, and then made no call.
+// makeSocket creates a socket, sometimes of an unknown family. Like all functions of the table above, it
+// returns false if there is no descriptor for the call, and then made no call.
 func (d *differential) makeSocket() bool {
 	if d.rand.IntN(20) == 0 {
 		_ = d.both("socket(1000, 1)", func(_ int, s System) error { _, err := s.Socket(1000, 1, 0); return err })
@@ -186,7 +187,7 @@ func (d *differential) makeListener() bool {
 	return true
 }
 
-// makeConnection creates a connection through a listening socket.
+// makeConnection creates a connection through a listening socket, or a listening socket if there is none.
 func (d *differential) makeConnection() bool {
 	l := d.choose(func(h *handle) bool { return h.open.listens && h.open.name[0] != nil })
 	if l == nil {
@@ -254,7 +255,7 @@ func (d *differential) surelyTaken(h *handle) bool {
 	return h.open.name[0] != nil && (!ok || t.bound && (t.listening || t.state == closed && t.stage == unconnected))
 }
 
-// nameOf records the name of a socket.
+// nameOf compares the name of a socket on both kernels, and records a name that others can connect to.
 func (d *differential) nameOf(h *handle) {
 	var names [2]unix.Sockaddr
 	what := fmt.Sprintf("getsockname(#%d)", h.id)
@@ -288,7 +289,7 @@ func (d *differential) listen() bool {
 	return true
 }
 
-// listenOne makes a socket listen.
+// listenOne makes a socket listen and records this. It makes no call for a TCP socket that is shut.
 func (d *differential) listenOne(h *handle, backlog int) {
 	if t, ok := d.kernel.file(h.fd[1]).node.(*tcp); ok && t.shut != 0 {
 		return // releases of Linux differ in whether an accepted connection is shut then
@@ -393,7 +394,8 @@ func (d *differential) write() bool {
 	return true
 }
 
-// writeOne sends size bytes of the flow on both kernels, by write(2) if plain, and compares the numbers.
+// writeOne sends size bytes of the flow on both kernels, by write(2) if plain, and compares the numbers. It
+// makes no call for an eventfd or a datagram socket.
 func (d *differential) writeOne(h *handle, size int, plain bool) {
 	f := h.open.out
 	if f == nil {
@@ -482,7 +484,7 @@ func (d *differential) readOne(h *handle, size int, plain bool) {
 	}
 }
 
-// check compares the bytes received on a kernel with the bytes sent there.
+// check compares the bytes received on a kernel with the bytes sent there, and counts them as received.
 func (d *differential) check(what string, f *flow, world int, got []byte) {
 	for _, b := range got {
 		if f.got[world] >= f.sent[world] || b != f.at(f.got[world]) {
@@ -493,7 +495,7 @@ func (d *differential) check(what string, f *flow, world int, got []byte) {
 	}
 }
 
-// fill writes until the buffer is full.
+// fill writes until the buffer is full. For a pipe it compares the sizes; the buffers of sockets differ.
 func (d *differential) fill() bool {
 	h := d.choose(func(h *handle) bool { return h.open.out != nil && !h.open.out.filled && !h.open.out.deaf })
 	if h == nil {
@@ -521,7 +523,8 @@ func (d *differential) fill() bool {
 	return true
 }
 
-// drain reads all pending bytes.
+// drain reads all pending bytes, compares them with the bytes that were sent, and fails the run if bytes
+// are missing.
 func (d *differential) drain() bool {
 	h := d.choose(func(h *handle) bool { return h.open.in != nil })
 	if h == nil {
@@ -595,7 +598,7 @@ func (d *differential) close() bool {
 	return true
 }
 
-// reset closes a stream with a RST to its peer.
+// reset closes a TCP socket that lingers. With a time of 0, the usual case, the peer gets a RST.
 func (d *differential) reset() bool {
 	h := d.exactly(kindTCP)
 	if h == nil {
@@ -780,7 +783,8 @@ func (d *differential) crowded() bool {
 	return false
 }
 
-// burst sends datagrams to a socket with another peer until there is no space.
+// burst sends datagrams to a socket with another peer until there is no space, and compares their numbers.
+// It returns false on a machine with another limit than the simulated one.
 func (d *differential) burst() bool {
 	if most, err := os.ReadFile("/proc/sys/net/unix/max_dgram_qlen"); err != nil || string(most) != fmt.Sprintln(maxInbox) {
 		return false
@@ -833,7 +837,7 @@ func (d *differential) receiveFrom() bool {
 	return true
 }
 
-// option reads options of a socket.
+// option reads two options of a socket, and compares their values.
 func (d *differential) option() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -860,7 +864,7 @@ func (d *differential) getOption(h *handle, level, name int) {
 	}
 }
 
-// setOption sets an option and reads it.
+// setOption sets an option on both kernels, and if this succeeds, compares its value.
 func (d *differential) setOption() bool {
 	h := d.any(sockets...)
 	if h == nil {
@@ -950,7 +954,7 @@ func (d *differential) counter() bool {
 	return true
 }
 
-// timer sets a timer and lets it expire.
+// timer reads a timerfd, or sets it and lets the simulated clock pass a microsecond.
 func (d *differential) timer() bool {
 	h := d.any(kindTimer)
 	if h == nil {

@@ -207,7 +207,8 @@ func newDifferential(dir string, seed uint64, skip map[int]bool) *differential {
 	}
 }
 
-// run makes up to this number of calls, until the kernels differ, and closes all descriptors.
+// run makes up to this number of calls, until the kernels differ, and closes all descriptors. A difference
+// of a run so slow that Linux may have retransmitted does not count.
 func (d *differential) run(calls int) {
 	for i := range calls {
 		if d.skip[i] {
@@ -298,7 +299,7 @@ func (d *differential) choose(good func(h *handle) bool) *handle {
 	return found
 }
 
-// both makes a call on both kernels and compares the errnos.
+// both makes a call on both kernels, compares the errnos, and returns the error on Linux.
 func (d *differential) both(what string, call func(world int, s System) error) error {
 	name, _, _ := strings.Cut(what, "(")
 	d.made[name]++
@@ -327,7 +328,8 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// awaitReadiness waits until Linux has the readiness of the simulated kernel.
+// awaitReadiness waits until Linux has the readiness of the simulated kernel, and as many unread bytes.
+// After settleMost it records a difference.
 func (d *differential) awaitReadiness() {
 	if len(d.handles) == 0 {
 		return
@@ -432,7 +434,8 @@ func eventNames(events uint32) string {
 	return strings.Join(names, "|")
 }
 
-// sameName compares the owners of names on both kernels, because the ports differ.
+// sameName records a difference unless both kernels use a name for the same socket. The names themselves
+// differ, because the ports do.
 func (d *differential) sameName(what string, names [2]unix.Sockaddr) {
 	var ids [2]int
 	for world, name := range names {

@@ -57,7 +57,7 @@ func (p Program) change(number, action int) {
 // partition partitions the link in one direction.
 func (p Program) partition(from, to int) { check(failure(p.SetLinkState(from, to, LinkPartitioned))) }
 
-// receive reads the pending bytes; "-" if there are none.
+// receive returns the pending bytes, "-" if there are none, or the name of an errno.
 func (p Program) receive(fd int) string {
 	b := make([]byte, 1<<16)
 	n, errno := p.Recv(fd, b, unix.MSG_DONTWAIT)

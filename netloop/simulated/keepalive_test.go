@@ -17,8 +17,8 @@ func apart(o Options) Program {
 	return p
 }
 
-// keepsAlive sets the options of a socket, in seconds.
-func (p Program) keepsAlive(fd, idle, interval, count int) {
+// setKeepAlive enables keep-alive probes on a socket; the times are in seconds.
+func (p Program) setKeepAlive(fd, idle, interval, count int) {
 	check(p.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
 	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle))
 	check(p.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, interval))
@@ -32,7 +32,7 @@ func (p Program) failsAt(fd int) (syscall.Errno, float64) {
 	return errno, float64(p.Now()-began) / second
 }
 
-// fails checks the errno of a failing read and the seconds until it fails.
+// fails verifies the errno of a read that fails, and the virtual time in seconds until then.
 func (p Program) fails(t *testing.T, fd int, want syscall.Errno, seconds float64) {
 	t.Helper()
 	if errno, at := p.failsAt(fd); errno != want || at != seconds {
@@ -43,7 +43,7 @@ func (p Program) fails(t *testing.T, fd int, want syscall.Errno, seconds float64
 func TestAConnectionFailsWhenItsProbesAreLost(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.partition(1, 2)
 	// The last probe is sent after 60 + 4 * 10 s and waits as long as the others.
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
@@ -52,7 +52,7 @@ func TestAConnectionFailsWhenItsProbesAreLost(t *testing.T) {
 func TestWhatIsHeardPutsTheProbesOff(t *testing.T) {
 	p := apart(Options{})
 	client, server := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.Sleep(50 * second)
 	must(p.Write(server, []byte("x")))
 	p.Sleep(5 * second)
@@ -64,7 +64,7 @@ func TestWhatIsHeardPutsTheProbesOff(t *testing.T) {
 func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.partition(1, 2)
 	p.Sleep(95 * second) // four probes are lost
 	check(failure(p.SetLinkState(1, 2, LinkOpen)))
@@ -76,7 +76,7 @@ func TestAProbeThatIsAnsweredBeginsAnew(t *testing.T) {
 func TestRetransmissionsComeBeforeProbes(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 1, 1, 1)
+	p.setKeepAlive(client, 1, 1, 1)
 	p.partition(1, 2)
 	must(p.Write(client, []byte("x")))
 	if errno, at := p.failsAt(client); errno != syscall.ETIMEDOUT || at < 900 {
@@ -87,7 +87,7 @@ func TestRetransmissionsComeBeforeProbes(t *testing.T) {
 func TestAProbeFindsAHostThatWasStartedAgain(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.change(2, HostCrash)
 	p.Sleep(5 * second)
 	p.change(2, HostStart)
@@ -97,7 +97,7 @@ func TestAProbeFindsAHostThatWasStartedAgain(t *testing.T) {
 func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
 	p := apart(Options{})
 	client, server := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	must(p.Write(client, []byte("x")))
 	p.partition(2, 1)
 	check(p.Close(server)) // with unread bytes: sends a reset, which is lost
@@ -108,7 +108,7 @@ func TestAProbeFindsAConnectionThatHasEnded(t *testing.T) {
 func TestThePatienceOfAUser(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	check(p.SetsockoptInt(client, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 75_000))
 	p.partition(1, 2)
 	p.fails(t, client, syscall.ETIMEDOUT, 80)
@@ -117,7 +117,7 @@ func TestThePatienceOfAUser(t *testing.T) {
 func TestAnAcceptedConnectionKeepsItsListenersOptions(t *testing.T) {
 	p := apart(Options{})
 	listener := p.listenerOn(2, 80)
-	p.keepsAlive(listener, 60, 10, 5)
+	p.setKeepAlive(listener, 60, 10, 5)
 	client := p.socketOn(1, unix.SOCK_STREAM)
 	check(p.Connect(client, hostAddress(2, 80)))
 	server, _, err := p.Accept(listener)
@@ -129,7 +129,7 @@ func TestAnAcceptedConnectionKeepsItsListenersOptions(t *testing.T) {
 func TestWithoutTheOptionNothingIsProbed(t *testing.T) {
 	p := apart(Options{Sealed: true})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
 	p.partition(1, 2)
 	if errno, _ := p.failsAt(client); errno != syscall.EDEADLK {
@@ -140,8 +140,8 @@ func TestWithoutTheOptionNothingIsProbed(t *testing.T) {
 func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
 	p := apart(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})
 	client, server := p.across()
-	p.keepsAlive(client, 60, 10, 5)
-	p.keepsAlive(server, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
+	p.setKeepAlive(server, 60, 10, 5)
 	p.fails(t, client, syscall.EDEADLK, 0)
 	p.Sleep(86_400 * second) // a day of probes
 	if errno, _ := p.failsAt(server); errno != syscall.EDEADLK {
@@ -156,7 +156,7 @@ func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
 func TestTheOptionSetAnewBeginsAnew(t *testing.T) {
 	p := apart(Options{})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.partition(1, 2)
 	p.Sleep(30 * second)
 	check(p.SetsockoptInt(client, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 0))
@@ -167,7 +167,7 @@ func TestTheOptionSetAnewBeginsAnew(t *testing.T) {
 func TestAPausedHostAnswersNoProbes(t *testing.T) {
 	p := apart(Options{Sealed: true})
 	client, _ := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.change(2, HostPause)
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
 }
@@ -175,7 +175,7 @@ func TestAPausedHostAnswersNoProbes(t *testing.T) {
 func TestAPeerHearsOfTheFailure(t *testing.T) {
 	p := apart(Options{})
 	client, server := p.across()
-	p.keepsAlive(client, 60, 10, 5)
+	p.setKeepAlive(client, 60, 10, 5)
 	p.partition(2, 1) // host 2 receives the probes, and the answers are lost
 	p.fails(t, client, syscall.ETIMEDOUT, 110)
 	p.fails(t, server, syscall.ECONNRESET, 0)

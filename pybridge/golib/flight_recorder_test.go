@@ -11,7 +11,7 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-// at returns the call of a stack of functions, outermost first.
+// at adds a stack of functions, outermost first, to the profile and returns its call.
 func (p *profile) at(names ...string) uint32 {
 	call := p.findCall(p.findCall(0, codeLoop, 0, 0), codeTask, 0, 0)
 	for i, name := range names {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// build builds the library as a release does, and the C program that uses it.
+// build builds the library as a release does, and the C program that uses it. It returns their paths.
+// Without a C compiler it skips the test.
 func build(t *testing.T) (library, driver string) {
 	t.Helper()
 	cc := os.Getenv("CC")
@@ -40,7 +41,8 @@ func build(t *testing.T) (library, driver string) {
 	return library, driver
 }
 
-// overlay writes the list of files that replace files of the Go runtime in the library.
+// overlay writes the list of files that replace files of the Go runtime in the library, and returns its
+// path.
 func overlay(t *testing.T) string {
 	t.Helper()
 	ours, err := filepath.Glob(filepath.Join("_runtime", "*.go"))
