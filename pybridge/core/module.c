@@ -32,6 +32,7 @@
 #include "state/native_rule.c"
 #include "state/loops.c"
 
+#include "threads/stop_world.c"
 #include "threads/lock.c"
 #include "threads/guard.c"
 #include "threads/shared_lock.c"
@@ -188,11 +189,11 @@ core_refuse_again(void)
 
 /* In order: each may use the objects of those before it. */
 static int (*const inits[])(PyObject *module) = {
-    gl_names_init,     gl_calls_init,       gl_lease_init,         gl_metrics_init,
-    gl_watchdog_init,  gl_trace_init,       gl_shared_lock_init,   gl_stopped_world_init,
-    gl_native_init,    gl_tasks_init,       gl_handle_init_types,  gl_sockop_init_type,
-    gl_loop_init_type, gl_stream_init_type, gl_listener_init_type, gl_datagram_init_type,
-    gl_tls_init_type,
+    gl_names_init,         gl_calls_init,     gl_lease_init,       gl_metrics_init,
+    gl_watchdog_init,      gl_trace_init,     gl_shared_lock_init, gl_stop_world_init,
+    gl_stopped_world_init, gl_native_init,    gl_tasks_init,       gl_handle_init_types,
+    gl_sockop_init_type,   gl_loop_init_type, gl_stream_init_type, gl_listener_init_type,
+    gl_datagram_init_type, gl_tls_init_type,
 };
 
 static int

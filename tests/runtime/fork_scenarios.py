@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import goloop
+from goloop import _core
 
 # From 3.12 on os.fork warns in a process with threads, and Go has threads.
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
@@ -760,6 +761,73 @@ def another_thread_of_the_child_starts_go() -> None:
 
     for fork in (os.fork, libc.fork, raw_clone):
         ended_well(child(body, fork))
+
+
+# ---- the stopped world ---------------------------------------------------------------
+
+
+def stopped_world() -> None:
+    """Threads stop the world in a loop while this one forks FORKS children, which collect garbage.
+
+    WAY is the function of goloop that stops the world.  The child's collector stops it, too.
+    """
+    stop = threading.Event()
+    running = threading.Event()
+    loop = goloop.new_event_loop()
+    ident = threading.get_ident()
+
+    async def suspended() -> None:
+        """Has an await chain of one coroutine."""
+
+    coroutine = suspended()
+
+    def compute() -> None:
+        running.set()
+        while not stop.is_set():
+            pass
+
+    def run_loop() -> None:
+        loop.call_soon(compute)
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+
+    ways: dict[str, Callable[[], object]] = {
+        "await chain": lambda: _core._await_frames(coroutine),
+        "stack": lambda: _core._thread_stack(ident),
+        # The owner of the lock computes, so a thread that waits stops the world to get it.
+        "lock of a loop": loop.is_closed,
+    }
+    way = ways[os.environ["WAY"]]
+
+    def stop_world() -> None:
+        running.wait()
+        while not stop.is_set():
+            way()
+
+    def body() -> None:
+        cycle: list[object] = []
+        cycle.append(cycle)
+        del cycle
+        assert gc.collect() > 0
+
+    # CPython 3.13 itself hangs in a child that was forked while another thread began to collect.
+    gc.disable()
+    threads = [threading.Thread(target=stop_world) for _ in range(2)]
+    if way is loop.is_closed:
+        threads.append(threading.Thread(target=run_loop))
+    else:
+        running.set()
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(int(os.environ["FORKS"])):
+            _wait_bounded(child(body), 30)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    coroutine.close()
+    loop.close()
 
 
 # ---- the stress ----------------------------------------------------------------------

@@ -8,6 +8,8 @@ import ended
 import exits
 import pytest
 
+from goloop import _core
+
 PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(
@@ -61,3 +63,37 @@ def test_a_process_ends_well_while_its_daemon_threads_run_loops(seed: int) -> No
     """A part of `python tests/runtime/exits.py 200`."""
     ended = exits.ends(seed)
     assert ended.well, str(ended)
+
+
+# Python's end stops daemon threads for good.  One of them must not have a lock then that the end
+# needs, such as the lock of CPython that a stop of the world takes.
+STOPS_WORLD = """
+import threading
+from goloop import _core
+
+async def suspended(): pass
+
+coroutine = suspended()
+running = threading.Semaphore(0)
+
+def stop_world():
+    _core._await_frames(coroutine)
+    running.release()
+    while True:
+        _core._await_frames(coroutine)
+
+for _ in range(2):
+    threading.Thread(target=stop_world, daemon=True).start()
+for _ in range(2):
+    running.acquire()
+print("ends", flush=True)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(_core, "_await_frames"),
+    reason="with a GIL, and from 3.14 on, goloop reads stacks without a stop of the world",
+)
+def test_python_ends_while_daemon_threads_stop_the_world() -> None:
+    done = ended.python("-W", "ignore", "-c", STOPS_WORLD, limit=30)
+    assert (done.returncode, done.stdout) == (0, "ends\n")

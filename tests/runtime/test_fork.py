@@ -13,6 +13,8 @@ from pathlib import Path
 import ended
 import pytest
 
+from goloop import _core
+
 SCENARIOS = Path(__file__).resolve().parent / "fork_scenarios.py"
 
 # Seconds; the scenarios take one or two on an idle machine.
@@ -32,7 +34,9 @@ def run(name: str, limit: float, **environ: str) -> None:
     assert "Warning" not in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("name", ended.scenarios(SCENARIOS, "refused", "raw_clone", "stress"))
+@pytest.mark.parametrize(
+    "name", ended.scenarios(SCENARIOS, "refused", "raw_clone", "stopped_world", "stress")
+)
 def test_a_forked_child_lives(name: str) -> None:
     run(name, TIME_LIMIT)
 
@@ -40,3 +44,12 @@ def test_a_forked_child_lives(name: str) -> None:
 @pytest.mark.timeout(120 + FORKS)
 def test_every_child_of_a_fork_stress_lives() -> None:
     run("stress", 100 + FORKS, FORKS=str(FORKS))
+
+
+@pytest.mark.skipif(
+    not hasattr(_core, "_await_frames"),
+    reason="with a GIL, and from 3.14 on, goloop reads stacks without a stop of the world",
+)
+@pytest.mark.parametrize("way", ["await chain", "stack", "lock of a loop"])
+def test_a_child_can_collect_garbage_if_a_thread_stopped_the_world_at_the_fork(way: str) -> None:
+    run("stopped_world", TIME_LIMIT, WAY=way, FORKS="60")

@@ -133,6 +133,7 @@ CALL(PyArg_ParseTuple)
 CALL(PyArg_ParseTupleAndKeywords)
 CALL(PyBuffer_Release)
 CALL(PyBytes_FromObject)
+CALL(PyCFunction_GetFunction) /* called before _imp.acquire_lock(), which may block */
 CALL(PyContext_Copy)
 CALL(PyContext_CopyCurrent)
 CALL(PyContext_Enter)

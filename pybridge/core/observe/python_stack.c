@@ -176,7 +176,7 @@ python_thread_stack(unsigned long id, gl_stack *to)
     uint64_t frame;
     /* The other threads are stopped only if the system allows reading memory. */
     if (GL_FRAMES_KNOWN && python_innermost_frame(PyThreadState_Get(), &frame))
-        PyUnstable_GC_VisitObjects(read_stack_stopped, &request);
+        gl_visit_stopped_world(read_stack_stopped, &request);
 }
 
 #else

@@ -6,7 +6,7 @@
  * thread of the coroutine changes and frees meanwhile, and a program that reads them often enough
  * crashes.  So goloop reads them while all other threads are stopped:
  *
- *     PyUnstable_GC_VisitObjects -> all other threads stop -> first object: read -> they continue
+ *     gl_visit_stopped_world -> all other threads stop -> first object: read -> they continue
  *
  * In the stopped world nothing may be allocated, no lock taken and no Python run.  Only memory is
  * read and references are counted; the Python objects are created afterwards.  A method that takes
@@ -195,7 +195,7 @@ static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
     await_chain all = {.coroutine = coroutine};
-    PyUnstable_GC_VisitObjects(read_chain, &all);
+    gl_visit_stopped_world(read_chain, &all);
     PyObject *list = frame_list(&all);
     PyObject *rest = all.rest ? all.rest : Py_None;
     PyObject *result = NULL;

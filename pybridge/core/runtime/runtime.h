@@ -34,6 +34,7 @@ typedef struct gl_process {          /* any thread, by atomic operations */
     _Atomic int opening;             /* 1 while a thread opens the library */
     _Atomic int python_ended;        /* 1: Python ends, or has ended; threads/foreign_threads.c */
     _Atomic int foreign_threads;     /* number of attached ones; the end of Python waits for 0 */
+    _Atomic unsigned long ending_thread; /* threading.get_ident() of the thread that ends Python */
 } gl_process;
 
 GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */

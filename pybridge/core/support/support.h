@@ -182,6 +182,9 @@ struct gl_globals {
     PyMutex loops_mutex; /* guards first_loop */
     PyMutex tasks_mutex; /* guards own_tasks, the tasks of other loops */
     struct {
+        PyObject *acquire, *release; /* _imp.acquire_lock, _imp.release_lock; read only */
+    } import_lock;                   /* threads/stop_world.c */
+    struct {
         gl_guarded_type type[GL_GUARD_TYPES];
         int types;
         destructor dealloc; /* tp_dealloc of types with a guarded deallocation */

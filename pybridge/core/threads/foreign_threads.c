@@ -15,7 +15,10 @@
  * interpreter, in which goloop can't be loaded.  So an atexit handler refuses further threads for
  * good, and waits for the attached ones.
  *
- * Both words are in the page that a forked child gets empty, because the attached threads stay in
+ * A Python thread that stops the world counts as attached too (threads/stop_world.c): if Python
+ * ended then, it would stop the thread for good, with a lock that the end of Python needs.
+ *
+ * All words are in the page that a forked child gets empty, because the attached threads stay in
  * the parent.
  */
 #include "threads/threads.h"
@@ -65,6 +68,7 @@ GL_PRIVATE PyObject *
 gl_foreign_thread_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     const struct timespec moment = {0, 1000000};
+    atomic_store(&gl_here->ending_thread, PyThread_get_thread_ident());
     atomic_store(&gl_here->python_ended, 1);
     Py_BEGIN_ALLOW_THREADS
     while (atomic_load(&gl_here->foreign_threads) != 0)

@@ -145,7 +145,7 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     for (int i = 0; !try_section(guard, lock); i++) {
         guard->section._cs_mutex = lock;
         if (i >= WAIT_PATIENCE)
-            PyUnstable_GC_VisitObjects(take_lock_in_stopped_world, guard); /* runs no Python */
+            gl_visit_stopped_world(take_lock_in_stopped_world, guard); /* runs no Python */
         if (guard->begun)
             break;
         Py_BEGIN_ALLOW_THREADS

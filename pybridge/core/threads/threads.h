@@ -1,6 +1,7 @@
 /*
  * threads.h: which thread may use a loop, and how the others wait.
  *
+ *   stop_world.c       stops all other Python threads for a moment, in a build without the GIL
  *   lock.c             the lock of a loop, in a build without the GIL; lock.h has the guards
  *   guard.c            wraps every method of a type so that it takes that lock
  *   shared_lock.c      the loop's side of the lock that it shares with the monitor
@@ -27,7 +28,17 @@ GL_PRIVATE_INLINE const gl_table *gl_reactor_api(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_monitor_resume(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 
+/* ---- stop_world.c ------------------------------------------------------------------- */
+
+GL_PRIVATE int gl_stop_world_init(PyObject *module);
 #ifdef GL_FREE_THREADED
+/* Calls `visit` with any object and `arg`, once, while all other threads are stopped.  It must
+ * return 0, run no Python, allocate nothing and wait for no lock.  The caller holds no mutex,
+ * because the thread may wait, detached from Python.  os.fork() in another thread waits until the
+ * call returns.  When Python ends, only the thread that ends it can stop the world; for other
+ * threads the function does nothing. */
+GL_PRIVATE void gl_visit_stopped_world(gcvisitobjects_t visit, void *arg);
+
 /* ---- lock.c ------------------------------------------------------------------ */
 
 /* Creates the lock and the inbox of a new loop.  -1 with MemoryError. */
