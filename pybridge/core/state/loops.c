@@ -34,9 +34,10 @@ gl_loops_remove(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
-/* Returns new references to all loops of this process; fewer or none without memory.  `closed`:
- * includes closed loops.  A loop is removed from the list before it is freed; it is still in it
- * while callbacks of its weak references run, and gl_try_newref() then fails. */
+/* Returns new references to the loops of this process, without those inherited from a parent; fewer
+ * or none if out of memory.  `closed`: includes closed loops.  A loop is removed from the list
+ * before it is freed.  It is still in the list while callbacks of its weak references run;
+ * gl_try_newref() then fails, and the loop is left out. */
 GL_PRIVATE gl_loop_list
 gl_loops_all(bool closed)
 {

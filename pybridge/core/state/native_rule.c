@@ -7,7 +7,7 @@
  *
  *     gl_replaced(rule, class)          which methods of the class are not the original ones
  *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
- *     gl_native(rule, object)           it is of exactly the rule's class, and none is replaced
+ *     gl_native(rule, object)           the object's class is the rule's, and none is replaced
  *
  * No other file decides this.  docs/internals/native-rule.md lists the methods of each rule and
  * the code that uses it.
@@ -36,7 +36,8 @@ static const struct {
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 
-/* Sets the class of a rule, which can be used from then on.  -1 with an exception. */
+/* Sets the class of a rule, which can be used from then on.  -1 with TypeError if `cls` is not a
+ * class, or with another exception. */
 GL_PRIVATE int
 gl_rule_begin(enum gl_rule rule, PyObject *cls)
 {
@@ -61,7 +62,8 @@ gl_rule_begin(enum gl_rule rule, PyObject *cls)
     return 0;
 }
 
-/* Returns true if the attribute of a class is the original method. */
+/* Returns true if `found`, the attribute `name` of a class (NULL: it has none), is the original
+ * method of the rule `r`. */
 static bool
 is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, PyObject *found)
 {
@@ -74,8 +76,10 @@ is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, P
     return own != NULL && PyUnicode_Compare(own, name) == 0;
 }
 
-/* Returns gl_replaced() by an inspection of the class, and caches the result.  Rare, so it is not
- * inlined.  Runs no Python. */
+/* Inspects the class and returns the result of gl_replaced(): the bits of replaced methods, or
+ * GL_NOT_OURS if the class does not derive from the rule's, has its own attribute lookup
+ * (`__getattribute__`, `__getattr__`), or the rule has no class yet.  Caches only bits, and only
+ * under a version tag other than 0.  Rare, so it is not inlined.  Runs no Python. */
 static __attribute__((noinline)) unsigned
 inspect_class(enum gl_rule rule, PyTypeObject *type)
 {
@@ -103,7 +107,8 @@ inspect_class(enum gl_rule rule, PyTypeObject *type)
 }
 
 /* Returns the methods of a class that a program has replaced: bits in the order of the rule's
- * table, or GL_NOT_OURS if the class does not derive from the rule's.  Runs no Python. */
+ * table, or GL_NOT_OURS (all bits) if the class does not derive from the rule's, if it has its own
+ * attribute lookup, or if the rule has no class yet.  Runs no Python. */
 GL_PRIVATE_INLINE unsigned
 gl_replaced(enum gl_rule rule, PyTypeObject *type)
 {
@@ -115,7 +120,8 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
 }
 
 /* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does.
- * An object whose dict can't be read counts as replacing all. */
+ * An object whose dict can't be read counts as replacing all.  Clears the current exception, so
+ * none may be set. */
 GL_PRIVATE unsigned
 gl_object_replaced(enum gl_rule rule, PyObject *o)
 {
@@ -133,15 +139,17 @@ gl_object_replaced(enum gl_rule rule, PyObject *o)
 }
 
 /* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
- * rule's, and neither the class nor the object replaces one. */
+ * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none
+ * may be set. */
 GL_PRIVATE bool
 gl_native(enum gl_rule rule, PyObject *o)
 {
     return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
 }
 
-/* _core.replaced_methods(sock): returns a list of the names of socket methods that the program has
- * replaced, for Python, which chooses transports. */
+/* _core.replaced_methods(sock): returns a new list of the names of socket methods that the program
+ * has replaced, for Python, which chooses transports; all names for an object that is not a
+ * socket.socket.  NULL with an exception. */
 static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
@@ -160,8 +168,8 @@ static PyMethodDef native_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Begins the rules of the classes that the module imports, and adds replaced_methods() to it.  -1
- * with an exception. */
+/* Sets the classes of the rules for asyncio's handles and for sockets, and adds replaced_methods()
+ * to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
@@ -184,7 +192,7 @@ gl_handles_hooked(void)
 }
 
 /* Returns true if a subclass or the instance of a goloop loop replaces one of `methods`, GL_OWN_
- * bits. */
+ * bits, or if the subclass has its own attribute lookup. */
 GL_PRIVATE bool
 gl_loop_has_own(gl_loop *loop, unsigned methods)
 {
@@ -192,8 +200,9 @@ gl_loop_has_own(gl_loop *loop, unsigned methods)
 }
 
 /* Returns `loop` (borrowed) if entries may be pushed on its ready queue without a call of
- * call_soon: a usable goloop loop, not in debug mode, with its original call_soon.  Otherwise NULL,
- * without an exception. */
+ * call_soon(): a usable goloop loop, not in debug mode, with its original call_soon() and
+ * is_running(), while gl_handles_hooked() is false.  Otherwise, also for NULL, returns NULL without
+ * an exception. */
 GL_PRIVATE_INLINE gl_loop *
 gl_native_loop(PyObject *loop)
 {

@@ -183,9 +183,11 @@ gl_as_loop(PyObject *o)
 
 /* ---- loop_state.c ------------------------------------------------------------ */
 
-/* Raises RuntimeError for a closed loop and for one that belongs to the parent process. */
+/* Returns 0 if the loop can be used, or -1 with RuntimeError: it is closed, its __init__() was not
+ * called, or it belongs to the parent process. */
 GL_PRIVATE int gl_loop_check_usable(gl_loop *self);
-/* Returns true in a forked child, to which the loop does not belong: Go must not be called. */
+/* Returns true in a forked child, to which the loop does not belong: Go must not be called.  Also
+ * true, once the library is open, for a loop whose __init__() was not called. */
 GL_PRIVATE_INLINE bool gl_loop_is_foreign(gl_loop *self);
 /* Returns true in the thread that runs the loop: its stack has a reference to the loop. */
 static inline bool
@@ -196,18 +198,23 @@ gl_loop_runs_here(const gl_loop *loop)
 
 /* ---- native_rule.c ---------------------------------------------------------------- */
 
-/* gl_native_init() begins the rules of imported classes, at import; gl_rule_begin() sets the class
- * of another rule, which can be used from then on.  Both return -1 with an exception. */
+/* gl_native_init() sets the classes of the rules for asyncio's handles and for sockets, at import.
+ * gl_rule_begin() sets the class of another rule; until then the rule's result is GL_NOT_OURS.
+ * Both return -1 with an exception. */
 GL_PRIVATE int gl_native_init(PyObject *module);
 GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
 /* Returns the methods of a class that a program has replaced: bits in the order of the rule's
- * table, or GL_NOT_OURS if the class does not derive from the rule's.  Runs no Python. */
+ * table, or GL_NOT_OURS (all bits) if the class does not derive from the rule's, if it has its own
+ * attribute lookup (`__getattribute__`, `__getattr__`), or if the rule has no class yet.  Runs no
+ * Python. */
 #define GL_NOT_OURS 0xFFFFu
 GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
-/* Returns the methods of an object that its class or its own dict replaces. */
+/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does.
+ * Clears the current exception, so none may be set. */
 GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
-/* Returns true if C may act in place of all methods of the rule: the object's class is exactly
- * the rule's, and neither the class nor the object replaces one.  Runs no Python. */
+/* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
+ * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none
+ * may be set. */
 GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
 /* The bits of a socket: fileno() and the methods that streams use. */
 #define GL_OWN_RECV 1u
@@ -220,26 +227,31 @@ GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
 #define GL_OWN_IS_RUNNING 2u
 #define GL_OWN_CALL_AT 4u
 #define GL_OWN_CREATE_FUTURE 8u
-/* Returns true if a subclass or the instance of a goloop loop replaces one of these methods. */
+/* Returns true if a subclass or the instance of a goloop loop replaces one of these methods, or if
+ * the subclass has its own attribute lookup. */
 GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
-/* Returns true if a program has replaced asyncio.Handle._run, as profilers of callbacks do: then it
- * is called for each callback, and each step of a task has a handle. */
+/* Returns true if a program has replaced _run() of asyncio.Handle or asyncio.TimerHandle, as
+ * profilers of callbacks do: then the replacement is called for each callback, and each step of a
+ * task has a handle. */
 GL_PRIVATE_INLINE bool gl_handles_hooked(void);
-/* Returns the loop if entries may be pushed on its ready queue without a call of call_soon: a
- * usable goloop loop, not in debug mode, with its original call_soon.  Otherwise NULL, without an
- * exception. */
+/* Returns the loop, borrowed, if entries may be pushed on its ready queue without a call of
+ * call_soon(): a usable goloop loop, not in debug mode, with its original call_soon() and
+ * is_running(), while gl_handles_hooked() is false.  Otherwise, also for NULL, returns NULL without
+ * an exception. */
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
-/* Records that an attribute of the instance is set, or deleted (NULL). */
+/* Records that an attribute of the instance is set, or deleted (`value` is NULL), if it is one of
+ * the rule's methods. */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
 
 /* ---- loops.c ----------------------------------------------------------------- */
 
-/* Add and remove a loop.  The list has the open loops and, in a build without the GIL, closed ones
- * that still have tasks. */
+/* Add a loop, as a borrowed reference, and remove it.  The list has the open loops and, in a build
+ * without the GIL, closed ones that still have tasks. */
 GL_PRIVATE void gl_loops_add(gl_loop *loop);
 GL_PRIVATE void gl_loops_remove(gl_loop *loop);
-/* Returns new references to all loops of this process; an empty list if out of memory.  `closed`:
- * includes closed loops that still have tasks, in a build without the GIL. */
+/* Returns new references to the loops of this process, without those inherited from a parent; fewer
+ * or none if out of memory.  `closed`: includes closed loops that still have tasks, in a build
+ * without the GIL.  The caller passes the result to gl_loops_drop(). */
 typedef struct gl_loop_list {
     gl_loop **item;
     uint32_t len, cap;

@@ -30,8 +30,8 @@ args_place(const gl_params *p, PyObject *key, PyObject *given, PyObject **value)
     return true;
 }
 
-/* Raises the error of a wrong call; returns -1.  The error's traceback does not contain the frames
- * that composed the message. */
+/* Raises the TypeError of asyncio's own method for a wrong call; returns -1.  The traceback does
+ * not contain the frames that composed the message. */
 static int
 args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
            PyObject *kwnames)
@@ -75,8 +75,8 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
 /* ---- descriptors --------------------------------------------------------------------------- */
 
 /* Converts an int, or the result of an object's fileno(), to *fd, limited to the range of a long.
- * Returns false, with an exception, if that fails.  The number need not be a valid fd (-1 for a
- * closed socket). */
+ * The number need not be a valid fd (-1 for a closed socket).  Returns false with ValueError if the
+ * object has no usable fileno(), or with the exception of fileno(). */
 GL_PRIVATE bool
 gl_fd_number(PyObject *o, long *fd)
 {
@@ -97,8 +97,10 @@ gl_fd_number(PyObject *o, long *fd)
     return *fd != -1 || !PyErr_Occurred();
 }
 
-/* Returns the fd of an int or of an object with fileno(); -1 with ValueError for a negative number.
- * For a number that is too large, and for a bool, CPython's own conversion raises or warns. */
+/* Returns the fd of an int or of an object with fileno().  -1 with an exception: ValueError for a
+ * negative number or a wrong object, the exception of fileno(), or OverflowError for a number that
+ * exceeds an int.  CPython's own conversion handles such a number, and a bool, for which some
+ * versions warn. */
 GL_PRIVATE int
 gl_fd_from_object(PyObject *o)
 {

@@ -21,7 +21,7 @@
 
 /* The parameters of one function. */
 typedef struct gl_params {
-    const char *function; /* qualified name in asyncio, for messages */
+    const char *function; /* asyncio's name of it, with or without its class, for messages */
     uint8_t required;     /* number of required parameters, which are the first */
     uint8_t positional;   /* number of parameters that may be passed by position */
     bool rest;            /* *args follow the positional parameters */
@@ -40,12 +40,13 @@ typedef struct gl_params {
         }                                                                                          \
     }
 
-/* The slow path of gl_args: arguments by name, and errors. */
+/* The slow path of gl_args(): arguments by name, and wrong calls. */
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
 
-/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function in value[0 .. count), borrowed,
- * NULL for missing ones.  Arguments of *args are not stored.  -1 with TypeError. */
+/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function in value[0 ..  count), borrowed,
+ * NULL for missing ones.  Arguments of *args are not stored: they begin at args[positional].
+ * Returns 0, or -1 with the TypeError of a wrong call. */
 static inline int
 gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
         PyObject **value)
@@ -57,7 +58,8 @@ gl_args(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
     return 0;
 }
 
-/* Returns the argument, borrowed, of a function that takes exactly one; NULL with TypeError. */
+/* Returns the argument, borrowed, of a function whose only parameter is required; NULL with
+ * TypeError. */
 static inline PyObject *
 gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -67,8 +69,9 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, 
     return value;
 }
 
-/* Defines a method for GL_FASTKW that takes no arguments and calls f.  With METH_NOARGS CPython
- * would check the arguments itself, with another message. */
+/* Defines the function `checked`, for GL_FASTKW, of a method without arguments: it calls f(self,
+ * NULL), and raises asyncio's TypeError for a call with arguments.  With METH_NOARGS CPython would
+ * check the arguments itself, with another message. */
 #define GL_TAKES_NONE(checked, f, name)                                                            \
     static inline PyObject *checked(void *self, PyObject *const *args, Py_ssize_t nargs,           \
                                     PyObject *kwnames)                                             \
@@ -79,9 +82,10 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, 
         return f(self, NULL);                                                                      \
     }
 
-/* Converts an int, or the result of an object's fileno(), to a number, which need not be a valid fd
- * (-1 for a closed socket); false with ValueError. */
+/* Converts an int, or the result of an object's fileno(), to *fd, which need not be a valid fd (-1
+ * for a closed socket).  Returns false with ValueError, or with the exception of fileno(). */
 GL_PRIVATE bool gl_fd_number(PyObject *o, long *fd);
-/* Returns the fd of an int or of an object with fileno(), like asyncio's selectors; -1 with
- * ValueError. */
+/* Returns the fd of an int or of an object with fileno(), like asyncio's selectors.  -1 with an
+ * exception: ValueError for a negative number or a wrong object, OverflowError for a number that
+ * exceeds an int, or the exception of fileno(). */
 GL_PRIVATE int gl_fd_from_object(PyObject *o);

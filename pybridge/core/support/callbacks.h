@@ -1,11 +1,10 @@
 /*
  * callbacks.h: every Python method that C calls by its name, and every object that it imports.
  *
- * C calls up into Python, and Python calls down into C: these tables are the whole of the first
- * half.  support.h makes the interned strings G.s_NAME from GL_METHODS and GL_WORDS, and the fields
- * of G from GL_IMPORTS.  A method that has no row cannot be called: its G.s_NAME and
- * its GL_METHOD(NAME) do not compile.  tests/project/test_callbacks.py checks that each owner
- * has the method.
+ * The tables list all calls from C to Python.  support.h makes the interned strings G.s_NAME from
+ * GL_METHODS and GL_WORDS, and the fields of G from GL_IMPORTS.  C cannot call a method that has no
+ * row: the method's G.s_NAME and GL_METHOD(NAME) do not compile.  tests/project/test_callbacks.py
+ * checks that each owner has the method.
  */
 #pragma once
 

@@ -2,13 +2,13 @@
  * compat.h: every difference between the supported versions of CPython, by the name of a feature.
  *
  * Each macro is 0 or 1 and serves in #if and in C expressions.  Other files test these names and
- * never a version number.  Two kinds of differences remain where they belong: the structs
- * of _asyncio.Future and _asyncio.Task (tasks/layout.h) and the head of an interpreter frame
- * (observe/python_stack.c), which differ in their fields; the conditions are defined here.
+ * never a version number.  Two kinds of differences are in other files, under conditions that this
+ * file defines: the fields of _asyncio.Future and _asyncio.Task (tasks/layout.h), and those of the
+ * head of an interpreter frame (observe/python_stack.c).
  *
- * pythoncapi_compat.h is not used: of the functions that this extension needs and that an old
- * version lacks it provides Py_IsFinalizing() alone, for 4,000 lines; it has no
- * PyErr_GetRaisedException() and no PyErr_SetRaisedException().
+ * pythoncapi_compat.h, which has 4,000 lines, is not used: of the functions that this extension
+ * needs and that an old version lacks it has only Py_IsFinalizing(), but neither
+ * PyErr_GetRaisedException() nor PyErr_SetRaisedException().
  */
 #pragma once
 

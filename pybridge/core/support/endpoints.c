@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* Converts a raw Unix address: bytes for an abstract name, str for a path ("" for an unnamed
- * socket). */
+/* Converts a raw Unix address to a new reference: bytes for an abstract name, str for a path (""
+ * for an unnamed socket).  NULL with MemoryError. */
 static PyObject *
 address_unix(const uint8_t *raw, uint32_t len)
 {
@@ -29,7 +29,8 @@ address_unix(const uint8_t *raw, uint32_t len)
 }
 
 /* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
- * for an empty address.  NULL without an exception for an unknown family or a short address. */
+ * for an empty address.  NULL without an exception for an unknown family or a short address; NULL
+ * with an exception if no object can be created. */
 GL_PRIVATE PyObject *
 gl_address_object(const uint8_t *raw, uint32_t len)
 {
@@ -75,8 +76,9 @@ number_within(PyObject *o, unsigned long max, unsigned long *value)
     return *value <= max;
 }
 
-/* Converts (host, port), for IPv6 also (host, port, flowinfo, scope_id), with a numeric host.
- * Returns false, without an exception, for any other object. */
+/* Converts (host, port), for IPv6 also (host, port, flowinfo, scope_id), with a numeric host, to a
+ * raw address, and sets *len.  Returns false, without an exception, for every other object: also
+ * for a host name and for a number out of range. */
 static bool
 raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {
@@ -121,8 +123,9 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
     return true;
 }
 
-/* Converts a path (str or bytes), or one of Linux's abstract names.  Returns false, without an
- * exception, for any other object, and for a path that is empty or too long. */
+/* Converts a path (str or bytes), or one of Linux's abstract names, to a raw address, and sets
+ * *len.  Returns false, without an exception, for every other object, and for a path that is empty
+ * or too long. */
 static bool
 raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
 {

@@ -2,8 +2,8 @@
  * free_threading.h: substitutes for the GIL in a free-threaded build of CPython.
  *
  * In a build with a GIL these macros expand to nothing: GL_GUARD is empty and GL_OWNER_LOOP has no
- * field.  In a build without it, each loop has a lock (threads/lock.c), and only the thread that
- * has the lock uses the loop's objects, as otherwise the thread that has the GIL:
+ * field.  In a build without the GIL, each loop has a lock (threads/lock.c) in place of the GIL:
+ * only the thread that has the lock uses the loop's objects.
  *
  *   - the thread that runs the loop has its lock, and releases it while it polls or waits
  *   - a method or an attribute of a loop's object first takes the lock, in every thread, and so
@@ -51,7 +51,8 @@ gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 #define GL_READ(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
 #define GL_WRITE(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELAXED)
 
-/* GL_LOCK locks one of G's mutexes, which guard data outside of loops; nothing with a GIL. */
+/* GL_LOCK locks one of G's mutexes, which guard data outside of loops.  In a build with the GIL it
+ * does nothing. */
 #ifdef GL_FREE_THREADED
 /* Lock and unlock an object's own lock, in the same block. */
 #define GL_LOCK_OBJECT(object) Py_BEGIN_CRITICAL_SECTION(object)
@@ -81,9 +82,10 @@ gl_enable_try(PyObject *o)
 #endif
 }
 
-/* Returns a new reference to an object of which the caller has a borrowed pointer; NULL once the
- * object's deallocation has begun.  The caller has locked a mutex that the deallocation locks too,
- * so the object's memory is still valid. */
+/* Returns a new reference to an object of which the caller has a borrowed pointer; NULL, without an
+ * exception, once the object's deallocation has begun.  gl_enable_try() has prepared the object.
+ * The caller has locked a mutex that the deallocation locks too, so the object's memory is still
+ * valid. */
 static inline PyObject *
 gl_try_newref(PyObject *o)
 {
@@ -120,7 +122,7 @@ gl_is_shared(PyObject *o)
     return __atomic_load_n(&o->ob_tid, __ATOMIC_RELAXED) != _Py_ThreadId();
 }
 
-/* Takes a reference that another thread will drop. */
+/* Takes a reference that another thread will drop; returns the object. */
 static inline PyObject *
 gl_newref_shared(PyObject *o)
 {

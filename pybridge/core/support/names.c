@@ -36,7 +36,8 @@ gl_slot_offset(PyObject *cls, const char *name)
     return offset;
 }
 
-/* Fills in the strings and imported objects of G when _core is imported. */
+/* Fills in the strings, the imported objects and asyncio's unbound methods of handles in G, when
+ * _core is imported.  -1 with an exception. */
 GL_PRIVATE int
 gl_names_init(PyObject *Py_UNUSED(module))
 {

@@ -59,7 +59,8 @@ gl_context_exit_keep_error(PyObject *context)
     gl_restore_exception(exc);
 }
 
-/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt. */
+/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt; false
+ * if none is set. */
 GL_PRIVATE bool
 gl_is_exit_exception(void)
 {
@@ -89,8 +90,9 @@ gl_log_debug(PyObject *about, const char *format)
     gl_restore_exception(saved);
 }
 
-/* Passes the current exception to loop.call_exception_handler() with `message`, and clears it.  -1
- * for SystemExit and KeyboardInterrupt, which stay set, and if the handler raised. */
+/* Passes the current exception to loop.call_exception_handler() with `message`, and clears it.
+ * `protocol` may be NULL for None.  Returns 0; -1 for SystemExit and KeyboardInterrupt, which stay
+ * set, and -1 with the handler's exception if it raised. */
 GL_PRIVATE int
 gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                           PyObject *protocol)

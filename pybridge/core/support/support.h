@@ -59,7 +59,8 @@ enum gl_reg_kind {
     GL_REG_KINDS,
 };
 
-/* The classes with methods that C may act in place of (state/native_rule.c). */
+/* The classes for which the native rule decides whether C may do the work of their methods
+ * (state/native_rule.c). */
 enum gl_rule {
     GL_RULE_LOOP,
     GL_RULE_HANDLE,
@@ -231,8 +232,8 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
 #define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
-/* Adds an attribute to a type that is not used yet; steals the value, which is NULL if an exception
- * is set. */
+/* Adds an attribute to a type that is not used yet.  Steals `value`, also on failure; if it is
+ * NULL, an exception must be set, and the result is -1. */
 GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
 /* Adds the methods of a table, which ends with an empty entry; each room has its own. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
@@ -286,7 +287,8 @@ gl_error_status(void)
     return 0;
 }
 
-/* Drops the result of a call and returns its truth value, or -1 if the call failed. */
+/* Drops the result of a call and returns its truth value, 0 or 1; -1 with an exception if the call
+ * (`answer` is NULL) or the test of truth has failed. */
 static inline int
 gl_take_bool(PyObject *answer)
 {
@@ -300,7 +302,8 @@ gl_take_bool(PyObject *answer)
 /* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 
-/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python. */
+/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
+ * Returns the result, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
 /* Calls unbound(self, *args, **kwargs), of a vectorcall, for a function of a class. */
@@ -310,8 +313,8 @@ GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
 /* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item
  * more than `len`; `array` is the address of its pointer.  The capacity starts at `first` and
- * doubles.  New items are zero; PyMem_RawFree frees them.  Returns false, without an exception, if
- * out of memory. */
+ * doubles.  New items are zero.  The array must be freed with PyMem_RawFree().  Returns false,
+ * without an exception, if out of memory. */
 static inline bool
 gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
@@ -320,17 +323,19 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 
-/* Passes the current exception, of a callback outside of asyncio's own try blocks, to
- * loop.call_exception_handler, as a Handle does.  -1 for SystemExit and KeyboardInterrupt, which
- * stay set; -1 if the handler raised.  `protocol` may be NULL for None. */
+/* Reports the current exception to loop.call_exception_handler(), as a Handle does, and clears it.
+ * For exceptions of callbacks that asyncio itself calls outside any try block.  -1 for SystemExit
+ * and KeyboardInterrupt, which stay set, and -1 with the handler's exception if it raised.
+ * `protocol` may be NULL for None. */
 GL_PRIVATE int gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                                          PyObject *protocol);
-/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt. */
+/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt; false
+ * if none is set. */
 GL_PRIVATE bool gl_is_exit_exception(void);
 /* If `rc` is -1 with an exception that does not end the run, passes the exception to
  * sys.unraisablehook and returns 0; otherwise returns `rc`. */
 GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
-/* Creates an OSError (of the right subclass) from an errno. */
+/* Creates an OSError, of the subclass for the errno; a new reference, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_oserror(int err);
 /* Sets an OSError as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
@@ -341,29 +346,32 @@ GL_PRIVATE int gl_set_oserror(int err);
 GL_PRIVATE PyObject *gl_take_exception(void);
 GL_PRIVATE void gl_restore_exception(PyObject *exc);
 /* Exit a contextvars context.  The first requires that no exception is set; the second preserves a
- * pending one. */
+ * pending one.  A failure goes to sys.unraisablehook. */
 GL_PRIVATE_INLINE void gl_context_exit(PyObject *context);
 GL_PRIVATE void gl_context_exit_keep_error(PyObject *context);
-/* Logs format % about to asyncio's logger at debug level; never fails. */
+/* Logs format % about to asyncio's logger at debug level.  Preserves the current exception; a
+ * failure goes to sys.unraisablehook. */
 GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* Converts an address to its raw form of at most GL_SOCKADDR_MAX bytes.  Returns false, without
- * an exception, for addresses that only Python's socket module can convert: a host name that must
- * be resolved, another family, a wrong type. */
+/* Converts an address to its raw form of at most GL_SOCKADDR_MAX bytes, and sets *len.  Returns
+ * false, without an exception, for addresses that only Python's socket module can convert: a host
+ * name that must be resolved, another family, a wrong type. */
 GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
-/* Converts a raw address to the Python value of socket.getpeername(); new reference.  NULL without
- * an exception for an unknown family. */
+/* Converts a raw address to the Python value of socket.getpeername(), a new reference; None for an
+ * empty address.  NULL without an exception for an unknown family or a short address; NULL with an
+ * exception if no object can be created. */
 GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 
 /* Fills in the strings and imported objects of G; at import. */
 GL_PRIVATE int gl_names_init(PyObject *module);
-/* Returns the offset of a slot of a class with __slots__; -1 if it is not a member descriptor. */
+/* Returns the offset of a slot of a class with __slots__; -1, without an exception, if the class
+ * has no such slot. */
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
-/* Imports module.attr as a new reference. */
+/* Imports module.attr; returns a new reference, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
 
 #include "support/args.h"

@@ -38,8 +38,8 @@ python_is_alive(void)
 }
 
 /* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python: then it takes
- * the GIL.  The thread may neither block nor import until it detaches.  Returns false if Python has
- * ended. */
+ * the GIL.  The thread may neither block nor import until it detaches.  Returns false, and nothing
+ * is to be detached, if Python has ended. */
 GL_PRIVATE bool
 gl_foreign_thread_attach(PyGILState_STATE *gil)
 {
@@ -63,7 +63,7 @@ gl_foreign_thread_detach(const PyGILState_STATE *gil)
 }
 
 /* Refuses new threads for good and waits, without the GIL, until all have detached.  Registered
- * with atexit. */
+ * with atexit.  Returns None. */
 GL_PRIVATE PyObject *
 gl_foreign_thread_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

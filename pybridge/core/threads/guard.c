@@ -21,7 +21,7 @@
 
 #ifdef GL_FREE_THREADED
 
-/* Returns the record of the guarded type from which the object's type derives. */
+/* Returns the record of the guarded type from which the object's type derives; there is one. */
 static const gl_guarded_type *
 guarded_type(PyObject *self)
 {
@@ -68,7 +68,7 @@ guard_enter(gl_guard *guard, PyObject *self, Py_ssize_t loop_offset)
     gl_guard_begin(guard, loop);
 }
 
-/* Makes an object immortal: no thread counts references to it any more. */
+/* Makes an object immortal and untracks it: no thread counts references to it any more. */
 static void
 make_immortal(PyObject *o)
 {
@@ -89,7 +89,7 @@ typedef struct guarded_method {
 } guarded_method;
 
 /* The vectorcall of a guarded method: takes the lock of the first argument's loop and calls the
- * original. */
+ * original.  Without an instance as first argument it takes no lock, and the original raises. */
 static PyObject *
 method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *names)
 {
@@ -100,8 +100,9 @@ method_call(PyObject *descr, PyObject *const *args, size_t nargsf, PyObject *nam
     return m->call(descr, args, nargsf, names);
 }
 
-/* tp_descr_get: a bound method that calls the descriptor.  A builtin_function_or_method would not:
- * it has the function itself. */
+/* Implements tp_descr_get: returns a bound method that calls the descriptor and so takes the lock.
+ * CPython's builtin_function_or_method would call the C function directly.  Without an instance of
+ * the type, the result is CPython's: the descriptor itself, or TypeError. */
 static PyObject *
 method_bind(PyObject *descr, PyObject *self, PyObject *type)
 {
@@ -110,8 +111,8 @@ method_bind(PyObject *descr, PyObject *self, PyObject *type)
     return PyMethodDescr_Type.tp_descr_get(descr, self, type);
 }
 
-/* CPython's, but for the call.  No class of its own module has it for a base, so that only a
- * static type can.  lint: allow mutable-static: written at import, before there is a descriptor */
+/* CPython's method_descriptor with bound methods that call the descriptor.  Only a static type can
+ * derive from it.  lint: allow mutable-static: written at import, before there is a descriptor */
 static PyTypeObject method_type = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "method_descriptor",
@@ -120,7 +121,8 @@ static PyTypeObject method_type = {
     .tp_descr_get = method_bind,
 };
 
-/* Makes the calls of a method descriptor take the lock.  -1 with MemoryError. */
+/* Makes the calls of a method descriptor take the lock, by a definition that is never freed.  -1
+ * with MemoryError. */
 static int
 guard_method(PyMethodDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -184,7 +186,8 @@ attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t loop_
     return a;
 }
 
-/* Makes getter and setter of a descriptor take the lock.  -1 with MemoryError. */
+/* Makes getter and setter of a descriptor take the lock, by a definition that is never freed.  -1
+ * with MemoryError. */
 static int
 guard_getset(PyGetSetDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -273,8 +276,8 @@ needs_no_guard(const char *const *names, PyObject *name)
     return special;
 }
 
-/* Guards one entry of a type's dict, if it is a method, an attribute or a member.  -1 with an
- * exception. */
+/* Guards one entry of a type's dict, if it is a method, an attribute or a member; does nothing for
+ * other entries.  -1 with an exception. */
 static int
 guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -287,7 +290,8 @@ guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop
     return 0;
 }
 
-/* Guards all entries of a type's dict except `free_names`.  -1 with an exception. */
+/* Guards all entries of a type's dict except `free_names` and special methods, makes methods and
+ * attributes immortal, and lets `__del__` take the lock.  -1 with an exception. */
 static int
 guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names)
 {
@@ -307,8 +311,8 @@ guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *fre
     return rc;
 }
 
-/* Creates a guarded copy of a base's descriptor; a new reference.  NULL without an exception: it is
- * neither a method nor an attribute. */
+/* Creates a guarded copy of a base's descriptor; a new reference.  NULL with an exception; NULL
+ * without one if the descriptor is neither a method nor an attribute. */
 static PyObject *
 guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -322,8 +326,8 @@ guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
     return made;
 }
 
-/* Adds guarded copies of the methods and attributes that `type` inherits from `base`.  -1 with an
- * exception. */
+/* Adds guarded copies of the methods and attributes that `type` inherits from `base` and does not
+ * define itself, except special methods.  -1 with an exception. */
 GL_PRIVATE int
 gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset)
 {
@@ -354,8 +358,8 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     return rc;
 }
 
-/* Makes all methods of a new type take the loop's lock, except `free_names`; threads.h explains the
- * parameters.  -1 with an exception. */
+/* Makes all methods of a new type take the loop's lock, except `free_names`, and makes the type
+ * immortal; threads.h explains the parameters.  -1 with an exception. */
 GL_PRIVATE int
 gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
               enum gl_guard_scope scope)

@@ -1,8 +1,8 @@
 /*
  * lock.c: the lock of a loop, in a free-threaded build of CPython.
  *
- * The lock takes the place of the GIL: only the thread that has it uses a loop's data.  It is
- * a critical section of CPython, on an object that no other code knows:
+ * The lock takes the place of the GIL: only the thread that has it uses a loop's data.  It is a
+ * critical section of CPython, on an object that no other code uses:
  *
  *     free --begin--> held --a call of Python waits, sleeps, or polls--> released
  *       ^              | ^                                                   |
@@ -15,9 +15,10 @@
  * computes loses the lock after some milliseconds, as with the GIL: the waiting thread stops the
  * world, which makes every thread release its sections, and takes the lock while it is stopped.
  *
- * A section counts only while it is the innermost: one below another is not taken back after a
- * wait until that one ends.  So a method begins a section of its own unless the loop's is the
- * innermost already; CPython copes with both, and the second is a comparison.
+ * A section counts only while it is the innermost: one below another is not taken back after a wait
+ * until that one ends.  So a method begins a section of its own, unless the loop's section is the
+ * innermost already.  CPython allows a second section of one lock in a thread; the check costs a
+ * comparison.
  */
 #include "threads/threads.h"
 
@@ -44,7 +45,8 @@
 #error "goloop does not know the critical sections of this Python; look at SECTION_GIVEN_UP"
 #endif
 
-/* Returns true if this thread has the lock: in its innermost section, or in any of its sections. */
+/* Returns true if this thread has the lock: in its innermost section or, if `innermost` is false,
+ * in any of its sections that it has not given up. */
 static inline bool
 lock_is_held(PyObject *lock, bool innermost)
 {
@@ -72,10 +74,11 @@ inbox_init(gl_inbox *inbox)
     return pthread_mutex_init(&inbox->mutex, NULL);
 }
 
-/* Waits for an event, at most `ns`; `event` is a futex word that inbox_signal() increments.  With
- * the mutex, which is released meanwhile; the thread is detached from Python.  Not with a pthread
- * condition variable, which waits until an absolute time of the kernel's clock: a preloaded library
- * (libfaketime) may have replaced the function that reads that clock. */
+/* Waits for an event, at most `ns`, and may return earlier; `event` is a futex word that
+ * inbox_signal() increments.  The caller has the mutex, which is released during the wait, and is
+ * detached from Python.  Not with a pthread condition variable, which waits until an absolute time
+ * of the kernel's clock: a preloaded library (libfaketime) may have replaced the function that
+ * reads that clock. */
 static void
 inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
 {
@@ -92,7 +95,7 @@ inbox_wait(gl_inbox *inbox, uint32_t *event, long ns)
     pthread_mutex_lock(&inbox->mutex);
 }
 
-/* Ends the waits for an event.  With the mutex. */
+/* Ends all waits for an event.  The caller has the mutex. */
 static void
 inbox_signal(uint32_t *event)
 {
@@ -102,9 +105,9 @@ inbox_signal(uint32_t *event)
 #endif
 }
 
-/* Takes the lock by a section in the guard where that needs no wait, as PyCriticalSection_Begin
- * does then.  Returns false if another thread has the lock: PyCriticalSection_Begin would wait
- * until the owner gives the lock up, which a callback that computes never does. */
+/* Takes the lock, if it is free, by a new section of this thread in the guard, and returns true.
+ * Returns false, without a change, if a thread has the lock: PyCriticalSection_Begin would then
+ * wait until the owner gives the lock up, which a callback that computes never does. */
 static inline bool
 try_section(gl_guard *guard, PyMutex *lock)
 {
@@ -124,9 +127,10 @@ try_section(gl_guard *guard, PyMutex *lock)
     return guard->begun = true;
 }
 
-/* Takes the lock of a gl_guard in a stopped world, where no other thread is in a section, and not
- * when the world goes on, for its owner may be back first.  The lock is not free only where CPython
- * has handed it to a thread that is about to go on.  Returns 0, which ends the visit. */
+/* A gcvisitobjects_t, called in a stopped world, where no other thread is in a section.  Takes the
+ * lock that the gl_guard names, since its former owner might be first after the stop.  This fails
+ * only if CPython has handed the lock to a thread that is about to continue.  Returns 0, which ends
+ * the visit. */
 static int
 take_lock_in_stopped_world(PyObject *Py_UNUSED(first_object), void *guard)
 {
@@ -135,7 +139,8 @@ take_lock_in_stopped_world(PyObject *Py_UNUSED(first_object), void *guard)
 }
 
 /* Waits until the loop offers the lock, or stops the world after some attempts, and takes the lock.
- * The thread is detached from Python while it waits. */
+ * Then lets the gl_lock_let_in() that has offered it return.  The thread is detached from Python
+ * while it waits. */
 static void
 lock_wait(gl_guard *guard, gl_loop *loop)
 {
@@ -164,7 +169,7 @@ lock_wait(gl_guard *guard, gl_loop *loop)
 
 /* Offers the lock to the waiting threads and waits until one has taken it, at most 0.2 ms.  The
  * loop's thread calls it between iterations and before a poll.  The thread is detached from Python
- * meanwhile, which releases the lock. */
+ * meanwhile, which releases the lock; on return it has the lock again. */
 GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {
@@ -181,7 +186,7 @@ gl_lock_let_in(gl_loop *loop)
 
 /* ---- guards -------------------------------------------------------------------------------- */
 
-/* Begins a section of CPython on `lock`, which may wait. */
+/* Takes the lock by a section of CPython in the guard, which may wait. */
 static inline void
 guard_section(gl_guard *guard, PyObject *lock)
 {
@@ -189,8 +194,9 @@ guard_section(gl_guard *guard, PyObject *lock)
     PyCriticalSection_Begin(&guard->section, lock);
 }
 
-/* Takes the loop's lock.  `innermost`: it has to be the thread's innermost section, so that it is
- * released and taken again around a wait. */
+/* Takes the loop's lock, and waits for it if necessary.  `innermost`: it has to be the thread's
+ * innermost section, so that it is released and taken again around a wait.  Leaves the guard unused
+ * if the thread has the lock already. */
 static inline void
 guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
 {
@@ -227,7 +233,8 @@ gl_guard_begin_self(gl_guard *guard, PyObject *self)
         guard_section(guard, self);
 }
 
-/* Releases the lock that the guard has taken, if it has taken one. */
+/* Releases the lock that the guard has taken, if it has taken one.  Call it once: `begun` stays
+ * set. */
 GL_PRIVATE_INLINE void
 gl_guard_end(gl_guard *guard)
 {
@@ -248,7 +255,9 @@ gl_lock_init(gl_loop *loop)
     return -1;
 }
 
-/* Resets the locks in a forked child, where another thread of the parent may have had them. */
+/* Resets, in a forked child, the inbox's mutex and its counts of threads, the mutex of the current
+ * task, and the loop's lock, which stays locked only if this thread has it: another thread of the
+ * parent may have had them. */
 GL_PRIVATE void
 gl_lock_forget_others(gl_loop *loop)
 {

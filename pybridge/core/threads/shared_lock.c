@@ -29,8 +29,8 @@ gl_shared_lock_init(PyObject *Py_UNUSED(module))
     return 0;
 }
 
-/* Waits until the monitor, which wants or has the lock, has released it; the caller has locked it
- * then. */
+/* Waits until the monitor, which wants or has the lock, has released it; on return the caller has
+ * the lock.  In a forked child, which has no monitor, only clears flusher_lock. */
 GL_NO_PYTHON static void
 wait_for_monitor(gl_loop *loop)
 {
@@ -40,8 +40,8 @@ wait_for_monitor(gl_loop *loop)
         loop->go->yield_to_flusher(loop->shared);
 }
 
-/* Store-load barrier: a compiler barrier here pairs with the monitor's membarrier(2); without
- * membarrier a full fence.  GL_FENCE_IN_USE tells the monitor that C executes it. */
+/* Executes a store-load barrier: a compiler barrier, which pairs with the monitor's membarrier(2);
+ * without membarrier a full fence.  GL_FENCE_IN_USE tells the monitor that C executes the fence. */
 static inline void
 store_load_barrier(gl_shared *sh)
 {
@@ -52,9 +52,10 @@ store_load_barrier(gl_shared *sh)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Waits for the end of another thread's turn, with the GIL, so that values which the caller has
- * read stay valid.  Cannot deadlock: a turn needs no lock of Python's, and in_turn is cleared
- * before its thread waits for the GIL. */
+/* Ends the poll of another thread's turn and waits for the end of the turn, with the GIL, so that
+ * values which the caller has read stay valid.  Aborts the process if the poll can't be ended.
+ * Returns at once in a forked child.  Cannot deadlock: a turn needs no lock of Python's, and
+ * in_turn is cleared before its thread waits for the GIL. */
 GL_NO_PYTHON static void
 wait_for_turn(gl_loop *loop)
 {
@@ -102,7 +103,8 @@ gl_shared_unlock(gl_loop *loop)
 }
 
 /* Returns the API table for one immediate call, which takes the shared lock itself; NULL once
- * closed.  Waits while another thread is in a turn. */
+ * closed.  Waits while another thread is in a turn.  The caller has checked that the loop is not
+ * foreign. */
 GL_PRIVATE_INLINE const gl_table *
 gl_reactor_api(gl_loop *loop)
 {

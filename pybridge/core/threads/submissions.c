@@ -16,7 +16,8 @@
 #define GL_SUB_INITIAL 256u /* the first capacity of the queue */
 #define GL_SUB_KEEP 65536u  /* capacity that is kept after a burst */
 
-/* Frees the extra memory of a burst, after a turn. */
+/* Shrinks an empty queue to its first capacity if a burst has made it larger than GL_SUB_KEEP.
+ * Called after a turn; takes the shared lock. */
 GL_PRIVATE void
 gl_submissions_trim(gl_loop *loop)
 {
@@ -39,7 +40,8 @@ gl_defer_sends(gl_loop *loop)
     loop->sends_deferred = 1;
 }
 
-/* Calls Go, which sends the queues of all streams. */
+/* Calls Go, which sends the queues of all streams.  Only clears `sends_deferred` for a closed or
+ * foreign loop. */
 GL_NO_PYTHON static void
 flush_deferred_sends(gl_loop *loop)
 {
@@ -51,8 +53,8 @@ flush_deferred_sends(gl_loop *loop)
         go->flush(loop->reactor);
 }
 
-/* Sends the writes that wait for the turn, before a send that does not wait.  Runs no Python; an
- * error of a stream is reported by the next turn. */
+/* Sends the writes that wait for the turn, if there are any, before a send that does not wait.
+ * Runs no Python; an error of a stream is reported by the next turn. */
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_flush_deferred_sends(gl_loop *loop)
 {
@@ -60,8 +62,9 @@ gl_flush_deferred_sends(gl_loop *loop)
         flush_deferred_sends(loop);
 }
 
-/* Appends a submission `op` for the registration or timer `id`; `arg` depends on it (abi.h).  With
- * the shared lock; amortised O(1).  -1 with MemoryError. */
+/* Appends a submission `op` for the registration or timer `id`; `arg` depends on it (abi.h).  A
+ * GL_SUB_STREAM also makes the next iteration poll, and shows the monitor that sends are pending.
+ * With the shared lock; amortised O(1).  -1 with MemoryError. */
 GL_PRIVATE_INLINE int
 gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {

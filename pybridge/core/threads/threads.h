@@ -22,9 +22,11 @@ GL_PRIVATE int gl_shared_lock_init(PyObject *module);
 GL_PRIVATE_INLINE void gl_shared_lock(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_shared_unlock(gl_loop *loop);
 /* Returns the API table for one immediate call, which takes the shared lock itself; NULL once
- * closed. */
+ * closed.  Waits while another thread is in a turn.  The caller has checked that the loop is not
+ * foreign. */
 GL_PRIVATE_INLINE const gl_table *gl_reactor_api(gl_loop *loop);
-/* Mark the loop as active, after a poll or when it starts to run, and as inactive. */
+/* Mark the loop as active, after a poll or when it starts to run, and wake a parked monitor; and as
+ * inactive. */
 GL_PRIVATE_INLINE void gl_monitor_resume(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 
@@ -52,7 +54,8 @@ gl_lock_offer(gl_loop *loop)
     if (__atomic_load_n(&loop->inbox.waiting, __ATOMIC_RELAXED) != 0)
         gl_lock_let_in(loop);
 }
-/* Resets the locks in a forked child, where another thread of the parent may have had them. */
+/* Resets the loop's lock and its mutexes in a forked child, where another thread of the parent may
+ * have had them. */
 GL_PRIVATE void gl_lock_forget_others(gl_loop *loop);
 
 /* ---- guard.c ----------------------------------------------------------------- */
@@ -64,12 +67,13 @@ enum gl_guard_scope {
     GL_GUARD_CALLS = 0,   /* methods and attributes */
     GL_GUARD_DEALLOC = 1, /* methods, attributes, tp_dealloc, tp_clear and tp_finalize */
 };
-/* Makes all methods of a new type take the loop's lock.  `loop_offset` is the offset of
- * gl_owner_loop, or one of the constants above.  The methods `free_names` (a list that ends with
- * NULL, or NULL) take the lock themselves, or need none. */
+/* Makes all methods of a new type take the loop's lock, and makes the type immortal.  `loop_offset`
+ * is the offset of gl_owner_loop, or one of the constants above.  The methods `free_names` (a list
+ * that ends with NULL, or NULL) take the lock themselves, or need none.  -1 with an exception. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset,
                              const char *const *free_names, enum gl_guard_scope scope);
-/* Adds guarded copies of the methods and attributes that `type` inherits from `base`. */
+/* Adds guarded copies of the methods and attributes that `type` inherits from `base` and does not
+ * define itself, except special methods.  -1 with an exception. */
 GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset);
 /* gl_guard_type() for objects with a gl_owner_loop `field`; 0 in a build with the GIL. */
 #define GL_GUARD_TYPE(type, struct_name, field, free_names, scope)                                 \
@@ -80,20 +84,23 @@ GL_PRIVATE int gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssi
 
 /* ---- submissions.c ----------------------------------------------------------- */
 
-/* Appends a submission, with the shared lock; amortised O(1).  -1 with MemoryError. */
+/* Appends a submission, with the shared lock; amortised O(1).  A GL_SUB_STREAM makes the next
+ * iteration poll.  -1 with MemoryError. */
 GL_PRIVATE int gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg);
 /* Defers the sends of this turn to the next one, because a write waits for it. */
 GL_PRIVATE void gl_defer_sends(gl_loop *loop);
-/* Flushes the deferred sends, before a send that does not wait.  Runs no Python; an error of a
- * stream is reported by the next turn. */
+/* Flushes the deferred sends, before a send that does not wait.  Does nothing if there are none,
+ * and for a closed or foreign loop.  Runs no Python; an error of a stream is reported by the next
+ * turn. */
 GL_PRIVATE void gl_flush_deferred_sends(gl_loop *loop);
-/* Frees the extra memory of a burst, after a turn. */
+/* Shrinks the queue after a burst, if it is empty; called after a turn. */
 GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 
 /* ---- foreign_threads.c -------------------------------------------------------------------- */
 
-/* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python.  It may neither
- * block nor import until it detaches.  Returns false if Python has ended. */
+/* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python: then it takes
+ * the GIL.  The thread may neither block nor import until it detaches.  Returns false, and nothing
+ * is to be detached, if Python has ended. */
 GL_PRIVATE bool gl_foreign_thread_attach(PyGILState_STATE *gil);
 GL_PRIVATE void gl_foreign_thread_detach(const PyGILState_STATE *gil);
 /* Refuses new threads when Python ends, and waits until all have detached. */
