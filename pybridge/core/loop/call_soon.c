@@ -30,11 +30,11 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool own_threa
         PyObject_CallMethod((PyObject *)self, GL_METHOD(_check_callback), "Os", callback, name));
 }
 
-/* Appends a new handle (stolen) to the queue, and returns a reference to it.  Python code that ran
- * since the check of the loop (debug mode's checks, the garbage collector) may have closed the
- * loop: then the push raises.  While the loop does not run it can become garbage together with a
- * handle to which the caller has a reference, so the handle is tracked, and untracked at the next
- * push if only the queue refers to it. */
+/* Appends a new handle (stolen) to the queue, and returns a new reference to it.  Python code that
+ * ran since the check of the loop (debug mode's checks, the garbage collector) may have closed the
+ * loop: then the push raises, and the result is NULL.  While the loop does not run it can become
+ * garbage together with a handle to which the caller has a reference, so the handle is tracked, and
+ * untracked at the next push if only the queue refers to it. */
 static inline PyObject *
 push_handle(gl_loop *self, PyObject *h)
 {
@@ -50,8 +50,8 @@ push_handle(gl_loop *self, PyObject *h)
 }
 
 #ifdef GL_FREE_THREADED
-/* Posts a new handle (stolen), in a thread that need not have the loop's lock; returns a reference
- * to it. */
+/* Posts a new handle (stolen), in a thread that need not have the loop's lock, and wakes the loop;
+ * returns a new reference to the handle.  NULL with RuntimeError if the loop is closed. */
 static PyObject *
 post_handle(gl_loop *self, PyObject *h)
 {
@@ -61,8 +61,8 @@ post_handle(gl_loop *self, PyObject *h)
 }
 #endif
 
-/* Creates the handle of a call, schedules it and returns it.  `own_thread` is false for
- * call_soon_threadsafe. */
+/* Creates the handle of a call, schedules it and returns it, a new reference; NULL with an
+ * exception.  `own_thread` is false for call_soon_threadsafe. */
 static inline PyObject *
 push_call(gl_loop *self, const gl_call *call, bool own_thread)
 {
@@ -80,8 +80,8 @@ push_call(gl_loop *self, const gl_call *call, bool own_thread)
     return push_handle(self, h);
 }
 
-/* The body of call_soon, and of call_soon_threadsafe if `own_thread` is false: returns the new
- * handle. */
+/* Does the work of call_soon, and of call_soon_threadsafe if `own_thread` is false: returns the new
+ * handle, or NULL with an exception (RuntimeError if the loop can't be used). */
 static inline PyObject *
 schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -165,7 +165,9 @@ loop_time(gl_loop *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
     return PyFloat_FromDouble(loop_now());
 }
 
-/* Returns the first nanosecond at which time() is not before `when` (not NaN); both are rounded. */
+/* Returns the first nanosecond of the loop's clock at which time(), a rounded float, is not before
+ * `when` (not NaN).  A time that exceeds 64 bits becomes the greatest deadline, or one in the
+ * past. */
 static int64_t
 deadline_of(double when)
 {
@@ -181,8 +183,9 @@ deadline_of(double when)
     return at;
 }
 
-/* Converts the first argument to the time at which the timer is due: an object for when() (a new
- * reference), and seconds.  NULL with an exception, also for NaN, which cannot be ordered. */
+/* Converts the first argument of call_later (`relative`) or call_at to the time at which the timer
+ * is due: an object for when() (a new reference), and *seconds.  NULL with an exception, also for
+ * NaN, which cannot be ordered. */
 static PyObject *
 convert_when(bool relative, PyObject *first, double *seconds)
 {
@@ -216,8 +219,9 @@ convert_when(bool relative, PyObject *first, double *seconds)
     return when;
 }
 
-/* Creates a TimerHandle and arms its timer: `seconds` is the loop time, `when` the same for its
- * when().  gl_timers_arm() checks again that the loop is open. */
+/* Creates a TimerHandle, arms its timer and returns it: `seconds` is the loop time, `when` the
+ * object that its when() returns.  gl_timers_arm() checks again that the loop is open.  NULL with
+ * an exception. */
 static PyObject *
 arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
 {
@@ -230,7 +234,8 @@ arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
     return h;
 }
 
-/* The body of call_later (`relative`) and of call_at: returns the new TimerHandle. */
+/* Does the work of call_later (`relative`) and of call_at: returns the new TimerHandle, or NULL
+ * with an exception (TypeError for None as the time). */
 static inline PyObject *
 call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)

@@ -10,5 +10,5 @@
 #include "tls/tls.h"
 #include "watch/watch.h"
 
-/* Creates the type Loop with the methods of all rooms; at import. */
+/* Creates the type Loop with the methods of all rooms, at import.  -1 with an exception. */
 GL_PRIVATE int gl_loop_init_type(PyObject *module);

@@ -26,7 +26,8 @@ loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return PyBool_FromLong(GL_READ(self->thread_id) != 0);
 }
 
-/* _check_closed(): RuntimeError if the loop is closed, or belongs to the parent process. */
+/* _check_closed(): returns None, or raises RuntimeError if the loop is closed or belongs to the
+ * parent process. */
 static PyObject *
 loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -37,7 +38,7 @@ loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _wake(): ends the loop's poll; called by any thread. */
+/* _wake(): ends the loop's poll, if it polls; called by any thread.  Returns None. */
 static PyObject *
 loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -91,8 +92,10 @@ shared_new(void)
     return sh;
 }
 
-/* Drops queues, timers, registrations and the reactor.  Idempotent.
- * lint: allow check-commit: `releasing` keeps the shared block until the end */
+/* Closes the loop: drops queues, timers, watches and registrations, closes sockets that were
+ * accepted and not delivered, closes the reactor (not in a forked child), and frees the shared
+ * block.  Later calls do nothing.  lint: allow check-commit: `releasing` keeps the shared block
+ * until the end */
 static void
 loop_release(gl_loop *self)
 {
@@ -149,9 +152,9 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _flush_deferred_sends(): flushes writes that wait for the next turn.  Called by Python code that
- * sends on or connects a socket, or signals a child process, so that its effect comes after
- * theirs. */
+/* _flush_deferred_sends(): sends the writes that wait for the next turn.  Python code calls it
+ * before it sends on a socket, connects one, or signals a child process, so that the written data
+ * come first. */
 static PyObject *
 loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -159,7 +162,8 @@ loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _describe(): returns facts about the reactor and the Go runtime, as JSON. */
+/* _describe(): returns facts about the reactor and the Go runtime, as JSON: "{}" for a closed or
+ * foreign loop, "" if Go fails or if they are longer than 2 KiB. */
 static PyObject *
 loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -175,7 +179,8 @@ loop__describe(gl_loop *self, PyObject *Py_UNUSED(ignored))
 
 /* ---- construction and destruction ----------------------------------------------- */
 
-/* Implements tp_new; Loop.__init__() opens the reactor. */
+/* Implements tp_new: returns a loop without a reactor, which Loop.__init__() opens; NULL with
+ * MemoryError. */
 static PyObject *
 loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
@@ -194,8 +199,8 @@ loop_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 }
 
 /* Loop.__init__(): opens the library if this process has none, and a reactor.  -1 with ImportError,
- * OSError, MemoryError, or RuntimeError for a second call and for a thread with too small a
- * stack. */
+ * OSError, MemoryError, TypeError for arguments, or RuntimeError for a second call, for a closed
+ * loop and for a thread with too small a stack; the loop is then unchanged. */
 static int
 loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
 {
@@ -242,6 +247,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
     return 0;
 }
 
+/* Implements tp_traverse: visits the queues, the timers and the watches too. */
 static int
 loop_traverse(gl_loop *self, visitproc visit, void *arg)
 {
@@ -260,7 +266,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
     return r;
 }
 
-/* Implements tp_clear: closes a loop that does not run. */
+/* Implements tp_clear: closes a loop that does not run, and drops the task factory.  Returns 0. */
 static int
 loop_clear(gl_loop *self)
 {
@@ -299,7 +305,8 @@ get_bool(gl_loop *self, void *offset)
     return PyBool_FromLong(GL_READ(*((char *)self + (intptr_t)offset)));
 }
 
-/* Setter of a one-byte flag at `offset` in the loop: the truth of any object. */
+/* Setter of a one-byte flag at `offset` in the loop: the truth of any object; false for a deletion.
+ * -1 with the exception of the object's __bool__(). */
 static int
 set_bool(gl_loop *self, PyObject *value, void *offset)
 {
@@ -312,7 +319,8 @@ set_bool(gl_loop *self, PyObject *value, void *offset)
     return 0;
 }
 
-/* Implements tp_setattro; records that a program replaces a method in the instance. */
+/* Implements tp_setattro; records that a program replaces a method in the instance, or deletes the
+ * replacement. */
 static int
 loop_setattro(PyObject *self, PyObject *name, PyObject *value)
 {
@@ -334,7 +342,8 @@ static PyGetSetDef loop_getset[] = {
 GL_TAKES_NONE(is_running_method, loop_is_running, "is_running")
 GL_TAKES_NONE(create_future_method, gl_loop_create_future, "create_future")
 
-/* The other rooms and files have tables of their own; see gl_loop_init_type. */
+/* The methods of this file, and of the room tasks/.  gl_loop_init_type() adds the tables of other
+ * files. */
 static PyMethodDef loop_methods[] = {
     {"is_running", GL_FASTKW(is_running_method),
      PyDoc_STR("is_running($self)\n--\n\nReturn True while the loop runs.")},
@@ -389,7 +398,7 @@ static PyType_Spec loop_spec = {
     .slots = loop_slots,
 };
 
-/* Creates the type Loop with the methods of all rooms; at import. */
+/* Creates the type Loop with the methods of all rooms, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {

@@ -11,5 +11,5 @@ GL_PRIVATE_DATA PyMethodDef *const turn_methods;
 
 /* ---- turn.c ---------------------------------------------------------------------------------- */
 
-/* At close: closes the sockets of undelivered completions. */
+/* Closes the accepted sockets of undelivered completions, when the loop is closed. */
 GL_PRIVATE void dispatch_drop(gl_loop *loop);

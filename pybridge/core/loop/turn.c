@@ -42,8 +42,8 @@ ticks(void)
     return (uint64_t)gl_monotonic_ns() * 2u;
 }
 
-/* Steps a Task of the ready queue, with trace and debug mode's measurement; steals the reference.
- * -1 if an exception ends the run of the loop. */
+/* Steps a Task of the ready queue, records the step in a trace, and in debug mode logs a slow one;
+ * steals the reference.  -1 if an exception ends the run of the loop. */
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
@@ -69,9 +69,9 @@ run_task(gl_loop *loop, PyObject *task)
     return r;
 }
 
-/* Passes a completion to its owner, a transport or listener of this kind (gl_reg_kind), with trace
- * and debug mode's measurement.  The caller keeps the owner alive.  -1 if an exception ends the run
- * of the loop. */
+/* Passes a completion to its owner, a transport or listener of this kind (gl_reg_kind), records it
+ * in a trace, and in debug mode logs a slow owner.  The caller keeps the owner alive.  -1 if an
+ * exception ends the run of the loop. */
 static int
 deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
 {
@@ -93,8 +93,8 @@ deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint3
 
 /* ---- completions --------------------------------------------------------------- */
 
-/* Records the lateness of a timer that was due at `deadline` (ns).  Reads the clock only for the
- * first timer of a turn and for samples. */
+/* Counts a due timer as an arrival, and records its lateness from `deadline` (ns) and, for a
+ * sample, its waiting time.  Reads the clock only for the first timer of a turn and for samples. */
 static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
@@ -111,7 +111,7 @@ note_lateness(gl_loop *loop, int64_t deadline)
 }
 
 /* Records how long the thread waited for the GIL after the poll, which ended at `polled` (ns), and
- * the poll's events as waiting entries if that exceeded 1 ms. */
+ * the poll's events as waiting entries if that exceeded 1 ms.  Refills the budget of samples. */
 static inline void
 note_polled(gl_loop *loop, int64_t polled)
 {
@@ -161,7 +161,7 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
 }
 
 /* Delivers the remaining completions of the turn.  -1 if an exception ends the run of the loop; the
- * next run then delivers the rest. */
+ * next run then delivers the completions after that one. */
 static int
 dispatch(gl_loop *loop)
 {
@@ -174,9 +174,10 @@ dispatch(gl_loop *loop)
     return 0;
 }
 
-/* Delivers the connections that Go has accepted.  In asyncio they would still be in the kernel's
- * queue; here a ready callback could close their server first, and so close connections that other
- * processes on the same socket would have served. */
+/* Delivers the connections that Go has accepted, and adds the time to `accepting`.  In asyncio they
+ * would still be in the kernel's queue; here a ready callback could close their server first, and
+ * so close connections that other processes on the same socket would have served.  -1 if an
+ * exception ends the run of the loop. */
 static int
 dispatch_accepted(gl_loop *loop)
 {
@@ -211,8 +212,9 @@ dispatch_drop(gl_loop *loop)
 
 /* Calls Go for a turn, without the GIL: decodes submissions, sends, polls for `timeout` ns (0: does
  * not wait; -1: without a limit), receives and expires timers.  The completions are in the shared
- * block afterwards.  -1 with an exception, also of a signal handler.
- * lint: allow check-commit: a loop that runs can't be closed */
+ * block afterwards, and the state of the last turn (eager sends, retired timer ids, clocks) is
+ * reset.  Returns 0; -1 with RuntimeError in a forked child, OSError, or the exception of a signal
+ * handler, which runs here.  lint: allow check-commit: a loop that runs can't be closed */
 static int
 turn(gl_loop *loop, int64_t timeout)
 {
@@ -274,8 +276,8 @@ turn(gl_loop *loop, int64_t timeout)
     return PyErr_CheckSignals();
 }
 
-/* Makes a turn.  Records the beginning of the turn and the end of its poll if the loop is
- * traced. */
+/* Makes a turn, with the result of turn().  Records the beginning of the turn and the end of its
+ * poll if the loop is traced. */
 static inline int
 traced_turn(gl_loop *loop, int64_t timeout)
 {
@@ -289,7 +291,8 @@ traced_turn(gl_loop *loop, int64_t timeout)
     return r;
 }
 
-/* Returns true if this iteration polls although the ready queue has entries. */
+/* Returns true if this iteration polls although the ready queue has entries.  Increments
+ * `since_poll`, unless a poll is requested. */
 static inline bool
 turn_due(gl_loop *loop)
 {
@@ -305,7 +308,8 @@ turn_due(gl_loop *loop)
 }
 
 /* Makes a turn after all completions of the last one were delivered.  A loop with ready entries, or
- * one that stops or is a guest, makes it only if one is due, and without waiting. */
+ * one that stops or is a guest, makes it only if one is due, and without waiting.  -1 with the
+ * exception of turn(). */
 static inline int
 turn_if_due(gl_loop *loop)
 {
@@ -319,9 +323,10 @@ turn_if_due(gl_loop *loop)
     return 0;
 }
 
-/* Runs one iteration: a turn if one is due, accepted connections, the entries that the ready queue
- * had then, and the other completions.  -1 with the exception that ends the run of the loop.
- * lint: allow check-commit: a loop that runs can't be closed */
+/* Runs one iteration: reports the end of a blocked one, makes a turn if one is due, and delivers
+ * accepted connections, the entries that the ready queue had then, and the other completions.  -1
+ * with the exception that ends the run of the loop; the remaining entries and completions are for
+ * the next run.  lint: allow check-commit: a loop that runs can't be closed */
 static int
 iterate(gl_loop *loop)
 {
@@ -380,8 +385,9 @@ iterate(gl_loop *loop)
     return 0;
 }
 
-/* Makes this thread the owner of the loop, and starts the clocks of its metrics and the monitor;
- * the first iteration polls. */
+/* Begins a run: this thread becomes the owner, for the watchdog too.  Starts the metrics' clocks,
+ * drops the samples of entries that were queued while the loop did not run, and resumes the
+ * monitor.  The first iteration polls, and its turn checks the descriptors (GL_CHECK_FDS). */
 static void
 run_begins(gl_loop *self)
 {
@@ -400,8 +406,10 @@ run_begins(gl_loop *self)
     gl_monitor_resume(self);
 }
 
-/* Ends the ownership of this thread, and sends pending writes.  `thread_before`: the value of
- * `thread_id` before the run.  -1 if the report of a blocked iteration raised. */
+/* Ends a run: this thread is not the owner any more, and `thread_id` is `thread_before`, its value
+ * before the run.  Clears `stopping`, stops the metrics' clocks, pauses the monitor, reports the
+ * end of a blocked iteration, sends pending writes, and releases the sockets that were kept open.
+ * -1 with the exception of the report. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {
@@ -434,9 +442,10 @@ run_ends(gl_loop *self, unsigned long thread_before)
     return r;
 }
 
-/* loop._run(): runs the loop until it is stopped.  In guest mode it runs one iteration, in the
- * thread that began the run, and returns True if the next iteration need not wait, None if the run
- * has ended. */
+/* loop._run(): runs the loop until it is stopped, and returns None.  In guest mode it runs one
+ * iteration, in the thread that began the run, and returns None if the run has ended, else True if
+ * the next iteration need not wait, or False.  NULL with the exception that ended the run, or with
+ * RuntimeError if the loop can't be used, runs already, or lacks a stack. */
 static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -475,7 +484,9 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
                            self->shared->more);
 }
 
-/* loop._poll(), in guest mode: the poll of the next iteration, in any thread.  A push ends it. */
+/* loop._poll(), in guest mode: makes the turn of the next iteration, in any thread, and returns
+ * None.  A push ends its poll.  Does nothing if completions are undelivered.  NULL with
+ * RuntimeError outside guest mode, or with the exception of turn(). */
 static PyObject *
 loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

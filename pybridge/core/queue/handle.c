@@ -132,9 +132,10 @@ handle_make_context(PyObject *self)
     return 0;
 }
 
-/* Stores the handle's empty context for the next handle, after the call of a handle without other
- * references.  The loop runs, so the context of a handle is not garbage that the collector has
- * cleared. */
+/* Stores the handle's context for the next handle, if it is empty, only the handle refers to it,
+ * and none is stored yet.  Does nothing in a build without the GIL.  Called after the call of a
+ * handle without other references.  The loop runs, so the context of a handle is not garbage that
+ * the collector has cleared. */
 GL_PRIVATE void
 handle_recycle_context(PyObject *self)
 {
@@ -203,7 +204,8 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call
     return 0;
 }
 
-/* Returns an empty handle from the free list or new memory, untracked; see the head of the file. */
+/* Returns an empty handle from the free list or new memory, untracked; NULL with MemoryError.  See
+ * the head of the file. */
 static inline PyObject *
 handle_alloc(PyTypeObject *type, gl_pool *pool)
 {
@@ -222,7 +224,8 @@ handle_alloc(PyTypeObject *type, gl_pool *pool)
     return h;
 }
 
-/* Clears `slot`, one of the handle's two references to its loop. */
+/* Clears `slot`, one of the handle's two references to its loop.  A posted handle's reference can
+ * become a spare one. */
 static inline void
 handle_drop_loop(PyObject *h, PyObject **slot)
 {
@@ -239,7 +242,8 @@ handle_drop_loop(PyObject *h, PyObject **slot)
     Py_CLEAR(*slot);
 }
 
-/* Returns the memory of a cleared handle to its pool, or frees it. */
+/* Returns the memory of a cleared handle to its pool, or frees it.  In a build without the GIL it
+ * drops the handle's second reference to the loop first, and there is no pool. */
 static inline void
 handle_free_memory(PyObject *h, gl_pool *pool)
 {
@@ -255,7 +259,8 @@ handle_free_memory(PyObject *h, gl_pool *pool)
         Py_TYPE(h)->tp_free(h);
 }
 
-/* Creates a handle of one of the types for a call; untracked in a build with the GIL. */
+/* Creates a handle of one of the types for a call; untracked in a build with the GIL.  NULL with an
+ * exception. */
 static inline PyObject *
 handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *call)
 {
@@ -269,14 +274,16 @@ handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *cal
     return h;
 }
 
-/* Creates the Handle of a call_soon(), untracked; NULL with an exception. */
+/* Creates the Handle of a call_soon(), untracked in a build with the GIL; NULL with an
+ * exception. */
 GL_PRIVATE PyObject *
 gl_handle_new(gl_loop *loop, const gl_call *call)
 {
     return handle_make(G.handle_type, &G.handle_pool, loop, call);
 }
 
-/* Creates the handle of a call_soon_threadsafe(), untracked: before CPython 3.14 a plain Handle. */
+/* Creates the handle of a call_soon_threadsafe(), untracked in a build with the GIL: before CPython
+ * 3.14 a plain Handle.  NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
 {
@@ -285,8 +292,8 @@ gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
     return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, call);
 }
 
-/* Creates the TimerHandle of a call_at(), tracked and not armed.  `when` is the result of its
- * when(), `deadline` the same time in ns of CLOCK_MONOTONIC. */
+/* Creates the TimerHandle of a call_at(), tracked and not armed; NULL with an exception.  `when` is
+ * the result of its when(), `deadline` the same time in ns of CLOCK_MONOTONIC. */
 GL_PRIVATE PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
 {
@@ -377,6 +384,8 @@ handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
         Py_DECREF(inline_args[i]);
 }
 
+/* Implements tp_clear: drops the references in all slots and the arguments.  In a build without the
+ * GIL, handle_free_memory() drops the second reference to the loop.  Returns 0. */
 GL_PRIVATE int
 handle_clear(PyObject *self)
 {
@@ -420,6 +429,7 @@ handle_free(PyObject *self)
     Py_DECREF(type);
 }
 
+/* Implements tp_dealloc; a long chain of handles does not overflow the stack. */
 GL_PRIVATE void
 handle_dealloc(PyObject *self) /* lint: allow dealloc-type: handle_free() releases it */
 {

@@ -11,7 +11,8 @@
 /* ---- waiting for a callback that runs in another thread ----------------------- */
 
 /* Creates the lock, already acquired, for which other threads wait until the callback has returned.
- * Creates none if the callback has returned meanwhile. */
+ * Creates none, which is not an error, if the callback has returned meanwhile or another thread has
+ * created the lock.  -1 with an exception. */
 static int
 done_lock_create(gl_threadsafe_handle *h)
 {
@@ -29,8 +30,8 @@ done_lock_create(gl_threadsafe_handle *h)
     return 0;
 }
 
-/* Waits, without the GIL, until no other thread runs the callback of a ThreadSafeHandle; returns at
- * once for other handles.  -1 if a signal handler raised. */
+/* Waits, without the GIL, until no other thread runs the callback of a ThreadSafeHandle; returns 0,
+ * at once for other handles.  -1 with the exception of a signal handler, or with MemoryError. */
 static int
 handle_wait_for_others(PyObject *self)
 {
@@ -55,10 +56,11 @@ handle_wait_for_others(PyObject *self)
 
 /* ---- cancelling and running --------------------------------------------------------- */
 
-/* Returns true if a slot of a handle of `loop` has a value that C would not store there, also
- * `_cancelled` of a cancelled handle. */
+/* Returns true if handle_call() cannot run the handle by its fast path: the handle was cancelled,
+ * belongs to another loop, or a program has stored an unexpected value in `_callback`, `_args`,
+ * `_cancelled` or `_context`.  Sets no exception. */
 static inline bool
-handle_was_modified(gl_loop *loop, PyObject *self, gl_handle_args *inl)
+handle_needs_generic_run(gl_loop *loop, PyObject *self, gl_handle_args *inl)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     bool has_context = inl->context_due;
@@ -68,7 +70,8 @@ handle_was_modified(gl_loop *loop, PyObject *self, gl_handle_args *inl)
            !has_context || (inl->nargs < 0 && (h->args == NULL || !PyTuple_CheckExact(h->args)));
 }
 
-/* Returns the handle's `_loop`, or NULL if it is not a goloop loop. */
+/* Returns the handle's `_loop`, borrowed; NULL, without an exception, if it is not a goloop
+ * loop. */
 static inline gl_loop *
 handle_loop(PyObject *self)
 {
@@ -93,7 +96,7 @@ handle_methods_replaced(void)
 
 /* Calls super().name(): a method of asyncio's class, or its replacement by a program, which calls
  * the original.  For a ThreadSafeHandle the class above its own type is called, since C does the
- * locking itself. */
+ * locking itself.  Returns the result, or NULL with an exception. */
 static PyObject *
 handle_call_super(PyObject *self, PyObject *name)
 {
@@ -106,7 +109,10 @@ handle_call_super(PyObject *self, PyObject *name)
 }
 
 /* handle.cancel(): marks the handle as cancelled, cancels a timer, and drops callback and
- * arguments. */
+ * arguments; in debug mode it stores the repr first.  Returns None, also for a cancelled handle.
+ * Waits while another thread runs the callback of a ThreadSafeHandle.  Calls the method of
+ * asyncio's class instead if a program has replaced methods of those classes, or `_loop` or
+ * `_cancelled` of this handle.  NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -139,7 +145,9 @@ gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* handle.cancelled(); waits for a callback that runs in another thread. */
+/* handle.cancelled(): returns the value of `_cancelled`, or calls the method of asyncio's class if
+ * a program has replaced methods of those classes.  Waits while another thread runs the callback of
+ * a ThreadSafeHandle.  NULL with AttributeError if the slot is empty, or with another exception. */
 static PyObject *
 handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -153,8 +161,8 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_XNewRef(cancelled);
 }
 
-/* Passes the current exception, of a handle's callback, to the loop's exception handler.  -1 if the
- * exception ends the loop's run (it stays set), or if the handler raised. */
+/* Passes the current exception, of a handle's callback, to the loop's exception handler, and clears
+ * it.  -1 if the exception ends the loop's run (it stays set), or with the handler's exception. */
 GL_PRIVATE int
 gl_handle_report(gl_loop *loop, PyObject *self)
 {
@@ -167,8 +175,8 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     return r;
 }
 
-/* Runs a handle whose slots a program has modified by asyncio's own _run(), unless it is
- * cancelled. */
+/* Runs a handle by asyncio's own _run(), unless it is cancelled.  Returns 0, or -1 with an
+ * exception. */
 static int
 handle_run_generic(PyObject *self)
 {
@@ -180,14 +188,15 @@ handle_run_generic(PyObject *self)
     return gl_drop_result(PyObject_CallOneArg(G.Handle_run, self));
 }
 
-/* Calls the callback in the handle's context, and reports its exception.  The caller keeps the
- * handle alive.  -1 if the exception ends the run of the loop. */
+/* Calls the callback in the handle's context, and reports its exception; does nothing if the handle
+ * is cancelled.  The caller keeps the handle alive.  -1 if an exception ends the run of the
+ * loop. */
 static int
 handle_call(gl_loop *loop, PyObject *self)
 {
     gl_handle_head *h = (gl_handle_head *)self;
     gl_handle_args *inl = handle_inline(self);
-    if (handle_was_modified(loop, self, inl))
+    if (handle_needs_generic_run(loop, self, inl))
         return handle_run_generic(self);
     if (handle_make_context(self) < 0)
         return gl_handle_report(loop, self);
@@ -228,9 +237,9 @@ handle_call(gl_loop *loop, PyObject *self)
     return gl_handle_report(loop, self);
 }
 
-/* Runs the callback of a ThreadSafeHandle, unless it was cancelled, after the end of a call in
- * another thread.  Lets threads continue that wait for its end.  -1 if an exception ends the run of
- * the loop. */
+/* Waits until no other thread runs the callback of a ThreadSafeHandle, and runs the callback unless
+ * the handle was cancelled.  Then lets the threads continue that wait in cancel() or cancelled().
+ * -1 if an exception ends the run of the loop. */
 static int
 threadsafe_handle_call(gl_loop *loop, gl_threadsafe_handle *h)
 {
@@ -256,8 +265,8 @@ threadsafe_handle_call(gl_loop *loop, gl_threadsafe_handle *h)
 
 /* ---- asyncio.Handle._run replaced ---------------------------------------------------- */
 
-/* Calls a program's replacement of asyncio.Handle._run, which calls the original.  -1 if an
- * exception ends the run of the loop. */
+/* Calls a program's replacement of asyncio.Handle._run, which calls the original, and reports its
+ * exception.  -1 if an exception ends the run of the loop. */
 static int
 handle_call_hooked(gl_loop *loop, PyObject *self)
 {
@@ -266,8 +275,9 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
     return 0;
 }
 
-/* Runs a handle that is not cancelled, of any type.  The caller keeps it alive.  -1 if SystemExit
- * or KeyboardInterrupt ends the run of the loop. */
+/* Runs a handle that is not cancelled, of any type.  The caller keeps the handle alive.  -1 if an
+ * exception ends the run of the loop: SystemExit, KeyboardInterrupt, or an exception of the
+ * exception handler. */
 GL_PRIVATE int
 handle_run(gl_loop *loop, PyObject *self)
 {
@@ -278,14 +288,16 @@ handle_run(gl_loop *loop, PyObject *self)
     return handle_call(loop, self);
 }
 
-/* handle._run(), called by programs: runs the callback unless it was cancelled. */
+/* handle._run(), called by programs: runs the callback and returns None.  A cancelled handle is not
+ * run.  Calls asyncio's method for a handle that handle_call() cannot run.  NULL with an
+ * exception. */
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
     gl_loop *loop = handle_loop(self);
     if (gl_handle_is_cancelled(self) && ((gl_handle_head *)self)->callback == Py_None)
         Py_RETURN_NONE;
-    if (loop == NULL || handle_was_modified(loop, self, handle_inline(self))) {
+    if (loop == NULL || handle_needs_generic_run(loop, self, handle_inline(self))) {
         if (Py_TYPE(self) != G.threadsafe_handle_type)
             return PyObject_CallOneArg(G.Handle_run, self);
         return gl_none_or_null(handle_run_generic(self));

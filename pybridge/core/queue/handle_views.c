@@ -10,8 +10,9 @@
 
 /* ---- debug mode's stack ------------------------------------------------------------ */
 
-/* Getter of `_source_traceback`: a traceback.StackSummary or None.  The recorded stack is converted
- * at the first read. */
+/* Getter of `_source_traceback`: a traceback.StackSummary, None, or the object that a program has
+ * stored.  The recorded stack is converted at the first read; NULL with an exception if that
+ * fails. */
 static PyObject *
 handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -44,7 +45,8 @@ handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(clo
 
 /* ---- attributes that are converted when they are read ------------------------------------ */
 
-/* Getter of `_args`: a new tuple of the inline arguments, or the stored object. */
+/* Getter of `_args`: a new tuple of the inline arguments, or the stored object, a new reference.
+ * NULL with AttributeError if Python has deleted it, or with MemoryError. */
 GL_PRIVATE PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -69,7 +71,8 @@ handle_get_args(PyObject *self, void *Py_UNUSED(closure))
     return tuple;
 }
 
-/* Getter of `_context`; creates the empty context that is due. */
+/* Getter of `_context`; creates the empty context that is due.  NULL with AttributeError if Python
+ * has deleted it, or with MemoryError. */
 static PyObject *
 handle_get_context(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -81,7 +84,8 @@ handle_get_context(PyObject *self, void *Py_UNUSED(closure))
     return Py_XNewRef(context);
 }
 
-/* Setter of `_context`; deleting a missing context raises AttributeError. */
+/* Setter of `_context`: stores any object.  Deletion (NULL) raises AttributeError if there is
+ * none. */
 static int
 handle_set_context(PyObject *self, PyObject *value, void *Py_UNUSED(closure))
 {
@@ -155,7 +159,8 @@ typedef struct {
     PyGetSetDef *getset;
 } handle_type_spec;
 
-/* Creates a type of handles with asyncio's class as its base. */
+/* Creates a type of handles with asyncio's class as its base, and adds it to the module.  -1 with
+ * an exception. */
 static int
 make_type(PyTypeObject **type, PyObject *module, const handle_type_spec *handle, PyObject *base)
 {
@@ -194,7 +199,7 @@ static const handle_type_spec threadsafe_handle_spec = {
 };
 
 /* Creates the type ThreadSafeHandle.  Creates none, which is not an error, if asyncio does not have
- * the class, or has one with an unknown layout. */
+ * the class, or has one with an unknown layout.  -1 with an exception. */
 static int
 threadsafe_handle_init_type(PyObject *module)
 {
@@ -249,7 +254,8 @@ check_handle_layout(void)
     return -1;
 }
 
-/* Lets the methods and attributes of handles lock the loop, without the GIL. */
+/* Lets the methods and attributes of handles take the loop's lock, in a build without the GIL.  -1
+ * with an exception. */
 static int
 guard_handles(void)
 {
@@ -268,6 +274,8 @@ guard_handles(void)
     return 0;
 }
 
+/* Creates the types of handles, at import.  -1 with ImportError if the layout of asyncio's handles
+ * is unknown, or with another exception. */
 GL_PRIVATE int
 gl_handle_init_types(PyObject *module)
 {

@@ -18,8 +18,8 @@ posted_next(PyObject *handle)
     return &handle_inline(handle)->owner_loop.next;
 }
 
-/* Empties the inbox; returns its first Handle, or NULL.  posted_next() leads to the others, and the
- * caller owns a reference to each. */
+/* Empties the inbox; returns its first Handle, or NULL.  posted_next() leads to the next Handles,
+ * and the caller owns a reference to each. */
 static PyObject *
 inbox_take(gl_inbox *inbox)
 {
@@ -32,9 +32,9 @@ inbox_take(gl_inbox *inbox)
     return first;
 }
 
-/* Wakes the loop.  The caller has incremented `waking`, so the loop's descriptor stays open.  The
- * caller does not have the mutex, because the woken loop locks it, perhaps before this thread
- * continues. */
+/* Wakes the loop, and decrements `waking`.  The caller has incremented `waking`, so the loop's
+ * descriptor stays open.  The caller does not have the mutex, because the woken loop locks it,
+ * perhaps before this thread continues. */
 static void
 inbox_wake(gl_loop *loop)
 {
@@ -75,8 +75,9 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     return -1;
 }
 
-/* Moves the posted Handles to the ready queue.  The caller has the loop's lock.  -1 with an
- * exception, and the remaining Handles are dropped. */
+/* Moves the posted Handles to the ready queue and, in the loop's thread, the returned references to
+ * the spare ones.  The caller has the loop's lock.  -1 with an exception, and the remaining Handles
+ * are dropped. */
 GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {

@@ -24,28 +24,31 @@ GL_PRIVATE int handle_clear(PyObject *self);
 GL_PRIVATE void handle_dealloc(PyObject *self);
 /* Returns true if there are weak references to the handle. */
 GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
-/* Replaces callback and arguments by other objects (stolen, or NULL). */
+/* Replaces callback and arguments by other objects (stolen, or NULL), and drops the old ones. */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
-/* Creates the context that is due.  -1 with MemoryError. */
+/* Creates the handle's empty context if it is due.  -1 with MemoryError. */
 GL_PRIVATE int handle_make_context(PyObject *self);
-/* Stores the empty context of a handle that has run for the next handle. */
+/* Stores the context of a handle that has run, if it is empty and has no other user, for the next
+ * handle. */
 GL_PRIVATE void handle_recycle_context(PyObject *self);
 
 /* ---- handle_views.c ----------------------------------------------------------------------- */
 
-/* Returns the arguments as the value of `_args`; new reference. */
+/* Getter of `_args`: returns the arguments, a new reference; NULL with AttributeError if Python has
+ * deleted them, or with MemoryError. */
 GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
 /* ---- handle_run.c ------------------------------------------------------------------------- */
 
 /* cancel(), cancelled() and _run(), of all types. */
 GL_PRIVATE_DATA PyMethodDef handle_methods[4];
-/* Calls the callback in its context.  `self` must be kept alive by the caller.
- * -1 if SystemExit or KeyboardInterrupt ends the run. */
+/* Calls the callback in its context.  The caller keeps the handle alive.  -1 if an exception ends
+ * the run of the loop: SystemExit, KeyboardInterrupt, or an exception of the exception handler. */
 GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
 
 /* ---- scheduling.c ------------------------------------------------------------------------- */
 
-/* Puts a fresh handle of callable(arg) on the ready queue; `arg` may be NULL. */
+/* Appends a new Handle of callable(arg) to the ready queue; `arg` and `context` may be NULL.  -1
+ * with an exception. */
 GL_PRIVATE_INLINE int push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg,
                                       PyObject *context);
 

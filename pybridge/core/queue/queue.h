@@ -3,8 +3,8 @@
  *
  *   ready.c        the ready queue
  *   handle.c       Handle, TimerHandle and ThreadSafeHandle: the objects
- *   handle_views.c their types and attributes
- *   handle_run.c   running and cancelling them
+ *   handle_views.c types and attributes of handles
+ *   handle_run.c   running and cancelling handles
  *   timers.c       timer ids and their handles
  *   scheduling.c   scheduling of callbacks and tasks, running of one entry
  *   inbox.c        callbacks that other threads post, in a build without the GIL
@@ -84,37 +84,41 @@ typedef struct {
 
 /* ---- ready.c ----------------------------------------------------------------- */
 
-/* Allocates the buffer of a new queue. */
+/* Allocates the buffer of a new queue.  -1 with MemoryError. */
 GL_PRIVATE int gl_ready_init(gl_ready *q);
-/* Appends an entry; steals the reference on success.  `since`: when it became ready, ns; 0: now. */
+/* Appends an entry; steals the reference on success.  `since`: when it became ready, ns; 0: now.
+ * -1 with RuntimeError for a closed queue, or with MemoryError. */
 GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry, int64_t since);
 /* Removes the oldest entry; the caller owns the reference.  count must not be 0. */
 GL_PRIVATE_INLINE gl_entry gl_ready_pop(gl_ready *q);
 /* Frees the extra memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
-/* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0. */
+/* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0.  A sampled
+ * entry also ends a poll of the loop. */
 GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
 /* Refills the budget of samples after a poll. */
 GL_PRIVATE void gl_ready_refill_samples(gl_ready *q, int64_t now);
-/* Samples the next entry. */
+/* Makes the next entry a sampled one. */
 GL_PRIVATE void gl_ready_reset_stride(gl_ready *q);
-/* Visits the entries for the loop's tp_traverse. */
+/* Visits the entries for the loop's tp_traverse; returns the visitor's result if it is not 0. */
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);
-/* Untracks the newest entry if only the queue refers to it. */
+/* Untracks the newest entry if it is a handle to which only the queue refers. */
 GL_PRIVATE_INLINE void gl_ready_untrack_last(gl_ready *q);
 /* Tracks the entries to which there are other references, when the loop stops: such an entry may
  * be in a cycle with the loop, which can become garbage now.  A weak reference counts too. */
 GL_PRIVATE void gl_ready_track_kept(gl_ready *q);
 /* Drops all entries and frees the memory.  Later pushes raise.  Idempotent. */
 GL_PRIVATE void gl_ready_close(gl_ready *q);
-/* Ends a blocked turn; called by any thread that has the GIL. */
+/* Ends a blocked turn; called by any thread that has the GIL.  Does nothing if the turn does not
+ * block, and for a closed or foreign loop. */
 GL_PRIVATE void gl_wake(gl_loop *loop);
 
 /* ---- handle.c and handle_views.c --------------------------------------------- */
 
-/* Creates the types of handles; at import. */
+/* Creates the types of handles, at import.  -1 with ImportError if the layout of asyncio's handles
+ * is unknown, or with another exception. */
 GL_PRIVATE int gl_handle_init_types(PyObject *module);
-/* True for the exact types of handle_views.c. */
+/* Returns true if the object is exactly a Handle, TimerHandle or ThreadSafeHandle of goloop. */
 GL_PRIVATE_INLINE bool gl_is_handle(PyObject *o);
 /* Returns true if cancel() was called. */
 GL_PRIVATE_INLINE bool gl_handle_is_cancelled(PyObject *h);
@@ -128,15 +132,17 @@ typedef struct gl_call {
     Py_ssize_t nargs;
     PyObject *context;
 } gl_call;
-/* Create the handles of call_soon and call_soon_threadsafe, which are untracked, and of call_at. */
+/* Create the handles of call_soon and call_soon_threadsafe, which are untracked in a build with the
+ * GIL, and of call_at.  Return a new reference, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_handle_new(gl_loop *loop, const gl_call *call);
 GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call);
 GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline,
                                          const gl_call *call);
 
 #ifdef GL_FREE_THREADED
-/* gl_inbox_take_references() takes n of the spare references to the loop, in any thread; false if
- * there are too few.  gl_inbox_return_reference() returns one of them. */
+/* gl_inbox_take_references() takes n of the spare references to the loop, in any thread; false, and
+ * takes none, if there are too few.  gl_inbox_return_reference() drops a posted handle's reference
+ * to the loop: in the loop's thread it becomes a spare one. */
 GL_PRIVATE_INLINE bool gl_inbox_take_references(gl_loop *loop, int n);
 GL_PRIVATE void gl_inbox_return_reference(gl_loop *loop);
 /* Drops the spare references when the loop has stopped. */
@@ -145,43 +151,51 @@ GL_PRIVATE void gl_inbox_drop_spare_references(gl_loop *loop);
 
 /* ---- handle_run.c ------------------------------------------------------------ */
 
-/* Implements handle.cancel(). */
+/* Implements handle.cancel(): returns None, or NULL with an exception.  Waits while another thread
+ * runs the callback of a ThreadSafeHandle. */
 GL_PRIVATE PyObject *gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored));
-/* Passes the current exception, of a handle's callback, to the loop's exception handler.
- * -1 if the exception ends the loop, or the handler raised. */
+/* Passes the current exception, of a handle's callback, to the loop's exception handler, and clears
+ * it.  -1 if the exception ends the loop, or the handler raised. */
 GL_PRIVATE int gl_handle_report(gl_loop *loop, PyObject *self);
 
 /* ---- scheduling.c ------------------------------------------------------------ */
 
-/* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy
- * of the current one), as call_soon does, without giving out the handle. */
+/* Schedules callable(arg) (arg may be NULL: no argument) in `context` (NULL: a copy of the current
+ * one), as call_soon() does, without giving out the handle.  -1 with RuntimeError if the loop can't
+ * be used, or with another exception. */
 GL_PRIVATE int gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg,
                                        PyObject *context);
-/* Calls loop.call_soon(callable[, arg], context=context), directly for a native loop. */
+/* Calls loop.call_soon(callable[, arg], context=context), directly for a native loop.  -1 with
+ * RuntimeError if `loop` is NULL, or with another exception. */
 GL_PRIVATE int gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg,
                                        PyObject *context);
-/* Appends an entry after those that other threads have posted; steals the reference on success. */
+/* Appends an entry after those that other threads have posted; steals the reference on success.  -1
+ * with an exception. */
 GL_PRIVATE_INLINE int gl_ready_add(gl_loop *loop, PyObject *entry);
-/* Appends a Task, which will be stepped, or woken up with the result of its fut_waiter. */
+/* Appends a Task, with a new reference; it will be stepped, or woken up with the result of its
+ * fut_waiter.  -1 with an exception. */
 GL_PRIVATE_INLINE int gl_push_task(gl_loop *loop, PyObject *task);
 /* Runs a handle that is not cancelled.  The caller has a reference, and tracks the handle
- * afterwards if there are others. */
+ * afterwards if there are others.  -1 if an exception ends the run of the loop. */
 GL_PRIVATE int gl_run_handle(gl_loop *loop, PyObject *handle);
-/* Debug mode: logs a handle or task that was started at `before` if it took long. */
+/* Debug mode: calls Loop._log_slow(), which logs a handle, task or transport that was started at
+ * `before` (ns) and took long.  -1 with an exception. */
 GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 
-/* Arms the timer of a new handle, and takes a reference to it. */
+/* Arms the timer of a new handle, and takes a reference to the handle.  -1 with RuntimeError for a
+ * closed loop, or with MemoryError. */
 GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
-/* Removes an expired timer; returns its handle, owned by the caller, or NULL. */
+/* Removes an expired timer, whose id is free again; returns its handle, owned by the caller, or
+ * NULL if it was cancelled. */
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);
 /* After a turn: makes the first `n` retired ids, of timers cancelled before it, available
  * again. */
 GL_PRIVATE_INLINE void gl_timers_free_retired(gl_timers *t, uint32_t n);
 /* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int gl_timers_traverse(gl_timers *t, visitproc visit, void *arg);
-/* Drops all timers, when the loop is closed. */
+/* Drops all timers and frees the memory, when the loop is closed. */
 GL_PRIVATE void gl_timers_clear(gl_timers *t);
 
 #ifdef GL_FREE_THREADED
@@ -190,9 +204,10 @@ GL_PRIVATE void gl_timers_clear(gl_timers *t);
 /* Posts a Handle and wakes a sleeping loop.  Called by any thread, without the loop's lock.  -1
  * with RuntimeError if the loop is closed. */
 GL_PRIVATE int gl_inbox_post(gl_loop *loop, PyObject *handle);
-/* Wakes the loop without a post; any thread. */
+/* Wakes the loop without a post, unless the inbox is closed; any thread. */
 GL_PRIVATE void gl_inbox_wake(gl_loop *loop);
-/* Moves the posted handles to the ready queue. */
+/* Moves the posted handles to the ready queue.  -1 with an exception; the remaining handles are
+ * then dropped. */
 GL_PRIVATE int gl_inbox_join(gl_loop *loop);
 /* Returns true if Handles were posted; read without the mutex, so the answer may be out of date. */
 static inline bool
@@ -200,12 +215,13 @@ gl_inbox_any(gl_loop *loop)
 {
     return __atomic_load_n(&loop->inbox.any, __ATOMIC_RELAXED) != 0;
 }
-/* Marks the loop as sleeping before a poll; false if the inbox has entries, so that the loop must
- * not block. */
+/* Marks the loop as sleeping before a poll; returns false, and marks nothing, if the inbox has
+ * entries, so that the loop must not block. */
 GL_PRIVATE bool gl_inbox_set_sleeping(gl_loop *loop);
 /* Marks the loop as awake after the poll. */
 GL_PRIVATE void gl_inbox_set_awake(gl_loop *loop);
-/* Closes the inbox when the loop is closed, and drops the posted handles. */
+/* Closes the inbox when the loop is closed, waits until no thread is about to wake the loop, and
+ * drops the posted handles. */
 GL_PRIVATE void gl_inbox_close(gl_loop *loop);
 /* Visits the posted handles for the loop's tp_traverse. */
 GL_PRIVATE int gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg);

@@ -13,8 +13,9 @@
 
 /* ---- wake-up -------------------------------------------------------------- */
 
-/* Ends a blocked turn.  Called by any thread that has the GIL, which orders its push before the
- * wake-up.  Until the turn has seen it, further calls write nothing. */
+/* Ends a blocked turn.  Does nothing if the turn does not block, and for a closed or foreign loop.
+ * Called by any thread that has the GIL, which orders its push before the wake-up.  Until the turn
+ * has seen the wake-up, further calls write nothing. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {
@@ -48,7 +49,7 @@ ready_resize(gl_ready *q, size_t capacity)
     return 0;
 }
 
-/* Allocates the buffer of a new queue. */
+/* Allocates the buffer of a new queue.  -1 with MemoryError. */
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
@@ -57,9 +58,9 @@ gl_ready_init(gl_ready *q)
     return ready_resize(q, GL_READY_INITIAL);
 }
 
-/* Doubles the buffer of a full queue.  -1 with RuntimeError for a closed queue: the caller has
- * checked the loop, but Python code that ran since then (a garbage collection, for example) may
- * have closed it. */
+/* Doubles the buffer of a full queue.  -1 with MemoryError, or with RuntimeError for a closed
+ * queue: the caller has checked the loop, but Python code that ran since then (a garbage
+ * collection, for example) may have closed it. */
 static int
 ready_grow(gl_ready *q)
 {
@@ -80,7 +81,8 @@ ready_grow(gl_ready *q)
 #define GL_SAMPLES 128
 
 /* Consumes the sample of the stride that ends, begins the next stride and draws the position of its
- * sample.  Returns the weight: the number of arrivals that the consumed sample represents. */
+ * sample.  Also ends a poll of the loop.  Returns the weight: the number of arrivals that the
+ * consumed sample represents. */
 static uint32_t
 ready_take_sample(gl_ready *q)
 {
@@ -99,8 +101,8 @@ ready_take_sample(gl_ready *q)
     return weight;
 }
 
-/* Counts one arrival.  Returns the number of arrivals that it represents if it is sampled, else
- * 0. */
+/* Counts one arrival.  Returns the number of arrivals that it represents if it is sampled, else 0.
+ * A sampled arrival also ends a poll of the loop. */
 GL_PRIVATE_INLINE uint32_t
 gl_ready_sample_weight(gl_ready *q)
 {
@@ -110,7 +112,8 @@ gl_ready_sample_weight(gl_ready *q)
     return ready_take_sample(q);
 }
 
-/* Refills the budget of samples after a poll at `now` (ns). */
+/* Refills the budget of samples after a poll at `now` (ns).  Once half of the budget is there, the
+ * stride is 1 again. */
 GL_PRIVATE void
 gl_ready_refill_samples(gl_ready *q, int64_t now)
 {
@@ -135,7 +138,8 @@ gl_ready_reset_stride(gl_ready *q)
 /* ---- the queue ----------------------------------------------------------------------- */
 
 /* Appends an entry, a Handle or a Task; steals the reference, except if it fails.  `since`: the
- * time when the entry became ready, ns; 0: now. */
+ * time when the entry became ready, ns; 0: now.  -1 with RuntimeError for a closed queue, or with
+ * MemoryError. */
 GL_PRIVATE_INLINE int
 gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
@@ -159,7 +163,7 @@ gl_ready_pop(gl_ready *q)
     return entry;
 }
 
-/* Frees the extra memory of a burst once the queue is empty. */
+/* Shrinks the buffer to its first capacity after a burst, once the queue is empty. */
 GL_PRIVATE_INLINE void
 gl_ready_trim(gl_ready *q)
 {
@@ -169,7 +173,8 @@ gl_ready_trim(gl_ready *q)
     }
 }
 
-/* Visits the entries for the loop's tp_traverse. */
+/* Visits the entries for the loop's tp_traverse, and the references of an untracked handle that
+ * only the queue has.  Returns the visitor's result if it is not 0. */
 GL_PRIVATE int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {

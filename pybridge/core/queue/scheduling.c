@@ -6,7 +6,7 @@
 #include "queue/private.h"
 
 /* Appends an entry after the Handles that other threads have posted; steals the reference, except
- * if it fails. */
+ * if it fails: -1 with an exception. */
 GL_PRIVATE_INLINE int
 gl_ready_add(gl_loop *loop, PyObject *entry)
 {
@@ -18,7 +18,7 @@ gl_ready_add(gl_loop *loop, PyObject *entry)
 }
 
 /* Appends a new Handle of callable(arg) to the ready queue; `arg` may be NULL (no argument),
- * `context` too (a copy of the current one). */
+ * `context` too (a copy of the current one).  -1 with an exception. */
 GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -32,8 +32,8 @@ push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *cont
     return r;
 }
 
-/* Calls loop.call_soon(callable[, arg][, context=context]) as a Python method; `arg` and `context`
- * may be NULL. */
+/* Calls loop.call_soon(callable[, arg][, context=context]) as a Python method, and drops its
+ * result; `arg` and `context` may be NULL.  -1 with an exception. */
 static int
 call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -51,8 +51,8 @@ call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *co
 }
 
 /* Schedules callable(arg) on the goloop loop of the caller, by a call_soon() that a program has
- * replaced, or directly.  `arg` and `context` may be NULL.  -1 with RuntimeError for a closed
- * loop. */
+ * replaced, or directly.  `arg` and `context` may be NULL.  -1 with RuntimeError if the loop can't
+ * be used, or with another exception. */
 GL_PRIVATE int
 gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -63,9 +63,9 @@ gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObje
     return push_new_handle(loop, callable, arg, context);
 }
 
-/* Schedules callable(arg) on any asyncio loop (NULL: RuntimeError): directly on a native one, else
- * by its call_soon().  `arg` and `context` may be NULL.  The caller has references to all arguments
- * except the loop. */
+/* Schedules callable(arg) on any asyncio loop: directly on a native one, else by its call_soon().
+ * `arg` and `context` may be NULL.  The caller has references to all arguments except the loop.  -1
+ * with RuntimeError if `loop` is NULL, or with another exception. */
 GL_PRIVATE int
 gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -84,7 +84,7 @@ gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObj
     return call_soon_method(loop, callable, arg, context);
 }
 
-/* Appends a Task, with a new reference, to the ready queue. */
+/* Appends a Task, with a new reference, to the ready queue.  -1 with an exception. */
 GL_PRIVATE_INLINE int
 gl_push_task(gl_loop *loop, PyObject *task)
 {
@@ -99,7 +99,7 @@ gl_push_task(gl_loop *loop, PyObject *task)
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
 
 /* Debug mode: calls Loop._log_slow(entry, seconds since `before`), which logs a handle, task or
- * transport that took longer than slow_callback_duration. */
+ * transport that took longer than slow_callback_duration.  -1 with an exception. */
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 {
@@ -107,8 +107,8 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
-/* Runs a handle that is not cancelled, with trace and debug mode's measurement.  The caller has a
- * reference.  -1 if an exception ends the run of the loop. */
+/* Runs a handle that is not cancelled, records the call in a trace, and in debug mode logs a slow
+ * one.  The caller has a reference.  -1 if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {

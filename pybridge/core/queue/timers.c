@@ -80,8 +80,8 @@ timers_owner(gl_timers *t, uint32_t id)
     return &t->chunk[c]->owner[id % GL_TIMER_CHUNK];
 }
 
-/* Allocates an id for the timer, submits TIMER_ARM and takes a reference to the handle.  -1 with
- * RuntimeError for a closed loop, or with MemoryError. */
+/* Allocates an id for the timer, submits TIMER_ARM, lowers the loop's next deadline, and takes a
+ * reference to the handle.  -1 with RuntimeError for a closed loop, or with MemoryError. */
 GL_PRIVATE int
 gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 {
@@ -110,7 +110,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 }
 
 /* Disarms the timer, if it is armed, and drops the table's reference to the handle, to which the
- * caller has another one. */
+ * caller has another one.  An id that Go has seen is retired until gl_timers_free_retired(). */
 GL_PRIVATE void
 timers_cancel(gl_timer_handle *h)
 {
@@ -159,8 +159,8 @@ gl_timers_free_retired(gl_timers *t, uint32_t n)
         memmove(t->retired, t->retired + n, t->retired_len * sizeof(*t->retired));
 }
 
-/* Removes an expired timer.  Returns its handle, which the caller then owns, or NULL if it was
- * cancelled. */
+/* Removes an expired timer and frees its id.  Returns its handle, which the caller then owns, or
+ * NULL, without an exception, if it was cancelled. */
 GL_PRIVATE PyObject *
 gl_timers_take(gl_loop *loop, uint32_t id)
 {
@@ -188,7 +188,7 @@ gl_timers_traverse(gl_timers *t, visitproc visit, void *arg)
     return 0;
 }
 
-/* Drops all timers and frees the memory, when the loop is closed. */
+/* Disarms and drops all timers and frees the memory, when the loop is closed. */
 GL_PRIVATE void
 gl_timers_clear(gl_timers *t)
 {
