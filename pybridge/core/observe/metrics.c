@@ -35,8 +35,8 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 #endif
 }
 
-/* Counts a receive of `n` bytes in the loop's metrics; nothing if it failed (n < 0) or was the end
- * of the stream. */
+/* Counts a receive of `n` bytes in the loop's metrics.  Does nothing if it failed (n < 0) or was
+ * the end of the stream (0), and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_count_received(gl_loop *loop, ssize_t n)
 {
@@ -46,8 +46,8 @@ gl_count_received(gl_loop *loop, ssize_t n)
     }
 }
 
-/* Counts a send of `n` bytes in the loop's metrics, and makes the loop poll in the next iteration;
- * nothing if the send failed (n < 0). */
+/* Counts a send of `n` bytes in the loop's metrics, and makes the loop poll in the next iteration.
+ * Does nothing if the send failed (n < 0) or sent nothing, and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_count_sent(gl_loop *loop, ssize_t n)
 {
@@ -60,7 +60,8 @@ gl_count_sent(gl_loop *loop, ssize_t n)
 
 /* ---- the snapshot ------------------------------------------------------------------------- */
 
-/* Adds an open stream to the sums of a gl_counts; for gl_fds_each(). */
+/* Adds an open stream and its queued bytes to the sums of a gl_counts; for gl_fds_each().  Returns
+ * 0. */
 static int
 add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
 {
@@ -72,9 +73,9 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
     return 0;
 }
 
-/* _counted(): returns the bytes of a snapshot, gl_metrics and gl_counts; empty for a closed loop.
- * All values are copied before the bytes object is created: the creation may run the collector or
- * wait without the loop's lock, and another thread may then close the loop. */
+/* _counted(): returns the bytes of a snapshot, gl_metrics and gl_counts, a new bytes object; empty
+ * for a closed loop.  All values are copied before the bytes object is created: the creation may
+ * run the collector or wait without the loop's lock, and another thread may then close the loop. */
 static PyObject *
 loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -113,8 +114,8 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return PyBytes_FromStringAndSize((const char *)&all, sizeof all);
 }
 
-/* _open_loops(): a new list of the open loops of this process, without the loops inherited from a
- * parent. */
+/* _open_loops(): returns a new list of the open loops of this process, without the loops inherited
+ * from a parent; NULL with MemoryError. */
 static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -127,8 +128,8 @@ open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* _registered(): a new list of the transports and listeners that are registered with the
- * reactor. */
+/* _registered(): returns a new list of the transports and listeners that are registered with the
+ * reactor; NULL with MemoryError. */
 static PyObject *
 loop__registered(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -151,6 +152,7 @@ static PyMethodDef metrics_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Adds _open_loops() to _core, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_metrics_init(PyObject *module)
 {

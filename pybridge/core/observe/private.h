@@ -15,13 +15,15 @@
  * Stores at most `cap` frames in `to`, up to the frame `until`, which is not stored (0: all
  * frames).  If there are more frames, the last place is overwritten and gets the outermost frame.
  * *coroutine is the coroutine of the outermost frame, or 0.  Returns the number of frames; -1: the
- * chain breaks; ~n: the chain ends without the frame `until`, as in a greenlet. */
+ * chain breaks, or this Python's frames can't be read; ~n: n frames, and the chain ends without the
+ * frame `until`, as in a greenlet. */
 GL_PRIVATE int python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                                   uint64_t *coroutine);
-/* Reads the address of a thread's innermost frame; false: it can't be read. */
+/* Reads the address of a thread's innermost frame without the GIL; false: it can't be read. */
 GL_PRIVATE bool python_innermost_frame(PyThreadState *ts, uint64_t *frame);
-/* Reads the frames of the thread with this threading.get_ident(); no frames if the chain breaks.
- * Requires the GIL; a free-threaded build stops all other threads meanwhile. */
+/* Reads the frames of the thread with this threading.get_ident() into `to`, which has 0 frames
+ * before: none if the thread is not found or the chain breaks.  Requires the GIL and releases it; a
+ * free-threaded build stops all other threads meanwhile. */
 GL_PRIVATE void python_thread_stack(unsigned long id, gl_stack *to);
 /* Fills in the types and field offsets of this CPython, for Go. */
 GL_PRIVATE void python_fill_layout(gl_python *to);

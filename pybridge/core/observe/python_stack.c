@@ -4,15 +4,15 @@
  * The monitor uses it to report the stack of a thread that may never release the GIL.  The thread
  * may be running, so each pointer that is read may be stale, and none is dereferenced.  Memory is
  * copied by process_vm_readv(2), which returns EFAULT for an invalid address, needs no permission
- * for the process itself, and needs no descriptor.  If a sandbox refuses the call there is no
- * stack.  No reference is counted, and only the caller's buffer is written.
+ * for the process itself, and needs no descriptor.  If a sandbox refuses the call, no stack is
+ * read.  No reference is counted, and only the caller's buffer is written.
  *
  * C walks the chain of frames.  Go reads names and lines from the code objects
  * (golib/python_code.go) and checks that each of them is a code object.  The watchdog walks a
  * broken chain again.
  *
- * The layout of frames is internal to CPython.  It is the same from 3.12 to 3.15.  There is no
- * stack for a newer Python, nor for 3.14 and later without the GIL.
+ * The layout of frames is internal to CPython.  It is the same from 3.12 to 3.15.  For a newer
+ * Python, and for 3.14 and later without the GIL, no stack is read.
  */
 #include "observe/private.h"
 
@@ -60,8 +60,8 @@ typedef struct {
 /* The maximum number of frames in a walk, since a changing chain can become a circle. */
 #define STEPS_MAX 1000
 
-/* Copies memory of this process; false: it can't be read.  The system call is made by its number,
- * because AddressSanitizer checks the arguments of the C library's function. */
+/* Copies memory of this process; returns false if it can't be read.  The system call is made by its
+ * number, because AddressSanitizer checks the arguments of the C library's function. */
 static bool
 read_memory(uintptr_t from, void *to, size_t n)
 {
@@ -136,7 +136,7 @@ find_thread(unsigned long id)
     return ts;
 }
 
-/* Reads the frames of a thread; no frames if the chain breaks. */
+/* Reads the frames of a thread into `to`; no frames if the chain breaks. */
 static void
 read_stack(PyThreadState *ts, gl_stack *to)
 {
@@ -167,8 +167,8 @@ read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
     return 0;
 }
 
-/* Reads the frames of the thread `id` into `to` while all other threads are stopped; no frames if
- * the thread is not found or its chain breaks. */
+/* Reads the frames of the thread `id` into `to`, which has 0 frames before, while all other threads
+ * are stopped; none if the thread is not found, its chain breaks, or frames can't be read. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -181,10 +181,10 @@ python_thread_stack(unsigned long id, gl_stack *to)
 
 #else
 
-/* Reads the frames of the thread `id` into `to`; no frames if the thread is not found or its chain
- * breaks.  The list can be walked with the GIL: entries are removed only with the GIL, and new
- * entries become its head.  The frames are read without the GIL, as by the monitor, so the thread
- * may end meanwhile. */
+/* Reads the frames of the thread `id` into `to`, which has 0 frames before; none if the thread is
+ * not found or its chain breaks.  The list can be walked with the GIL: entries are removed only
+ * with the GIL, and new entries become its head.  The frames are read without the GIL, as by the
+ * monitor, so the thread may end meanwhile. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -235,8 +235,8 @@ python_fill_layout(gl_python *to)
     memcpy(&to->str_ascii, (char *)&ascii + state, sizeof to->str_ascii);
 }
 
-/* Returns the state of the thread that owns the GIL, borrowed; NULL if it is unknown, as in 3.12.
- * Does not need the GIL. */
+/* Returns the state of the thread that owns the GIL, borrowed; NULL if it is unknown, as in 3.12
+ * and without a GIL, or if no thread owns it.  Does not need the GIL. */
 GL_PRIVATE PyThreadState *
 python_gil_holder(void)
 {

@@ -10,8 +10,8 @@
  *
  * In the stopped world nothing may be allocated, no lock taken and no Python run.  Only memory is
  * read and references are counted; the Python objects are created afterwards.  A method that takes
- * the loop's lock is no alternative: when it allocates it may have to wait, and then it gets the
- * lock back only after the callback that it should read has ended.
+ * the loop's lock is no alternative: it may have to wait when it allocates memory, and would get
+ * the lock back only after the end of the callback whose coroutine it reads.
  *
  * A Python with a GIL does not need this file.  From 3.14 on the frames have another layout, and
  * the attributes are read as with a GIL; this is not tested, because goloop is not tested on such
@@ -81,7 +81,8 @@ awaited_object(PyObject *generator)
     return f->local[f->stack_top - 1];
 }
 
-/* Adds an entry to the chain; `frame` is NULL for a finished generator. */
+/* Adds an entry to the chain, with references to `name` and to the frame's code; `frame` is NULL
+ * for a finished generator. */
 static void
 append_frame(await_chain *all, PyObject *name, interpreter_frame *frame)
 {
@@ -122,8 +123,8 @@ is_future_iterator(PyObject *o)
     return is_named(o, names);
 }
 
-/* A visitproc that finds the generator of a step: stores it, borrowed, in *found, and ends the
- * visit with 1. */
+/* A visitproc that finds the generator of a step, or the next step: stores it, borrowed, in *found,
+ * and ends the visit with 1. */
 static int
 find_generator(PyObject *o, void *found)
 {
@@ -133,7 +134,8 @@ find_generator(PyObject *o, void *found)
     return 1;
 }
 
-/* A gcvisitobjects_t that reads the whole chain at the first object, and ends the visit. */
+/* A gcvisitobjects_t that reads the chain, at most CHAIN_MAX entries, at the first object, and
+ * returns 0, which ends the visit.  The references of the await_chain belong to the caller. */
 static int
 read_chain(PyObject *Py_UNUSED(first), void *arg)
 {
@@ -156,7 +158,7 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* Returns an entry of the chain as a new tuple (name, file, line). */
+/* Returns an entry of the chain as a new tuple (name, file, line); NULL with an exception. */
 static PyObject *
 frame_tuple(const chain_frame *f)
 {
@@ -171,7 +173,8 @@ frame_tuple(const chain_frame *f)
     return Py_BuildValue("OOi", name, code->co_filename, Py_MAX(f->line, 0));
 }
 
-/* Returns a new list of the chain's entries, and drops the references of the entries. */
+/* Returns a new list of the chain's entries, or NULL with an exception, and drops the references of
+ * the entries. */
 static PyObject *
 frame_list(await_chain *all)
 {
@@ -189,8 +192,8 @@ frame_list(await_chain *all)
     return list;
 }
 
-/* _await_frames(coroutine): (list of the await chain's entries, the awaitable at its end or None).
- * Stops all other threads meanwhile. */
+/* _await_frames(coroutine): returns a tuple: the list of the await chain's entries, and the
+ * awaitable of another class at its end or None.  Stops all other threads meanwhile. */
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
@@ -206,8 +209,9 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
     return result;
 }
 
-/* _guarded_attribute(loop, future, name): reads an attribute with the loop's lock, for futures and
- * tasks of asyncio, which have no lock.  No Python runs, so the lock is not released meanwhile. */
+/* _guarded_attribute(loop, future, name): returns an attribute, read with the loop's lock, for
+ * futures and tasks of asyncio, which have no lock.  No Python runs, so the lock is not released
+ * meanwhile. */
 static PyObject *
 read_guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -230,6 +234,8 @@ static PyMethodDef stopped_world_functions[] = {
 
 #endif /* GL_READS_STOPPED_WORLD */
 
+/* Adds the functions of this file to _core, at import, if this Python needs them.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_stopped_world_init(PyObject *module)
 {

@@ -1,5 +1,6 @@
 /*
- * trace.c: records the activity of a loop while a client traces it (golib/trace.go reads them).
+ * trace.c: records the activity of a loop while a client traces it (golib/trace.go reads the
+ * records).
  *
  * A record costs a read of the clock and two stores; names are looked up later, by Go.  The writer
  * has the GIL, or without a GIL the loop's lock.  The store of `written` releases the record to Go.
@@ -65,7 +66,8 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
     gl_trace_add(loop, t, GL_TRACE_NATIVE, 0, (uintptr_t)name);
 }
 
-/* Records the delivery of a completion with the class of the protocol, which may be NULL. */
+/* Records the delivery of a completion with the name of the protocol's class; `protocol` may be
+ * NULL. */
 GL_PRIVATE void
 gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
@@ -75,8 +77,8 @@ gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject
     gl_trace_add(loop, t, GL_TRACE_EVENT, kind, (uintptr_t)class_name(protocol));
 }
 
-/* Records that a connection is made or lost (kind GL_TRACE_MADE or GL_TRACE_LOST), if the loop is
- * traced. */
+/* Records that a connection is made or lost (`kind` is GL_TRACE_MADE or GL_TRACE_LOST) with the
+ * name of the protocol's class, if the loop is traced. */
 GL_PRIVATE void
 gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol)
 {
@@ -87,8 +89,9 @@ gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject 
     trace_add_continuation(t, (uintptr_t)class_name(protocol), 0, 0);
 }
 
-/* Records a new task with the code of its coroutine and at most 56 bytes of its name, if the loop
- * is traced.  `name` is a str, or the number of a default name. */
+/* Records a new task with the code of its coroutine, or the name of the coroutine's class, and at
+ * most 56 bytes of its name, if the loop is traced.  `name` is a str, or the number of a default
+ * name.  Clears the current exception then, so none may be set. */
 GL_PRIVATE void
 gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
 {
@@ -133,8 +136,10 @@ gl_trace_gc(bool begins)
     GL_UNLOCK(loops_mutex);
 }
 
-/* _trace(fd): starts a trace of this process's loops, which the library writes to the connection.
- * The library closes the fd. */
+/* _trace(fd): starts a thread of the library that sends a trace of this process's loops to the
+ * connection, and closes the fd at the end.  Returns None.  NULL with ImportError if the library
+ * cannot be loaded, OSError if no thread can be started, or the error of a wrong argument; after an
+ * exception the fd still belongs to the caller. */
 static PyObject *
 trace_start(PyObject *Py_UNUSED(module), PyObject *number)
 {
@@ -159,6 +164,7 @@ static PyMethodDef trace_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+/* Adds _trace() to _core, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_trace_init(PyObject *module)
 {

@@ -17,7 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Sets the collector's time to zero at the first call in a forked child. */
+/* Sets the collector's time to zero at the first call in this process: a forked child has its
+ * parent's. */
 static void
 reset_gc_time_in_child(void)
 {
@@ -42,7 +43,8 @@ gc_time_ns(void)
 /* ---- the monitor's thread: no GIL ---------------------------------------------------- */
 
 /* gl_watchdog.sample: stores the frames of the loop's thread and its coroutine in *to, for the
- * profile.  Returns false if no attempt succeeded. */
+ * profile.  Returns false, with 0 frames, if no attempt succeeded or no thread runs the loop.  The
+ * frames of a chain that ends without the frame of the loop's run count too. */
 static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
@@ -63,7 +65,7 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
 }
 
 /* gl_watchdog.walk: reads at most `cap` frames of a thread, innermost first.  Returns their number;
- * -1: the chain breaks; -2: Python ends. */
+ * -1: the chain breaks, or this Python's frames can't be read; -2: Python ends. */
 static int32_t
 watchdog_walk(void *thread, gl_raw_frame *to, int32_t cap)
 {
@@ -91,7 +93,8 @@ watchdog_holder(void)
 
 /* ---- with the GIL ---------------------------------------------------------------------- */
 
-/* Returns the open loop with this reactor's number, a new reference; NULL: it was closed. */
+/* Returns the open loop with this reactor's number, a new reference; NULL, without an exception, if
+ * there is none: it was closed. */
 static gl_loop *
 find_loop(int32_t reactor)
 {
@@ -104,8 +107,9 @@ find_loop(int32_t reactor)
     return found;
 }
 
-/* gl_watchdog.tell: calls Loop._blocked(), on a thread of its own.  If it fails, the library writes
- * to stderr. */
+/* gl_watchdog.tell: takes the GIL and calls Loop._blocked(), on a thread of its own; drops an
+ * exception.  Does nothing if Python ends or the loop was closed.  The library writes to stderr if
+ * the report does not reach the log. */
 static void
 watchdog_report(int32_t reactor)
 {
@@ -161,9 +165,10 @@ gl_watchdog_poll_ended(gl_loop *loop)
     loop->shared->gc_before = GL_READ(G.gc_ns);
 }
 
-/* Calls Loop._block_ended(seconds) at the end of an iteration that was reported as blocked.
- * Preserves a pending exception.  -1 if SystemExit or KeyboardInterrupt ends the run of the
- * loop. */
+/* Calls Loop._block_ended(seconds) at the end of an iteration that was reported as blocked, adds
+ * its time to `time_blocked`, and marks the block as seen.  If another iteration has begun since,
+ * the time is the limit.  Preserves a pending exception.  -1 if SystemExit or KeyboardInterrupt
+ * ends the run of the loop; other exceptions go to sys.unraisablehook. */
 GL_PRIVATE int
 gl_watchdog_block_ended(gl_loop *loop)
 {
@@ -220,8 +225,9 @@ write_profile(const gl_table *go, void *Py_UNUSED(unused), char *text, int32_t c
     return n;
 }
 
-/* Returns the text that `write` writes about `about` as a new str, "" if it fails.  Starts the
- * library in a process without one; NULL with ImportError if that is not possible. */
+/* Returns the text that `write` writes about `about` as a new str, "" if `write` fails.  Starts the
+ * library in a process without one.  NULL with ImportError if that is not possible, or with
+ * MemoryError. */
 static PyObject *
 library_text(text_writer write, void *about)
 {
@@ -248,9 +254,10 @@ library_text(text_writer write, void *about)
     return answer;
 }
 
-/* _block(): describes the current or the last blocked iteration: Go's report, its duration in
- * seconds (0.0: it has ended), the collector's time in it, and whether the loop has not had an
- * event yet. */
+/* _block(): describes the current or the last blocked iteration by a tuple: Go's report ("" in a
+ * forked child), the iteration's duration in seconds (0.0: it has ended), the collector's time in
+ * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop;
+ * only the report, a str, if another thread closes the loop meanwhile. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -276,7 +283,8 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* _block_told(serial, state): sets the state of the report with this number, GL_REPORT_REQUESTED or
- * GL_REPORT_LOGGED; ignored for an older report. */
+ * GL_REPORT_LOGGED; ignored for an older report.  Returns None, as the setters below do.
+ * RuntimeError for a closed loop. */
 static PyObject *
 loop__block_told(gl_loop *self, PyObject *args)
 {
@@ -343,7 +351,8 @@ loop__set_sampling(gl_loop *self, PyObject *args)
 /* ---- the collector ------------------------------------------------------------------------- */
 
 /* _note_collection(phase, info), an entry of gc.callbacks: adds the time of a collection to the
- * collector's time, and records the collection in traces.  `phase` is "start" or "stop". */
+ * collector's time, and records the start or end of the collection in the traces of this thread's
+ * loops.  `phase` is "start" or "stop".  Returns None. */
 static PyObject *
 record_collection(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -369,7 +378,8 @@ collector_seconds(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 /* _thread_stack(ident): returns the stack of the thread with this threading.get_ident() as a str,
- * read as the watchdog reads it; empty if the stack changes meanwhile. */
+ * read as the watchdog reads it; empty if there is no such thread or if the stack changes
+ * meanwhile.  Starts the library in a process without one; ImportError if that is not possible. */
 static PyObject *
 thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 {
@@ -381,14 +391,16 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
     return library_text(write_stack, &s);
 }
 
-/* _profile(): returns the samples of this process, as JSON. */
+/* _profile(): returns the samples of this process, as JSON.  Starts the library in a process
+ * without one; ImportError if that is not possible. */
 static PyObject *
 profile_json(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     return library_text(write_profile, NULL);
 }
 
-/* _set_asker(fd): sets the listening introspection socket of this process; -1: no socket. */
+/* _set_asker(fd): sets the listening introspection socket of this process; -1: no socket.  The fd
+ * stays the caller's.  OSError, and the previous socket stays set, if the fd is not open. */
 static PyObject *
 set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *number)
 {
@@ -427,7 +439,8 @@ static PyMethodDef watchdog_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds the functions of this file to _core and fills in the layout for Go; at import. */
+/* Adds the functions of this file to _core and fills in the layout for Go; at import.  -1 with an
+ * exception. */
 GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {

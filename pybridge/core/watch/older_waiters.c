@@ -1,8 +1,9 @@
 /*
  * older_waiters.c: several Futures that wait for one direction of an fd.
  *
- * The newest Future is in the slot of the direction (watch.c).  The older ones wait here.  They are
- * woken together with it, and the newest of them moves into the slot when it becomes empty.
+ * The newest Future is in the slot of the direction (watch.c).  The older Futures are in a list.
+ * Readiness wakes all of them together.  If the Future in the slot is removed, the newest one of
+ * the list takes its place.
  */
 #include "watch/private.h"
 
@@ -20,8 +21,8 @@ older_waiters_discard(gl_older_waiters *older)
     PyMem_RawFree(out.slot);
 }
 
-/* Adds the waiter of a slot as the newest one, and empties the slot.  Returns false without memory;
- * the slot then keeps its waiter. */
+/* Adds the waiter of a slot as the newest one, and empties the slot.  Returns false, without an
+ * exception, if out of memory; the slot then keeps its waiter. */
 GL_NO_PYTHON GL_PRIVATE bool
 older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
 {

@@ -59,8 +59,9 @@ static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_r
 /* An attempt is one system call, or several of sendall.  It returns 1 with the result of the
  * operation in *result, 0 if the operation has to wait for the fd, or -1 with an exception. */
 
-/* Handles the errno of a failed call.  Returns 0 if the operation has to wait for the fd (EAGAIN)
- * or was interrupted, else -1 with OSError. */
+/* Handles the errno of a failed call, and notes in op->refused whether it was EAGAIN.  Returns 0 if
+ * the operation has to wait for the fd (EAGAIN) or was interrupted (EINTR), else -1 with
+ * OSError. */
 static int
 sockop_call_failed(sockop *op, int err)
 {
@@ -100,7 +101,8 @@ try_recv(sockop *op, PyObject **result)
     return -1;
 }
 
-/* Attempts sock_recv_into(): receives into the buffer.  *result is the number of bytes. */
+/* Attempts sock_recv_into(): receives into the buffer.  *result is the number of bytes.  If `arg`
+ * is not a writable buffer, calls the socket's own method, which raises the exception. */
 static int
 try_recv_into(sockop *op, PyObject **result)
 {
@@ -144,8 +146,8 @@ can_send_in_parts(PyObject *sock)
     return number == SOCK_STREAM;
 }
 
-/* Acquires the buffer of the data, in the first step, and sets the maximum of one call.  -1 with an
- * exception. */
+/* Acquires the buffer of the data, in the first step, and sets the maximum of one call.  Returns 0,
+ * or -1 with an exception. */
 static int
 begin_send(sockop *op)
 {
@@ -162,8 +164,8 @@ begin_send(sockop *op)
     return 0;
 }
 
-/* Attempts sock_sendall(): sends until all is sent, the kernel refuses bytes, or SEND_STEP_MAX is
- * reached.  *result is None. */
+/* Attempts sock_sendall(): sends, after the deferred sends of the loop, until all is sent, the
+ * kernel refuses bytes, or SEND_STEP_MAX is reached.  *result is None. */
 static int
 try_send(sockop *op, PyObject **result)
 {
@@ -199,8 +201,8 @@ sockop_direction(const sockop *op)
     return GL_READING;
 }
 
-/* Registers for the direction and makes the Future that the coroutine yields, in op->wait.  -1 with
- * an exception. */
+/* Registers for the direction and stores the Future that the coroutine yields in op->wait.  -1 with
+ * an exception: OSError (EBADF) for a closed socket, RuntimeError if a transport uses the fd. */
 static int
 sockop_wait(sockop *op)
 {
@@ -222,7 +224,8 @@ sockop_wait(sockop *op)
     return 0;
 }
 
-/* Cancels the wait: clears its slot, if it is still there. */
+/* Ends the wait: clears its slot, if it is still there, and stops keeping the socket open.  The
+ * Future itself is not cancelled.  Does nothing for a closed loop. */
 static void
 sockop_cancel_wait(sockop *op)
 {
@@ -232,8 +235,9 @@ sockop_cancel_wait(sockop *op)
     }
 }
 
-/* Returns 0 if the Future of the wait is done; -1 with the RuntimeError of Future.__await__ if the
- * coroutine was resumed before that, and the wait is cancelled. */
+/* Returns 0 if the Future of the wait is done, and stops keeping the socket open.  -1 with the
+ * RuntimeError of Future.__await__ if the coroutine was resumed before that; the wait is then
+ * ended. */
 static int
 sockop_check_wait_done(sockop *op)
 {
@@ -251,7 +255,7 @@ sockop_check_wait_done(sockop *op)
 }
 
 /* Sets OP_FINISHED and drops the references to the socket, the argument and the Future.  Also the
- * type's tp_clear; the reference to the loop stays. */
+ * type's tp_clear; the reference to the loop stays.  Returns 0. */
 static int
 sockop_finish(PyObject *self)
 {
@@ -265,7 +269,7 @@ sockop_finish(PyObject *self)
     return 0;
 }
 
-/* Cancels the operation and drops its references, except to the loop. */
+/* Ends the wait, sets OP_FINISHED and drops the operation's references, except to the loop. */
 static void
 sockop_end(sockop *op)
 {
@@ -275,8 +279,8 @@ sockop_end(sockop *op)
     Py_DECREF(op);
 }
 
-/* Returns -1 with the exception of a coroutine that is running; with `finished` also for one that
- * has finished. */
+/* Returns 0 if the coroutine can be resumed.  -1 with ValueError if it is running and, if
+ * `finished` is true, with RuntimeError if it has finished. */
 static int
 sockop_check(const sockop *op, bool finished)
 {
@@ -320,8 +324,8 @@ sockop_step(sockop *op, PyObject **result)
     return PYGEN_ERROR;
 }
 
-/* am_send: resumes the coroutine.  PYGEN_NEXT with the Future to wait for, PYGEN_RETURN with the
- * value, or PYGEN_ERROR. */
+/* Implements am_send: resumes the coroutine.  PYGEN_NEXT with the Future to wait for, PYGEN_RETURN
+ * with the value, or PYGEN_ERROR. */
 static PySendResult
 sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
@@ -359,8 +363,8 @@ sockop_iternext(PyObject *self)
     return sockop_send(self, Py_None);
 }
 
-/* throw(): cancels the operation and raises the given exception.  It is never handled, because the
- * coroutine has no code of its own. */
+/* throw(): ends the operation and raises the given exception.  It is never handled, because the
+ * coroutine has no code of its own.  ValueError while a step runs, RuntimeError after the end. */
 static PyObject *
 sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -381,7 +385,8 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     return r;
 }
 
-/* close(): cancels the operation. */
+/* close(): ends the operation and returns None, also after its end.  ValueError while a step
+ * runs. */
 static PyObject *
 sockop_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -399,6 +404,7 @@ sockop_repr(PyObject *self)
     return PyUnicode_FromFormat("<coroutine object %s at %p>", ((sockop *)self)->qualname, self);
 }
 
+/* Implements tp_traverse. */
 static int
 sockop_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -413,7 +419,8 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* tp_finalize: warns of an operation that was never awaited, and cancels one that waits. */
+/* Implements tp_finalize: warns of an operation that was never awaited, and ends one that waits.
+ * Preserves the current exception. */
 static void
 sockop_finalize(PyObject *self)
 {
@@ -429,6 +436,8 @@ sockop_finalize(PyObject *self)
     gl_restore_exception(exc);
 }
 
+/* Implements tp_dealloc.  Calls sockop_finalize() first, which can make the object reachable
+ * again. */
 static void
 sockop_dealloc(PyObject *self)
 {
@@ -506,8 +515,9 @@ gl_sockop_init_type(PyObject *module)
 
 /* ---- methods of Loop ------------------------------------------------------------------ */
 
-/* Makes the coroutine of one of the three methods: a SockOp for a plain socket and ordinary
- * arguments, else the coroutine of goloop/_internal/net/sockets.py. */
+/* Returns the coroutine of one of the three methods, a new reference: a SockOp for a plain socket
+ * and ordinary arguments, outside debug mode, else the coroutine of
+ * goloop/_internal/net/sockets.py.  NULL with an exception. */
 static inline PyObject *
 sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)

@@ -38,8 +38,8 @@ watch_unregister(gl_loop *loop, gl_watch *w)
 }
 
 /* Submits a wait after a refused call, which needs no call of Go: the submission is decoded before
- * the poll.  Returns false if the registration has to be updated now: there is none, a Handle
- * watches the other direction, or there is no memory. */
+ * the poll.  Returns false, without an exception, if the registration has to be updated now: there
+ * is none, a Handle watches the other direction, or there is no memory. */
 GL_NO_PYTHON static bool
 watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
 {
@@ -100,8 +100,8 @@ watch_update_interest(gl_loop *loop, gl_watch *w, bool deregister)
 
 /* ---- the slots --------------------------------------------------------------------- */
 
-/* Detaches the file object of a watch if both slots are empty; the caller drops the reference
- * last. */
+/* Detaches the file object of a watch if both slots are empty, and returns its reference, which the
+ * caller drops last; NULL if there is none or a slot is set. */
 static PyObject *
 watch_detach_file(gl_watch *w)
 {
@@ -113,7 +113,7 @@ watch_detach_file(gl_watch *w)
     return file;
 }
 
-/* Returns the fd that is watched for this very object, or -1. */
+/* Returns the fd that is watched for this object itself, or -1, without an exception. */
 GL_PRIVATE int
 watch_find_by_file(gl_loop *loop, PyObject *file)
 {
@@ -127,7 +127,8 @@ watch_find_by_file(gl_loop *loop, PyObject *file)
     return -1;
 }
 
-/* Drops the references of a replaced waiter.  A Handle is cancelled, as asyncio does. */
+/* Drops the references of a replaced waiter.  A Handle is cancelled, as in asyncio; an exception
+ * goes to sys.unraisablehook. */
 static void
 watch_cancel_replaced(gl_watch_slot *old)
 {
@@ -141,9 +142,9 @@ watch_cancel_replaced(gl_watch_slot *old)
     Py_CLEAR(old->sock);
 }
 
-/* Ends the watch of a number before a transport or a listener is registered on it.  Its references
- * are moved to `out`, which the caller passes to gl_watch_discard() when its own state is
- * consistent. */
+/* Ends the watch of a number before a transport or a listener is registered on it.  The references
+ * of the watch are moved to `out` (none if the number has no watch), which the caller passes to
+ * gl_watch_discard() when its own state is consistent. */
 GL_NO_PYTHON GL_PRIVATE void
 gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
 {
@@ -178,8 +179,9 @@ watch_find_or_make(gl_loop *loop, int fd)
     return f->watch;
 }
 
-/* Puts `made` into the slot of a direction and steals its references, on failure too.  A replaced
- * Handle is cancelled; a Future that another Future replaces waits on as an older one.  `file`
+/* Puts `made` into the slot of a direction and steals its references, on failure too.  For reading,
+ * also ends a listener on the number, as asyncio does.  A replaced Handle is cancelled.  A Future
+ * that another Future replaces waits on as an older one; a Handle drops all Futures.  `file`
  * (stolen, may be NULL) is the object with the fd.  -1 with an exception, and the slot is
  * unchanged. */
 GL_PRIVATE int
@@ -232,9 +234,9 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     return 0;
 }
 
-/* Removes the waiter of a direction; a Handle is cancelled.  If `only` is not NULL, only that
- * Future is removed, and an older one may take its slot; with NULL all older ones are dropped too.
- * Returns true if it was found. */
+/* Removes the waiter of a direction and updates the registration; a Handle is cancelled.  If `only`
+ * is not NULL, only that waiter is removed, and an older Future may take its slot; with NULL all
+ * older ones are dropped too.  Returns false if there was nothing to remove. */
 GL_PRIVATE bool
 watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
 {
@@ -332,8 +334,8 @@ watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
 
 /* ---- completions -------------------------------------------------------------------------- */
 
-/* Runs a Handle unless it was cancelled, or resolves a Future with None.  -1 if an exit exception
- * leaves the loop; other exceptions are reported. */
+/* Runs a Handle unless it was cancelled, or resolves a Future with None.  -1 if an exception ends
+ * the run of the loop; other exceptions are reported. */
 GL_PRIVATE int
 watch_run_waiter(gl_loop *loop, PyObject *waiter)
 {
@@ -358,7 +360,8 @@ older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 }
 
 /* Calls Loop._watch_lost(fd), which warns that a descriptor was closed while a Handle watched it;
- * the watch has ended.  -1 if an exit exception leaves the loop. */
+ * the watch has ended.  -1 if SystemExit or KeyboardInterrupt ends the run of the loop; other
+ * exceptions go to sys.unraisablehook. */
 static int
 watch_warn_fd_closed(gl_loop *loop, int fd)
 {
@@ -367,8 +370,9 @@ watch_warn_fd_closed(gl_loop *loop, int fd)
 }
 
 /* Handles one READY completion of a watch: runs the Handles of the ready directions, and resolves
- * and removes their Futures.  Slots that were set in this turn are left alone.  -1 if an exit
- * exception leaves the loop. */
+ * and removes their Futures, the older ones too, whose sockets stay open until their tasks run.
+ * Slots that were set in this turn are left alone.  Then warns of a closed descriptor (c->arg).  -1
+ * if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
@@ -415,8 +419,8 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 /* ---- waiting once ------------------------------------------------------------------------ */
 
 /* Makes a Future that is resolved when the fd is ready once in the direction `which`, and puts it
- * into the slot.  `slot` has the socket and the fact of a refused call.  A new reference, or NULL
- * with an exception. */
+ * into the slot.  `slot` has the socket, borrowed, and whether a call was refused.  Returns a new
+ * reference, or NULL with an exception. */
 GL_PRIVATE PyObject *
 make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
 {

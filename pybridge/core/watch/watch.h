@@ -42,13 +42,14 @@ typedef struct gl_watch {
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
 
-/* Adds the type of the coroutines of sock_recv and others to the module. */
+/* Adds the type of the coroutines of sock_recv and others to the module.  -1 with an exception. */
 GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 
-/* Handles one completion of a watch.  -1 if an exit exception leaves the loop. */
+/* Handles one completion of a watch.  -1 if an exception ends the run of the loop. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
-/* Unregisters the watch of a number before a transport or listener is registered.  Its references
- * are moved to `out`, which the caller passes to gl_watch_discard() when its own state is
+/* gl_watch_detach() ends the watch of a number before a transport or listener is registered, and
+ * moves its references to `out` (none if the number has no watch).  The caller passes `out` to
+ * gl_watch_discard(), which drops the references and so runs Python, when its own state is
  * consistent. */
 GL_PRIVATE void gl_watch_detach(gl_loop *loop, int fd, gl_watch *out);
 GL_PRIVATE void gl_watch_discard(gl_watch *out);

@@ -8,7 +8,9 @@
 
 /* ---- methods of Loop ---------------------------------------------------------- */
 
-/* _add_reader(fd, callback, *args) and _add_writer: returns the Handle. */
+/* _add_reader(fd, callback, *args) and _add_writer: watches the direction in place of its previous
+ * waiter, and returns the Handle.  NULL with an exception: of gl_fd_from_object(), RuntimeError if
+ * the loop can't be used, or OSError. */
 static PyObject *
 watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
           int which)
@@ -36,8 +38,10 @@ watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssiz
     return h;
 }
 
-/* _remove_reader(fd) and _remove_writer: removes the waiter of a direction.  True if there was one;
- * a listener on the number counts as a reader, as in asyncio. */
+/* _remove_reader(fd) and _remove_writer: removes the waiters of a direction.  Returns True if there
+ * was one, else False, also for a closed loop.  A listener on the number counts as a reader, as in
+ * asyncio.  NULL with ValueError for an invalid fd that no watch has, or with another exception of
+ * fileno(). */
 static PyObject *
 watch_remove(gl_loop *self, PyObject *arg, int which)
 {
@@ -64,7 +68,8 @@ watch_remove(gl_loop *self, PyObject *arg, int which)
     return PyBool_FromLong(removed);
 }
 
-/* _ensure_fd_no_transport(fd): raises RuntimeError if an open transport uses the fd. */
+/* _ensure_fd_no_transport(fd): returns None, or raises RuntimeError if an open transport uses the
+ * fd, and ValueError for an object without fileno(). */
 static PyObject *
 loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 {
@@ -75,8 +80,8 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-/* _wait_readable(sock) and _wait_writable: returns a Future that is resolved when the socket, or
- * the number, is ready. */
+/* _wait_readable(sock) and _wait_writable: returns a new Future that is resolved when the socket,
+ * or the fd, is ready.  NULL with an exception. */
 static PyObject *
 wait_for_direction(gl_loop *self, PyObject *arg, int which)
 {
@@ -89,7 +94,7 @@ wait_for_direction(gl_loop *self, PyObject *arg, int which)
     return make_wait_future(self, fd, which, slot);
 }
 
-/* Defines the three methods of a direction. */
+/* Defines the methods _add_, _remove_ and _wait_ of a direction. */
 #define WATCH_METHODS(dir, which)                                                                  \
     static PyObject *loop__add_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)           \
     {                                                                                              \
@@ -109,7 +114,7 @@ WATCH_METHODS(reader, GL_READING)
 WATCH_METHODS(writer, GL_WRITING)
 
 /* _forget_wait(fd, future): removes a Future whose task was cancelled or has run, and stops keeping
- * its socket open. */
+ * its socket open.  Returns None; does nothing for a closed loop. */
 static PyObject *
 loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -161,9 +166,10 @@ loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
                            slot_waits_for(&w->slot[1], args[0]));
 }
 
-/* _end_waits(users, fd): the socket is about to be closed.  Removes the Futures of its sock_* calls
+/* _end_waits(users, fd): called before a socket is closed.  Removes the Futures of its sock_* calls
  * from both directions and resolves each now, so that its call fails on the closed fd.  `users` is
- * the socket's counter object, which identifies the socket. */
+ * the socket's counter object, which identifies the socket.  Returns None, or NULL with SystemExit
+ * or KeyboardInterrupt. */
 static PyObject *
 loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -190,7 +196,7 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(rc);
 }
 
-/* Their entries in the table of methods. */
+/* The entries in the table of methods for one use of WATCH_METHODS. */
 #define WATCH_ENTRIES(dir, adjective)                                                              \
     {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                                \
         {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                    \
