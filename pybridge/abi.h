@@ -4,15 +4,14 @@
  * both sides compare the sizes of GL_ABI when the library is opened.  abi_observers.h has
  * the part for metrics, watchdog, profile and trace.
  *
- * One loop has one reactor and one gl_shared block, and each of its streams one
- * gl_stream_io.  C allocates the block, the records, the two queues and the arena
- * (never on Go's heap).  One thread at a time uses them: C while Python runs,
- * Go during a call of the API table.  The exception is wake_pending, which any thread may set.
+ * One loop has one reactor and one gl_shared block, and each of its streams one gl_stream_io.  C
+ * allocates the block, the records, the two queues and the arena (never on Go's heap).  One thread
+ * at a time uses them: C while Python runs, Go during a call of the API table.  Exceptions: any
+ * thread may set wake_pending, and the monitor uses the shared lock (below).
  *
- * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go
- * at the start of a turn, in order.  Completions (Go -> C) are filled by Go
- * during a turn and are valid until the next turn, and so is the arena to which
- * their `ptr` points.
+ * Submissions (C -> Go) are appended by C while callbacks run and decoded by Go at the start of a
+ * turn, in order.  Completions (Go -> C) are filled by Go during a turn and are valid until the
+ * next turn, as is the arena to which their `ptr` points.
  *
  * Identity: a registration (stream, datagram, listener, watch) is named by an id, which
  * Go chooses, and a generation, which changes each time the id is used again.
@@ -414,7 +413,7 @@ typedef struct gl_table {
 
     /* Makes a reactor over `shared`; returns its number (>= 0). */
     int32_t (*reactor_new)(gl_shared *shared);
-    /* Closes the reactor's own fds; registered fds are left to C. */
+    /* Ends the reactor and closes its own fds; registered fds are left to C. */
     int32_t (*reactor_close)(int32_t reactor);
 
     /* Makes one turn: decode and flush submissions, poll (timeout in ns; < 0: until
@@ -464,7 +463,7 @@ typedef struct gl_table {
                           uint32_t *gen);
     int32_t (*watch_set)(int32_t reactor, uint32_t id, uint32_t gen, uint32_t want, uint32_t once);
 
-    /* Wakes the monitor; called if gl_shared.monitor_parked is set. */
+    /* Wakes the monitor; called if gl_shared.monitor_parked is set.  Returns 0. */
     int32_t (*wake_monitor)(int32_t reactor);
     /* Releases the shared lock to the monitor and takes it back, when flusher_lock was seen set:
      * waits until the monitor is done, which takes a few system calls that do not block, and
@@ -479,14 +478,16 @@ typedef struct gl_table {
     int32_t (*profile_text)(char *out, int32_t cap);
     int32_t (*block_report)(int32_t reactor, char *out, int32_t cap);
     int32_t (*stack_text)(gl_stack *stack, char *out, int32_t cap);
-    /* Starts a thread that sends a trace of all loops to a connected socket, then closes it. */
+    /* Starts a thread that sends a trace of all loops to a connected socket, and closes the socket
+     * at the end.  After an error the fd still belongs to the caller. */
     int32_t (*trace_start)(int32_t fd);
     /* Returns 1 if any thread is alive but `self` (a thread id) and the library's; else 0. */
     int32_t (*other_threads_alive)(int32_t self);
-    /* Answers a request to a simulated kernel in its buffer
+    /* Answers a request to a simulated kernel in its buffer of `size` bytes
      * (golib/simulation_requests_linux.go). */
     int32_t (*simulation_request)(char *buffer, int32_t size);
-    /* Sets the system calls and the clock that the calling thread uses from now on. */
+    /* Stores in *hooks the system calls and the clock that the calling thread uses from now on.
+     * -ENOSYS on systems other than Linux. */
     int32_t (*simulation_hooks)(gl_simulation_hooks *hooks);
 } gl_table;
 

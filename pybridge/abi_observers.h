@@ -24,10 +24,10 @@ typedef struct gl_histogram {
     uint64_t bucket[GL_BUCKETS];
 } gl_histogram;
 
-/* The side that works on the block counts; any thread may read at any time, and can then see one
- * field of a histogram newer than another.  Python unpacks the whole struct by the table in
- * goloop/_internal/metrics/metric_registry.py, which has the same names in the same order, so that
- * only metrics may be added here. */
+/* The side that works on the shared block writes its fields; any thread may read at any time, and
+ * can then see one field of a histogram newer than another.  Python unpacks the whole struct by the
+ * table in goloop/_internal/metrics/metric_registry.py, which has the same names in the same order,
+ * so that only metrics may be added here. */
 typedef struct gl_metrics {
     /* Go: number of turns */
     uint64_t turns;
@@ -175,19 +175,22 @@ gl_ticks(void)
 
 struct gl_shared;
 
-/* Functions of C that the monitor calls about an iteration that lasts long.  All are quick, do not
- * block and run without the GIL; the monitor waits for them with its lock, so they call no
- * function of the API table, except `tell`. */
+/* Functions of C that the monitor calls about an iteration that lasts long.  The monitor holds its
+ * lock while it calls them, so they are quick, do not block, need no GIL and call no function of
+ * the API table.  `tell` is the exception: it runs on a thread of its own, without the lock. */
 typedef struct gl_watchdog {
     /* Reads at most `cap` frames of a thread (a PyThreadState) into `to`, innermost first.  Returns
-     * their number; -1: the chain of frames is inconsistent; -2: Python has ended. */
+     * their number; -1: the chain of frames is inconsistent or can't be read; -2: Python has
+     * ended. */
     int32_t (*walk)(void *thread, gl_raw_frame *to, int32_t cap);
-    /* Returns the thread that owns the GIL (a PyThreadState), or NULL if it is unknown. */
+    /* Returns the thread that owns the GIL (a PyThreadState), or NULL if it is unknown or Python
+     * has ended. */
     void *(*holder)(void);
-    /* Reports the reactor's long iteration to Python.  Called on a thread of its own, and may wait
-     * for the GIL. */
+    /* Reports the reactor's long iteration to Python.  Called on a thread of its own; waits for the
+     * GIL.  Does nothing if Python or the loop has ended. */
     void (*tell)(int32_t reactor);
-    /* Fills a sample with the activity of the loop's thread.  Returns 0 if it is unknown. */
+    /* Stores the frames of the loop's thread and its coroutine in a sample.  Returns 0, with 0
+     * frames, if they can't be read. */
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
 } gl_watchdog;
 
@@ -195,8 +198,8 @@ typedef struct gl_watchdog {
 #define GL_REPORT_REQUESTED 1u /* the report was handed to the log */
 #define GL_REPORT_LOGGED 2u    /* the log has written it */
 
-/* The introspection socket of this process.  Python answers clients, or Go while Python does not.
- * Atomic, written by C. */
+/* The introspection socket of this process, written by C.  Python answers its clients; Go answers
+ * them while Python does not.  Atomic. */
 typedef struct gl_asker {
     int32_t listener;  /* the fd, or -1 */
     uint64_t dev, ino; /* identity of its file */

@@ -11,7 +11,7 @@
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
  *
- * Linux only.
+ * On other systems exit_init() and exit_watch() do nothing.
  */
 #include "runtime/private.h"
 
@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Waits until all other threads except the library's have ended, and calls exit(0).  The destructor
- * of the first thread's value; does nothing in a process without a Go runtime. */
+/* The destructor of the first thread's value: waits until all other threads except the library's
+ * have ended, and calls exit(0).  Does nothing in another thread and in a process without a Go
+ * runtime. */
 static void
 exit_destructor(void *unused)
 {
@@ -43,7 +44,8 @@ exit_init(void)
     library.exit_key_made = pthread_key_create(&library.exit_key, exit_destructor) == 0;
 }
 
-/* Sets the thread-specific value if the caller is the process's first thread. */
+/* Sets the thread-specific value, whose destructor ends the process, if the caller is the process's
+ * first thread. */
 GL_PRIVATE void
 exit_watch(void)
 {

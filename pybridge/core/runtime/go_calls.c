@@ -10,8 +10,8 @@
 
 #include <errno.h>
 
-/* Makes a call of Go without an effect (no reactor has the number -1), which registers the thread
- * with Go.  Removes the signal stack that Go installs in a thread without one. */
+/* Registers the thread with Go by a call without an effect (no reactor has the number -1).  Removes
+ * the signal stack that Go installs in a thread without one. */
 GL_PRIVATE void
 library_prime_thread(const gl_table *table)
 {
@@ -22,8 +22,9 @@ library_prime_thread(const gl_table *table)
         sigaltstack(&before, NULL);
 }
 
-/* Registers the calling thread with the live Go runtime, at its first call in each runtime.
- * Restores the signal mask and the signal stack, which Go changes meanwhile. */
+/* Registers the calling thread with the live Go runtime, at its first call in each runtime; does
+ * nothing without a live runtime.  Restores the signal mask and the signal stack, which Go changes
+ * meanwhile. */
 GL_PRIVATE void
 library_bind_thread(void)
 {
@@ -62,8 +63,8 @@ go_call_block_signals(sigset_t *before)
     pthread_sigmask(SIG_BLOCK, &all, before);
 }
 
-/* Prepares the calling thread for a call of Go: a signal stack, or blocked signals, and its
- * registration. */
+/* Prepares the calling thread for a call of Go: installs a signal stack or, without memory for one,
+ * blocks signals, and registers the thread.  go_call_end() follows. */
 static void
 go_call_begin(gl_go_call *call)
 {
@@ -73,7 +74,7 @@ go_call_begin(gl_go_call *call)
     library_bind_thread();
 }
 
-/* Restores the signal stack or the signal mask of the thread. */
+/* Restores the signal stack or the signal mask that the thread had before go_call_begin(). */
 static void
 go_call_end(gl_go_call *call)
 {
@@ -142,8 +143,8 @@ GL_GO_CALLS(X)
 #undef X
 #undef DEFINE
 
-/* Calls `turn` without the preparations of the other calls, since a thread that runs a loop has
- * made them. */
+/* Calls `turn` of the live runtime, which must exist, without the preparations of the other calls,
+ * since a thread that runs a loop has made them. */
 static int32_t
 go_call_turn(int32_t reactor, int64_t timeout)
 {

@@ -74,7 +74,8 @@ page_up(uintptr_t address)
 
 /* ---- the addresses of all parts -------------------------------------------------- */
 
-/* Records a writable segment, without the part that ld.so has made read-only. */
+/* Records a writable segment, without the part that ld.so has made read-only, unless that is all of
+ * it.  Sets `understood` to false if there are more than GL_SEGMENTS. */
 static void
 image_note_written(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, uintptr_t relro_end)
 {
@@ -99,7 +100,8 @@ image_note_written(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, u
     written->size = end - at;
 }
 
-/* Records the bounds of a loaded segment, and it as written memory or as a read-only table. */
+/* Extends the bounds of the image by a loaded segment, and records the segment as written memory
+ * or, if it is not code, as a read-only table. */
 static void
 image_note_segment(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, uintptr_t relro_end)
 {
@@ -117,8 +119,9 @@ image_note_segment(gl_image *image, uintptr_t base, const ElfW(Phdr) *segment, u
     }
 }
 
-/* Records all segments of the library with this link_map in library.image.  Called by
- * dl_iterate_phdr for each library; a result of 1 ends the iteration. */
+/* Records all segments and the size of the thread-local words of the library with the link_map
+ * `map` in library.image.  Called by dl_iterate_phdr for each library; the result 1 ends the
+ * iteration, 0 continues it. */
 static int
 image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
 {
@@ -187,8 +190,8 @@ image_note_dynamic(gl_image *image, const struct link_map *map)
     image_note_tls(image, base, relocations, size);
 }
 
-/* Records the addresses of all parts of the loaded library; `understood` stays false if it
- * fails. */
+/* Records the addresses of all parts of the loaded library in the image.  `understood` stays false
+ * if they can't be found. */
 static void
 image_locate(gl_image *image, void *handle)
 {
@@ -202,8 +205,9 @@ image_locate(gl_image *image, void *handle)
 
 /* ---- loading --------------------------------------------------------------------- */
 
-/* Loads the library's file by ld.so, without running its constructors, and finds its table.
- * Returns NULL, also if it is loaded already, or the reason for the failure. */
+/* Loads the library's file by ld.so, without running its constructors, and finds its table and the
+ * addresses of its parts.  Returns NULL, also if it is loaded already, or the reason for the
+ * failure. */
 GL_PRIVATE const char *
 image_load(void)
 {
@@ -260,8 +264,8 @@ image_construct(const gl_image *image)
     }
 }
 
-/* Saves the bytes that a restart needs, once.  Returns NULL, also if the image is not understood,
- * or the reason for the failure. */
+/* Saves the bytes that a restart needs, once.  Returns NULL, also if the image is not understood
+ * (then nothing is saved), or the reason for the failure. */
 static const char *
 image_save(gl_image *image)
 {
@@ -312,7 +316,8 @@ image_restore(const gl_image *image)
 
 #endif /* GL_CAN_RESTART */
 
-/* Starts the Go runtime of the library that was just loaded.  Returns NULL, or the reason for the
+/* Saves the memory that a restart needs, and starts the Go runtime of the loaded library.  Does
+ * nothing where GL_CAN_RESTART is 0: ld.so has started it.  Returns NULL, or the reason for the
  * failure. */
 GL_PRIVATE const char *
 image_start(void)
@@ -326,8 +331,8 @@ image_start(void)
     return why;
 }
 
-/* Starts a new Go runtime in a forked child, in place of the inherited one.  Returns NULL, or the
- * reason for the failure. */
+/* Restores the library's memory and starts a new Go runtime in a forked child, in place of the
+ * inherited one.  Returns NULL, or the reason for the failure. */
 GL_PRIVATE const char *
 image_restart(void)
 {
@@ -344,7 +349,8 @@ image_restart(void)
 #endif
 }
 
-/* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */
+/* Clears the library's thread-local words of the calling thread, which was registered with a dead
+ * runtime.  Does nothing if their place is not known. */
 GL_PRIVATE void
 image_forget_thread(void)
 {

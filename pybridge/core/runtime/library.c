@@ -30,7 +30,9 @@
 
 /* ---- once, when _core is loaded -------------------------------------------- */
 
-/* Maps the page of *gl_here, when ld.so loads _core.  ld.so passes main's own arguments. */
+/* Maps the page of *gl_here, when ld.so loads _core, and initialises the clock and exit.c.  ld.so
+ * passes main's own arguments.  Without memory gl_here stays at library.unmapped, and
+ * library_open() fails. */
 __attribute__((constructor)) static void
 library_load(int argc, char **argv, char **envp)
 {
@@ -58,8 +60,8 @@ library_load(int argc, char **argv, char **envp)
     exit_init();
 }
 
-/* Stores a copy of the path of libgoloop.so and tries to load the library, without starting it.
- * With the GIL, before the first gl_library(). */
+/* Stores a copy of the path of libgoloop.so and tries to load the library, without starting it; a
+ * failure is reported by gl_library().  With the GIL, before the first gl_library(). */
 GL_PRIVATE void
 gl_library_set_path(const char *path)
 {
@@ -133,7 +135,8 @@ library_enter_first(const gl_table *table)
         }
 }
 
-/* Returns NULL if both sides were built from the same abi.h, else a message with the difference. */
+/* Returns NULL if both sides were built from the same abi.h, else a message with the difference, or
+ * one for a missing table. */
 static const char *
 library_check(const gl_table *table)
 {
@@ -150,8 +153,8 @@ library_check(const gl_table *table)
     return NULL;
 }
 
-/* Starts the library in a process without any earlier runtime.  Returns NULL, or the reason for the
- * failure. */
+/* Loads the library and starts it in a process without any earlier runtime.  Returns NULL, or a
+ * message. */
 static const char *
 library_start_first(void)
 {
@@ -169,8 +172,7 @@ library_start_first(void)
     return NULL;
 }
 
-/* Starts a new runtime in a process that has inherited a dead one.  Returns NULL, or the reason for
- * the failure. */
+/* Starts a new runtime in a process that has inherited a dead one.  Returns NULL, or a message. */
 static const char *
 library_start_again(void)
 {
@@ -185,8 +187,8 @@ library_start_again(void)
     return NULL;
 }
 
-/* Starts the library: for the first time, or again in a child.  Returns NULL, or the reason for the
- * failure. */
+/* Starts the library, for the first time or again in a child, if the limits of the process allow
+ * it.  Returns NULL, or a message. */
 static const char *
 library_start(void)
 {
@@ -206,7 +208,9 @@ library_start(void)
     return failed;
 }
 
-/* Starts a runtime in this process.  Returns NULL, or the reason for the failure. */
+/* Starts a runtime in this process, registers this thread with it, and stores its epoch and table
+ * in *gl_here.  Restores the thread's timer slack and signal mask, the limit of open files and the
+ * signal handlers, which Go or the start changes.  Returns NULL, or a message. */
 static const char *
 library_open(void)
 {
@@ -252,7 +256,7 @@ library_open(void)
     return NULL;
 }
 
-/* Sets gl_here->opening; false if another thread opens the library. */
+/* Sets gl_here->opening and returns true; returns false if another thread opens the library. */
 static bool
 library_try_lock(void)
 {
@@ -290,8 +294,9 @@ gl_library_stack_error(void)
            "larger one by threading.stack_size().";
 }
 
-/* Prepares this thread for a run of a loop.  Returns NULL, or the reason why the loop cannot run;
- * only after NULL gl_library_run_ends() follows. */
+/* Prepares this thread for a run of a loop: installs a signal stack and registers the thread with
+ * Go.  Returns NULL, or the reason why the loop cannot run; only after NULL gl_library_run_ends()
+ * follows. */
 GL_PRIVATE const char *
 gl_library_run_begins(void)
 {
@@ -316,7 +321,7 @@ gl_library_run_ends(void)
 
 /* ---- diagnostics -------------------------------------------------------------------- */
 
-/* Stores the origin of this process's Go runtime. */
+/* Fills in `facts` with the origin of this process's Go runtime. */
 GL_PRIVATE void
 gl_library_describe(gl_library_facts *facts)
 {

@@ -21,7 +21,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Stores the limit of open files. */
+/* Stores the limit of open files; infinity if it can't be read, which file_limit_restore() leaves
+ * alone. */
 GL_PRIVATE void
 file_limit_save(struct rlimit *saved)
 {
@@ -31,7 +32,8 @@ file_limit_save(struct rlimit *saved)
     }
 }
 
-/* Restores the soft limit of open files if it is higher than before: Go has raised it. */
+/* Restores the soft limit of open files if it is higher than before: Go has raised it.  Does
+ * nothing if the hard limit has changed. */
 GL_PRIVATE void
 file_limit_restore(const struct rlimit *saved)
 {
@@ -64,7 +66,8 @@ limits_space(size_t stack)
     return 0;
 }
 
-/* The body of a test thread: waits until all of them have been created. */
+/* The function of a test thread: waits for `start_lock`, which is unlocked once all test threads
+ * have been created. */
 static void *
 limits_thread(void *start_lock)
 {

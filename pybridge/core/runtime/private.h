@@ -105,7 +105,7 @@ struct gl_library_state {
     char **envp;
 
     gl_signals signals; /* used while Go starts; 10 KiB, too large for a stack of 32 KiB */
-    char why[512];      /* half a sentence: the last failure inside of this room */
+    char why[512];      /* half a sentence: the reason for this room's last failure */
     char message[768];  /* a sentence for the caller, valid while it has the GIL */
 
     pthread_key_t exit_key; /* exit.c; this and the next field are written at import */
@@ -130,25 +130,26 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 /* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
 
-/* Called once, when the extension is loaded: see gl_clock_is_replaced. */
+/* Called once, when the extension is loaded: stores the result of gl_clock_is_replaced(). */
 GL_PRIVATE void clock_init(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 
-/* Called once, when the extension is loaded. */
+/* Called once, when the extension is loaded.  Without memory exit_watch() has no effect. */
 GL_PRIVATE void exit_init(void);
-/* Called when Go starts, and in the child of a fork.  Sets the thread-specific value if the caller
- * is the process's first thread. */
+/* Called when Go starts, and in the child of a fork.  If the caller is the process's first thread,
+ * the end of its function waits for all other threads except the library's and then ends the
+ * process. */
 GL_PRIVATE void exit_watch(void);
 
 /* ---- image.c ------------------------------------------------------------------------- */
 
-/* The first three return NULL, or the reason for their failure.
- *
+/* The first three return NULL, or the reason for their failure, valid until the next failure.
  * image_load: loads the library by ld.so and finds its table; does nothing if it is loaded.  The
  * code of a library of goloop's build does not run yet. */
 GL_PRIVATE const char *image_load(void);
-/* Starts the Go runtime of the library that was just loaded. */
+/* Starts the Go runtime of the loaded library, in a process without an earlier one.  Does nothing
+ * where GL_CAN_RESTART is 0: ld.so has started it. */
 GL_PRIVATE const char *image_start(void);
 /* Starts a new runtime in place of one that did not survive the fork. */
 GL_PRIVATE const char *image_restart(void);
@@ -160,11 +161,13 @@ GL_PRIVATE void image_release_tables(void);
 
 /* ---- limits.c ------------------------------------------------------------------------ */
 
-/* Returns NULL if a Go runtime can start, else the reason.  Called with all signals blocked. */
+/* Returns NULL if the limits of the process allow a Go runtime, else the reason (library.why).
+ * Called with all signals blocked. */
 GL_PRIVATE const char *why_go_cannot_start(void);
-/* Stores the limit of open files, before Go raises it. */
+/* Stores the limit of open files, before Go raises it; infinity if it can't be read. */
 GL_PRIVATE void file_limit_save(struct rlimit *saved);
-/* Undoes Go's change; a limit that was lowered in the meantime stays. */
+/* Undoes Go's change.  A limit that other code has lowered in the meantime, or whose hard limit it
+ * has changed, stays. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 
 /* ---- slack.c ------------------------------------------------------------------------- */
@@ -188,20 +191,23 @@ GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
 
 /* ---- stack.c ------------------------------------------------------------------------- */
 
-/* Installs a large signal stack for this thread, and removes it; calls nest.  Returns 0, or an
- * errno. */
+/* stack_enter() installs a large signal stack for this thread, unless it has one; stack_leave()
+ * removes it again.  Calls nest.  stack_enter() returns 0, or an errno; only after 0 stack_leave()
+ * follows. */
 GL_PRIVATE int stack_enter(void);
 GL_PRIVATE void stack_leave(void);
-/* Returns true if the thread's own stack is large enough for Go. */
+/* Returns true if the thread's own stack is large enough for Go, or if its size is unknown. */
 GL_PRIVATE bool stack_suffices(void);
 
 /* ---- go_calls.c ------------------------------------------------------------------------- */
 
-/* Makes a call of Go without an effect (no reactor has the number -1).  If a thread has no signal
- * stack, Go installs its own at the thread's first call; this function removes it. */
+/* Registers the calling thread with Go by a call without an effect (no reactor has the number -1).
+ * If a thread has no signal stack, Go installs its own at the thread's first call; this function
+ * removes it. */
 GL_PRIVATE void library_prime_thread(const gl_table *table);
 /* Registers the calling thread with the Go runtime.  Go changes the thread's signal mask and signal
- * stack meanwhile; this function restores both.  Only the first call in a thread does anything. */
+ * stack meanwhile; this function restores both.  Only the first call in a thread and in a runtime
+ * does anything. */
 GL_PRIVATE void library_bind_thread(void);
 /* The functions that any thread may call, each wrapped by go_call_begin() and go_call_end(). */
 GL_PRIVATE_DATA const gl_table go_wrappers;

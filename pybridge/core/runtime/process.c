@@ -34,7 +34,8 @@ library_why(const char *format, ...)
     return library.why;
 }
 
-/* Compares the libraries of clock_gettime and of libc, when the extension is loaded. */
+/* Sets `clock_replaced`, when the extension is loaded: clock_gettime is not in libc's file.  Leaves
+ * it false if ld.so does not know the files, and on systems without glibc. */
 GL_PRIVATE void
 clock_init(void)
 {

@@ -2,9 +2,10 @@
  * runtime.h: the functions of this room, which loads and starts the Go library, for the rest of the
  * extension.
  *
- * These functions do not need Python.h and raise nothing.  A failed one returns a message, a whole
- * sentence in a buffer of the process that is valid until the next call, and the caller raises
- * (ImportError for gl_library, RuntimeError for a foreign loop).
+ * These functions do not need Python.h and raise nothing.  A function that fails returns a message,
+ * a whole sentence in a buffer of the process that is valid until the next call, and its caller
+ * raises the message as an exception (ImportError for gl_library, RuntimeError for a thread that
+ * cannot run a loop).
  *
  *   import of goloop         gl_library_set_path
  *   a new Loop               gl_library, then store gl_library_epoch()
@@ -49,10 +50,10 @@ GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
  * once, or never. */
 GL_PRIVATE bool gl_clock_is_replaced(void);
 
-/* Returns the function table of this process's live Go runtime.  Any thread may call any function
- * of it except `turn`, which only a thread that runs a loop may call.  The first call opens the
- * library, and so does the first call in a forked child.  If that fails, returns NULL and
- * sets *message; a later call tries again.  Needs the GIL. */
+/* Returns the functions of this process's live Go runtime.  Any thread may call any function of it
+ * except `turn`, which only a thread between gl_library_run_begins() and gl_library_run_ends() may
+ * call.  The first call opens the library, and so does the first call in a forked child.  If that
+ * fails, returns NULL and sets *message; a later call tries again.  Needs the GIL. */
 GL_PRIVATE const gl_table *gl_library(const char **message);
 
 /* Returns the number of the live Go runtime: 0 before the first, another number in every forked
@@ -63,18 +64,19 @@ gl_library_epoch(void)
     return atomic_load_explicit(&gl_here->epoch, memory_order_relaxed);
 }
 
-/* Returns a message if this thread has too little stack left to call Go, else NULL.  For the
- * creation of a loop; gl_library_run_begins() checks by itself. */
+/* Returns a message if this thread has too little stack left to call Go, else NULL.  Called before
+ * a loop is created; gl_library_run_begins() checks by itself. */
 GL_PRIVATE const char *gl_library_stack_error(void);
 
 /* Called before and after a run of a loop, in the thread that runs it: install a stack for signal
  * handlers (stack.c), and remove it.  Runs may nest.  The first returns NULL, or the reason why the
- * loop cannot run. */
+ * loop cannot run; only after NULL the second follows.  The first also registers the thread with
+ * Go. */
 GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
 /* Sets the path of libgoloop.so, which is copied, and tries to load the library without starting
- * it.  Called before the first gl_library. */
+ * it.  A failure is reported by gl_library().  Called before the first gl_library. */
 GL_PRIVATE void gl_library_set_path(const char *path);
 
 /* The origin of this process's Go runtime, for diagnostics. */

@@ -7,15 +7,15 @@
  * it, with up to 3.5 KiB of registers for each (more on newer processors), and CPython's handlers
  * use that stack also while the thread is in Python.
  *
- * Therefore goloop installs a stack, large enough for all kinds of signals at once, while a
- * thread runs a loop, and while it makes a call to Go outside of a run:
+ * Therefore goloop installs a stack, large enough for all kinds of signals at once, while a thread
+ * runs a loop, and while it calls Go outside of a run:
  *
  *     its own, or none --stack_enter--> ours (depth > 0)
  *                      <--stack_leave--
  *
- * If the thread already had a larger one, that one stays in use.  If code installs another stack in
- * the meantime (faulthandler.enable()), it stays installed; the code may have stored ours to
- * restore it later, so ours then stays mapped until the process ends.
+ * If the thread already had a larger stack, that one stays in use.  If other code installs a stack
+ * in the meantime (faulthandler.enable()), its stack stays installed; the code may restore goloop's
+ * stack later, so that one then stays mapped until the process ends.
  *
  * Go does not need to know of the change: none of its handlers is installed (signals.c), and no
  * other code asks Go for the bounds of the signal stack.
@@ -95,7 +95,9 @@ stack_release(char *stack)
     munmap(stack, stack_size() + stack_page());
 }
 
-/* Installs a signal stack for this thread.  Returns 0, or an errno. */
+/* Installs a signal stack for this thread, and stores the previous one.  Returns 0, or an errno.
+ * Also returns 0, and installs none (`ours` stays NULL), if the thread has one that is as large, or
+ * runs on its signal stack now. */
 static int
 stack_install(void)
 {
@@ -135,7 +137,9 @@ stack_enter(void)
     return 0;
 }
 
-/* Ends a stack_enter(); the outermost one restores the thread's previous signal stack. */
+/* Ends a stack_enter(); the outermost one restores the thread's previous signal stack.  It changes
+ * nothing if none was installed, if the thread runs on the stack, or if other code has installed
+ * another one. */
 GL_PRIVATE void
 stack_leave(void)
 {
