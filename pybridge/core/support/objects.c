@@ -63,8 +63,8 @@ gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t na
     return r;
 }
 
-/* Calls unbound(self, *args, **kwargs); `args` and `kwnames` have the form of a vectorcall.  Returns
- * the result, or NULL with an exception. */
+/* Calls unbound(self, *args, **kwargs); `args` and `kwnames` have the form of a vectorcall.
+ * Returns the result, or NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                 PyObject *kwnames)

@@ -306,7 +306,8 @@ GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
  * Returns the result, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
-/* Calls unbound(self, *args, **kwargs), of a vectorcall, for a function of a class. */
+/* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
+ * Returns the result, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                      Py_ssize_t nargs, PyObject *kwnames);
 
