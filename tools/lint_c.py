@@ -1,6 +1,6 @@
 """A lint for misuse of Python's C API: `python tools/lint_c.py [FILE_OR_FOLDER...]`.
 
-Without arguments it reads the folders listed in LINTED.
+Without arguments it reads the paths listed in LINTED.
 
 Each rule finds a kind of bug that compiles, passes the usual tests and crashes
 later.  The rules read the text, not a syntax tree: comments, strings and
@@ -19,14 +19,15 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The folders that this lint and lint_flow.py read if they get no paths.
-LINTED = [os.path.relpath(ROOT / folder) for folder in ("pybridge/core", "pybridge/golib")]
+# The paths that this lint, lint_flow.py and lint_style.py read if they get no others.
+_PATHS = ("core", "golib", "abi.h", "abi_observers.h")
+LINTED = [os.path.relpath(ROOT / "pybridge" / path) for path in _PATHS]
 
 
 @dataclass(frozen=True)
@@ -322,7 +323,9 @@ def forbidden(call: str, fault: str) -> Callable[[Source], Hits]:
     return look
 
 
-RULES: dict[str, Callable[[Source], Hits]] = {
+Rules = Mapping[str, Callable[[Source], Hits]]
+
+RULES: Rules = {
     # After a call of OpenSSL's functions, a second call for the error's message may continue the
     # operation that the first refused.
     "asks-again": forbidden(
@@ -460,7 +463,11 @@ def _gives_up(body: str, found: re.Match[str]) -> bool:
     return found.group().startswith(("Py_DECREF", "Py_XDECREF")) and after is not None
 
 
-def check_commit(tree: Tree) -> Iterator[tuple[Source, int, str]]:
+TreeHits = Iterator[tuple[Source, int, str]]
+TreeRules = Mapping[str, Callable[[Tree], TreeHits]]
+
+
+def check_commit(tree: Tree) -> TreeHits:
     """Python runs between a check and the commit that relies on it.
 
     An exemption at a call means that the call runs no Python, for example because it releases
@@ -554,23 +561,7 @@ def _else_end(body: str, offset: int) -> int:
     return offset
 
 
-def judged(
-    tree: Tree, rules: Mapping[str, Callable[[Tree], Iterator[tuple[Source, int, str]]]]
-) -> list[Finding]:
-    """Returns the findings of rules over all files, without exempted ones."""
-    findings = set()
-    for rule, look in rules.items():
-        for source, offset, text in look(tree):
-            line = source.line(offset)
-            if not allowed(source.text, line, rule):
-                findings.add(Finding(source.path, line, rule, text))
-    return sorted(findings, key=lambda finding: (finding.path, finding.line))
-
-
-def lint_tree(texts: dict[str, str]) -> list[Finding]:
-    """Returns the findings of the rules over all files."""
-    tree = Tree([parse(path, text) for path, text in texts.items()])
-    return judged(tree, {"check-commit": check_commit})
+TREE_RULES: TreeRules = {"check-commit": check_commit}
 
 
 # ---- running ----------------------------------------------------------------------
@@ -583,16 +574,26 @@ def allowed(text: str, line: int, rule: str, reach: int = 2) -> bool:
     return re.search(rf"lint: allow {rule}: (?!\*/)\S", near) is not None
 
 
-def lint(path: str, text: str) -> list[Finding]:
+def judged(hits: Iterable[tuple[str, Source, int, str]]) -> list[Finding]:
+    """Returns the findings of hits (rule, source, offset, fault), without exempted ones."""
+    findings = set()
+    for rule, source, offset, fault in hits:
+        line = source.line(offset)
+        if not allowed(source.text, line, rule):
+            findings.add(Finding(source.path, line, rule, fault))
+    return sorted(findings, key=lambda finding: (finding.path, finding.line))
+
+
+def lint(path: str, text: str, rules: Rules = RULES) -> list[Finding]:
     """Returns the findings in one file's text, in the order of its lines."""
     source = parse(path, text)
-    findings = []
-    for rule, look in RULES.items():
-        for offset, fault in look(source):
-            line = source.line(offset)
-            if not allowed(text, line, rule):
-                findings.append(Finding(path, line, rule, fault))
-    return sorted(findings, key=lambda finding: finding.line)
+    return judged((rule, source, *hit) for rule, look in rules.items() for hit in look(source))
+
+
+def lint_tree(texts: dict[str, str], rules: TreeRules = TREE_RULES) -> list[Finding]:
+    """Returns the findings of the rules over all files."""
+    tree = Tree([parse(path, text) for path, text in texts.items()])
+    return judged((rule, *hit) for rule, look in rules.items() for hit in look(tree))
 
 
 def report(findings: list[Finding], files: int) -> int:
@@ -611,12 +612,17 @@ def read(paths: list[str]) -> dict[str, str]:
     return {str(path): path.read_text() for path in files}
 
 
-def main(paths: list[str]) -> int:
-    """Lints files and folders, by default those of LINTED; returns 1 if there is a finding."""
-    texts = read(paths or LINTED)
-    findings = [finding for path, text in texts.items() for finding in lint(path, text)]
-    return report([*findings, *lint_tree(texts)], len(texts))
+def main(rules: Rules, tree_rules: TreeRules) -> int:
+    """Lints the paths of the command line, or those of LINTED; returns 1 if there is a finding.
+
+    Each path is read by itself, because some functions of core and golib have the same name.
+    """
+    each = [read([path]) for path in sys.argv[1:] or LINTED]
+    files = [file for texts in each for file in texts.items()]
+    findings = [finding for file in files for finding in lint(*file, rules)]
+    findings += [finding for texts in each for finding in lint_tree(texts, tree_rules)]
+    return report(findings, len(files))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(RULES, TREE_RULES))

@@ -1,6 +1,6 @@
 """A lint for exceptions and mutexes during calls of Python.
 
-`python tools/lint_flow.py [FOLDER...]` reads by default the folders listed in LINTED of lint_c.py.
+`python tools/lint_flow.py [FOLDER...]` reads by default the paths listed in LINTED of lint_c.py.
 Two rules read all C files below a folder together, as the rule check-commit of lint_c.py does:
 
     exception-set        Python is called although an exception may be set.  The call may fail
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import lint_c
-from lint_c import Finding, Function, Source, Tree, closing
+from lint_c import Function, Tree, TreeHits, closing
 
 # ---- statements -------------------------------------------------------------------------
 
@@ -508,7 +508,7 @@ REVIEWED = {
 }
 
 
-def exception_set(tree: Tree) -> Iterator[tuple[Source, int, str]]:
+def exception_set(tree: Tree) -> TreeHits:
     """Python is called although an exception may be set."""
     flow = Flow(tree)
     for name, (source, function) in tree.functions.items():
@@ -551,7 +551,7 @@ def _held(body: str, found: re.Match[str]) -> Iterator[tuple[int, int]]:
         start = leaves
 
 
-def python_under_mutex(tree: Tree) -> Iterator[tuple[Source, int, str]]:
+def python_under_mutex(tree: Tree) -> TreeHits:
     """Python is called, or the thread blocks, while a mutex is locked."""
 
     def waits(name: str) -> str | None:
@@ -600,18 +600,5 @@ def _at(function: Function, offset: int) -> re.Match[str]:
 
 RULES = {"exception-set": exception_set, "python-under-mutex": python_under_mutex}
 
-
-def lint_tree(texts: dict[str, str]) -> list[Finding]:
-    """Returns the findings in files that belong together, by their paths."""
-    return lint_c.judged(Tree([lint_c.parse(path, text) for path, text in texts.items()]), RULES)
-
-
-def main(folders: list[str]) -> int:
-    """Lints each folder, by default of LINTED, separately; returns 1 if there is a finding."""
-    read = [lint_c.read([folder]) for folder in folders or lint_c.LINTED]
-    findings = [finding for texts in read for finding in lint_tree(texts)]
-    return lint_c.report(findings, sum(map(len, read)))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(lint_c.main({}, RULES))

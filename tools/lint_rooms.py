@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 import lint_c
-from lint_c import Finding, Source
+from lint_c import Finding, Source, TreeHits
 
 # ---- the house ------------------------------------------------------------------
 
@@ -53,50 +50,11 @@ FILE_LINES = 600
 # ---- reading the tree ----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class File:
-    """A file of the tree; `room` is "" for a file outside of all rooms."""
-
-    path: str  # from pybridge on
-    room: str
-    source: Source
-
-    @property
-    def name(self) -> str:
-        """The path in include directives, relative to core."""
-        return self.path.removeprefix(CORE + "/")
-
-    @cached_property
-    def includes(self) -> list[tuple[int, str]]:
-        """The lines and names of all `#include "..."`."""
-        shape = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
-        text = self.source.text
-        return [
-            (text.count("\n", 0, found.start()) + 1, found[1]) for found in shape.finditer(text)
-        ]
-
-
-@dataclass(frozen=True)
-class House:
-    """All files."""
-
-    files: dict[str, File]
-
-    def room(self, name: str) -> list[File]:
-        """Returns the files of a room."""
-        return [file for file in self.files.values() if file.room == name]
-
-
-def house(texts: dict[str, str]) -> House:
-    """Returns the files of pybridge, from texts by path."""
-    files = {}
-    for path, text in texts.items():
-        parts = PurePosixPath(path).parts
-        room = ""
-        if parts[0] == CORE:
-            room = parts[1] if len(parts) > 2 or parts[1] == MODULE else ""
-        files[path] = File(path, room, lint_c.parse(path, text))
-    return House(files)
+def room_of(path: str) -> str:
+    """Returns the room of a file, MODULE for module.c, or "" for a file outside of all rooms."""
+    parts = PurePosixPath(path).parts
+    inside = parts[0] == CORE and (len(parts) > 2 or parts[1] == MODULE)
+    return parts[1] if inside else ""
 
 
 def read(pybridge: Path) -> dict[str, str]:
@@ -112,77 +70,70 @@ def read(pybridge: Path) -> dict[str, str]:
 
 # ---- rules ------------------------------------------------------------------------------
 
-Hits = Iterator[tuple[File, int, str]]  # files, lines and descriptions of the faults
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
-def include(tree: House) -> Hits:
+def include(files: dict[str, Source]) -> TreeHits:
     """A file may include headers of its own room, public headers of rooms above, and SHARED.
 
     Each room has a public header, `<room>/<room>.h`.  Include directives name a header with
     its room.  Only module.c, the amalgamation, includes .c files.
     """
-    for file in tree.files.values():
-        if file.path.startswith(CORE + "/") and not file.room and file.name not in SHARED:
-            yield file, 1, f"{file.name} is in no room"
-        elif file.room and file.room not in (*ROOMS, MODULE):
-            yield file, 1, f"{file.room} is not a room: ROOMS has {', '.join(ROOMS)}"
-        for line, name in file.includes:
-            wrong = _include(file, name)
+    for path, source in files.items():
+        room, name = room_of(path), path.removeprefix(f"{CORE}/")
+        if name != path and not room and name not in SHARED:
+            yield source, 0, f"{name} is in no room"
+        elif room and room not in (*ROOMS, MODULE):
+            yield source, 0, f"{room} is not a room: ROOMS has {', '.join(ROOMS)}"
+        for found in INCLUDE.finditer(source.text):
+            wrong = _include(path, found[1])
             if wrong is not None:
-                yield file, line, wrong
+                yield source, found.start(), wrong
     for room in ROOMS:
-        files = tree.room(room)
-        if files and f"{CORE}/{room}/{room}.h" not in tree.files:
-            yield files[0], 1, f"the room has no {room}/{room}.h"
+        inside = [source for path, source in files.items() if room_of(path) == room]
+        if inside and f"{CORE}/{room}/{room}.h" not in files:
+            yield inside[0], 0, f"the room has no {room}/{room}.h"
 
 
-def _include(file: File, name: str) -> str | None:
-    room = PurePosixPath(name).parts[0]
-    if file.path.startswith(GOLIB):  # the library includes headers of its own folder
+def _include(path: str, name: str) -> str | None:
+    own, room = room_of(path), PurePosixPath(name).parts[0]
+    if path.startswith(GOLIB):  # the library includes headers of its own folder
         return f"{name} is the extension's" if room in ROOMS else None
     if name in SHARED or (name.endswith(".h") and room == "golib"):
         return None
     if room not in ROOMS or "/" not in name:
         return f"{name} is not the header of a room: write <room>/<header>.h"
-    if file.room == MODULE:
+    if own == MODULE:
         if name.endswith(".c"):
             return None
     elif name.endswith(".c"):
         return f"{name} is included by {MODULE} alone"
-    elif file.room == room:
+    elif own == room:
         return None
-    elif file.room not in ROOMS or ROOMS.index(room) > ROOMS.index(file.room):
+    elif own not in ROOMS or ROOMS.index(room) > ROOMS.index(own):
         return f"{room} is a room below"
     if name != f"{room}/{room}.h":
         return f"{name} is private to {room}: the public header is {room}/{room}.h"
     return None
 
 
-def size(tree: House) -> Hits:
+def size(files: dict[str, Source]) -> TreeHits:
     """Files with more than FILE_LINES lines; lizard counts those of functions (checks.py)."""
-    for file in tree.files.values():
-        lines = len(file.source.text.splitlines())
+    for source in files.values():
+        lines = len(source.text.splitlines())
         if lines > FILE_LINES:
-            yield file, 1, f"{lines} lines, and {FILE_LINES} are the most of a file"
+            yield source, 0, f"{lines} lines, and {FILE_LINES} are the most of a file"
 
 
-RULES: dict[str, Callable[[House], Hits]] = {
-    "include": include,
-    "size": size,
-}
+RULES = {"include": include, "size": size}
 
 # ---- running ----------------------------------------------------------------------------
 
 
 def lint(texts: dict[str, str]) -> list[Finding]:
     """Returns the findings in the files of pybridge, from texts by path."""
-    tree = house(texts)
-    findings = set()
-    for rule, look in RULES.items():
-        for file, line, what in look(tree):
-            if not lint_c.allowed(file.source.text, line, rule):
-                findings.add(Finding(file.path, line, rule, what))
-    return sorted(findings, key=lambda finding: (finding.path, finding.line, finding.text))
+    files = {path: lint_c.parse(path, text) for path, text in texts.items()}
+    return lint_c.judged((rule, *hit) for rule, look in RULES.items() for hit in look(files))
 
 
 def main(arguments: list[str]) -> int:

@@ -1,6 +1,6 @@
 """A lint of dense C: `python tools/lint_style.py [FILE_OR_FOLDER...]`.
 
-Without arguments it reads the folders listed in LINTED.
+Without arguments it reads the paths listed in LINTED of lint_c.py.
 
 Every rule forbids a construct that the compiler accepts and that a reader has to take apart:
 
@@ -16,15 +16,13 @@ Exemptions are comments, as in lint_c.py: `lint: allow joined-initialisers: REAS
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from lint_c import ROOT, Finding, Function, Hits, Source, allowed, closing, parse, read, report
+import lint_c
+from lint_c import Function, Hits, Rules, Source, closing
 from lint_flow import Statement, split, statements_of
-
-LINTED = [os.path.relpath(ROOT / "pybridge")]
 
 COLUMNS = 100
 
@@ -117,7 +115,7 @@ def boolean_arithmetic(source: Source) -> Hits:
                 yield function.start + statement.start, "write an if"
 
 
-RULES: dict[str, Callable[[Source], Hits]] = {
+RULES: Rules = {
     "line-length": line_length,
     "nested-conditional": nested_conditional,
     "joined-initialisers": joined_initialisers,
@@ -127,21 +125,5 @@ RULES: dict[str, Callable[[Source], Hits]] = {
 }
 
 
-def lint(path: str, text: str) -> list[Finding]:
-    """Findings in one file's text, in the order of its lines."""
-    source = parse(path, text)
-    hits = [(rule, hit) for rule, look in RULES.items() for hit in look(source)]
-    findings = [Finding(path, source.line(offset), rule, what) for rule, (offset, what) in hits]
-    kept = [each for each in findings if not allowed(text, each.line, each.rule)]
-    return sorted(kept, key=lambda finding: finding.line)
-
-
-def main(arguments: list[str]) -> int:
-    """Lints files and folders, by default those of LINTED; returns 1 for any finding."""
-    texts = read(arguments or LINTED)
-    findings = [finding for path, text in texts.items() for finding in lint(path, text)]
-    return report(findings, len(texts))
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(lint_c.main(RULES, {}))
