@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -89,18 +88,10 @@ def stubtest() -> bool:
 def gofmt() -> bool:
     """The format of every Go file."""
     files = [str(path.relative_to(ROOT)) for path in _sources(".go")]
-    done = subprocess.run(
-        ["gofmt", "-l", *files],
-        cwd=ROOT,
-        env=environments.go_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.stdout:
-        print("not formatted by gofmt:\n" + done.stdout, flush=True)
-    return done.returncode == 0 and not done.stdout
+    found = environments.output(["gofmt", "-l", *files], env=environments.go_environment())
+    if found:
+        print(f"not formatted by gofmt:\n{found}", flush=True)
+    return not found
 
 
 def vet() -> bool:
@@ -117,7 +108,7 @@ def vet_darwin() -> bool:
 def kqueue() -> bool:
     """The kqueue poller passes the reactor's tests on Linux, with libkqueue."""
     asked = ["pkg-config", "--atleast-version=2.7", "libkqueue"]
-    if shutil.which(asked[0]) is None or subprocess.run(asked, check=False).returncode:
+    if environments.failure(asked) is not None:
         raise Skipped("libkqueue 2.7 is not installed: github.com/mheily/libkqueue")
     flags = ["-tags", "libkqueue"]
     env = environments.go_environment()
@@ -184,7 +175,7 @@ def units() -> bool:
     others = [each for each in found if each.free_threaded][-1:] + found[-1:]
     for base in others:
         if base != environments.default_interpreter():
-            include = subprocess.check_output([base.program, "-c", question], text=True).strip()
+            include = environments.output([base.program, "-c", question]).strip()
             passed = _passes(*units, "pybridge/core", include) and passed
     return passed
 

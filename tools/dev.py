@@ -40,19 +40,8 @@ def build() -> None:
     say(f"goloop is built and installed for {made.home.name}/bin/python")
 
 
-# Kinds of tests, and where each runs.  All tests without another kind are "behaviour".
-#
-#               make test   make test-all:
-#               (default)   default  newest  no GIL  others
-#   behaviour       x                  x       x       x
-#   simulations     x                  x               x
-#   python          x                  x
-#   commands        x                  x
-#   programs                   x               x
-#   developers                 x
-#   tree                       x
-#   storms                             x       x
-#   long                               x
+# Kinds of tests, and where each runs; tests/README.md has the table.  All tests without another
+# kind are "behaviour", which runs in all columns except "default".
 #
 # The tests run on goloop's loop.  On the newest Python every third test runs on asyncio's loop too,
 # which proves the tests' expectations.  "newest" is the newest Python with a GIL.  Kinds without a

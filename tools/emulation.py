@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import environments
 from environments import Failed, Interpreter, Skipped, run, say
 
 MACHINE = "aarch64"
@@ -262,21 +263,12 @@ def debian_mirror(listing: str) -> str:
 
 def _output(*command: str) -> str:
     try:
-        return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as reason:
+        return environments.output(command)
+    except (OSError, Failed) as reason:
         raise Skipped(str(reason)) from None
 
 
 def _run(*command: str, env: dict[str, str] | None = None) -> None:
-    try:
-        done = subprocess.run(
-            command, env=env, timeout=APT_LIMIT, text=True, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-    except (OSError, subprocess.SubprocessError) as reason:
-        raise Skipped(str(reason)) from None
-    if done.returncode != 0:
-        last = (done.stdout.strip() or f"status {done.returncode}").splitlines()[-1]
-        raise Skipped(f"{shlex.join(command)}: {last}")
+    wrong = environments.failure(command, env=env, limit=APT_LIMIT)
+    if wrong is not None:
+        raise Skipped(f"{shlex.join(command)}: {wrong.splitlines()[-1]}")

@@ -94,6 +94,34 @@ def passes(
     return True
 
 
+def output(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> str:
+    """Returns the standard output of a program; raises Failed unless it succeeded."""
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, check=False, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise Failed(f"{command[0]} exited with status {done.returncode}")
+    return done.stdout
+
+
+def failure(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    limit: float | None = None,
+) -> str | None:
+    """Runs a program for `limit` seconds at most; returns None, or the output of a failure."""
+    try:
+        done = subprocess.run(
+            command, env=env, timeout=limit, check=False, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as reason:
+        return str(reason)
+    return None if done.returncode == 0 else done.stdout.strip() or f"status {done.returncode}"
+
+
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
     """Locks a resource against all other `make` runs of this tree."""
@@ -488,20 +516,12 @@ def _install_debian(missing: Sequence[str], without: str) -> None:
         return
     say(f"installing {' and '.join(missing)}")
     quick = ["-qq", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"]
-    try:
-        for step in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
-            subprocess.run(
-                [apt, *quick, *step],
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=True,
-                timeout=APT_LIMIT,
-            )
-    except (OSError, subprocess.SubprocessError) as reason:
-        say(f"{' and '.join(missing)} could not be installed ({reason}): {without}")
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for step in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
+        wrong = failure([apt, *quick, *step], env=env, limit=APT_LIMIT)
+        if wrong is not None:
+            say(f"{wrong}\n{' and '.join(missing)} could not be installed: {without}")
+            return
 
 
 def _has_program(name: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +47,7 @@ def sanitized(base: Interpreter, kind: str) -> Environment:
 def library(name: str) -> str:
     """Returns the path of a sanitizer's runtime; the bare name if the compiler has none."""
     command = [*toolchain.c_compiler().split(), f"-print-file-name=lib{name}.so"]
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    return environments.output(command).strip()
 
 
 # ---- ThreadSanitizer ------------------------------------------------------------------
@@ -62,18 +61,11 @@ def check_thread_sanitizer(base: Interpreter) -> None:
     runtime = library("tsan")
     if not os.path.isabs(runtime):
         raise Skipped("the C compiler has no libtsan.so")
-    done = subprocess.run(
-        [base.program, "-I", "-c", "pass"],
-        env={**os.environ, "LD_PRELOAD": runtime},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
+    env = {**os.environ, "LD_PRELOAD": runtime}
+    wrong = environments.failure([base.program, "-I", "-c", "pass"], env=env)
+    if wrong is not None:
         # Older runtimes do not support kernels with more bits of address randomisation.
-        raise Skipped(f"{base.program} does not run with {runtime}: {done.stdout.strip()}")
+        raise Skipped(f"{base.program} does not run with {runtime}: {wrong}")
 
 
 def thread_sanitizer(reports: Path) -> dict[str, str]:

@@ -26,7 +26,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -34,13 +33,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-
-sys.path.insert(0, str(ROOT / "build_backend"))
-
-import lint_c  # noqa: E402
-from goloop_build import toolchain  # noqa: E402
-from goloop_build.commands import core_extension  # noqa: E402
+import environments  # first, because it adds build_backend/ to sys.path
+import lint_c
+from environments import ROOT
+from goloop_build import toolchain
+from goloop_build.commands import core_extension
 
 MODULE = "module.c"
 # Undefined symbols that the interpreter defines.
@@ -71,10 +68,7 @@ class Symbols:
     """Symbols of an object file: defined, undefined, and writable."""
 
     def __init__(self, compiled: Path) -> None:
-        listing = subprocess.run(
-            ["objdump", "-t", str(compiled)], stdout=subprocess.PIPE, text=True, check=True
-        ).stdout
-        found = SYMBOL.findall(listing)
+        found = SYMBOL.findall(environments.output(["objdump", "-t", compiled]))
         self.wanted = {name for _, section, name in found if section == "*UND*"}
         self.defined = {name for kind, _, name in found if kind != " "}
         self.writable = {
@@ -128,19 +122,17 @@ class Units:
 
     def _compile(self, unit: Unit) -> str | None:
         command = [*self.compiler, *self.flags, *unit.flags, "-c", str(unit.source)]
-        said = _run([*command, "-o", str(self._object(unit))])
-        return None if said is None else f"{said}{unit.name} does not compile alone"
+        said = environments.failure([*command, "-o", self._object(unit)])
+        return None if said is None else f"{said}\n{unit.name} does not compile alone"
 
     def _link(self, units: list[Unit]) -> list[str]:
         library = self.out / "core.so"
-        objects = [str(self._object(unit)) for unit in units]
-        said = _run([*self.compiler, "-shared", "-o", str(library), *objects, "-ldl", "-lm"])
+        objects = [self._object(unit) for unit in units]
+        link: list[str | Path] = [*self.compiler, "-shared", "-o", library, *objects, "-ldl", "-lm"]
+        said = environments.failure(link)
         if said is not None:
-            return [f"{said}the files do not link"]
-        listing = subprocess.run(
-            ["nm", "-D", "--undefined-only", str(library)],
-            stdout=subprocess.PIPE, text=True, check=True,
-        ).stdout  # fmt: skip
+            return [f"{said}\nthe files do not link"]
+        listing = environments.output(["nm", "-D", "--undefined-only", library])
         # Symbols of the C library have a version, after an @.
         wanted = re.findall(r"^\s+U ([^\s@]+)$", listing, re.MULTILINE)
         return [
@@ -244,19 +236,6 @@ class Units:
                 wanted += re.findall(rf'#include "({room}/\w+\.h)"', text)
                 words |= set(re.findall(r"\w+", lint_c.blank(text)))
         return words
-
-
-def _run(command: list[str]) -> str | None:
-    """Runs a command; returns its output if it failed, or None."""
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return None if done.returncode == 0 else done.stdout
 
 
 def main(arguments: list[str]) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -166,9 +165,7 @@ def inspect(wheel: Path, machine: str) -> None:
     """Checks the symbol versions, sections and alignment of a wheel's libraries."""
     made = tools()
     show = [str(made.python), "-m", "auditwheel", "show", str(wheel)]
-    done = subprocess.run(
-        show, env=made.variables(), stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    done = environments.output(show, env=made.variables())
     tag = f"manylinux_{GLIBC.replace('.', '_')}_{machine}"
     if f'the following platform tag: "{tag}"' not in " ".join(done.split()):
         print(done)
@@ -181,10 +178,8 @@ def inspect(wheel: Path, machine: str) -> None:
             with tempfile.NamedTemporaryFile() as library:
                 library.write(content)
                 library.flush()
-                listing = subprocess.run(
-                    ["readelf", "--wide", "--dynamic", "--sections", "--segments", library.name],
-                    stdout=subprocess.PIPE, text=True, check=True,
-                ).stdout  # fmt: skip
+                shown = ["--dynamic", "--sections", "--segments"]
+                listing = environments.output(["readelf", "--wide", *shown, library.name])
             # The Go library has the names of its functions, for profilers.
             unwanted = r"\(RUNPATH\)|\(RPATH\)| \.debug_"
             if "libgoloop" not in name:
