@@ -317,13 +317,8 @@ def wheel() -> None:
 
 def sdist() -> None:
     """Builds the source distribution in dist/."""
-    made = environments.environment(environments.default_interpreter())
-    hook = "import goloop_build; print(goloop_build.build_sdist('dist'))"
-    variables = made.variables(PYTHONPATH=str(ROOT / "build_backend"))
-    (ROOT / "dist").mkdir(exist_ok=True)
-    run([made.python, "-c", hook], env=variables, quiet=True)
-    newest = max((ROOT / "dist").glob("*.tar.gz"), key=lambda path: path.stat().st_mtime)
-    say(f"dist/{newest.name}")
+    made = wheels.build_sdist(BUILD / "release" / "checkout", ROOT / "dist")
+    say(f"dist/{made.name}")
 
 
 def clean() -> None:

@@ -70,6 +70,17 @@ def installed(wheel: Path, folder: Path) -> Path:
     return home / "bin" / "python"
 
 
+def tried(interpreter: Path, *arguments: str) -> str:
+    """Output of tools/try_wheel.py for the wheel in an environment."""
+    answer = subprocess.run(
+        [interpreter, "-I", ROOT / "tools" / "try_wheel.py", *arguments],
+        # Neither Go nor a compiler is needed to run it.
+        env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout
+
+
 def program(folder: Path, name: str, text: str) -> None:
     """An executable shell script."""
     folder.mkdir(exist_ok=True)
@@ -122,13 +133,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
 def test_the_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
     own = installed(wheel, tmp_path)
-    # Neither Go nor a compiler is needed to run it.
-    answer = subprocess.run(
-        [own, "-I", ROOT / "tools" / "try_wheel.py"],
-        cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
-    assert answer.returncode == 0, answer.stderr
-    assert str(own.parents[1]) in answer.stdout
+    assert str(own.parents[1]) in tried(own)
 
 
 def test_deleted_files_are_not_in_the_next_wheel(wheel: Path, tree: Path, tmp_path: Path) -> None:
@@ -319,11 +324,7 @@ def run_pure(pure: Path, script: str, *options: str) -> subprocess.CompletedProc
 
 
 def test_the_pure_wheel_has_asyncios_loop_and_one_warning(pure: Path) -> None:
-    done = subprocess.run(
-        [pure, "-I", ROOT / "tools" / "try_wheel.py", "--pure"],
-        cwd=pure.parent, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    tried(pure, "--pure")
     script = """
 import asyncio, goloop
 async def main():
