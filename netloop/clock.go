@@ -19,7 +19,8 @@ type clock struct {
 	read      func() int64
 }
 
-// newClock returns a clock of the host, or of read if it is not nil.
+// newClock returns a clock of the host, or of read if it is not nil. It returns the error of
+// clock_gettime.
 func newClock(read func() int64) (clock, error) {
 	if read != nil {
 		return clock{read: read}, nil

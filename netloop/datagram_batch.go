@@ -36,8 +36,8 @@ type datagramBatch struct {
 	lastTailTurn uint64 // the last turn in which a tail was used
 }
 
-// isAvailable reports whether a batch can be received in this turn. The first call allocates the
-// buffers.
+// isAvailable reports whether a batch can be received now: batches are not refused, and no tail
+// was used in this turn. The first call allocates the buffers.
 func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	if b.refused || b.lastTailTurn == r.shared.Metrics.Turns {
 		return false

@@ -196,7 +196,8 @@ func (r *Reactor) updateEdgeMode(t token, s *slot) {
 	}
 }
 
-// pollInterest returns the poller's interest mask for a transport with this interest.
+// pollInterest returns the poller's interest mask for a transport with this interest: with edge
+// if the transport is registered edge-triggered and the interest is not empty.
 func (s *slot) pollInterest(in interest) interest {
 	if s.edgeTriggered && in != 0 {
 		in |= edge
@@ -204,9 +205,9 @@ func (s *slot) pollInterest(in interest) interest {
 	return in
 }
 
-// poll waits for events for up to timeout ns (< 0: without limit) and returns their number.
-// Before it blocks, and after maxAssumedArmedTurns turns, it arms each watch of assumedArmed
-// (watches.go).
+// poll waits for events for up to timeout ns (< 0: without limit) and returns their number, or
+// the poller's errno. Before it blocks, and after maxAssumedArmedTurns turns, it arms each watch
+// of assumedArmed (watches.go). It does not wait if this makes a registration ready.
 func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
 	if len(r.assumedArmed) == 0 {
 		return r.poller.wait(timeout)

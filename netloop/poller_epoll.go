@@ -301,7 +301,7 @@ func (p *poller) tracks(fd int) bool {
 	return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), timerToken, unix.EPOLLET) == 0
 }
 
-// ctl calls epoll_ctl with the token as the data of the registration.
+// ctl calls epoll_ctl with the token as the data of the registration. It returns the errno.
 func (p *poller) ctl(op int, fd int32, t token, mask uint32) syscall.Errno {
 	p.ev.Events = mask
 	p.ev.Fd = int32(t.id())
@@ -419,8 +419,8 @@ func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	}
 }
 
-// setTimer sets the timerfd to expire after timeout ns; < 0: never. It makes no call if a timer
-// that must not expire is not armed.
+// setTimer sets the timerfd to expire after timeout ns; < 0: never. If the timer is not armed and
+// must not expire, it makes no call.
 func (p *poller) setTimer(timeout int64) syscall.Errno {
 	if timeout < 0 && !p.timerArmed {
 		return 0

@@ -67,8 +67,9 @@ func (p *poller) tracks(int) bool { return true }
 func (p *poller) repair() error { return nil }
 
 // apply submits changes of one descriptor: the directions to register with setFlags, and the
-// directions to delete if they are not in set. Deleting a registration that does not exist is
-// not an error.
+// directions to delete if they are not in set. Deleting a registration that does not exist is not
+// an error. It returns the errno of the first change that the kernel refuses; later changes are
+// then not made.
 func (p *poller) apply(fd int32, set interest, setFlags int, end interest) syscall.Errno {
 	n := 0
 	change := func(in, direction interest, filter, flags int) {

@@ -71,7 +71,8 @@ type ringResults struct {
 	results [maxBatch]int32
 }
 
-// result returns result i of the last batch in the form of a system call's results.
+// result returns result i of the last batch in the form of a system call's results: a number, or
+// 0 and an errno, which is ECANCELED if the call may not have been made.
 func (b *ringResults) result(i int) (int, syscall.Errno) {
 	if b.results[i] < 0 {
 		return 0, syscall.Errno(-b.results[i])

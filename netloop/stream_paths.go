@@ -112,9 +112,9 @@ const (
 //	                  piece of at most batchSendMax; not for      streams
 //	                  pipes
 //	sendGathered      whenManyQueued, and the queue is 2 to       sendInBatch, after the pieces were
-//	                  gatherMaxVectors pieces of together at      copied together
-//	                  most gatherMaxBytes, for which the gather
-//	                  buffer has space; not for pipes
+//	                  gatherMaxVectors pieces with at most        copied together
+//	                  gatherMaxBytes in total, for which the
+//	                  gather buffer has space; not for pipes
 //	sendAlone         otherwise                                   Stream.Flush: send for one piece,
 //	                                                              sendmsg for several, writev for a
 //	                                                              pipe; then shutdown if requested

@@ -120,8 +120,9 @@ func (r *Reactor) flushDirty() {
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends a stream's pending writes if its send path permits this now, queues a report
-// of sent bytes or of an error, and updates its interest.
+// flushSlot sends a stream's pending writes if its send path permits this now, queues a report of
+// sent bytes or of an error, and updates its interest. An errno of the send is stored in
+// writeError.
 func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
 	st := &s.stream
 	if path, _ := s.chooseSendPath(when, 0); path != sendWhenWritable {

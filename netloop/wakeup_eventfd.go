@@ -18,9 +18,9 @@ func openWakeup(t uint64) (readFD, writeFD int, errno syscall.Errno) {
 }
 
 // writeWakeup makes the poller's wait end: it registers the eventfd `fd` in the epoll `poller`
-// again, edge-triggered and with its token t, which causes an event. epoll finds the
-// registration by number and file, so the call has no effect if one of the numbers refers to
-// another file now.
+// again, edge-triggered and with its token t, which causes an event. It returns the errno of
+// epoll_ctl. epoll finds the registration by number and file, so the call fails without an effect
+// if one of the numbers refers to another file now.
 func writeWakeup(poller, fd int, t uint64) syscall.Errno {
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(t), Pad: int32(t >> 32)}
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(poller), unix.EPOLL_CTL_MOD, uintptr(fd),

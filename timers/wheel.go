@@ -89,9 +89,10 @@ type Wheel struct {
 	firstKnown bool
 }
 
-// ShouldReleaseMemory reports, once, that a wheel that had many timers has few left. Its chunks
-// are garbage then: about a hundred bytes for each timer that was armed. The caller may ask the
-// Go runtime to return this memory to the system. A process that allocates little else would
+// ShouldReleaseMemory reports that a wheel that had many timers has few left. It returns true
+// once for each such decline, because it then forgets the earlier maximum. The wheel's chunks are
+// garbage then: about a hundred bytes for each timer that was armed. The caller may ask the Go
+// runtime to return this memory to the system. A process that allocates little else would
 // otherwise keep it until it exits.
 func (w *Wheel) ShouldReleaseMemory() bool {
 	a := &w.timers

@@ -139,7 +139,8 @@ func (k *Kernel) EpollCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&epoll{items: map[itemKey]*item{}}, flags))
 }
 
-// controlName returns the name of an epoll_ctl(2) in the trace. Only the operation that adds needs memory.
+// controlName returns the name of an epoll_ctl(2) in the trace, by which faults select calls. Each
+// operation has its own name, because only adding can fail with ENOMEM.
 func controlName(op int) string {
 	switch op {
 	case unix.EPOLL_CTL_ADD:

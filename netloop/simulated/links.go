@@ -39,7 +39,7 @@ const (
 // retryPause returns the ns until a segment that was already sent again `tries` times is sent again.
 func retryPause(tries int) int64 { return min(int64(retryFirst)<<tries, maxRetryPause) }
 
-// linkBetween returns the link in the direction from one host to another.
+// linkBetween returns the link in the direction from one host to another, which it creates if it is new.
 func (k *Kernel) linkBetween(from, to *host) *link {
 	key := [2]int{from.number, to.number}
 	l := k.links[key]

@@ -43,8 +43,8 @@ func homeOf(n node) *host {
 	return nil
 }
 
-// EndProgram closes all descriptors of the program in an owner's number, as its exit does. ESRCH if the
-// number has no program.
+// EndProgram closes all sockets and pipes of the program in an owner's number, as its exit does. Their
+// numbers stay in use until their objects close them. ESRCH if the number has no program.
 func (k *Kernel) EndProgram(number int) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()

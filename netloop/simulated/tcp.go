@@ -167,7 +167,8 @@ func (t *tcp) listen(backlog int) syscall.Errno {
 	return 0
 }
 
-// accept removes the oldest complete connection from the backlog and returns it. EAGAIN if there is none.
+// accept removes the oldest complete connection from the backlog and returns it. EAGAIN if there is none,
+// EINVAL if the socket does not listen.
 func (t *tcp) accept() (endpoint, syscall.Errno) {
 	switch {
 	case t.state != listening:
@@ -347,7 +348,7 @@ func (t *tcp) disconnect() {
 	}
 }
 
-// unlisten resets the connections that wait to be accepted.
+// unlisten ends the connections that wait to be accepted, with resets to their peers.
 func (t *tcp) unlisten() {
 	t.listening = false
 	for _, child := range t.waiting {
@@ -385,7 +386,8 @@ func (t *tcp) release() {
 	}
 }
 
-// waitLinger waits until the peer has received all data and the FIN, at most for the time of SO_LINGER.
+// waitLinger waits until the peer has received all data and the FIN, or the connection has ended, at most
+// for the time of SO_LINGER.
 func (k *Kernel) waitLinger(t *tcp) {
 	deadline := k.now + t.linger
 	for t.state != closed && !t.finAcked {

@@ -299,7 +299,7 @@ func (t *tcp) addToBacklog() {
 }
 
 // pump transmits the data of the send buffer for which the peer has space, then a FIN if sending has ended.
-// now: no piece waits for more data.
+// now: no piece waits for more data (Network.Coalesce). It does nothing unless the socket is connected.
 func (t *tcp) pump(now bool) {
 	if t.state != connected || t.peer == nil || t.held && !now {
 		return
@@ -431,7 +431,9 @@ func (t *tcp) reset() {
 	}
 }
 
-// resetArrives is the arrival of a reset: it ends the connection with ECONNREFUSED, EPIPE or ECONNRESET.
+// resetArrives is the arrival of a reset. It ends the connection with ECONNREFUSED if it was being
+// established, with EPIPE if the peer has ended its side and this socket has not, else with ECONNRESET. A
+// closed or listening socket ignores it.
 func (t *tcp) resetArrives() {
 	switch {
 	case t.state == closed || t.state == listening:

@@ -150,8 +150,8 @@ func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 	}
 }
 
-// deliverDatagram adds a datagram to the inbox of the socket with its destination. Without such a socket a
-// connected sender gets ECONNREFUSED; a full inbox drops the datagram.
+// deliverDatagram adds a datagram to the inbox of the socket with its destination. Without such a socket, a
+// connected sender gets ECONNREFUSED if the link back to it is open. A full inbox drops the datagram.
 func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
 	s := h.ports[1].at(target, *p.name)
 	if s == nil {

@@ -131,7 +131,8 @@ func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
-// accept removes the oldest connection from the backlog and returns it. EAGAIN if there is none.
+// accept removes the oldest connection from the backlog and returns it. EAGAIN if there is none, EINVAL if
+// the socket does not listen.
 func (u *unixStream) accept() (endpoint, syscall.Errno) {
 	switch {
 	case !u.listening:

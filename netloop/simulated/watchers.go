@@ -30,10 +30,10 @@ type watchers struct {
 func (w *watchers) watched() *watchers { return w }
 
 // wake notifies the epolls that some of these events, or with 0 any event, may have occurred. They poll the
-// node before they report.
+// node before they report. The fault Late may delay the notification.
 func (w *watchers) wake(events uint32) {
 	if w.k == nil {
-		return // not watched yet, for example a connection that waits to be accepted
+		return // the node was not installed yet, so no epoll watches it
 	}
 	if len(w.items) > 0 {
 		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))

@@ -155,8 +155,8 @@ func (l *loop) recordSlowIteration(began, length, limit int64) {
 	processProfile.Unlock()
 }
 
-// addSlowIteration completes a record with the samples of its iteration and stores it instead of the oldest
-// one. The caller has locked the profile.
+// addSlowIteration completes a record with the samples of its iteration and stores it. If the ring is full,
+// the record replaces the oldest one. The caller has locked the profile.
 func (p *profile) addSlowIteration(r *slowIteration, limit int64) {
 	if now := p.current[r.loop]; now != nil && now.iteration == r.began {
 		p.addStacks(r, now.list, limit)
@@ -205,8 +205,8 @@ func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int6
 	}
 }
 
-// stackOf returns the stack of a sample of an iteration that began at this time. A long stack loses the
-// frames next to the outermost one.
+// stackOf returns the stack of a sample of an iteration that began at this time. A stack longer than
+// maxStackFrames keeps its innermost frames and its outermost one.
 func (p *profile) stackOf(s iterationSample, began int64) slowStack {
 	stack := slowStack{age: s.at - began}
 	for at := s.call; at != 0; at = p.calls[at].parent {
@@ -258,8 +258,8 @@ func (p *profile) compactFrames() {
 	}
 }
 
-// addSlow appends the recorded iterations to the profile's JSON, oldest first, then the samples of the
-// current iterations and the frames.
+// addSlow appends three members to the profile's JSON: the recorded iterations, oldest first, the samples
+// of the current iterations, and the frames. The caller has locked the profile.
 func (p *profile) addSlow(t []byte) []byte {
 	numbers := func(t []byte, values ...int64) []byte {
 		for _, value := range values {
@@ -378,8 +378,8 @@ func decimal(to []byte, number float64, digits, width int) []byte {
 	return append(to, text...)
 }
 
-// ownFrame returns the innermost frame of a call that is outside of libraries, else the innermost frame.
-// (Only Python knows the library folders exactly.)
+// ownFrame returns the innermost frame of a call that is outside of libraries, else the innermost frame,
+// else "(the loop)". (Only Python knows the library folders exactly.)
 func (p *profile) ownFrame(call uint32) slowFrame {
 	innermost := slowFrame{function: "(the loop)"}
 	for at := call; at != 0; at = p.calls[at].parent {

@@ -136,8 +136,8 @@ func result(err error) C.int32_t {
 	return -C.int32_t(netloop.ErrnoOf(err))
 }
 
-// goloop_reactor_new creates a reactor for a shared block and returns its number or -errno:
-// gl_table.reactor_new of abi.h, as the functions below are the members of gl_table with their names.
+// goloop_reactor_new creates a reactor for a shared block and returns its number or -errno. It is
+// gl_table.reactor_new of abi.h; the functions below are the members of gl_table with the same names.
 //
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
@@ -210,7 +210,8 @@ func goloop_flush_late(reactor C.int32_t) {
 	}
 }
 
-// goloop_flush decodes all submissions and sends the pending writes of all streams.
+// goloop_flush decodes all submissions and sends the pending writes of all streams. It returns 0 or -EBADF;
+// the next turn reports errors of streams.
 //
 //export goloop_flush
 func goloop_flush(reactor C.int32_t) C.int32_t {
@@ -223,7 +224,8 @@ func goloop_flush(reactor C.int32_t) C.int32_t {
 	return 0
 }
 
-// storeIDs stores the id and the generation of a new registration, or returns -errno if there is an error.
+// storeIDs stores the id and the generation of a new registration and returns 0. If there is an error, it
+// stores nothing and returns -errno.
 func storeIDs(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 	if err != nil {
 		return result(err)
@@ -232,8 +234,8 @@ func storeIDs(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 	return 0
 }
 
-// goloop_stream_open registers a stream. The only flag is GL_OPEN_WATCH_END. The new registration's id and
-// generation are stored in outID and outGen.
+// goloop_stream_open registers a stream. The only flag is GL_OPEN_WATCH_END. It stores the new
+// registration's id and generation in outID and outGen and returns 0, or returns -errno.
 //
 //export goloop_stream_open
 func goloop_stream_open(reactor, fd C.int32_t, io *C.gl_stream_io, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
@@ -259,8 +261,8 @@ func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 	return result(r.Deregister(uint32(id), uint32(gen)))
 }
 
-// goloop_datagram_open registers a datagram socket and stores the registration in outID and outGen. want:
-// GL_READABLE receives, GL_WRITABLE reports readiness to send.
+// goloop_datagram_open registers a datagram socket. want: GL_READABLE receives, GL_WRITABLE reports
+// readiness to send. It stores the registration in outID and outGen and returns 0, or returns -errno.
 //
 //export goloop_datagram_open
 func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
@@ -273,7 +275,8 @@ func goloop_datagram_open(reactor, fd C.int32_t, owner *C.int32_t, want C.uint32
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
-// goloop_datagram_set replaces the directions of a datagram socket.
+// goloop_datagram_set replaces the directions of a datagram socket. It returns 0 or -errno: -ENOENT if the
+// registration has ended.
 //
 //export goloop_datagram_set
 func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t {
@@ -285,8 +288,8 @@ func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t 
 	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
 }
 
-// goloop_listener_open registers a listening socket and stores the registration in outID and outGen. The
-// only flag is GL_LISTEN_NODELAY.
+// goloop_listener_open registers a listening socket. The only flag is GL_LISTEN_NODELAY. It stores the
+// registration in outID and outGen and returns 0, or returns -errno.
 //
 //export goloop_listener_open
 func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int32_t, flags C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
@@ -299,8 +302,8 @@ func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
-// goloop_watch_open registers a watch and stores the registration in outID and outGen. want: directions to
-// report in each turn; once: directions to report one time.
+// goloop_watch_open registers a watch. want: directions to report in each turn; once: directions to report
+// one time. It stores the registration in outID and outGen and returns 0, or returns -errno.
 //
 //export goloop_watch_open
 func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {
@@ -313,7 +316,8 @@ func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outG
 	return storeIDs(id, gen, err, outID, outGen)
 }
 
-// goloop_watch_set replaces both sets of directions of a watch.
+// goloop_watch_set replaces both sets of directions of a watch. It returns 0 or -errno: -ENOENT if the
+// registration has ended, -EEXIST if the number belongs to a transport now.
 //
 //export goloop_watch_set
 func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32_t {

@@ -7,8 +7,9 @@ import "C"
 
 import "syscall"
 
-// goloop_simulation_request answers a request in the buffer that contains it; see
-// simulation_requests_linux.go. It returns a number >= 0 or -errno.
+// goloop_simulation_request answers the request in a buffer, which also gets the answer; see
+// simulation_requests_linux.go. It returns a number >= 0 or -errno: -EINVAL without a buffer, -ENOSYS on a
+// system without simulated kernels.
 //
 //export goloop_simulation_request
 func goloop_simulation_request(buffer *C.char, size C.int32_t) C.int32_t {
@@ -18,7 +19,8 @@ func goloop_simulation_request(buffer *C.char, size C.int32_t) C.int32_t {
 	return simulate(cBytes(buffer, size))
 }
 
-// goloop_simulation_hooks stores in hooks the system calls and the clock that C must use in this thread.
+// goloop_simulation_hooks stores in hooks the system calls and the clock that C must use in this thread. It
+// returns 0, or -ENOSYS on a system without simulated kernels.
 //
 //export goloop_simulation_hooks
 func goloop_simulation_hooks(hooks *C.gl_simulation_hooks) C.int32_t { return setHooks(hooks) }

@@ -122,7 +122,7 @@ func goloop_simulated_recv(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
-// goloop_simulated_send is gl_calls.send.
+// goloop_simulated_send is gl_calls.send; see goloop_simulated_recv.
 //
 //export goloop_simulated_send
 func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) C.ssize_t {
@@ -135,7 +135,7 @@ func goloop_simulated_send(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int) 
 	return C.ssize_t(kernelResult(unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(n), uintptr(flags), 0, 0)))
 }
 
-// goloop_simulated_sendto is gl_calls.sendto.
+// goloop_simulated_sendto is gl_calls.sendto; see goloop_simulated_recv.
 //
 //export goloop_simulated_sendto
 func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int, to unsafe.Pointer,
@@ -150,7 +150,7 @@ func goloop_simulated_sendto(fd C.int, p unsafe.Pointer, n C.size_t, flags C.int
 		uintptr(to), uintptr(size))))
 }
 
-// goloop_simulated_shutdown is gl_calls.shutdown.
+// goloop_simulated_shutdown is gl_calls.shutdown; see goloop_simulated_recv.
 //
 //export goloop_simulated_shutdown
 func goloop_simulated_shutdown(fd, how C.int) C.int {
@@ -204,7 +204,7 @@ func goloop_simulated_dup(fd C.int) C.int {
 //export goloop_simulated_exists
 func goloop_simulated_exists(fd C.int) C.int { return C.int(fcntl(int(fd), unix.F_GETFD, 0)) }
 
-// goloop_simulated_close is gl_calls.close.
+// goloop_simulated_close is gl_calls.close. A test cannot make it fail.
 //
 //export goloop_simulated_close
 func goloop_simulated_close(fd C.int) C.int {
