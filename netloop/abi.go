@@ -13,7 +13,7 @@ type CompletionKind = uint32
 const Buckets = 320
 const Frames = 48
 const SampleFrames = 64
-const SamplesMost = 32
+const MaxSamples = 32
 const TraceStep = 1
 const TraceCall = 2
 const TraceNative = 3
@@ -30,11 +30,11 @@ const TraceRecords = 1 << 18
 const BlockStacks = 4
 const ReportRequested = 1
 const ReportLogged = 2
-const SockaddrMax = 128
-const PacketMax = 256 * 1024
-const ArenaSlack = PacketMax + 256
+const MaxSockaddr = 128
+const MaxPacket = 256 * 1024
+const ArenaSlack = MaxPacket + 256
 const DeadlineNone = math.MaxInt64
-const LargeMax = 2
+const MaxLarge = 2
 const NoRing = 1
 const CheckFDs = 2
 const JSON = 4
@@ -65,7 +65,7 @@ const CmpDatagramError CompletionKind = 11
 type Histogram struct {
 	Count  uint64
 	Sum    uint64
-	Most   uint64
+	Max    uint64
 	Bucket [Buckets]uint64
 }
 
@@ -145,7 +145,7 @@ type Sample struct {
 type Samples struct {
 	Written uint32
 	Counted uint32
-	Sample  [SamplesMost]Sample
+	Sample  [MaxSamples]Sample
 }
 
 // Record is gl_record, see there.
@@ -184,14 +184,14 @@ type Completion struct {
 type Endpoints struct {
 	PeerLen  uint32
 	LocalLen uint32
-	Peer     [SockaddrMax]byte
-	Local    [SockaddrMax]byte
+	Peer     [MaxSockaddr]byte
+	Local    [MaxSockaddr]byte
 }
 
 // Packet is gl_packet, see there.
 type Packet struct {
 	AddrLen uint32
-	Addr    [SockaddrMax]byte
+	Addr    [MaxSockaddr]byte
 }
 
 // Shared is gl_shared, see there.
@@ -222,7 +222,7 @@ type Shared struct {
 	Ran           int64
 	Busy          int64
 	Accepting     int64
-	Large         [LargeMax]uintptr
+	Large         [MaxLarge]uintptr
 	LargeSize     uint64
 	LockDepth     uint32
 	FlusherLock   uint32
@@ -230,8 +230,8 @@ type Shared struct {
 	LoopActive    uint32
 	SendsPending  uint32
 	MonitorParked uint32
-	ReadyMost     uint64
-	TimersMost    uint64
+	MaxReady      uint64
+	MaxTimers     uint64
 	Metrics       Metrics
 	Watchdog      uintptr
 	BlockedLimit  int64

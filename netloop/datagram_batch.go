@@ -23,8 +23,8 @@ import (
 
 const (
 	packetSlotSize = 1664
-	packetHeadMax  = packetSlotSize - unsafe.Sizeof(Packet{})
-	packetTailSize = PacketMax - packetHeadMax
+	maxPacketHead  = packetSlotSize - unsafe.Sizeof(Packet{})
+	packetTailSize = MaxPacket - maxPacketHead
 	tailStride     = (packetSlotSize + packetTailSize + arenaAlign - 1) &^ (arenaAlign - 1)
 )
 
@@ -56,7 +56,7 @@ func (b *datagramBatch) open(r *Reactor) {
 	if r.shared.Flags&NoRing != 0 || r.calls.Recvmmsg == nil {
 		return
 	}
-	if b.tails, err = r.calls.Map(transports.RecvBatchMax * int(tailStride)); err == nil {
+	if b.tails, err = r.calls.Map(transports.MaxRecvBatch * int(tailStride)); err == nil {
 		b.buffers, b.refused = new(transports.RecvBatch), false
 	}
 }
@@ -83,8 +83,8 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 	b, first := &r.datagrams, r.out.arenaNext()
 	for i := range n {
 		p := uintptr(first) + uintptr(i)*packetSlotSize
-		b.buffers.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), SockaddrMax,
-			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: packetHeadMax},
+		b.buffers.SetBuffer(i, p+unsafe.Offsetof(Packet{}.Addr), MaxSockaddr,
+			transports.Vector{Base: p + unsafe.Sizeof(Packet{}), Len: maxPacketHead},
 			transports.Vector{Base: uintptr(b.wholePacket(i)) + packetSlotSize, Len: packetTailSize})
 	}
 	r.shared.Recvs++
@@ -104,15 +104,15 @@ func (r *Reactor) receiveDatagramBatch(t token, d *transports.Datagram, n int) i
 		length, addrLen := b.buffers.Result(i)
 		p := (*Packet)(unsafe.Add(first, i*packetSlotSize))
 		// The kernel returns the untruncated length.
-		p.AddrLen = min(addrLen, SockaddrMax)
-		if uintptr(length) > packetHeadMax {
+		p.AddrLen = min(addrLen, MaxSockaddr)
+		if uintptr(length) > maxPacketHead {
 			whole := (*Packet)(b.wholePacket(i))
 			*(*[packetSlotSize]byte)(unsafe.Pointer(whole)) = *(*[packetSlotSize]byte)(unsafe.Pointer(p))
 			p = whole
 			b.lastTailTurn = r.shared.Metrics.Turns
 		}
 		r.putDatagram(t, p, length)
-		d.NoteReceived(uintptr(length) > packetHeadMax)
+		d.NoteReceived(uintptr(length) > maxPacketHead)
 	}
 	r.out.commitArena(uintptr(got) * packetSlotSize)
 	return got

@@ -72,7 +72,7 @@ func TestLongDatagramsInABatchAreNotTruncated(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, defaultSizes, f.calls)
 	e, _ := l.udp(readable)
-	short := int(packetHeadMax)
+	short := int(maxPacketHead)
 	sizes := []int{5, 60_000, 0, short - 3, short - 2, short - 1, 20_000, 7}
 	for range 3 {
 		for i, size := range sizes {

@@ -162,18 +162,18 @@ func TestLongDatagramsAreNotTruncated(t *testing.T) {
 			e := l.datagrams(readable)
 			// A datagram that is longer than asyncio's maximum is truncated at asyncio's
 			// length.
-			for i, size := range []int{1, 1000, 60_000, 150_000, PacketMax, PacketMax + 9} {
+			for i, size := range []int{1, 1000, 60_000, 150_000, MaxPacket, MaxPacket + 9} {
 				if err := sys.SetsockoptInt(e.peer, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20); err != nil {
 					t.Fatal(err)
 				}
 				message := bytes.Repeat([]byte{byte('a' + i)}, size)
-				if n, err := sys.Write(e.peer, message); err == unix.EMSGSIZE && size >= PacketMax {
+				if n, err := sys.Write(e.peer, message); err == unix.EMSGSIZE && size >= MaxPacket {
 					continue // the limit of this system is lower
 				} else if n != size || err != nil {
 					t.Fatal(n, err)
 				}
 				d := l.collectDatagrams(1)
-				if len(d) != 1 || !bytes.Equal(d[0].data, message[:min(size, PacketMax)]) {
+				if len(d) != 1 || !bytes.Equal(d[0].data, message[:min(size, MaxPacket)]) {
 					t.Errorf("received %[2]d of %[1]d bytes", size, len(d[0].data))
 				}
 			}

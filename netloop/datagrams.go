@@ -73,7 +73,7 @@ func (r *Reactor) receiveDatagrams(t token, d *transports.Datagram) bool {
 	got, more := 0, true
 	for more && got < transports.DatagramsPerTurn && r.out.completionSpace() > 0 && r.out.arenaSpace() > 0 {
 		n := min(d.NextBatchSize(got), transports.DatagramsPerTurn-got, r.out.completionSpace())
-		if n > 1 && r.out.arenaSpace() >= transports.RecvBatchMax*packetSlotSize && r.datagrams.isAvailable(r) {
+		if n > 1 && r.out.arenaSpace() >= transports.MaxRecvBatch*packetSlotSize && r.datagrams.isAvailable(r) {
 			received := r.receiveDatagramBatch(t, d, n)
 			got += received
 			more = received == n || r.datagrams.refused
@@ -91,18 +91,18 @@ func (r *Reactor) receiveDatagram(t token, d *transports.Datagram) bool {
 	// The last packet may extend into the slack of the arena, so datagrams are never truncated
 	// for lack of space.
 	p := (*Packet)(r.out.arenaNext())
-	p.AddrLen = SockaddrMax
+	p.AddrLen = MaxSockaddr
 	base := uintptr(unsafe.Pointer(p)) + unsafe.Sizeof(Packet{})
 	r.shared.Recvs++
-	n, outcome, errno := d.Receive(&r.calls.Calls, base, PacketMax,
+	n, outcome, errno := d.Receive(&r.calls.Calls, base, MaxPacket,
 		uintptr(unsafe.Pointer(&p.Addr)), uintptr(unsafe.Pointer(&p.AddrLen)))
 	switch outcome {
 	case transports.OK:
 		// The kernel returns the untruncated length.
-		p.AddrLen = min(p.AddrLen, SockaddrMax)
+		p.AddrLen = min(p.AddrLen, MaxSockaddr)
 		r.putDatagram(t, p, n)
 		r.out.commitArena(unsafe.Sizeof(Packet{}) + uintptr(n))
-		d.NoteReceived(uintptr(n) > packetHeadMax)
+		d.NoteReceived(uintptr(n) > maxPacketHead)
 		return true
 	case transports.Transient:
 		r.putDatagramError(t, errno) // only one per turn: a persistent error must not fill the queue

@@ -26,14 +26,14 @@ func (r *Reactor) pollTimeout(requested, now int64) int64 {
 // wake-ups have the same slack. A single timer, or a timer that is farther away, is waited for
 // exactly. Timers are never early.
 //
-// The wait grows with the number of expired timers, up to timerSlackMax after the next
+// The wait grows with the number of expired timers, up to maxTimerSlack after the next
 // deadline. Every timer of asyncio and uvloop may be as late as that. Only a loop with about
 // eighty timers per millisecond reaches this maximum and so has few turns, each of which costs
 // 5 to 20 µs of processor time. A loop that is later than that does not wait. Neither does a
 // loop with a timer that was due when it was armed, such as call_later(0).
 const (
 	timerSlack    = 50_000 // ns; prctl(2), PR_SET_TIMERSLACK
-	timerSlackMax = 20 * timerSlack
+	maxTimerSlack = 20 * timerSlack
 	timerGroup    = 4
 )
 
@@ -42,7 +42,7 @@ const (
 func (r *Reactor) timerWait(deadline, now int64) int64 {
 	wait := deadline - now
 	if r.timersFired >= timerGroup && wait <= timerSlack && r.earliestArmed > now {
-		wait += min(timerSlack/timerGroup*int64(r.timersFired), timerSlackMax)
+		wait += min(timerSlack/timerGroup*int64(r.timersFired), maxTimerSlack)
 	}
 	return max(wait, 0)
 }

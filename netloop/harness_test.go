@@ -19,7 +19,7 @@ type loop struct {
 	sh   *Shared
 	subs []Submission
 
-	large [LargeMax][]byte
+	large [MaxLarge][]byte
 }
 
 // completion is a copy of a completion and of the memory that it refers to.

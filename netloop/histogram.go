@@ -11,7 +11,7 @@ func (h *Histogram) add(value int64) {
 	v := uint64(max(value, 0))
 	h.Count++
 	h.Sum += v
-	h.Most = max(h.Most, v)
+	h.Max = max(h.Max, v)
 	h.Bucket[bucketIndex(v)]++
 }
 

@@ -33,8 +33,8 @@ func TestHistogramCountsSumAndMaximum(t *testing.T) {
 	for _, v := range []int64{5, 1, -7, 100} {
 		h.add(v)
 	}
-	if h.Count != 4 || h.Sum != 106 || h.Most != 100 {
-		t.Errorf("%d values, sum %d, most %d", h.Count, h.Sum, h.Most)
+	if h.Count != 4 || h.Sum != 106 || h.Max != 100 {
+		t.Errorf("%d values, sum %d, max %d", h.Count, h.Sum, h.Max)
 	}
 	sum := uint64(0)
 	for _, n := range h.Bucket {
@@ -79,7 +79,7 @@ func TestPollTimeIsTheWaitingTime(t *testing.T) {
 	for l.sh.Metrics.PollTime.Sum-before < 2_000_000 { // a signal may end a wait
 		l.turn(1_000_000)
 	}
-	if most := l.sh.Metrics.PollTime.Most; most < 500_000 {
-		t.Errorf("the longest poll took %d ns", most)
+	if longest := l.sh.Metrics.PollTime.Max; longest < 500_000 {
+		t.Errorf("the longest poll took %d ns", longest)
 	}
 }

@@ -73,7 +73,7 @@ func (r *Reactor) serveListener(t token, s *slot) bool {
 			return false
 		}
 		ends := (*Endpoints)(r.out.arenaNext())
-		ends.PeerLen, ends.LocalLen = SockaddrMax, SockaddrMax
+		ends.PeerLen, ends.LocalLen = MaxSockaddr, MaxSockaddr
 		fd, outcome, errno := l.Accept(&r.calls.Calls,
 			uintptr(unsafe.Pointer(&ends.Peer)), uintptr(unsafe.Pointer(&ends.PeerLen)))
 		switch outcome {
@@ -108,8 +108,8 @@ func (r *Reactor) putAccept(t token, fd int, noDelay syscall.Errno, ends *Endpoi
 		ends.LocalLen = 0
 	}
 	// The kernel returns the untruncated length.
-	ends.PeerLen = min(ends.PeerLen, SockaddrMax)
-	ends.LocalLen = min(ends.LocalLen, SockaddrMax)
+	ends.PeerLen = min(ends.PeerLen, MaxSockaddr)
+	ends.LocalLen = min(ends.LocalLen, MaxSockaddr)
 	r.out.put(Completion{Kind: CmpAccept, ID: t.id(), Gen: t.gen(), Res: int32(fd),
 		Ptr: uintptr(unsafe.Pointer(ends)), Arg: int64(noDelay)})
 	r.out.commitArena(unsafe.Sizeof(Endpoints{}))

@@ -9,7 +9,7 @@ type output struct {
 	n     int // number of completions in cmp
 	limit int // maximum of n in the current step of the turn
 
-	large     *[LargeMax]uintptr // buffers of C for large receives; 0: none
+	large     *[MaxLarge]uintptr // buffers of C for large receives; 0: none
 	largeSize uintptr            // size of each
 	largeNext int                // index of the next unused buffer
 
@@ -54,7 +54,7 @@ func (o *output) begin(sh *Shared) {
 // largeBuffer returns the next unused buffer for a large receive. It returns 0 if all are used in
 // this turn, or if C has not supplied one.
 func (o *output) largeBuffer() uintptr {
-	if o.largeNext == LargeMax {
+	if o.largeNext == MaxLarge {
 		return 0
 	}
 	return o.large[o.largeNext]

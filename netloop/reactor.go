@@ -196,9 +196,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.acceptBudget.beginTurn(sh, before-sh.Now)
 	sh.Busy += before
 	sh.Metrics.IterationTime.add(before - sh.Now)
-	sh.Metrics.ReadyMax = r.readyMax.observe(before, sh.ReadyMost)
-	sh.Metrics.TimersMax = r.timersMax.observe(before, sh.TimersMost)
-	sh.ReadyMost, sh.TimersMost = 0, uint64(r.wheel.Len())
+	sh.Metrics.ReadyMax = r.readyMax.observe(before, sh.MaxReady)
+	sh.Metrics.TimersMax = r.timersMax.observe(before, sh.MaxTimers)
+	sh.MaxReady, sh.MaxTimers = 0, uint64(r.wheel.Len())
 	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.OnSlowIteration != nil {
 		r.OnSlowIteration(sh.Now, before-sh.Now, limit)
 	}

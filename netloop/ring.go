@@ -51,10 +51,10 @@ const (
 	maxBatch = 128
 	minBatch = 5
 
-	// batchSendMax and batchReceiveMax are the largest sends and receives in a batch; see
+	// maxBatchSend and maxBatchReceive are the largest sends and receives in a batch; see
 	// chooseSendPath and canReceiveInBatch.
-	batchSendMax    = 32 << 10
-	batchReceiveMax = 2 << 10
+	maxBatchSend    = 32 << 10
+	maxBatchReceive = 2 << 10
 
 	// Limits of the pieces that sendGathered copies together, and the size of the buffer.
 	gatherMaxVectors = 8
@@ -234,8 +234,8 @@ func (r *Reactor) gather(v []transports.Vector) transports.Vector {
 }
 
 // batchReceiveSize returns the buffer size of a receive in a batch: twice the size of the last
-// receive, at least batchReceiveMax/4, rounded up to arenaAlign. If the buffer is filled, the
+// receive, at least maxBatchReceive/4, rounded up to arenaAlign. If the buffer is filled, the
 // poller reports the remaining bytes.
 func (s *slot) batchReceiveSize() uintptr {
-	return (max(uintptr(2*s.lastReceived), batchReceiveMax/4) + arenaAlign - 1) &^ (arenaAlign - 1)
+	return (max(uintptr(2*s.lastReceived), maxBatchReceive/4) + arenaAlign - 1) &^ (arenaAlign - 1)
 }

@@ -151,7 +151,7 @@ func TestOtherStreamsDoNotCountTowardsABatch(t *testing.T) {
 			l.write(s, copyToC(t, []byte("two")))
 			l.write(s, copyToC(t, make([]byte, gatherMaxBytes)))
 		case i < minBatch+1: // a large piece
-			l.write(s, copyToC(t, make([]byte, batchSendMax+1)))
+			l.write(s, copyToC(t, make([]byte, maxBatchSend+1)))
 		case i < minBatch+2: // too many pieces
 			for range gatherMaxVectors + 1 {
 				l.write(s, copyToC(t, []byte("four")))
@@ -332,7 +332,7 @@ func TestBatchWithPartialSends(t *testing.T) {
 		t.Cleanup(func() { _ = sys.Close(b) })
 		streams[i] = l.open(a, 0)
 		streams[i].peer = b
-		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, batchSendMax/5)
+		first := bytes.Repeat([]byte{byte(i), 1, 2, 3, 4}, maxBatchSend/5)
 		l.write(streams[i], copyToC(t, first))
 		want[b] = first
 	}

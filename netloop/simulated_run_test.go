@@ -82,9 +82,9 @@ func simulate(t *testing.T, seed uint64) []byte {
 	f.k = simulated.New(simulated.Options{
 		Seed: seed, Start: 1_000_000_000, CallTime: 200, Sealed: true, Trace: &f.log,
 		Network: simulated.Network{
-			LatencyLeast: 1000 * r.Int64N(100), LatencyMost: 1_000_000 * r.Int64N(200),
+			MinLatency: 1000 * r.Int64N(100), MaxLatency: 1_000_000 * r.Int64N(200),
 			Fragment: r.Float64() * .5, Coalesce: r.Float64() * .3,
-			SlowReader: r.Float64() * .2, SlowMost: 50_000_000, Storm: r.Float64(), StormEvery: 100_000_000,
+			SlowReader: r.Float64() * .2, MaxSlow: 50_000_000, Storm: r.Float64(), StormEvery: 100_000_000,
 		},
 	})
 	f.l = newLoop(t, sizes{64, 1 << 16}, useSimulated(t, f.k))

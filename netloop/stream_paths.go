@@ -80,7 +80,7 @@ func (r *Reactor) chooseReceivePath(s *slot, when receiveOccasion) receivePath {
 // number of bytes is known, so it is only for streams that recently received little.
 func (s *slot) canReceiveInBatch() bool {
 	return s.ready == readable && !s.edgeTriggered && !s.receivesLarge &&
-		s.lastReceived > 0 && s.lastReceived <= batchReceiveMax && s.stream.CanBatchReceive()
+		s.lastReceived > 0 && s.lastReceived <= maxBatchReceive && s.stream.CanBatchReceive()
 }
 
 // sendPath is one of the ways in which a stream's pending writes reach the kernel.
@@ -109,7 +109,7 @@ const (
 //	sendWhenWritable  the kernel accepted only a part before,     a later turn, when the poller
 //	                  and not whenWritable                        reports space
 //	sendInBatch       whenManyQueued, and the queue is one        one io_uring_enter for all such
-//	                  piece of at most batchSendMax; not for      streams
+//	                  piece of at most maxBatchSend; not for      streams
 //	                  pipes
 //	sendGathered      whenManyQueued, and the queue is 2 to       sendInBatch, after the pieces were
 //	                  gatherMaxVectors pieces with at most        copied together
@@ -136,7 +136,7 @@ func (s *slot) chooseSendPath(when sendOccasion, gatherSpace uintptr) (path send
 	}
 	v := s.stream.PendingForBatch()
 	switch {
-	case len(v) == 1 && v[0].Len <= batchSendMax:
+	case len(v) == 1 && v[0].Len <= maxBatchSend:
 		return sendInBatch, 0
 	case len(v) < 2 || len(v) > gatherMaxVectors:
 		return sendAlone, 0

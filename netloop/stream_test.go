@@ -68,7 +68,7 @@ func TestLargeReceivesWaitForAFreeBuffer(t *testing.T) {
 	l := defaultLoop(t)
 	var all []testStream
 	message := bytes.Repeat([]byte("c"), largeReceive)
-	for range LargeMax + 2 {
+	for range MaxLarge + 2 {
 		s := l.stream(0)
 		all = append(all, s)
 		writePeer(t, s.peer, message)

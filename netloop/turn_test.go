@@ -49,13 +49,13 @@ func TestTimersWithCloseDeadlinesShareATurn(t *testing.T) {
 	}{
 		{timerGroup, timerSlack, 2 * timerSlack},
 		{3 * timerGroup, timerSlack, 4 * timerSlack},
-		{32 * timerGroup, timerSlack, timerSlack + timerSlackMax},
+		{32 * timerGroup, timerSlack, timerSlack + maxTimerSlack},
 		{timerGroup - 1, timerSlack, timerSlack},
 		{timerGroup, 100 * timerSlack, 100 * timerSlack},
 		// the next deadline was reached while these ran
 		{3 * timerGroup, -timerSlack, 2 * timerSlack},
 		{3 * timerGroup, -4 * timerSlack, 0},
-		{32 * timerGroup, -timerSlackMax, 0},
+		{32 * timerGroup, -maxTimerSlack, 0},
 		{timerGroup - 1, -timerSlack, 0},
 	} {
 		l := defaultLoop(t)

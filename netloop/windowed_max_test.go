@@ -28,12 +28,12 @@ func TestWindowedMaxCoversOneToTwoWindows(t *testing.T) {
 func TestTurnResetsTheMaximum(t *testing.T) {
 	l := defaultLoop(t)
 	l.arm(1, 1<<62)
-	l.sh.ReadyMost, l.sh.TimersMost = 7, 3
+	l.sh.MaxReady, l.sh.MaxTimers = 7, 3
 	l.turn(0)
 	if l.sh.Metrics.ReadyMax != 7 || l.sh.Metrics.TimersMax != 3 {
 		t.Errorf("the most are %d and %d", l.sh.Metrics.ReadyMax, l.sh.Metrics.TimersMax)
 	}
-	if l.sh.ReadyMost != 0 || l.sh.TimersMost != 1 {
-		t.Errorf("%d and %d at the start", l.sh.ReadyMost, l.sh.TimersMost)
+	if l.sh.MaxReady != 0 || l.sh.MaxTimers != 1 {
+		t.Errorf("%d and %d at the start", l.sh.MaxReady, l.sh.MaxTimers)
 	}
 }

@@ -35,7 +35,7 @@
 #include "abi_observers.h"
 
 /* The version of this interface, which both sides compare, see GL_ABI. */
-#define GL_ABI_VERSION 23
+#define GL_ABI_VERSION 24
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -225,29 +225,29 @@ typedef struct gl_completion {
 
 /* The two raw socket addresses (struct sockaddr, as the kernel returned them) of an
  * accepted connection; a length is 0 if the kernel returned none. */
-#define GL_SOCKADDR_MAX 128
+#define GL_MAX_SOCKADDR 128
 typedef struct gl_endpoints {
     uint32_t peer_len;
     uint32_t local_len;
-    uint8_t peer[GL_SOCKADDR_MAX];
-    uint8_t local[GL_SOCKADDR_MAX];
+    uint8_t peer[GL_MAX_SOCKADDR];
+    uint8_t local[GL_MAX_SOCKADDR];
 } gl_endpoints;
 
 /* The header of a datagram in the arena: its sender's address, of length 0 if unknown. */
 typedef struct gl_packet {
     uint32_t addr_len;
-    uint8_t addr[GL_SOCKADDR_MAX];
+    uint8_t addr[GL_MAX_SOCKADDR];
 } gl_packet;
 
 /* Maximum size of a received datagram (asyncio's max_size).  The arena has room for one of
  * them, with its gl_packet, after its capacity. */
-#define GL_PACKET_MAX (256u * 1024u)
-#define GL_ARENA_SLACK (GL_PACKET_MAX + 256u)
+#define GL_MAX_PACKET (256u * 1024u)
+#define GL_ARENA_SLACK (GL_MAX_PACKET + 256u)
 
 /* ---- the block of one loop ---------------------------------------------- */
 
 #define GL_DEADLINE_NONE INT64_MAX /* gl_shared.next_deadline: no timer is armed */
-#define GL_LARGE_MAX 2             /* number of buffers in gl_shared.large */
+#define GL_MAX_LARGE 2             /* number of buffers in gl_shared.large */
 
 /* The bits of gl_shared.flags. */
 #define GL_NO_RING 1u /* do not batch system calls (GOLOOP_IO_URING=0) */
@@ -301,7 +301,7 @@ typedef struct gl_shared {
     /* Buffers of large_size bytes for streams that lately received much at once, which saves
      * a copy from the arena.  C fills the slots before a turn (NULL: none); the bytes of a
      * GL_CMP_DATA with res = i + 1 are at large[i], which belongs to C again. */
-    uint8_t *large[GL_LARGE_MAX];
+    uint8_t *large[GL_MAX_LARGE];
     uint64_t large_size;
     /* The shared lock, see below. */
     uint32_t lock_depth;     /* atomic: written by C with the GIL, and by Go in a call from C */
@@ -314,7 +314,7 @@ typedef struct gl_shared {
                               * decodes the submissions */
     uint32_t monitor_parked; /* atomic: the monitor sleeps until wake_monitor is called */
     /* C: maxima since the last turn, in which Go reads and resets them */
-    uint64_t ready_most, timers_most;
+    uint64_t max_ready, max_timers;
     gl_metrics metrics;
     /* The watchdog; at each tick the monitor compares the time since `now` with blocked_limit. */
     const gl_watchdog *watchdog; /* set by C before reactor_new */

@@ -20,7 +20,7 @@
 typedef struct gl_histogram {
     uint64_t count; /* number of values */
     uint64_t sum;   /* the sum of all values */
-    uint64_t most;  /* the greatest value */
+    uint64_t max;   /* the greatest value */
     uint64_t bucket[GL_BUCKETS];
 } gl_histogram;
 
@@ -110,10 +110,10 @@ typedef struct gl_sample {
 
 /* A ring of samples that Go has not counted yet.  The monitor writes; Go reads under the monitor's
  * lock. */
-#define GL_SAMPLES_MOST 32
+#define GL_MAX_SAMPLES 32
 typedef struct gl_samples {
     uint32_t written, counted; /* atomic: totals */
-    gl_sample sample[GL_SAMPLES_MOST];
+    gl_sample sample[GL_MAX_SAMPLES];
 } gl_samples;
 
 /* ---- the trace ------------------------------------------------------------ */

@@ -26,7 +26,7 @@ STATICCHECK = "honnef.co/go/tools/cmd/staticcheck@v0.7.0"
 ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.9"
 
 # The largest number of parameters that lizard accepts for a C function.
-MOST_PARAMETERS = 6
+MAX_PARAMETERS = 6
 
 # Folders for mypy: the package, and every program of the tree.
 TYPED = ["goloop", "pytest_goloop", "build_backend", "tools", "examples"]
@@ -161,7 +161,7 @@ def rooms() -> bool:
 
 def sizes() -> bool:
     """Limits for the lines and the parameters of a C function, by lizard."""
-    limits = ["--length=60", f"--arguments={MOST_PARAMETERS}", "--CCN=1000", "--warnings_only"]
+    limits = ["--length=60", f"--arguments={MAX_PARAMETERS}", "--CCN=1000", "--warnings_only"]
     limits += ["--languages=c", "--exclude=*/testdata/*"]
     return _passes(tooling().python, "-m", "lizard", *limits, "pybridge")
 

@@ -58,7 +58,7 @@ func (d *Datagram) NextBatchSize(n int) int {
 	if d.singleReceives > 0 {
 		return 1
 	}
-	return min(2*max(n, int(d.lastTurn))+2, RecvBatchMax)
+	return min(2*max(n, int(d.lastTurn))+2, MaxRecvBatch)
 }
 
 // NoteReceived counts a received datagram. A long datagram did not fit into its buffer of the

@@ -19,11 +19,11 @@ import "syscall"
 // stays in the kernel's queue and would make the poller spin. Each delay is twice as long as
 // the previous delay, until a connection is accepted.
 
-// BackOffMin and BackOffMax are the limits of a back-off delay, in ns. BackOffMax equals
+// BackOffMin and MaxBackOff are the limits of a back-off delay, in ns. MaxBackOff equals
 // asyncio's ACCEPT_RETRY_DELAY. It is also the minimum time between two error reports.
 const (
 	BackOffMin = 10_000_000
-	BackOffMax = 1_000_000_000
+	MaxBackOff = 1_000_000_000
 )
 
 // maxRefusals is the number of consecutive failed connections after which the listener backs
@@ -85,16 +85,16 @@ func (l *Listener) BackingOff() (until int64, yes bool) {
 func (l *Listener) RetriedEarly() bool { return l.retriedEarly }
 
 // BackOff stops accepting for a delay that begins now (ns), and doubles the next delay. It
-// reports whether the error should be reported: at most once in BackOffMax. After an early retry
+// reports whether the error should be reported: at most once in MaxBackOff. After an early retry
 // it neither extends the current delay nor lengthens the next delay.
 func (l *Listener) BackOff(now int64) (report bool) {
 	l.state = backingOff
 	if !l.retriedEarly || l.resumeAt <= now {
 		l.resumeAt = now + l.delay
-		l.delay = min(2*l.delay, BackOffMax)
+		l.delay = min(2*l.delay, MaxBackOff)
 	}
 	l.retriedEarly = false
-	if l.reported && now-l.lastReport < BackOffMax {
+	if l.reported && now-l.lastReport < MaxBackOff {
 		return false
 	}
 	l.reported, l.lastReport = true, now

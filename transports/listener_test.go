@@ -105,7 +105,7 @@ func TestBackOffStopsPollingUntilResume(t *testing.T) {
 		t.Error("does not resume")
 	}
 	l.Stop()
-	l.Resume(BackOffMax)
+	l.Resume(MaxBackOff)
 	if l.Interest() != 0 {
 		t.Error("resumes after it has stopped")
 	}
@@ -160,7 +160,7 @@ func TestEarlyRetryKeepsTheDelay(t *testing.T) {
 func TestBackOffReportsOncePerSecond(t *testing.T) {
 	l := NewListener(NewLease(3, nil), 1, false)
 	reports := 0
-	for now := int64(7); now < 7+10*BackOffMax; now += BackOffMin {
+	for now := int64(7); now < 7+10*MaxBackOff; now += BackOffMin {
 		if l.BackOff(now) {
 			reports++
 		}

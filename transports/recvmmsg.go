@@ -5,15 +5,15 @@ import (
 	"unsafe"
 )
 
-// RecvBatchMax is the maximum number of datagrams that one system call receives.
-const RecvBatchMax = 16
+// MaxRecvBatch is the maximum number of datagrams that one system call receives.
+const MaxRecvBatch = 16
 
 // RecvBatch has the buffers of one recvmmsg(2) call that receives several datagrams with their
 // senders. The kernel accesses it only during a call. The structure belongs to Go; the
 // buffers that it refers to belong to C.
 type RecvBatch struct {
-	messages [RecvBatchMax]mmsghdr
-	vectors  [RecvBatchMax][2]Vector
+	messages [MaxRecvBatch]mmsghdr
+	vectors  [MaxRecvBatch][2]Vector
 }
 
 // mmsghdr is struct mmsghdr of Linux.

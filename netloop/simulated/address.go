@@ -20,8 +20,8 @@ type address struct {
 	bad    syscall.Errno // an error in the address that calls report late
 }
 
-// pathMost is the size of sockaddr_un.sun_path in bytes.
-const pathMost = 108
+// maxPath is the size of sockaddr_un.sun_path in bytes.
+const maxPath = 108
 
 // decode parses a socket address that a program passes to a socket of this family. AF_UNSPEC is accepted
 // for every family; the other fields are 0 then. The errno is the one of bind(2) and connect(2) for a
@@ -53,7 +53,7 @@ func decode(raw []byte, family int) (address, syscall.Errno) {
 		if a.family == unix.AF_UNSPEC {
 			return a, 0
 		}
-		if len(raw) > 2+pathMost || a.family != unix.AF_UNIX {
+		if len(raw) > 2+maxPath || a.family != unix.AF_UNIX {
 			return a, syscall.EINVAL
 		}
 		if len(raw) == 2 {

@@ -167,14 +167,14 @@ func (k *Kernel) receiveAs(name string, fd int, b []byte, flags int) (int, []byt
 	return n, from.encode(), errno
 }
 
-// RecvMany is recvmmsg(2) with MSG_DONTWAIT for at most `most` datagrams. It calls next for the buffer of
+// RecvMany is recvmmsg(2) with MSG_DONTWAIT for at most `limit` datagrams. It calls next for the buffer of
 // the i-th datagram and got with its length and its sender, and returns the number of datagrams. If an
 // error other than EAGAIN follows the first datagram, the socket's next call returns it.
-func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n int, from []byte)) (int, syscall.Errno) {
+func (k *Kernel) RecvMany(fd, limit int, next func(i int) []byte, got func(i, n int, from []byte)) (int, syscall.Errno) {
 	c, fault := k.begin("recvmmsg", fd)
 	s, f, errno := k.socketOf(fd)
 	count := 0
-	for ; errno == 0 && count < most; count++ {
+	for ; errno == 0 && count < limit; count++ {
 		var n int
 		var from *address
 		if n, from, errno = k.receive(f, s, next(count), unix.MSG_DONTWAIT, fault); errno != 0 {
@@ -192,7 +192,7 @@ func (k *Kernel) RecvMany(fd, most int, next func(i int) []byte, got func(i, n i
 		}
 		errno = 0
 	}
-	return c.end(count, errno, most)
+	return c.end(count, errno, limit)
 }
 
 // Send is send(2).

@@ -15,7 +15,7 @@ import (
 // step makes one random call of the table above. It makes none if 50 attempts find no descriptor for their
 // call.
 func (d *differential) step() {
-	const most = 24
+	const maxHandles = 24
 	total := 0
 	for _, c := range acts {
 		total += c.weight
@@ -24,7 +24,7 @@ func (d *differential) step() {
 		n := d.rand.IntN(total)
 		for _, c := range acts {
 			if n -= c.weight; n < 0 {
-				if !(c.makes && len(d.handles) >= most) && c.act(d) {
+				if !(c.makes && len(d.handles) >= maxHandles) && c.act(d) {
 					return
 				}
 				break
@@ -541,7 +541,7 @@ func (d *differential) drain() bool {
 		begun := time.Now()
 		for {
 			n, err := s.Read(h.fd[world], b)
-			if err == unix.EAGAIN && f.filled && f.got[world] < f.sent[world] && time.Since(begun) < d.settleMost {
+			if err == unix.EAGAIN && f.filled && f.got[world] < f.sent[world] && time.Since(begun) < d.maxSettle {
 				time.Sleep(time.Duration(1-world) * 100 * time.Microsecond)
 				continue // the rest is in transit
 			}

@@ -25,7 +25,7 @@ import (
 //   - The number of bytes that fit into a full socket. A writer writes until EAGAIN on each kernel;
 //     then the other end reads all bytes, each kernel's bytes are compared with the bytes written
 //     there, and only after that the two are compared again (flow.filled).
-//   - The arrival of a TCP packet. Linux has time to reach the simulated readiness, up to settleMost,
+//   - The arrival of a TCP packet. Linux has time to reach the simulated readiness, up to maxSettle,
 //     before a difference counts.
 //   - Repeated events of an edge-triggered registration: each further packet, and each buffer that
 //     becomes free, may repeat an event. An event of one kernel only is a difference if it was not
@@ -38,7 +38,7 @@ var (
 )
 
 const (
-	settleMost = 3 * time.Second
+	maxSettle  = 3 * time.Second
 	callsOfRun = 250
 )
 
@@ -77,7 +77,7 @@ func shorter(t *testing.T, seed uint64, found *differential) *differential {
 	}
 	again := func(skip map[int]bool) *differential {
 		d := newDifferential(t.TempDir(), seed, skip)
-		d.settleMost = 200 * time.Millisecond
+		d.maxSettle = 200 * time.Millisecond
 		d.run(callsOfRun)
 		if d.difference == nil {
 			return nil
@@ -187,7 +187,7 @@ type differential struct {
 	handles    []*handle
 	serial     int
 	added      int // number of handles of this call
-	settleMost time.Duration
+	maxSettle  time.Duration
 	names      [2]map[string]int
 	children   map[node][2]*flow // flows of connections that are not accepted yet
 	slow       bool              // a lost packet is retransmitted after a second
@@ -203,7 +203,7 @@ func newDifferential(dir string, seed uint64, skip map[int]bool) *differential {
 	k := New(Options{Seed: seed, Sealed: true})
 	return &differential{
 		worlds: [2]System{Linux{}, Program{k}}, kernel: k, dir: dir, seed: seed, skip: skip,
-		settleMost: settleMost, names: [2]map[string]int{{}, {}}, made: map[string]int{}, children: map[node][2]*flow{}, begun: time.Now(),
+		maxSettle: maxSettle, names: [2]map[string]int{{}, {}}, made: map[string]int{}, children: map[node][2]*flow{}, begun: time.Now(),
 	}
 }
 
@@ -329,7 +329,7 @@ func outcome(err error) string {
 }
 
 // awaitReadiness waits until Linux has the readiness of the simulated kernel, and as many unread bytes.
-// After settleMost it records a difference.
+// After maxSettle it records a difference.
 func (d *differential) awaitReadiness() {
 	if len(d.handles) == 0 {
 		return
@@ -371,7 +371,7 @@ func (d *differential) awaitReadiness() {
 				found = i
 			}
 		}
-		if found >= 0 && time.Since(begun) < d.settleMost {
+		if found >= 0 && time.Since(begun) < d.maxSettle {
 			time.Sleep(min(time.Since(begun), time.Millisecond))
 			continue
 		}
@@ -385,7 +385,7 @@ func (d *differential) awaitReadiness() {
 		if unread == "" {
 			return
 		}
-		if time.Since(begun) >= d.settleMost {
+		if time.Since(begun) >= d.maxSettle {
 			d.differ("%s", unread)
 			return
 		}

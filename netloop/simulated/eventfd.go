@@ -13,8 +13,8 @@ type eventFD struct {
 	count uint64
 }
 
-// eventMost is the largest count of an eventfd.
-const eventMost = ^uint64(0) - 1
+// maxEventCount is the largest count of an eventfd.
+const maxEventCount = ^uint64(0) - 1
 
 // release does nothing.
 func (e *eventFD) release() {}
@@ -25,7 +25,7 @@ func (e *eventFD) poll() uint32 {
 	if e.count > 0 {
 		events |= inEvents
 	}
-	if e.count < eventMost {
+	if e.count < maxEventCount {
 		events |= outEvents
 	}
 	return events
@@ -55,17 +55,17 @@ func takeCount(b []byte, count *uint64) (int, syscall.Errno) {
 	return 8, 0
 }
 
-// write adds the number in the first 8 bytes of b to the count. EAGAIN if the count would exceed eventMost,
-// EINVAL if b is too short or the number itself exceeds eventMost.
+// write adds the number in the first 8 bytes of b to the count. EAGAIN if the count would exceed maxEventCount,
+// EINVAL if b is too short or the number itself exceeds maxEventCount.
 func (e *eventFD) write(b []byte) (int, syscall.Errno) {
 	if len(b) < 8 {
 		return -1, syscall.EINVAL
 	}
 	add := binary.NativeEndian.Uint64(b)
 	switch {
-	case add > eventMost:
+	case add > maxEventCount:
 		return -1, syscall.EINVAL
-	case add > eventMost-e.count:
+	case add > maxEventCount-e.count:
 		return -1, syscall.EAGAIN
 	}
 	e.count += add

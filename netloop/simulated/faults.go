@@ -34,8 +34,8 @@ func (k *Kernel) faultsOf(h *host) *Faults {
 // sets (Faults.Descriptors).
 func (k *Kernel) hostIsFull(n node) bool {
 	h := homeOf(n)
-	most := k.faultsOf(h).Descriptors
-	return h != nil && most > 0 && h.sockets >= most
+	limit := k.faultsOf(h).Descriptors
+	return h != nil && limit > 0 && h.sockets >= limit
 }
 
 // fault decides whether a call with this name on a descriptor fails, and returns its errno or 0. fd is -1

@@ -15,7 +15,7 @@ const ms = 1_000_000
 
 // lan returns a kernel with hosts 1 and 2, whose packets take a millisecond.
 func lan() Program {
-	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: ms, LatencyMost: ms}})}
+	p := Program{New(Options{Sealed: true, Network: Network{MinLatency: ms, MaxLatency: ms}})}
 	p.MakeHost()
 	p.MakeHost()
 	return p
@@ -118,7 +118,7 @@ func TestEachHostHasItsPortsAndNames(t *testing.T) {
 func TestALostSegmentIsADelay(t *testing.T) {
 	p := lan()
 	client, server := p.across()
-	check(failure(p.SetLink(1, 2, Network{LatencyLeast: ms, LatencyMost: ms, Loss: 0.5})))
+	check(failure(p.SetLink(1, 2, Network{MinLatency: ms, MaxLatency: ms, Loss: 0.5})))
 	begun, all := p.Now(), ""
 	for range 100 {
 		must(p.Write(client, []byte("x")))
@@ -275,7 +275,7 @@ func TestDatagramsByTheLink(t *testing.T) {
 	sender, receiver := p.socketOn(1, unix.SOCK_DGRAM), p.socketOn(2, unix.SOCK_DGRAM)
 	check(p.Bind(receiver, hostAddress(2, 53)))
 	sent := func(n Network) (got []byte) {
-		n.LatencyLeast, n.LatencyMost = ms, 50*ms
+		n.MinLatency, n.MaxLatency = ms, 50*ms
 		check(failure(p.SetLink(1, 2, n)))
 		for i := range 100 {
 			check(p.Sendto(sender, []byte{byte(i), 0}, 0, hostAddress(2, 53)))
@@ -309,7 +309,7 @@ func TestDatagramsByTheLink(t *testing.T) {
 func TestBandwidthIsShared(t *testing.T) {
 	p := lan()
 	client, server := p.across()
-	check(failure(p.SetLink(1, 2, Network{Bandwidth: 1e6, LatencyLeast: ms, LatencyMost: ms})))
+	check(failure(p.SetLink(1, 2, Network{Bandwidth: 1e6, MinLatency: ms, MaxLatency: ms})))
 	sender := p.socketOn(1, unix.SOCK_DGRAM)
 	check(p.Sendto(sender, make([]byte, 60_000-headers), 0, hostAddress(2, 53)))
 	must(p.Write(client, make([]byte, 40_000-headers)))

@@ -17,7 +17,7 @@ import (
 // Defaults and limits of the options.
 const (
 	keepIdleUsual, keepIntervalUsual, keepCountUsual = 7200, 75, 9
-	keepTimeMost, keepCountMost                      = 32767, 127
+	maxKeepTime, maxKeepCount                        = 32767, 127
 )
 
 // second is the number of ns of a second.
@@ -32,17 +32,17 @@ type keepAlive struct {
 
 // checkOptionValue returns EINVAL if a TCP option cannot have this value, else 0.
 func checkOptionValue(name, value int) syscall.Errno {
-	least, most := 0, int(^uint32(0)>>1)
+	low, high := 0, int(^uint32(0)>>1)
 	switch name {
 	case unix.TCP_KEEPIDLE, unix.TCP_KEEPINTVL:
-		least, most = 1, keepTimeMost
+		low, high = 1, maxKeepTime
 	case unix.TCP_KEEPCNT:
-		least, most = 1, keepCountMost
+		low, high = 1, maxKeepCount
 	case unix.TCP_USER_TIMEOUT:
 	default:
 		return 0
 	}
-	if value < least || value > most {
+	if value < low || value > high {
 		return syscall.EINVAL
 	}
 	return 0

@@ -138,7 +138,7 @@ func TestWithoutTheOptionNothingIsProbed(t *testing.T) {
 }
 
 func TestProbesThatAreAnsweredEndNoWait(t *testing.T) {
-	p := apart(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})
+	p := apart(Options{Sealed: true, Network: Network{MinLatency: 1000, MaxLatency: 1000}})
 	client, server := p.across()
 	p.setKeepAlive(client, 60, 10, 5)
 	p.setKeepAlive(server, 60, 10, 5)

@@ -92,7 +92,7 @@ func TestTimeEnds(t *testing.T) {
 }
 
 func TestABlockingCallWaitsForWhatIsOnTheWay(t *testing.T) {
-	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})}
+	p := Program{New(Options{Sealed: true, Network: Network{MinLatency: 1000, MaxLatency: 1000}})}
 	client, server, listener := connection(p)
 	if p.Now() != 3000 {
 		t.Errorf("a handshake takes %d ns", p.Now())
@@ -148,7 +148,7 @@ func TestAFinBeforeTheConnectionIsCompleteIsKept(t *testing.T) {
 }
 
 func TestPacketsOfAnEarlierConnectionDoNotReachALaterOne(t *testing.T) {
-	p := Program{New(Options{Sealed: true, Network: Network{LatencyLeast: 1000, LatencyMost: 1000}})}
+	p := Program{New(Options{Sealed: true, Network: Network{MinLatency: 1000, MaxLatency: 1000}})}
 	client, server, listener := connection(p)
 	must(p.Write(server, []byte("old")))
 	check(p.Connect(client, nil)) // ends the connection: the address is AF_UNSPEC
@@ -193,8 +193,8 @@ func chatter(options Options) []byte {
 func wild(seed uint64, trace *bytes.Buffer) Options {
 	return Options{
 		Seed: seed, Sealed: true, CallTime: 100, Trace: trace,
-		Network: Network{LatencyLeast: 1000, LatencyMost: 5_000_000, Fragment: .3, Coalesce: .2, SlowReader: .1, SlowMost: 1000},
-		Faults:  Faults{ShortReads: .1, ShortWrites: .1, OneByte: .1, Late: .1, LateMost: 1000, Errors: []Fault{{Errno: unix.EINTR, Call: "read", Chance: .05}}},
+		Network: Network{MinLatency: 1000, MaxLatency: 5_000_000, Fragment: .3, Coalesce: .2, SlowReader: .1, MaxSlow: 1000},
+		Faults:  Faults{ShortReads: .1, ShortWrites: .1, OneByte: .1, Late: .1, MaxLate: 1000, Errors: []Fault{{Errno: unix.EINTR, Call: "read", Chance: .05}}},
 	}
 }
 
@@ -319,7 +319,7 @@ func TestShortTransfersMoveApart(t *testing.T) {
 }
 
 func TestReadinessComesLateAndUncalledFor(t *testing.T) {
-	k := New(Options{Sealed: true, Faults: Faults{Late: 1, LateMost: 1000}})
+	k := New(Options{Sealed: true, Faults: Faults{Late: 1, MaxLate: 1000}})
 	p := Program{k}
 	ends := must(p.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0))
 	ep := must(p.EpollCreate1(0))
@@ -366,10 +366,10 @@ func TestDatagramsGetLostDoubledAndReordered(t *testing.T) {
 	if n := len(send(Network{Duplicate: .5})); n < 120 || n > 180 {
 		t.Errorf("%d for 100 came", n)
 	}
-	if came := send(Network{Reorder: .5, LatencyMost: 1000}); len(came) != 100 || slices.IsSorted(came) {
+	if came := send(Network{Reorder: .5, MaxLatency: 1000}); len(came) != 100 || slices.IsSorted(came) {
 		t.Errorf("%v came", came)
 	}
-	if came := send(Network{LatencyMost: 1000}); !slices.IsSorted(came) {
+	if came := send(Network{MaxLatency: 1000}); !slices.IsSorted(came) {
 		t.Errorf("%v came", came)
 	}
 }

@@ -70,7 +70,7 @@ func (k *Kernel) departureTime(l *link, size int) int64 {
 }
 
 // SetLink sets the network properties in the direction from one host to another, for packets that are sent
-// from now on. SlowReader, SlowMost and Coalesce of n are ignored: a link has the kernel's. ESRCH if a
+// from now on. SlowReader, MaxSlow and Coalesce of n are ignored: a link has the kernel's. ESRCH if a
 // number is not a host's.
 func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	k.mu.Lock()
@@ -79,7 +79,7 @@ func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 		return syscall.ESRCH
 	}
 	usual := k.options.Network
-	n.SlowReader, n.SlowMost, n.Coalesce = usual.SlowReader, usual.SlowMost, usual.Coalesce
+	n.SlowReader, n.MaxSlow, n.Coalesce = usual.SlowReader, usual.MaxSlow, usual.Coalesce
 	k.linkBetween(k.hosts[from], k.hosts[to]).network = &n
 	return 0
 }

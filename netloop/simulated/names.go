@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ephemeralLeast and ephemeralMost are the first and the last ephemeral port
+// minEphemeral and maxEphemeral are the first and the last ephemeral port
 // (net.ipv4.ip_local_port_range).
-const ephemeralLeast, ephemeralMost = 32768, 60999
+const minEphemeral, maxEphemeral = 32768, 60999
 
 // ports has the bound sockets of TCP or of UDP.
 type ports struct {
@@ -27,14 +27,14 @@ func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind =
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	p := k.portsOf(s)
 	if p.taken == nil {
-		p.taken, p.last = map[uint16][]*socket{}, uint16(k.random.between(ephemeralLeast, ephemeralMost))
+		p.taken, p.last = map[uint16][]*socket{}, uint16(k.random.between(minEphemeral, maxEphemeral))
 	}
 	for tries := 0; a.port == 0; tries++ {
-		if tries > ephemeralMost-ephemeralLeast {
+		if tries > maxEphemeral-minEphemeral {
 			return syscall.EADDRINUSE
 		}
-		if p.last++; p.last > ephemeralMost {
-			p.last = ephemeralLeast
+		if p.last++; p.last > maxEphemeral {
+			p.last = minEphemeral
 		}
 		if len(p.taken[p.last]) == 0 {
 			a.port = p.last

@@ -30,14 +30,14 @@ type Options struct {
 
 // Network has the properties of TCP and UDP transmission, between all hosts or on one link.
 type Network struct {
-	// A packet takes between LatencyLeast and LatencyMost ns. TCP packets stay in order.
-	LatencyLeast, LatencyMost int64
+	// A packet takes between MinLatency and MaxLatency ns. TCP packets stay in order.
+	MinLatency, MaxLatency int64
 	// Fragment is the chance that a piece of a TCP stream is sent in two packets. Coalesce is the chance
 	// that it waits for the next piece.
 	Fragment, Coalesce float64
-	// SlowReader is the chance that the sender learns up to SlowMost ns late that its peer has read.
+	// SlowReader is the chance that the sender learns up to MaxSlow ns late that its peer has read.
 	SlowReader float64
-	SlowMost   int64
+	MaxSlow    int64
 	// Storm is the chance that a connection arrives at its listener together with other waiting
 	// connections, at the next multiple of StormEvery ns.
 	Storm      float64
@@ -56,9 +56,9 @@ type Faults struct {
 	// ShortReads and ShortWrites are the chances that a call on a stream transfers a part of the possible
 	// bytes, OneByte that it transfers one byte.
 	ShortReads, ShortWrites, OneByte float64
-	// Late is the chance that readiness is reported up to LateMost ns late.
-	Late     float64
-	LateMost int64
+	// Late is the chance that readiness is reported up to MaxLate ns late.
+	Late    float64
+	MaxLate int64
 	// Spurious is the chance that a poll reports a socket that is not ready.
 	Spurious float64
 	// Descriptors is the limit of sockets and pipe ends of each host, beyond which calls fail with EMFILE;
@@ -89,7 +89,7 @@ type Fault struct {
 func CommonFaults(chance float64) Faults {
 	f := Faults{
 		ShortReads: chance, ShortWrites: chance, OneByte: chance,
-		Late: chance, LateMost: 50_000_000, Spurious: chance,
+		Late: chance, MaxLate: 50_000_000, Spurious: chance,
 	}
 	add := func(errno syscall.Errno, calls ...string) { f.Add(errno, chance, calls...) }
 	moving := []string{"recv", "recvfrom", "recvmmsg", "read", "send", "sendto", "sendmsg", "write", "writev"}

@@ -47,22 +47,22 @@ func (r *random) chance(p float64) bool {
 	return false
 }
 
-// between returns a number from least to most, both inclusive. If most is not larger than least, it returns
-// least and consumes no decision.
-func (r *random) between(least, most int64) int64 {
-	if most <= least {
-		return least
+// between returns a number from low to high, both inclusive. If high is not larger than low, it returns
+// low and consumes no decision.
+func (r *random) between(low, high int64) int64 {
+	if high <= low {
+		return low
 	}
-	span := uint64(most-least) + 1
+	span := uint64(high-low) + 1
 	switch {
 	case r.source != nil:
-		return least + int64(r.source.Uint64()%span)
+		return low + int64(r.source.Uint64()%span)
 	case span > exact:
-		return least + int64((span-1)*uint64(r.digit())/(base-1))
+		return low + int64((span-1)*uint64(r.digit())/(base-1))
 	case span > base:
-		return least + int64(uint64(r.digit()*base+r.digit())*span/exact)
+		return low + int64(uint64(r.digit()*base+r.digit())*span/exact)
 	}
-	return least + int64(uint64(r.digit())*span/base)
+	return low + int64(uint64(r.digit())*span/base)
 }
 
 // digit takes the next digit, 0 to base-1. If there is none, it counts it as missing and returns 0.

@@ -79,9 +79,9 @@ func TestNumbersOfDigits(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		least, most int64
-		digits      []byte
-		want        int64
+		low, high int64
+		digits    []byte
+		want      int64
 	}{
 		{1, 1000, []byte{127, 127}, 1000},
 		{1, 1000, []byte{64, 0}, 501},
@@ -90,7 +90,7 @@ func TestNumbersOfDigits(t *testing.T) {
 		{50_000, 5_000_000, []byte{1}, 88_976},
 	} {
 		r := given(c.digits...)
-		if got := r.between(c.least, c.most); got != c.want || len(r.digits) != 0 || r.missing != 0 {
+		if got := r.between(c.low, c.high); got != c.want || len(r.digits) != 0 || r.missing != 0 {
 			t.Errorf("%v: %d", c, got)
 		}
 	}

@@ -19,8 +19,8 @@ const (
 // Sizes of buffers in bytes: defaults, and limits of the sizes that programs set.
 const (
 	bufferUsual     = 212992 // net.core.rmem_default, rmem_max and the same of wmem
-	sendLeast       = 4608
-	receiveLeast    = 2304
+	minSend         = 4608
+	minReceive      = 2304
 	tcpSendUsual    = 2626560
 	tcpReceiveUsual = 131072
 )
@@ -112,11 +112,11 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 	if level == unix.SOL_SOCKET {
 		switch name {
 		case unix.SO_SNDBUF:
-			s.sndbuf = max(2*int(min(uint(value), bufferUsual)), sendLeast)
+			s.sndbuf = max(2*int(min(uint(value), bufferUsual)), minSend)
 			s.wake(outEvents)
 			return 0
 		case unix.SO_RCVBUF:
-			s.rcvbuf = max(2*int(min(uint(value), bufferUsual)), receiveLeast)
+			s.rcvbuf = max(2*int(min(uint(value), bufferUsual)), minReceive)
 			return 0
 		case unix.SO_REUSEADDR:
 			s.reuse = value != 0

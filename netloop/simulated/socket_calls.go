@@ -119,8 +119,8 @@ func (k *Kernel) Listen(fd, backlog int) syscall.Errno {
 		errno = fault
 	}
 	if errno == 0 {
-		const most = 4096 // net.core.somaxconn
-		errno = s.listen(int(min(uint(backlog), most)))
+		const maxBacklog = 4096 // net.core.somaxconn
+		errno = s.listen(int(min(uint(backlog), maxBacklog)))
 	}
 	return c.done(errno, backlog)
 }

@@ -80,10 +80,10 @@ const (
 
 // A SYN is sent synTries times; the first pause is synPause.
 const (
-	synTries    = 7
-	synPause    = 1_000_000_000
-	segmentMost = 65483     // largest data of a segment in bytes
-	maxHold     = 1_000_000 // longest wait of a piece for the next one
+	synTries   = 7
+	synPause   = 1_000_000_000
+	maxSegment = 65483     // largest data of a segment in bytes
+	maxHold    = 1_000_000 // longest wait of a piece for the next one
 )
 
 // newTCP returns a closed TCP socket of a family, without an owner.
@@ -284,7 +284,7 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	if p := t.peer; n > 0 && p != nil && len(p.out) > 0 {
 		if net := t.network(); t.k.random.chance(net.SlowReader) {
-			t.k.schedule(t.k.now+t.k.random.between(1, net.SlowMost), "slow reader "+t.local.String(), func() { p.pump(false) })
+			t.k.schedule(t.k.now+t.k.random.between(1, net.MaxSlow), "slow reader "+t.local.String(), func() { p.pump(false) })
 		} else {
 			t.packet("window", 0, p, func() { p.pump(false) })
 		}

@@ -68,7 +68,7 @@ func (t *tcp) transmit(p segment) {
 // arrival. A segment that is not retransmitted may be lost.
 func (t *tcp) launch(p segment, l *link, there *host) {
 	net := t.k.network(l)
-	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
+	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.MinLatency, net.MaxLatency)
 	for i := 0; i < retries && t.k.random.chance(net.Loss); i++ {
 		if t.k.trace.entry(t.k.now, "lost"); !p.isRetransmitted() {
 			return
@@ -200,7 +200,7 @@ func (t *tcp) refuse() {
 			}
 		})
 	}
-	at := t.k.departureTime(l, headers) + t.k.random.between(net.LatencyLeast, net.LatencyMost)
+	at := t.k.departureTime(l, headers) + t.k.random.between(net.MinLatency, net.MaxLatency)
 	if at == t.k.now && t.inTransit == 0 {
 		arrive()
 		return
@@ -306,13 +306,13 @@ func (t *tcp) pump(now bool) {
 	}
 	net, p := t.network(), t.peer
 	for len(t.out) > 0 {
-		n := min(len(t.out), p.rcvbuf/2-len(p.inbox)-t.bytesInTransit, segmentMost)
+		n := min(len(t.out), p.rcvbuf/2-len(p.inbox)-t.bytesInTransit, maxSegment)
 		if n <= 0 {
 			return
 		}
 		if !now && t.k.random.chance(net.Coalesce) {
 			t.held = true
-			t.k.schedule(t.k.now+t.k.random.between(1, max(net.LatencyMost, maxHold)), "coalesced", func() {
+			t.k.schedule(t.k.now+t.k.random.between(1, max(net.MaxLatency, maxHold)), "coalesced", func() {
 				t.held = false
 				t.pump(true)
 			})

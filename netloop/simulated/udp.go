@@ -18,8 +18,8 @@ type udp struct {
 	held      int     // buffer space of the inbox
 }
 
-// udpMost is the largest payload of a UDP datagram in bytes.
-const udpMost = 65507
+// maxUDP is the largest payload of a UDP datagram in bytes.
+const maxUDP = 65507
 
 // headers is the number of bytes of a packet without its data, for the bandwidth of a link.
 const headers = 40
@@ -104,7 +104,7 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	if other == nil {
 		return -1, syscall.ENETUNREACH
 	}
-	if len(b) > udpMost {
+	if len(b) > maxUDP {
 		return -1, syscall.EMSGSIZE
 	}
 	if errno := u.takeError(); errno != 0 {
@@ -136,7 +136,7 @@ func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 	left := k.departureTime(l, headers+len(p.data))
 	times := 1 + truth(k.random.chance(net.Duplicate))
 	for range times {
-		at := left + k.random.between(net.LatencyLeast, net.LatencyMost)
+		at := left + k.random.between(net.MinLatency, net.MaxLatency)
 		if !k.random.chance(net.Reorder) {
 			at = max(at, l.passing)
 			l.passing = at

@@ -38,7 +38,7 @@ func (w *watchers) wake(events uint32) {
 	if len(w.items) > 0 {
 		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))
 		if w.k.random.chance(f.Late) {
-			w.k.schedule(w.k.now+w.k.random.between(1, f.LateMost), "late", func() { w.wakeNow(events) })
+			w.k.schedule(w.k.now+w.k.random.between(1, f.MaxLate), "late", func() { w.wakeNow(events) })
 			return
 		}
 	}

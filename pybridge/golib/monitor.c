@@ -283,9 +283,9 @@ take_sample(monitored *w, int64_t now, int64_t since)
     if (!LOAD(&sh->loop_active) || sh->watchdog == NULL)
         return;
     if (monitor_samples.written - __atomic_load_n(&monitor_samples.counted, __ATOMIC_ACQUIRE) ==
-        GL_SAMPLES_MOST)
+        GL_MAX_SAMPLES)
         goloop_count_samples();
-    gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_SAMPLES_MOST];
+    gl_sample *s = &monitor_samples.sample[monitor_samples.written % GL_MAX_SAMPLES];
     s->at = now;
     s->since = since;
     s->loop = (int32_t)LOAD(&sh->number);

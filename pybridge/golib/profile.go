@@ -145,7 +145,7 @@ func goloop_count_samples() {
 // removes them from the queue. The caller has locked the profile.
 func (p *profile) addPendingSamples() {
 	for n := atomic.LoadUint32(&samples.Counted); n != atomic.LoadUint32(&samples.Written); n++ {
-		p.addSample(&samples.Sample[n%netloop.SamplesMost])
+		p.addSample(&samples.Sample[n%netloop.MaxSamples])
 		atomic.StoreUint32(&samples.Counted, n+1)
 	}
 }

@@ -126,7 +126,7 @@ func (r request) answer() (int, syscall.Errno) {
 			Seed:        uint64(r.word(2)),
 			Start:       int64(r.word(3)),
 			CallTime:    int64(r.word(4)),
-			Network:     simulated.Network{LatencyLeast: int64(r.word(5)), LatencyMost: int64(r.word(6))},
+			Network:     simulated.Network{MinLatency: int64(r.word(5)), MaxLatency: int64(r.word(6))},
 			Descriptors: 4096,
 		}, r.word(7) != 0)
 	case reqFail:
@@ -228,14 +228,14 @@ func (r request) callKernel(s *simulation, what int) (int, syscall.Errno) {
 func (r request) network() (n simulated.Network) {
 	var latency [2]float64
 	r.floats(&latency[0], &latency[1], &n.Bandwidth, &n.Loss, &n.Reorder, &n.Duplicate, &n.Fragment)
-	n.LatencyLeast, n.LatencyMost = int64(latency[0]*1e9), int64(latency[1]*1e9)
+	n.MinLatency, n.MaxLatency = int64(latency[0]*1e9), int64(latency[1]*1e9)
 	return n
 }
 
 // faults decodes the faults of goloop/testing/simulation/faults.py, whose chances have the same order. They
 // affect sockets only, except for waits that a signal interrupts.
 func (r request) faults() simulated.Faults {
-	f := simulated.Faults{LateMost: 50_000_000, Descriptors: r.word(4)}
+	f := simulated.Faults{MaxLate: 50_000_000, Descriptors: r.word(4)}
 	var reset, timeout, interrupted, wouldBlock, noBuffers float64
 	r.floats(&reset, &timeout, &f.ShortReads, &f.ShortWrites, &f.OneByte, &interrupted, &wouldBlock,
 		&noBuffers, &f.Late, &f.Spurious)

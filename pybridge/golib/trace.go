@@ -307,7 +307,7 @@ func beginTrace(client int) C.int32_t {
 func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {
 	t := processTrace
 	t.Lock()
-	before, most := t.at, uint64(1)
+	before, maxRecords := t.at, uint64(1)
 	if ended != 0 {
 		for l := range t.rings {
 			atomic.StoreUintptr(&l.shared.Trace, 0)
@@ -315,14 +315,14 @@ func goloop_trace_continue(fd, ended C.int32_t) C.int32_t {
 	}
 	t.addClock()
 	for l, r := range t.rings {
-		most = max(most, t.copyRecords(l, r))
+		maxRecords = max(maxRecords, t.copyRecords(l, r))
 	}
 	if ended != 0 {
 		t.beginFrame(frameEnd, 0, 0)
 	}
 	out := t.out
 	t.out = nil
-	wait := (t.at - before) / 1_000_000 * (netloop.TraceRecords / 4) / int64(most)
+	wait := (t.at - before) / 1_000_000 * (netloop.TraceRecords / 4) / int64(maxRecords)
 	t.Unlock()
 	if sendAll(int(fd), out) && ended == 0 {
 		return C.int32_t(min(max(wait, 1), maxTraceWait))

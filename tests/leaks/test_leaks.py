@@ -254,7 +254,7 @@ async def beyond_limits() -> None:
 
     futures: list[asyncio.Future[None]] = []
     below(40)  # asyncio.constants.DEBUG_STACK_DEPTH is 10
-    for _ in range(2500):  # GL_POOL_MAX is 2048
+    for _ in range(2500):  # GL_MAX_POOL is 2048
         loop.call_soon(int)
     await futures[1]
 

@@ -1049,7 +1049,7 @@ PLAIN = (
     (r"in callback \w+Transport\._(add_reader|start)\(\)", "in callback that starts reading"),
     (r"in callback \w+Transport\._call_connection_lost\(\)", "in callback of the end"),
 )
-MOST_TURNS = 5
+MAX_TURNS = 5
 
 
 def plain(text: str) -> str:
@@ -1136,7 +1136,7 @@ async def _in_the_loop(things: Things, call: Call, patience: float) -> str:
     except BaseException as exc:
         return f"raises {words_of(exc)}"
     finally:
-        for _ in range(MOST_TURNS):
+        for _ in range(MAX_TURNS):
             await asyncio.sleep(0)
 
 
@@ -1207,7 +1207,7 @@ def _answer(call: Call, factory: LoopFactory, patience: float, said: list[str]) 
         loop.set_debug(False)
         things.close()
         if not loop.is_closed():
-            for _ in range(MOST_TURNS):
+            for _ in range(MAX_TURNS):
                 loop.run_until_complete(asyncio.sleep(0))
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()

@@ -55,7 +55,7 @@ TRANSPORT: list[Act] = [
     *calls("abort", "close", "is_closing", "is_reading", "pause_reading", "resume_reading",
            "get_protocol", "get_write_buffer_size", "get_write_buffer_limits", "write_eof",
            "can_write_eof", "__repr__", "_flush", "_sync", "_deliver_paused_data"),
-    *attributes("_loop", "_protocol", "_context", "_extra", "_paused", "_sock_fd", "_number",
+    *attributes("_loop", "_protocol", "_context", "_extra", "_paused", "_sock_fd", "_fd",
                 "_receives", "_high_water", "_conn_lost", "_empty_waiter", "__dict__"),
     ("write", lambda t, chance: t.write(bytes(chance.randrange(200_000)))),
     ("writelines", lambda t, chance: t.writelines([b"a", bytearray(b"b"), memoryview(b"c")])),

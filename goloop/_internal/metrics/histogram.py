@@ -117,5 +117,5 @@ class Histogram:
         """Return the histogram of packed bytes; `scale` is the value of one unit."""
         if not raw:
             return cls(scale=scale)
-        count, total, most, *buckets = HISTOGRAM.unpack(raw)
-        return cls(count, total * scale, most * scale, tuple(buckets), scale)
+        count, total, maximum, *buckets = HISTOGRAM.unpack(raw)
+        return cls(count, total * scale, maximum * scale, tuple(buckets), scale)

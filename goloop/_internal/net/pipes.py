@@ -84,7 +84,7 @@ def _transports_of_socket(loop: CoreLoop, pipe: Any, kind: Any) -> list[Any]:
 def _pipe_repr(transport: Any, polled: str) -> str:
     """Return the repr of a pipe transport; `polled` is its state while the loop runs."""
     fd = transport._fileno
-    if transport._number < 0:
+    if transport._fd < 0:
         state = "closed"
     elif transport._loop is None or transport._loop.is_closed():
         state = "open"

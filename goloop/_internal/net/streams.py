@@ -231,9 +231,9 @@ class StreamTransport(_core.StreamTransport):
 
     def _socket(self) -> socket.socket | None:
         """Return the socket object, creating it on first use; None if the transport is closed."""
-        number = self._number
-        if self._owner is None and number >= 0:
-            sock = _socket_from_fd(number)
+        fd = self._fd
+        if self._owner is None and fd >= 0:
+            sock = _socket_from_fd(fd)
             adopted = False
             try:
                 sock.setblocking(False)
@@ -412,7 +412,7 @@ class Listener(_core.Listener):
 
     def _log_connection(self) -> None:
         """Log the new connection, with asyncio's text for debug mode."""
-        sock = _socket_from_fd(self._number)
+        sock = _socket_from_fd(self._accepted_fd)
         try:
             peer = self._peer or transport_info.name_or_none(sock.getpeername)
             logger.debug("%r got a new connection from %r: %r", self._server, peer, sock)

@@ -60,7 +60,7 @@ def add_socket_info(
 
 def repr_head(transport: Any) -> str:
     """Return the beginning of a repr: the class, and "closed" or "closing"."""
-    state = " closed" if transport._number < 0 else " closing" if transport._closing else ""
+    state = " closed" if transport._fd < 0 else " closing" if transport._closing else ""
     return type(transport).__name__ + state
 
 

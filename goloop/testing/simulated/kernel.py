@@ -72,7 +72,7 @@ class Request(enum.IntEnum):
 
 _HEADER = struct.Struct("=8q")
 _NO_ARGUMENTS = (0,) * 6
-_NAME_MOST = 128
+_MAX_NAME = 128
 # Seconds; longer than any simulation (session.py), and still less than 2**63 nanoseconds.
 _LONGEST = 4e9
 FIRST = 1 << 24  # the lowest descriptor of a simulated kernel

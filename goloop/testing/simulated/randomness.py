@@ -43,7 +43,7 @@ _BASE = 128  # number of values of a digit
 # Limit of drawn digits in a run; two more digits are drawn as the seed of all further decisions.
 MOST = 1500
 # Digits supplied to a kernel in advance, at first and at most: its calls can't draw any.
-_AHEAD, _AHEAD_MOST = 32, 256
+_AHEAD, _MAX_AHEAD = 32, 256
 
 
 class DrawnRandomness:
@@ -135,7 +135,7 @@ class DrawnRandomness:
         for _ in range(missed):
             self._count("kernel", 0)
         if missed:
-            self._ahead = min(2 * self._ahead, _AHEAD_MOST)
+            self._ahead = min(2 * self._ahead, _MAX_AHEAD)
         if left > self._ahead // 2:
             return
         digits = self._draw_digits(_BASE, self._ahead - left)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
 from .errors import EscapedSimulation
-from .kernel import _NAME_MOST, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
+from .kernel import _MAX_NAME, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -159,14 +159,14 @@ class Socket(socket.socket):
     @_as_native
     def accept(self) -> tuple[Socket, Any]:
         """Accept a connection; return (socket, address)."""
-        number, size, data = request(Request.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_NAME_MOST)
+        number, size, data = request(Request.ACCEPT, self.fileno(), os.O_CLOEXEC, room=_MAX_NAME)
         return Socket(fileno=number), unpack(data[:size])
 
     @_as_native
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Receive up to `size` bytes, at most _AT_ONCE."""
         size = min(size, _AT_ONCE)
-        n, _, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
+        n, _, data = request(Request.RECV, self.fileno(), size, flags, room=size + _MAX_NAME)
         return bytes(data[:n])
 
     @_as_native
@@ -181,7 +181,7 @@ class Socket(socket.socket):
     def recvfrom(self, size: int, flags: int = 0) -> tuple[bytes, Any]:
         """Receive up to `size` bytes; return (bytes, address)."""
         size = min(size, _AT_ONCE)
-        n, name, data = request(Request.RECV, self.fileno(), size, flags, room=size + _NAME_MOST)
+        n, name, data = request(Request.RECV, self.fileno(), size, flags, room=size + _MAX_NAME)
         return bytes(data[:n]), unpack(data[n : n + name])
 
     def recvfrom_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> tuple[int, Any]:
@@ -254,12 +254,12 @@ class Socket(socket.socket):
 
     def getsockname(self) -> Any:
         """Return the socket's own address."""
-        _, size, data = request(Request.SOCKNAME, self.fileno(), room=_NAME_MOST)
+        _, size, data = request(Request.SOCKNAME, self.fileno(), room=_MAX_NAME)
         return unpack(data[:size])
 
     def getpeername(self) -> Any:
         """Return the peer's address; OSError if the socket is not connected."""
-        _, size, data = request(Request.PEERNAME, self.fileno(), room=_NAME_MOST)
+        _, size, data = request(Request.PEERNAME, self.fileno(), room=_MAX_NAME)
         return unpack(data[:size])
 
     def setsockopt(self, level: int, option: int, value: Any, *_: Any) -> None:

@@ -270,6 +270,6 @@ gl_datagram_init_type(PyObject *module)
 {
     G.reg_ops[GL_REG_DATAGRAM] = &datagram_ops;
     PyTypeObject *type = gl_transport_make_type(module, &datagram_spec, "_FlowControlMixin",
-                                                "DatagramTransport", GL_PACKET_MAX);
+                                                "DatagramTransport", GL_MAX_PACKET);
     return gl_drop_result((PyObject *)type); /* the module has it */
 }

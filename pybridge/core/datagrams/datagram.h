@@ -50,7 +50,7 @@ typedef struct gl_datagram {
     PyObject *queue;          /* deque of pending datagrams, or NULL.  Set by Python */
     PyObject *last_target;    /* the address of the last sendto() ... */
     uint32_t last_target_len; /* ... and its raw form */
-    uint8_t last_target_raw[GL_SOCKADDR_MAX];
+    uint8_t last_target_raw[GL_MAX_SOCKADDR];
 
     /* Receiving (datagram_receive.c). */
     gl_peer *peers;       /* hash table by raw address: one entry, or PEERS */

@@ -109,7 +109,7 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
 {
     const uint8_t *raw = NULL;
     uint32_t len = 0;
-    if (d->lease.number < 0)
+    if (d->lease.fd < 0)
         return SEND_DONE;
     if (!destination_is_implied(d, addr) && !datagram_find_raw_address(d, addr, &raw, &len))
         return send_by_socket_method(d, data, addr);

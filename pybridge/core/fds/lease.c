@@ -28,9 +28,9 @@ is_socket(PyObject *o)
 
 /* Returns true if the object is a socket that has this number now. */
 GL_PRIVATE bool
-gl_socket_has(PyObject *sock, int number)
+gl_socket_has(PyObject *sock, int fd)
 {
-    return is_socket(sock) && *object_number_word(sock) == number;
+    return is_socket(sock) && *object_number_word(sock) == fd;
 }
 
 /* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
@@ -40,13 +40,13 @@ gl_socket_number(PyObject *sock)
 {
     if (G.lease.socket_base != NULL)
         return *object_number_word(sock);
-    PyObject *number_object = PyObject_CallMethodNoArgs(sock, G.s_fileno);
-    long number = -1;
-    if (number_object)
-        number = PyLong_AsLong(number_object);
-    Py_XDECREF(number_object);
+    PyObject *fd_object = PyObject_CallMethodNoArgs(sock, G.s_fileno);
+    long fd = -1;
+    if (fd_object)
+        fd = PyLong_AsLong(fd_object);
+    Py_XDECREF(fd_object);
     PyErr_Clear();
-    return (int)number;
+    return (int)fd;
 }
 
 /* Returns the address of a __slots__ field of a socket. */
@@ -284,8 +284,8 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     if (made.backing != NULL)
         made.word = object_number_word(made.backing);
     /* fileno() may run Python; nothing after it does. */
-    made.number = gl_fd_from_object(owner);
-    if (made.number < 0) {
+    made.fd = gl_fd_from_object(owner);
+    if (made.fd < 0) {
         Py_XDECREF(made.backing);
         return -1;
     }
@@ -293,7 +293,7 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     int rc = 0;
     if (made.word == NULL)
         rc = gl_lease_duplicate(&made);
-    else if (*made.word != made.number)
+    else if (*made.word != made.fd)
         rc = gl_set_oserror(EBADF);
     if (rc < 0) {
         gl_lease_release(&made);
@@ -321,7 +321,7 @@ GL_PRIVATE void
 gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
     l->owner = Py_NewRef(owner);
-    if (gl_socket_has(owner, l->number)) {
+    if (gl_socket_has(owner, l->fd)) {
         l->word = object_number_word(owner);
         l->counted = gl_socket_add_user(owner);
     }
@@ -363,8 +363,8 @@ gl_lease_close(gl_lease *l)
 {
     gl_lease out = lease_move_out(l);
     if (out.owner == NULL) {
-        if (out.number >= 0)
-            gl_call_close(out.number);
+        if (out.fd >= 0)
+            gl_call_close(out.fd);
         return 0;
     }
     if (out.counted)

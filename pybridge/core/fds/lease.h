@@ -35,13 +35,13 @@ typedef struct gl_lease {
     PyObject *owner;     /* owned, or NULL */
     PyObject *backing;   /* owned: the object that contains `word`, if not the owner; or NULL */
     const int32_t *word; /* the field with the number inside the owner, or NULL */
-    int number;          /* the owner's number, or ours; -1: empty */
-    int own;             /* our duplicate, which is used instead of `number`; or -1 */
+    int fd;              /* the owner's number, or ours; -1: empty */
+    int own;             /* our duplicate, which is used instead of `fd`; or -1 */
     bool counted;        /* the lease is one of the owner's _io_refs */
 } gl_lease;
 
 /* An empty lease. */
-#define GL_NO_LEASE ((gl_lease){.number = -1, .own = -1})
+#define GL_NO_LEASE ((gl_lease){.fd = -1, .own = -1})
 
 /* Returns the descriptor to use, or -1 if the lease is empty or its owner now has another number,
  * or none.  Runs no Python. */
@@ -50,9 +50,9 @@ gl_lease_fd(const gl_lease *l)
 {
     if (l->own >= 0)
         return l->own;
-    if (l->word != NULL && __atomic_load_n(l->word, __ATOMIC_RELAXED) != l->number)
+    if (l->word != NULL && __atomic_load_n(l->word, __ATOMIC_RELAXED) != l->fd)
         return -1;
-    return l->number;
+    return l->fd;
 }
 
 /* Returns the word that the reactor compares with the number before each call, or NULL.  The
@@ -88,7 +88,7 @@ GL_PRIVATE int gl_lease_close(gl_lease *l);
 GL_PRIVATE void gl_lease_release(gl_lease *l);
 
 /* Returns true if the socket has this number now. */
-GL_PRIVATE bool gl_socket_has(PyObject *sock, int number);
+GL_PRIVATE bool gl_socket_has(PyObject *sock, int fd);
 /* Returns the present number of a plain socket.socket; -1 after close().  Sets no exception. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);
 /* Adds one to the number of a socket's users.  Returns false, without an exception, if the socket
@@ -142,7 +142,7 @@ GL_PRIVATE ssize_t gl_call_recv(const gl_lease *l, void *buf, size_t n, int flag
 /* The maximum of one send on a stream in bytes, like maxSendBytes in transports/stream.go.  A send
  * of hundreds of megabytes would go on as long as its reader keeps pace; this amount is copied in
  * some milliseconds. */
-#define GL_SEND_MOST (4 * 1024 * 1024)
+#define GL_MAX_SEND (4 * 1024 * 1024)
 GL_PRIVATE ssize_t gl_call_send(const gl_lease *l, const void *buf, size_t n, int flags);
 GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, int flags,
                                   const void *addr, socklen_t len);

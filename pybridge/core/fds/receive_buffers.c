@@ -28,7 +28,7 @@
 GL_PRIVATE void
 gl_large_free(gl_loop *loop)
 {
-    for (int i = 0; i < GL_LARGE_MAX; i++) {
+    for (int i = 0; i < GL_MAX_LARGE; i++) {
         if (loop->shared)
             loop->shared->large[i] = NULL;
         Py_CLEAR(loop->large[i]);
@@ -48,7 +48,7 @@ gl_large_refill(gl_loop *loop)
     }
     /* Go assumes this size for each of them. */
     Py_ssize_t size = (Py_ssize_t)loop->shared->large_size;
-    for (int i = 0; i < GL_LARGE_MAX; i++) {
+    for (int i = 0; i < GL_MAX_LARGE; i++) {
         if (loop->large[i] && PyBytes_GET_SIZE(loop->large[i]) == size)
             continue;
         loop->shared->large[i] = NULL;

@@ -23,8 +23,8 @@ typedef struct gl_listener {
     gl_loop *loop;
     gl_lease lease;           /* the socket's; its owner may close it at any time */
     PyObject *context;        /* owned: the context in which the server was started */
-    const gl_endpoints *ends; /* the addresses of the accepted connection `number` */
-    int number;               /* the accepted fd that _accepted() has not yet taken over; else -1 */
+    const gl_endpoints *ends; /* the addresses of the accepted connection */
+    int accepted_fd;          /* the accepted fd that _accepted() has not yet taken over; else -1 */
     uint32_t id, gen;         /* the registration's; valid while open */
     bool open;                /* registered with Go */
     GL_OWNER_LOOP
@@ -37,23 +37,23 @@ listener_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(
     gl_listener *l = (gl_listener *)type->tp_alloc(type, 0);
     if (l != NULL) {
         l->lease = GL_NO_LEASE;
-        l->number = -1;
+        l->accepted_fd = -1;
     }
     return (PyObject *)l;
 }
 
-/* Registers the listener with Go and as the user of its number.  It accepts at most `most`
+/* Registers the listener with Go and as the user of its number.  It accepts at most `max_accepts`
  * connections in a turn, with TCP_NODELAY if `tcp`.  Returns 0, or an errno and nothing is
  * registered. */
 GL_NO_PYTHON static int
-listener_register(gl_listener *l, gl_loop *loop, int most, bool tcp)
+listener_register(gl_listener *l, gl_loop *loop, int max_accepts, bool tcp)
 {
     int fd = gl_lease_fd(&l->lease);
     if (fd < 0)
         return EBADF;
-    int32_t rc =
-        gl_reactor_api(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease), most,
-                                            tcp ? GL_LISTEN_NODELAY : 0, &l->id, &l->gen);
+    int32_t rc = gl_reactor_api(loop)->listener_open(loop->reactor, fd, gl_lease_word(&l->lease),
+                                                     max_accepts, tcp ? GL_LISTEN_NODELAY : 0,
+                                                     &l->id, &l->gen);
     if (rc < 0)
         return -rc;
     if (gl_reg_set(loop, l->id, l->gen, GL_REG_LISTENER, (PyObject *)l, fd) < 0) {
@@ -76,23 +76,23 @@ listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
         PyErr_SetString(PyExc_RuntimeError, "the listener already has a socket");
         return -1;
     }
-    if (gl_loop_check_usable(loop) < 0 || gl_fd_ensure_no_transport(loop, lease->number, NULL) < 0)
+    if (gl_loop_check_usable(loop) < 0 || gl_fd_ensure_no_transport(loop, lease->fd, NULL) < 0)
         return -1;
     return gl_lease_nonblocking(lease);
 }
 
-/* Listener(loop, sock, context, most, tcp): starts to accept at most `most` connections in a turn.
- * Ends a watch of the socket.  -1 with TypeError, RuntimeError (the loop or the socket can't be
- * used) or OSError; the socket still belongs to the caller. */
+/* Listener(loop, sock, context, max_accepts, tcp): starts to accept at most `max_accepts`
+ * connections in a turn.  Ends a watch of the socket.  -1 with TypeError, RuntimeError (the loop
+ * or the socket can't be used) or OSError; the socket still belongs to the caller. */
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"loop", "sock", "context", "most", "tcp", NULL};
+    static char *names[] = {"loop", "sock", "context", "max_accepts", "tcp", NULL};
     gl_listener *l = (gl_listener *)self;
     PyObject *loop, *sock, *context;
-    int most, tcp;
+    int max_accepts, tcp;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!ip:Listener", names, G.loop_type, &loop,
-                                     &sock, &PyContext_Type, &context, &most, &tcp))
+                                     &sock, &PyContext_Type, &context, &max_accepts, &tcp))
         return -1;
     GL_GUARD(loop);
     gl_loop *g = (gl_loop *)loop;
@@ -108,8 +108,8 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     l->lease = lease;
     l->context = Py_NewRef(context);
     gl_watch ended_watch;
-    gl_watch_detach(g, lease.number, &ended_watch);
-    int err = listener_register(l, g, most, tcp);
+    gl_watch_detach(g, lease.fd, &ended_watch);
+    int err = listener_register(l, g, max_accepts, tcp);
     gl_watch_discard(&ended_watch);
     if (err != 0)
         return gl_set_oserror(err);
@@ -160,15 +160,15 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (nargs != 4 || l->number < 0 || !PyContext_CheckExact(args[3])) {
+    if (nargs != 4 || l->accepted_fd < 0 || !PyContext_CheckExact(args[3])) {
         PyErr_SetString(PyExc_TypeError,
                         "_take() takes a class, protocol, server and context, once");
         return NULL;
     }
-    const gl_accepted accepted = {l->number, l->ends};
+    const gl_accepted accepted = {l->accepted_fd, l->ends};
     PyObject *transport = NULL;
     if (gl_stream_class(args[0])) {
-        l->number = -1; /* the callee owns the fd, on failure too */
+        l->accepted_fd = -1; /* the callee owns the fd, on failure too */
         transport = gl_stream_accepted((PyTypeObject *)args[0], l->loop, &accepted, args[1],
                                        args[2], args[3]);
         if (transport == NULL)
@@ -182,10 +182,10 @@ listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 static PyObject *
 listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *number = PyLong_FromLong(l->number);
-    if (number != NULL)
-        l->number = -1;
-    return number;
+    PyObject *fd = PyLong_FromLong(l->accepted_fd);
+    if (fd != NULL)
+        l->accepted_fd = -1;
+    return fd;
 }
 
 /* _peer: the peer address that was accepted with the fd; None after the fd was taken over, or if
@@ -194,7 +194,7 @@ static PyObject *
 listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
     PyObject *name = NULL;
-    if (l->number >= 0 && l->ends->peer_len > 0)
+    if (l->accepted_fd >= 0 && l->ends->peer_len > 0)
         name = gl_address_object(l->ends->peer, l->ends->peer_len);
     if (name != NULL || PyErr_Occurred())
         return name;
@@ -209,7 +209,7 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
     PyObject *context = PyContext_Copy(l->context);
     PyObject *r = NULL;
-    l->number = c->res;
+    l->accepted_fd = c->res;
     l->ends = c->ptr; /* part of the arena, valid until the next turn */
     if (context != NULL && PyContext_Enter(context) == 0) {
         /* True if the program has replaced methods of socket.socket. */
@@ -222,10 +222,10 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
         gl_context_exit_keep_error(context);
     }
     Py_XDECREF(context);
-    if (l->number >= 0) {
+    if (l->accepted_fd >= 0) {
         PyObject *exc = gl_take_exception();
-        gl_call_close(l->number);
-        l->number = -1;
+        gl_call_close(l->accepted_fd);
+        l->accepted_fd = -1;
         loop->counts.connections_refused++;
         gl_restore_exception(exc);
     }
@@ -329,7 +329,7 @@ static PyGetSetDef listener_getset[] = {
 };
 
 static PyMemberDef listener_members[] = {
-    {"_number", T_INT, offsetof(gl_listener, number), READONLY, NULL},
+    {"_accepted_fd", T_INT, offsetof(gl_listener, accepted_fd), READONLY, NULL},
     {"_open", T_BOOL, offsetof(gl_listener, open), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

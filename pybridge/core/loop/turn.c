@@ -347,7 +347,7 @@ iterate(gl_loop *loop)
     if (gl_inbox_any(loop) && gl_inbox_join(loop) < 0)
         return -1;
 #endif
-    loop->shared->ready_most = Py_MAX(loop->shared->ready_most, loop->ready.count);
+    loop->shared->max_ready = Py_MAX(loop->shared->max_ready, loop->ready.count);
     size_t todo = loop->ready.count;
     if (loop->shared->metrics.connections_accepted != loop->accepts_seen &&
         dispatch_accepted(loop) < 0)

@@ -26,7 +26,7 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
     }
     h->count += times;
     h->sum += v * times;
-    h->most = Py_MAX(h->most, v);
+    h->max = Py_MAX(h->max, v);
     h->bucket[i] += times;
 #else
     (void)h;
@@ -100,8 +100,8 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
     (void)gl_fds_each(&self->fds, add_stream, NULL, c);
     c->ready = self->ready.count;
     c->timers = self->timers.armed;
-    all.metrics.ready_max = Py_MAX(all.metrics.ready_max, sh->ready_most);
-    all.metrics.timers_max = Py_MAX(all.metrics.timers_max, sh->timers_most);
+    all.metrics.ready_max = Py_MAX(all.metrics.ready_max, sh->max_ready);
+    all.metrics.timers_max = Py_MAX(all.metrics.timers_max, sh->max_timers);
 #ifdef GL_FREE_THREADED
     c->threadsafe_calls = GL_READ(self->inbox.posts);
 #endif

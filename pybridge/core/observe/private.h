@@ -9,7 +9,7 @@
 
 /* The maximum number of attempts to walk a chain of frames, which breaks if its thread changes it
  * meanwhile. */
-#define WALK_ATTEMPTS_MAX 5
+#define MAX_WALK_ATTEMPTS 5
 
 /* Reads the frames of a thread, innermost first, without the GIL, while the thread may run or end.
  * Stores at most `cap` frames in `to`, up to the frame `until`, which is not stored (0: all

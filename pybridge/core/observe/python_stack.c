@@ -58,7 +58,7 @@ typedef struct {
 /* The lowest bits of the word `code`, which are flags in some versions. */
 #define FLAGS ((uintptr_t)3)
 /* The maximum number of frames in a walk, since a changing chain can become a circle. */
-#define STEPS_MAX 1000
+#define MAX_STEPS 1000
 
 /* Copies memory of this process; returns false if it can't be read.  The system call is made by its
  * number, because AddressSanitizer checks the arguments of the C library's function. */
@@ -102,7 +102,7 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
     *coroutine = 0;
     if (!GL_FRAMES_KNOWN || !python_innermost_frame(ts, &next))
         return -1;
-    for (int steps = 0; next != 0 && next != until && steps < STEPS_MAX; steps++) {
+    for (int steps = 0; next != 0 && next != until && steps < MAX_STEPS; steps++) {
         if (until == 0 && n == cap)
             break;
         frame_head frame;

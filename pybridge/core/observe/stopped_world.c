@@ -22,7 +22,7 @@
 #if GL_READS_STOPPED_WORLD
 
 /* The maximum number of entries of a chain that is read. */
-#define CHAIN_MAX 64
+#define MAX_CHAIN 64
 
 /* gi_frame_state of a generator that awaits an object, and the lowest state without a frame. */
 #define STATE_AWAITING (-1)
@@ -51,7 +51,7 @@ typedef struct {
     PyObject *coroutine; /* the first object of the chain, borrowed */
     PyObject *rest;      /* an awaitable of another class, at which the chain ends; owned */
     int n;
-    chain_frame frame[CHAIN_MAX];
+    chain_frame frame[MAX_CHAIN];
 } await_chain;
 
 /* ---- while the world is stopped ------------------------------------------------------------- */
@@ -134,14 +134,14 @@ find_generator(PyObject *o, void *found)
     return 1;
 }
 
-/* A gcvisitobjects_t that reads the chain, at most CHAIN_MAX entries, at the first object, and
+/* A gcvisitobjects_t that reads the chain, at most MAX_CHAIN entries, at the first object, and
  * returns 0, which ends the visit.  The references of the await_chain belong to the caller. */
 static int
 read_chain(PyObject *Py_UNUSED(first), void *arg)
 {
     await_chain *all = arg;
     PyObject *o = all->coroutine;
-    while (o != NULL && all->n < CHAIN_MAX) {
+    while (o != NULL && all->n < MAX_CHAIN) {
         PyObject *next = NULL;
         if (is_generator(o)) {
             append_frame(all, ((PyGenObject *)o)->gi_qualname, generator_frame(o));

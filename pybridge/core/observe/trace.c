@@ -141,11 +141,11 @@ gl_trace_gc(bool begins)
  * cannot be loaded, OSError if no thread can be started, or the error of a wrong argument; after an
  * exception the fd still belongs to the caller. */
 static PyObject *
-trace_start(PyObject *Py_UNUSED(module), PyObject *number)
+trace_start(PyObject *Py_UNUSED(module), PyObject *fd_object)
 {
     const char *message;
     const gl_table *go = gl_library(&message);
-    int fd = (int)PyLong_AsLong(number);
+    int fd = (int)PyLong_AsLong(fd_object);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     if (PyErr_Occurred())

@@ -49,7 +49,7 @@ static uint32_t
 watchdog_sample(gl_shared *sh, gl_sample *to)
 {
     int n = -1;
-    for (int i = 0; i < WALK_ATTEMPTS_MAX && n < 0; i++) {
+    for (int i = 0; i < MAX_WALK_ATTEMPTS && n < 0; i++) {
         PyThreadState *thread = GL_READ(sh->thread);
         if (thread == NULL)
             break;
@@ -402,10 +402,10 @@ profile_json(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 /* _set_asker(fd): sets the listening introspection socket of this process; -1: no socket.  The fd
  * stays the caller's.  OSError, and the previous socket stays set, if the fd is not open. */
 static PyObject *
-set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *number)
+set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *fd_object)
 {
     struct stat status = {0};
-    int fd = (int)PyLong_AsLong(number);
+    int fd = (int)PyLong_AsLong(fd_object);
     if (PyErr_Occurred())
         return NULL;
     if (fd >= 0 && fstat(fd, &status) < 0)

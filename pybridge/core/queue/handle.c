@@ -253,7 +253,7 @@ handle_free_memory(PyObject *h, gl_pool *pool)
     Py_TYPE(h)->tp_free(h);
     return;
 #endif
-    if (pool->len < GL_POOL_MAX)
+    if (pool->len < GL_MAX_POOL)
         pool->item[pool->len++] = h; /* all fields but nargs are NULL */
     else
         Py_TYPE(h)->tp_free(h);

@@ -102,7 +102,7 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     h->submission = loop->shared->sub_len - 1;
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
     loop->timers.armed++;
-    loop->shared->timers_most = Py_MAX(loop->shared->timers_most, loop->timers.armed);
+    loop->shared->max_timers = Py_MAX(loop->shared->max_timers, loop->timers.armed);
     if (h->deadline < loop->shared->next_deadline)
         loop->shared->next_deadline = h->deadline;
     gl_shared_unlock(loop);

@@ -137,7 +137,7 @@ struct gl_loop {
     uint32_t kept_sockets_len, kept_sockets_cap;
     uint32_t kept_sockets_next; /* the waiters of the sockets before this index have run */
     /* fds/receive_buffers.c: bytes objects into which Go may receive [loop] */
-    PyObject *large[GL_LARGE_MAX];
+    PyObject *large[GL_MAX_LARGE];
     bool large_wanted;        /* a stream received much at once [loop] */
     uint32_t large_idle;      /* turns since one was used [loop] */
     uint8_t *scratch;         /* fds/receive_buffers.c: NULL while in use [GIL] */

@@ -169,7 +169,7 @@ name_length(const uint8_t *name, uint32_t len)
 {
     if (len == sizeof(struct sockaddr_in) && is_ipv4(name))
         return SHORT_NAME;
-    return Py_MIN(len, GL_SOCKADDR_MAX);
+    return Py_MIN(len, GL_MAX_SOCKADDR);
 }
 
 /* Returns true if the raw names, if any, are in short_raw, so that `raw` is not in use. */
@@ -207,7 +207,7 @@ stream_store_names(gl_stream *s, const gl_endpoints *ends)
 GL_PRIVATE PyObject *
 stream_name(gl_stream *s, bool peer)
 {
-    uint8_t name[GL_SOCKADDR_MAX] = {0};
+    uint8_t name[GL_MAX_SOCKADDR] = {0};
     uint32_t len = peer ? s->peer_len : s->local_len;
     if (len == 0)
         return NULL;
@@ -269,12 +269,12 @@ gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepte
                              .protocol = protocol,
                              .context = Py_NewRef(context),
                              .lease = GL_NO_LEASE};
-    a.lease.number = accepted->fd;
+    a.lease.fd = accepted->fd;
     int rc = stream_construct_accepted(s, &a, accepted->ends, server);
     if (rc < 0) {
         PyObject *exc = gl_take_exception();
         /* A hook of the server may have made a socket object, which then owns the fd. */
-        if (a.lease.number >= 0)
+        if (a.lease.fd >= 0)
             (void)gl_lease_close(&a.lease);
         else if (s->lease.owner == NULL)
             (void)gl_lease_close(&s->lease);
@@ -357,7 +357,7 @@ static int
 pipe_start(gl_transport *t)
 {
     /* The fd number is missing if user code has set _pipe to None. */
-    if (t->lease.number < 0)
+    if (t->lease.fd < 0)
         return 0;
     if (t->registered)
         return gl_transport_update_interest(t);

@@ -37,11 +37,11 @@ typedef struct gl_piece {
 #define SHORT_NAME 8
 
 /* Writes larger than this are sent immediately (threshold found by benchmark). */
-#define DEFER_MAX (64 * 1024)
+#define MAX_DEFERRED (64 * 1024)
 
 /* Threshold for immediate writes to a pipe: half of its capacity, so that the bytes are sent while
  * the reader may still be awake. */
-#define DEFER_MAX_PIPE (32 * 1024)
+#define MAX_DEFERRED_PIPE (32 * 1024)
 
 /* A socket's stream goes both ways.  A stream can also be one end of a pipe, a FIFO, a terminal or
  * another character device, or a socket that is used as one.  Such a stream goes one way, and

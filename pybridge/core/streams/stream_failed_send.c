@@ -20,7 +20,7 @@
 #include "streams/stream.h"
 
 /* Limit of the receives: a peer that has shut down only its reading side may go on sending. */
-#define DRAIN_RECEIVES_MAX 64
+#define MAX_DRAIN_RECEIVES 64
 
 /* Receives once and delivers the bytes.  Returns 1 if there were any, 0 at the end of the bytes or
  * at an error of the receive, or -1 with an exception of the delivery. */
@@ -42,7 +42,7 @@ stream_drain_once(gl_stream *s)
     return n > 0;
 }
 
-/* Delivers the paused data and the bytes that the kernel still has, in at most DRAIN_RECEIVES_MAX
+/* Delivers the paused data and the bytes that the kernel still has, in at most MAX_DRAIN_RECEIVES
  * receives, until the protocol pauses or closes.  Returns the number of receives that returned
  * bytes, or -1 with an exception of the protocol. */
 static int
@@ -51,7 +51,7 @@ stream_drain_input(gl_stream *s)
     int rc = gl_transport_deliver_paused_data(&s->base);
     int received = 0;
     bool more = rc == 0;
-    while (more && received < DRAIN_RECEIVES_MAX && !s->paused && !discards_received(s) &&
+    while (more && received < MAX_DRAIN_RECEIVES && !s->paused && !discards_received(s) &&
            s->protocol != NULL && !gl_loop_is_foreign(s->loop)) {
         rc = stream_drain_once(s);
         more = rc > 0;

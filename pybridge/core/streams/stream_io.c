@@ -166,7 +166,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     gl_shared_lock(s->loop); /* the monitor may be sending for other streams */
     uint32_t others = stream_interest(s) & ~(GL_WANT_READ | GL_WANT_DIRECT | GL_WANT_FEW);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
-        size_t size = (size_t)Py_MIN(c->len, GL_SEND_MOST);
+        size_t size = (size_t)Py_MIN(c->len, GL_MAX_SEND);
         n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0)
             err = errno;

@@ -34,9 +34,9 @@ static inline bool
 queue_is_urgent(const gl_stream *s)
 {
     Py_ssize_t queued = stream_queued(s);
-    Py_ssize_t max = DEFER_MAX;
+    Py_ssize_t max = MAX_DEFERRED;
     if (s->kind)
-        max = DEFER_MAX_PIPE;
+        max = MAX_DEFERRED_PIPE;
     return !s->registered || s->exposed || queued > s->high_mark || queued > max;
 }
 
@@ -62,7 +62,7 @@ choose_path_of_queue(const gl_stream *s, bool tried)
  * a remainder goes                     the write exceeds the high-water  only bytes that the
  * to the queue)                        mark                              kernel refuses count for
  *                                                                        pause_writing()
- *                                      it exceeds DEFER_MAX              asyncio would have sent
+ *                                      it exceeds MAX_DEFERRED              asyncio would have sent
  *                                                                        it; saves a call of Go
  *                                      use_eager_send(): few streams     the peer works meanwhile
  *                                      are ready; not for pipes
@@ -98,7 +98,7 @@ choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
 {
     switch (occasion) {
     case ON_WRITE:
-        if (s->exposed || size > s->high_mark || size > DEFER_MAX)
+        if (s->exposed || size > s->high_mark || size > MAX_DEFERRED)
             return SEND_EAGERLY;
         if (s->loop != NULL && s->kind == KIND_SOCKET && use_eager_send(s))
             return SEND_EAGERLY;

@@ -47,10 +47,10 @@ stream_raw_name(gl_stream *s, PyObject *peer)
 static PyObject *
 stream_adopt(gl_stream *s, PyObject *sock)
 {
-    int number = gl_fd_from_object(sock);
-    if (number < 0)
+    int fd = gl_fd_from_object(sock);
+    if (fd < 0)
         return NULL;
-    if (s->lease.owner != NULL || s->lease.number != number)
+    if (s->lease.owner != NULL || s->lease.fd != fd)
         Py_RETURN_FALSE;
     gl_lease_set_owner(&s->lease, sock);
     /* From now on Go compares the owner's number too.  If this fails without memory, the count of

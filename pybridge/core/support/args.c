@@ -81,15 +81,15 @@ GL_PRIVATE bool
 gl_fd_number(PyObject *o, long *fd)
 {
     int beyond = 0;
-    PyObject *number;
+    PyObject *fd_object;
     if (PyLong_Check(o))
-        number = Py_NewRef(o);
+        fd_object = Py_NewRef(o);
     else
-        number = PyObject_CallOneArg(G.fd_number, o);
-    if (number == NULL)
+        fd_object = PyObject_CallOneArg(G.fd_number, o);
+    if (fd_object == NULL)
         return false;
-    *fd = PyLong_AsLongAndOverflow(number, &beyond);
-    Py_DECREF(number);
+    *fd = PyLong_AsLongAndOverflow(fd_object, &beyond);
+    Py_DECREF(fd_object);
     if (beyond > 0)
         *fd = LONG_MAX;
     else if (beyond < 0)
@@ -112,11 +112,11 @@ gl_fd_from_object(PyObject *o)
         return -1;
     }
     if (fd > INT_MAX || (fd <= 1 && PyBool_Check(o))) {
-        PyObject *number = PyBool_Check(o) ? Py_NewRef(o) : PyLong_FromLong(fd);
-        if (number == NULL)
+        PyObject *fd_object = PyBool_Check(o) ? Py_NewRef(o) : PyLong_FromLong(fd);
+        if (fd_object == NULL)
             return -1;
-        fd = PyObject_AsFileDescriptor(number);
-        Py_DECREF(number);
+        fd = PyObject_AsFileDescriptor(fd_object);
+        Py_DECREF(fd_object);
     }
     return (int)fd;
 }

@@ -17,7 +17,7 @@
 #include "support/support.h"
 
 /* The maximum number of named parameters of a function. */
-#define GL_PARAMS_MAX 6
+#define GL_MAX_PARAMS 6
 
 /* The parameters of one function. */
 typedef struct gl_params {
@@ -26,7 +26,7 @@ typedef struct gl_params {
     uint8_t positional;   /* number of parameters that may be passed by position */
     bool rest;            /* *args follow the positional parameters */
     uint8_t count;
-    uint16_t name[GL_PARAMS_MAX]; /* GL_NAME of each */
+    uint16_t name[GL_MAX_PARAMS]; /* GL_NAME of each */
 } gl_params;
 
 /* A name of GL_METHODS or GL_WORDS, as a constant. */

@@ -73,9 +73,9 @@ enum gl_rule {
 #define GL_RULE_METHODS 9 /* at most 16 */
 
 /* Freed objects of one type, for reuse. */
-#define GL_POOL_MAX 2048
+#define GL_MAX_POOL 2048
 typedef struct gl_pool {
-    PyObject *item[GL_POOL_MAX];
+    PyObject *item[GL_MAX_POOL];
     int len;
 } gl_pool;
 
@@ -356,7 +356,7 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
 
-/* Converts an address to its raw form of at most GL_SOCKADDR_MAX bytes, and sets *len.  Returns
+/* Converts an address to its raw form of at most GL_MAX_SOCKADDR bytes, and sets *len.  Returns
  * false, without an exception, for addresses that only Python's socket module can convert: a host
  * name that must be resolved, another family, a wrong type. */
 GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);

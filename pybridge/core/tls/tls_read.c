@@ -16,7 +16,7 @@
 /* From this number of bytes on, creating a BIO that reads from the receive buffer costs less than
  * copying the bytes into the incoming BIO. */
 #define GL_TLS_ZERO_COPY_MIN 4096
-#define GL_TLS_RECORD_MAX 16384
+#define GL_MAX_TLS_RECORD 16384
 
 /* Copies received bytes into the incoming BIO; n is less than INT_MAX.  -1 with MemoryError. */
 static int
@@ -130,7 +130,7 @@ tls_plaintext_max(gl_tls *t)
     BIO *in = t->zero_copy_bio ? t->zero_copy_bio : t->in;
     size_t max = bio_pending(in) + 1;
     if (openssl.SSL_has_pending(t->ssl))
-        max += GL_TLS_RECORD_MAX;
+        max += GL_MAX_TLS_RECORD;
     return max;
 }
 

@@ -115,7 +115,7 @@ transport_check(gl_transport *t, transport_arguments *a)
         return -1;
     }
     if (gl_loop_check_usable(loop) < 0 ||
-        (!t->ops->shares_number && gl_fd_ensure_no_transport(loop, a->lease.number, NULL) < 0))
+        (!t->ops->shares_number && gl_fd_ensure_no_transport(loop, a->lease.fd, NULL) < 0))
         return -1;
     return gl_lease_nonblocking(&a->lease);
 }
@@ -128,9 +128,9 @@ GL_NO_PYTHON GL_PRIVATE int
 gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
-    int number = a->lease.number;
-    if (!(t->ops->shares_number && transport_number_is_used(t, loop, number)) &&
-        gl_fd_set_transport(loop, number, t->ops->kind, (PyObject *)t) < 0)
+    int fd = a->lease.fd;
+    if (!(t->ops->shares_number && transport_number_is_used(t, loop, fd)) &&
+        gl_fd_set_transport(loop, fd, t->ops->kind, (PyObject *)t) < 0)
         return -1;
     PyObject *before = t->extra; /* released by the caller */
     t->extra = a->extra;
@@ -139,7 +139,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
     a->context = NULL;
     t->lease = a->lease;
     a->lease = GL_NO_LEASE;
-    t->fd_in_repr = number;
+    t->fd_in_repr = fd;
     GL_OWNER_LOOP_SET(t, loop);
     t->loop = (gl_loop *)Py_NewRef(loop);
     t->protocol = Py_NewRef(a->protocol);
@@ -440,7 +440,7 @@ GL_PRIVATE void
 gl_transport_finalize(PyObject *self)
 {
     gl_transport *t = (gl_transport *)self;
-    if (t->lease.number < 0)
+    if (t->lease.fd < 0)
         return;
     PyObject *saved = gl_take_exception();
     if (!t->warned_unclosed) {

@@ -32,9 +32,9 @@ transport_add_registration(gl_transport *t, int fd)
 /* Returns true if another transport or a watch of the loop uses the fd number.  The poller accepts
  * each number once. */
 GL_PRIVATE bool
-transport_number_is_used(gl_transport *t, gl_loop *loop, int number)
+transport_number_is_used(gl_transport *t, gl_loop *loop, int fd)
 {
-    gl_fd *f = gl_fd_find(loop, number);
+    gl_fd *f = gl_fd_find(loop, fd);
     if (f == NULL)
         return false;
     gl_watch *w = f->watch;
@@ -50,7 +50,7 @@ gl_transport_register(gl_transport *t)
 {
     if (gl_loop_check_usable(t->loop) < 0)
         return -1;
-    if (t->ops->shares_number && transport_number_is_used(t, t->loop, t->lease.number) &&
+    if (t->ops->shares_number && transport_number_is_used(t, t->loop, t->lease.fd) &&
         gl_lease_duplicate(&t->lease) < 0)
         return -1;
     int fd = gl_lease_fd(&t->lease);

@@ -193,7 +193,7 @@ GL_PRIVATE void gl_transport_unregister(gl_transport *t);
  * exception. */
 GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
 /* Returns true if another transport or a watch of the loop uses the fd number. */
-GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int number);
+GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int fd);
 /* The functions of gl_reg_ops (fds/fds.h) with these names. */
 GL_PRIVATE void gl_transport_unregister_on_loop_close(PyObject *owner);
 GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
@@ -304,7 +304,7 @@ GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *s
 #define TRANSPORT_MEMBERS                                                                          \
     {"__dictoffset__", T_PYSSIZET, offsetof(gl_transport, dict), READONLY, NULL},                  \
         {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_transport, weakrefs), READONLY, NULL},      \
-        {"_number", T_INT, offsetof(gl_transport, lease.number), READONLY, NULL},                  \
+        {"_fd", T_INT, offsetof(gl_transport, lease.fd), READONLY, NULL},                          \
         {"_sock_fd", T_INT, offsetof(gl_transport, fd_in_repr), READONLY, NULL},                   \
         {"_paused", T_BOOL, offsetof(gl_transport, paused), READONLY, NULL},                       \
         {"_context", T_OBJECT, offsetof(gl_transport, context), READONLY, NULL},                   \

@@ -23,7 +23,7 @@
 
 /* A step of sendall ends after this number of bytes: a peer that reads as fast as we send would
  * block the loop. */
-#define SEND_STEP_MAX (256 * 1024)
+#define MAX_SEND_STEP (256 * 1024)
 
 /* The operation of a coroutine, and its state (see above). */
 enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
@@ -154,18 +154,18 @@ begin_send(sockop *op)
     if (PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
         return -1;
     op->call_max = op->view.len;
-    if (op->view.len <= GL_SEND_MOST)
+    if (op->view.len <= GL_MAX_SEND)
         return 0;
     int parts = can_send_in_parts(op->sock);
     if (parts > 0)
-        op->call_max = GL_SEND_MOST;
+        op->call_max = GL_MAX_SEND;
     if (parts < 0)
         return -1;
     return 0;
 }
 
 /* Attempts sock_sendall(): sends, after the deferred sends of the loop, until all is sent, the
- * kernel refuses bytes, or SEND_STEP_MAX is reached.  *result is None. */
+ * kernel refuses bytes, or MAX_SEND_STEP is reached.  *result is None. */
 static int
 try_send(sockop *op, PyObject **result)
 {
@@ -182,7 +182,7 @@ try_send(sockop *op, PyObject **result)
             return sockop_call_failed(op, errno);
         gl_count_sent(op->loop, sent);
         op->size += sent;
-    } while (op->size < op->view.len && op->size - before < SEND_STEP_MAX);
+    } while (op->size < op->view.len && op->size - before < MAX_SEND_STEP);
     op->refused = false;
     if (op->size < op->view.len)
         return 0; /* other tasks run first; the socket may still be writable */
