@@ -114,11 +114,11 @@ def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
         cache.set("goloop/crashed", crashitem)
 
 
-# ---- what holds after each test ------------------------------------------------
+# ---- checks after each test ----------------------------------------------------
 
 
 def open_fds() -> dict[int, str]:
-    """The open file descriptors of this process and what each of them is."""
+    """Return the open file descriptors of this process, with the file of each."""
     found: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -139,7 +139,7 @@ def difference(before: dict[int, str]) -> tuple[dict[int, str], dict[int, str]]:
 
 
 class Errors:
-    """Takes what comes to a loop's exception handler."""
+    """Records the calls of a loop's exception handler."""
 
     def __init__(self) -> None:
         self.contexts: list[dict[str, Any]] = []
@@ -295,7 +295,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def isolated(program: str, *arguments: str) -> str:
-    """Runs a program that may crash the interpreter; what it printed."""
+    """Return a function that runs a program that may crash, and returns its output."""
     command = ("-X", "faulthandler", "-c", textwrap.dedent(program), *arguments)
     done = ended.python(*command, limit=300, apart=True)
     assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}{done.stderr}"

@@ -82,7 +82,7 @@ TASKS = [
 
 
 def active(loop: str, version: tuple[int, int] = sys.version_info[:2]) -> list[Expectation]:
-    """The entries that hold for what run.py's `--loop` names, and version."""
+    """Return the entries for a loop of run.py's `--loop`, and for a version."""
     if loop.startswith("tasks"):
         return [entry for entry in TASKS if version in entry.versions]
     return [

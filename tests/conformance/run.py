@@ -4,7 +4,7 @@
 
 Owns: processes.  Everything is imported once; then a few tests of one class at a
 time run in a forked child, in its own process group and directory, under a hard
-time limit.  What did not pass there, or was not reached, runs once more in a child
+time limit.  A test that failed there, or was not reached, runs once more in a child
 of its own, and that decides.  So a hang or a crash is that test's outcome
 ("timeout", "crashed") and touches no other test.  The parent never makes a loop.
 
@@ -209,7 +209,7 @@ def _done(
     outcomes: dict[str, Outcome],
     verbose: bool,
 ) -> list[list[str]]:
-    """Notes what the child found; returns the portions that are to run again."""
+    """Record the child's results; return the portions that must run again."""
     selector.unregister(child.pipe)
     del running[child.pipe]
     found = finish(child)

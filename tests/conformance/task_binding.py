@@ -9,7 +9,7 @@ Two more kinds of runs for run.py:
 
 In both, goloop's classes take the place of the C-accelerated ones before the test
 modules are imported, so that CPython's concrete classes (`CTask_CFuture_Tests`, ...)
-test them, alone and mixed with asyncio's Python classes.  What tests Python classes
+test them, alone and mixed with asyncio's Python classes.  Tests of Python classes
 only is left out.
 """
 

@@ -8,7 +8,7 @@ installed anyio's version are fetched with pip, and its conftest gets two more b
 goloop's loop as it is, and in debug mode.  Prints the outcomes by backend.
 
 A test that passes on asyncio and not on goloop fails the run, unless DIFFERENT names it;
-and so does one that DIFFERENT names and that passes.  What fails on both is the machine's
+and so does one that DIFFERENT names and that passes.  A failure on both is the machine's
 matter.
 """
 
@@ -76,7 +76,7 @@ def outcomes(root: Path, arguments: list[str]) -> dict[tuple[str, str], str]:
     for outcome, test in OUTCOME.findall(done.stdout):
         backend = BACKEND.search(test)
         key = (BACKEND.sub("*", test), backend[1] if backend else "other")
-        # A test that passed and whose teardown failed is told twice.
+        # A test that passed and whose teardown failed is reported twice.
         if found.get(key) not in ("FAILED", "ERROR"):
             found[key] = outcome
     if not found:

@@ -154,7 +154,7 @@ PIP = (sys.executable, "-m", "pip")
 
 
 def install(name: str, suite: Suite) -> None:
-    """The project and what its tests import, into this interpreter's environment."""
+    """Install the project and its tests' requirements into this interpreter's environment."""
     wanted = [
         name,
         *suite.needs.split(),
@@ -206,7 +206,7 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
         subprocess.run(
             [*command, *asked],
             cwd=root,
-            # A warning that a loop is blocked, on a busy machine, is what some tests do not expect.
+            # Some tests do not expect the warning that a loop is blocked, on a busy machine.
             env={**os.environ, "GOLOOP_SUITE_LOOP": loop, "GOLOOP_WATCHDOG": "0"},
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -217,7 +217,7 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
     said = log.read_text(errors="replace")
     found: dict[str, str] = {}
     for outcome, test in OUTCOME.findall(said):
-        # A test that passed and whose teardown failed is told twice.
+        # A test that passed and whose teardown failed is reported twice.
         if found.get(test) not in ("FAILED", "ERROR"):
             found[test] = outcome
     if not found:

@@ -42,7 +42,7 @@ KEPT = {
 
 
 class Fuzzer:
-    """The objects of the moment and what is done with them."""
+    """The current objects, and the actions on them."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.seed = options.seed

@@ -50,7 +50,7 @@ from conftest import factory_of, open_fds
 WORKERS = 40
 HANG = float(os.environ.get("GOLOOP_STORM_HANG", "240"))  # seconds for a round of some ms
 
-TAG = struct.Struct(">HHIQ")  # port, what the server shall do, serial number, filler
+TAG = struct.Struct(">HHIQ")  # port, command for the server, serial number, filler
 FILLER = 0x1122334455667788
 ECHO, CLOSES, RESETS, DEAF = range(4)
 
@@ -326,7 +326,7 @@ async def turns(count: int) -> None:
 
 
 class Storm:
-    """The workers, what they share, and what went wrong."""
+    """The workers, their shared state, and the errors."""
 
     def __init__(self, options: argparse.Namespace, ports: list[int], certificate: str) -> None:
         self.options = options
@@ -430,7 +430,7 @@ class Storm:
 
     def protocol(self, choice: Choice, port: int | None, kind: Any = None) -> Any:
         self.server_does = choice.server
-        # asyncio's TLS loses what it reads into the buffer of a BufferedProtocol.
+        # asyncio's TLS loses bytes that it reads into the buffer of a BufferedProtocol.
         buffered = choice.buffered and not (self.of_asyncio and "tls" in choice.way)
         kind = kind or (Buffered if buffered else Plain)
         return kind(self, choice.name, choice.size, port)
@@ -528,7 +528,7 @@ class Storm:
             transport.close()
 
     async def end_late(self, choice: Choice, transport: Any) -> None:
-        """Ends a transport whose socket is closed, when others have its number."""
+        """End a transport with a closed socket, after its number was reused."""
         try:
             await turns(choice.random.randrange(20))
         finally:

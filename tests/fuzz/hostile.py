@@ -56,7 +56,7 @@ PLAIN_DATA = (str, int, bool, type(None), types.ModuleType)
 # _run(); the object's own dictionary is where the hostile ones are.
 UNTOUCHED = ("__dict__", "_thread_id", "_stopping", "_hosted")
 
-# ---- what happens in the middle -------------------------------------------------------
+# ---- actions in the middle of a call --------------------------------------------------
 
 
 class Interrupt(KeyboardInterrupt):
@@ -68,7 +68,7 @@ class Deliberate(ValueError):
 
 
 class World:
-    """A loop with an object of the extension in it, and what is needed to disturb both."""
+    """A loop with an object of the extension, and the means to disturb both."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -309,7 +309,7 @@ Anything = doing(object, {
                     gives(False)),
     "__index__": does(number_of), "fileno": does(number_of), "__hash__": gives(1),
     "__int__": gives(5), "__float__": gives(0.001), "__len__": gives(2), "__getitem__": gives(5),
-    # Or those who read until there is nothing would go on.
+    # Otherwise readers of the whole stream would never end.
     "__bool__": does(lambda self: self.world.fired < 3),
     "__iter__": yields(b"first", b"second"), "__next__": does(ends),
     "__await__": does(lambda self: iter([None])), "__call__": does(lambda self, *_, **__: self),
@@ -411,7 +411,7 @@ VALUES: dict[str, Callable[[World], Any]] = {
     "protocol": lambda world: Protocol(),
     "buffering": lambda world: Buffering(),
 }
-# Ordinary values, at the edges of what C stores.
+# Ordinary values, at the limits of the types in C.
 EDGES: dict[str, Callable[[World], Any]] = {
     "None": lambda world: None,
     "-1": lambda world: -1,
@@ -579,7 +579,7 @@ def types_of_extension() -> dict[str, type]:
 
 
 def table_of(kind: str) -> dict[str, Any]:
-    """The table whose entries are called: of the module, or of a type."""
+    """Return the table of entries: of the module, or of a type."""
     if kind == "module":
         return {n: v for n, v in vars(_core).items() if not isinstance(v, type)}
     return dict(vars(TYPES[kind]))
@@ -686,7 +686,7 @@ KNOWN = (
     *(TypeError, ValueError, OverflowError, RuntimeError, AttributeError, OSError, LookupError),
     *(BufferError, asyncio.InvalidStateError, asyncio.CancelledError, StopIteration, MemoryError),
     *(Interrupt, NameError, ArithmeticError, ImportError, GeneratorExit),
-    AssertionError,  # asyncio's own answer to what is no buffer
+    AssertionError,  # asyncio's own error for other objects than buffers
 )
 
 
@@ -745,7 +745,7 @@ class Call:
             return made
         if self.name == "remove_done_callback":  # the removed callback is hostile, too
             subject.add_done_callback(hostile(world, self.value, self.action))
-        # The name itself may be the base's: what the table has is called.
+        # The name may be the base's; the entry of the table is called.
         entry = table_of(self.kind)[self.name]
         if isinstance(entry, staticmethod):
             entry = entry.__func__
@@ -842,7 +842,7 @@ class Innocent:
     """A second loop, with a connection that has nothing to do with all this."""
 
     def __init__(self) -> None:
-        # Hostile values name low numbers, and an action closes what they name.
+        # Hostile values name low numbers, and an action closes these descriptors.
         self.others = [os.open(os.devnull, os.O_RDONLY) for _ in range(16)]
         self.loop = goloop.new_event_loop()
         self.near, far = socket.socketpair()
@@ -871,7 +871,7 @@ class Innocent:
 
 
 class Runner:
-    """Makes the calls one after another and looks at what comes of them."""
+    """Make the calls in sequence, and check their results."""
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail

@@ -90,7 +90,7 @@ class Side:
         self.in_get_buffer = False
         self.graceful = False  # close() or write_eof() was called while all was well
         self.disturbed = False  # by an abort, an error, or a close before the end came
-        self.dropped = False  # an abort or an error: what was to be written was lost
+        self.dropped = False  # after an abort or an error: pending bytes were lost
         self.resumed = False  # since the last eof_received
         self.blind = False  # received bytes went to another protocol
         self.budget = self.random.randrange(2, 30)
@@ -103,7 +103,7 @@ class Side:
         if not holds:
             self.life.fail(f"{self.name}: {text}")
 
-    # ---- what the transport calls -------------------------------------------------
+    # ---- callbacks of the transport -----------------------------------------------
 
     def on_made(self, transport: Any) -> None:
         self.note("made")
@@ -176,7 +176,7 @@ class Side:
         self.depth -= 1
         self.perhaps_raise()
 
-    # ---- what this side does ------------------------------------------------------
+    # ---- actions of this side -----------------------------------------------------
 
     def act(self, likelihood: float = 0.6) -> None:
         """Perhaps does some things, and perhaps raises."""
@@ -767,7 +767,7 @@ class Life:
         )  # fmt: skip
 
     async def both(self, first: Any, near: Any, second: Any, far: Any) -> None:
-        """The two ends, one after the other; what a failure leaves is closed."""
+        """Return the two ends, made in sequence; a failure closes both."""
         try:
             await first
         except BaseException:

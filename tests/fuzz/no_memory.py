@@ -80,7 +80,7 @@ def entries(kinds: list[str]) -> Iterator[hostile.Call]:
 
 
 def prepared(call: hostile.Call, world: World, bare: bool) -> Callable[[], Any]:
-    """The call, of which nothing is left to be made but what the entry itself makes.
+    """Return the prepared call, so that only the entry itself allocates.
 
     `bare`: without arguments.
     """
@@ -143,7 +143,7 @@ def starved(function: Callable[[], Any], first: int, last: int) -> BaseException
 
 
 class Runner:
-    """Makes the calls one after another and looks at what comes of them."""
+    """Make the calls in sequence, and check their results."""
 
     def __init__(self, trail: Trail) -> None:
         self.trail = trail
@@ -220,7 +220,7 @@ class Runner:
             counts = array.array("q")  # a list would have new blocks for its numbers
             for _ in range(rounds + 1):
                 self.whole(number, call)
-                goloop.metrics()  # adds up what loops that were closed have left
+                goloop.metrics()  # adds up the counts of closed loops
                 gc.collect()
                 sys._clear_type_cache()
                 counts.append(sys.getallocatedblocks())

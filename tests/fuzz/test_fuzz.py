@@ -15,7 +15,7 @@ LIMIT = 500
 
 
 def run(program: str, path: Path, *words: object) -> None:
-    """Runs a fuzzer; tells what it did last if it failed, or its interpreter died."""
+    """Run a fuzzer; print its last actions if it failed, or its interpreter died."""
     # Memory that was freed is filled, so that using it is noticed.
     command = [str(HERE / program), "--trail", str(path / "trail")]
     memory = os.environ.get("PYTHONMALLOC", "debug")

@@ -1,4 +1,4 @@
-"""Arguments by position and by name: what is taken, and the words where a call is wrong.
+"""Arguments by position and by name: accepted ones, and the errors for wrong ones.
 
 The native methods of the loop stand for Python methods of asyncio's, so a wrong call is told in
 the words that the running CPython has for those.
@@ -143,7 +143,7 @@ def test_a_wrong_call_of_a_coroutine_method_raises_at_once(
     loop: asyncio.AbstractEventLoop, name: str
 ) -> None:
     method: Any = getattr(loop, name)
-    # 3.11 has no other mark for what is no `async def`.
+    # 3.11 has no other mark of a function that is not `async def`.
     newer = sys.version_info >= (3, 12)
     assert (inspect if newer else asyncio).iscoroutinefunction(method)
     with pytest.raises(TypeError, match=rf"{name}\(\) (got an unexpected|missing)"):

@@ -221,7 +221,7 @@ def test_a_pending_task_that_is_destroyed_is_reported(loop_factory: LoopFactory)
     assert isinstance(context["task"], asyncio.Task)
 
 
-# ---- what is being handled meanwhile ---------------------------------------------------------
+# ---- the exception being handled during a callback -------------------------------------------
 
 
 class Fails(asyncio.Protocol, asyncio.DatagramProtocol):  # type: ignore[misc]
@@ -271,7 +271,7 @@ FAILURES = [of_a_callback, of_a_timer, of_a_done_callback, of_a_stream, of_a_dat
 
 @pytest.mark.parametrize("fails", FAILURES, ids=lambda each: each.__name__)
 async def test_the_handler_runs_while_the_exception_is_handled(loop: Loop, fails: Any) -> None:
-    """For `logging.exception()`, and what it raises has the exception as its context."""
+    """For `logging.exception()`; an exception of the handler has it as its context."""
     seen: list[Any] = []
 
     def handler(_: Loop, context: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 class Host:
-    """A loop that calls what is in its queue."""
+    """A loop that runs the calls in its queue."""
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -540,7 +540,7 @@ def test_an_iteration_may_run_the_hosts_loop(host: Host) -> None:
 
 def test_a_loop_of_asyncio_may_be_the_host() -> None:
     async def main() -> list[bool]:
-        other = asyncio.open_connection  # any name: what follows needs the running loop
+        other = asyncio.open_connection  # any name; the following needs the running loop
         assert other is not None
         tasks = [asyncio.create_task(asyncio.sleep(0.001, True)) for _ in range(10)]
         assert asyncio.current_task() is not None

@@ -1,4 +1,4 @@
-"""Guest mode in windows: the examples, and what closes a window early."""
+"""Guest mode in windows: the examples, and windows that are closed early."""
 
 from __future__ import annotations
 

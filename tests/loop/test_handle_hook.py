@@ -16,7 +16,7 @@ Loop = asyncio.AbstractEventLoop
 
 @pytest.fixture
 def hooked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """Begins to note what runs; returns the list."""
+    """Record the callbacks that run from now on; return the list."""
     ran: list[str] = []
 
     def begin() -> list[str]:

@@ -164,9 +164,9 @@ loop.close()
     )
 
 
-# ---- what Go asks for when it starts -------------------------------------------------
+# ---- requirements of Go at its start -------------------------------------------------
 
-# Prints what came of a loop: "fine", or an exception of a kind that a program may expect.
+# Prints the outcome of a loop: "fine", or an exception of a kind that a program may expect.
 TRY = """
 async def main():
     async def echo(reader, writer):

@@ -153,7 +153,7 @@ def test_the_calls_are_many_and_of_everything() -> None:
 
 
 def test_comparison_covers_errors_and_side_effects() -> None:
-    """The comparison is of something: calls whose answers are known."""
+    """Calls with known answers show that the comparison works."""
     soon, recv, left = (
         answer(Call(source), asyncio.SelectorEventLoop)
         for source in (

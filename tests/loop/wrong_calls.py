@@ -1,4 +1,4 @@
-"""Wrong calls: several hundred of them, and what a loop answers to one.
+"""Several hundred wrong calls, and a loop's answers to them.
 
 A call is an expression in text, as a program would write it: `await loop.sock_recv(None, 10)`.
 The names in it are those of `Things`, which makes what a call asks for and nothing else. `CALLS`
@@ -59,7 +59,7 @@ class Answer:
 
     # "raises TypeError: the words", "gives None", or "waits".
     outcome: str
-    # Warnings, lines of the log, and what came to the loop's exception handler, in this order.
+    # Warnings, lines of the log, and calls of the loop's exception handler, in this order.
     said: list[str]
     # Resources that the call left open without a reference.
     leaked: list[str]
@@ -68,7 +68,7 @@ class Answer:
         return "\n".join([self.outcome, *self.said, *(f"leaks {what}" for what in self.leaked)])
 
 
-# ---- what the calls are about ------------------------------------------------------------
+# ---- subjects of the calls ---------------------------------------------------------------
 
 
 def function(*args: object) -> None:
@@ -84,7 +84,7 @@ async def generator_function() -> Any:
 
 
 class Fileno:
-    """An object whose fileno() gives what it was told to give, or raises that."""
+    """An object whose fileno() returns or raises a given value."""
 
     def __init__(self, number: Any) -> None:
         self.number = number
@@ -306,7 +306,7 @@ class Things(dict[str, Any]):
     async def make_other_future(self) -> Any:
         return (await self.want("other_loop")).create_future()
 
-    # ---- what a loop makes
+    # ---- objects that a loop makes
 
     def make_handle(self) -> Any:
         return self["loop"].call_soon(function)
@@ -1155,7 +1155,7 @@ def _outside_the_loop(things: Things, call: Call) -> str:
         return f"raises {words_of(exc)}"
 
 
-# Seconds beyond what a call may take, until it counts as stuck.
+# Seconds beyond the limit of a call, until it counts as stuck.
 GUARD = 3.0
 
 
@@ -1245,7 +1245,7 @@ def answer(call: Call, factory: LoopFactory, patience: float = 0.3) -> Answer:
     warned = [
         plain(f"warns {item.category.__name__}: {item.message}")
         for item in caught
-        # A closed loop cannot close what the call was about.
+        # A closed loop cannot close the objects of the call.
         if call.state != "closed" or item.category is not ResourceWarning
     ]
     # Messages repeated in every iteration count once.

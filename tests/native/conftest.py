@@ -1,4 +1,4 @@
-"""Builds what the native tests load: library_shim.c, and Go libraries that are none."""
+"""Builds the files of the native tests: library_shim.c, and files that are not Go libraries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _compile(target: Path, source: Path, *flags: str) -> Path:
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory for what the tests compile."""
+    """Return a directory for the files that the tests compile."""
     return tmp_path_factory.mktemp("native")
 
 

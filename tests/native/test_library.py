@@ -1,6 +1,6 @@
 """pybridge/core/runtime by itself: how a process comes by its Go runtime.
 
-Each scenario is a program of its own, because what it does to a process (fork,
+Each scenario is a program of its own, because its effects on a process (fork,
 signal dispositions, a Go runtime) can't be undone.  The program sees the names of
 PRELUDE; it fails by an exception, a signal or the time limit.
 """

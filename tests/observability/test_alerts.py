@@ -84,7 +84,7 @@ def quantile(share: float, buckets: dict[str, float]) -> float:
 
 
 def fires(alert: str, earlier: Scrape, later: Scrape) -> bool:
-    """Whether it does, of what has come between two scrapes."""
+    """Return true if the alert fires, given the changes between two scrapes."""
 
     def grown(name: str) -> dict[str, float]:
         return {key: value - earlier[name][key] for key, value in later[name].items()}
@@ -163,7 +163,7 @@ async def test_the_gils_alert_fires_where_a_thread_keeps_it(loop: Any) -> None:
     over.set()
     thread.join()
     assert GIL in found
-    # Which is what tells it from a loop that computes.
+    # The difference from a loop that computes.
     assert since.time_cpu < since.time_busy / 2
 
 

@@ -1,4 +1,4 @@
-"""The socket at which others ask: whose it is, and who is heard there."""
+"""The introspection socket: its owner, and the clients that it serves."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_daemon_can_have_a_new_socket(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-# ---- who is heard --------------------------------------------------------------------------
+# ---- accepted clients ----------------------------------------------------------------------
 
 HOLDS = """
 import re, threading, time, goloop

@@ -123,7 +123,7 @@ def get(port: int, path: str = "/metrics", timeout: float = 60) -> str:
         return text
 
 
-# ---- what a page has ---------------------------------------------------------------------
+# ---- contents of a page ------------------------------------------------------------------
 
 
 def test_a_process_with_two_loops_has_all_figures_by_loop() -> None:

@@ -1,6 +1,6 @@
 """goloop's helper threads import nothing.
 
-What a thread imports stands half made in sys.modules meanwhile, where other threads find it:
+A module that a thread imports is incomplete in sys.modules meanwhile, where others find it:
 `@dataclass` looks for `typing` there, and has failed in programs that a thread of goloop's watched.
 """
 

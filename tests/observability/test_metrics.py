@@ -1,4 +1,4 @@
-"""The figures are what a scripted load did, exactly; the histograms are what a record says."""
+"""Metrics equal the scripted load exactly; histograms equal an independent record."""
 
 from __future__ import annotations
 

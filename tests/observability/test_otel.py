@@ -1,4 +1,4 @@
-"""goloop.otel, read by OpenTelemetry's own SDK: metrics, spans, and what ends them."""
+"""goloop.otel, read by OpenTelemetry's own SDK: metrics, spans, and their end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from goloop._internal.metrics.metrics import Metrics
 
 
 class Pipeline:
-    """The SDK's two providers, and what they were given."""
+    """The SDK's two providers, with the data that they received."""
 
     def __init__(self) -> None:
         self.reader = InMemoryMetricReader()

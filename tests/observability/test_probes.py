@@ -35,7 +35,7 @@ SIZES = {
 
 
 class Probe(NamedTuple):
-    """A note of .note.stapsdt, and what code there is."""
+    """A note of .note.stapsdt, with the code at its place."""
 
     name: str
     semaphore: int

@@ -1,4 +1,4 @@
-"""The profile: who has the loops' time, against what the programs have measured themselves."""
+"""The profile: the loops' time by function, compared with the programs' own measurements."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_profile_sums_agree_with_the_programs_measurement(program: str) -> None:
 
 
 def disagreements(found: Any) -> list[Any]:
-    """The culprits whose time the profile has wrong by more than 5 % of the whole."""
+    """Return the culprits whose profiled time is wrong by more than 5 % of the whole."""
     whole = sum(wall for wall, _ in found["truth"].values())
     wrong = [] if abs(found["busy"] - whole) < 0.1 * whole else [found]
     for culprit, (wall, cpu) in found["truth"].items():
@@ -255,7 +255,7 @@ told()
         assert function.isprintable()
 
 
-# ---- what is made of it ----------------------------------------------------------------------
+# ---- formats of the profile ------------------------------------------------------------------
 
 
 def made() -> Profile:

@@ -1,5 +1,5 @@
-"""goloop.prometheus: what is exported, of one process and of several that were forked; and that
-the documentation and the dashboard name what there is."""
+"""goloop.prometheus: the exported metrics, of one process and of several forked ones; and the
+documentation and dashboard, which name existing metrics."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def scrape(port: int) -> dict[str, float]:
     }
 
 
-# ---- what is exported -----------------------------------------------------------------
+# ---- exported metrics -----------------------------------------------------------------
 
 
 def test_every_field_has_a_name_of_its_own_in_each_system() -> None:
@@ -733,7 +733,7 @@ def test_invalid_directory_and_interval_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-# ---- what it needs --------------------------------------------------------------------
+# ---- requirements ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -800,7 +800,7 @@ print(generate_latest(registry).decode())
     assert value_of(family, "goloop_info", **labels) == 1
 
 
-# ---- what is written about it ---------------------------------------------------------
+# ---- documentation --------------------------------------------------------------------
 
 
 def test_the_page_of_metrics_is_current() -> None:
@@ -858,7 +858,7 @@ def test_the_dashboard_can_be_imported() -> None:
     assert len(set(places)) == len(places), "panels lie on one another"
 
 
-# Grafana's units, and what a panel and its parts have in its schema of version 39.
+# Grafana's units, and the fields of a panel and its parts in its schema of version 39.
 UNITS = {"short", "s", "percentunit", "ops", "Bps", "bytes"}
 PANEL = {
     *("id", "type", "title", "description", "datasource", "gridPos", "targets", "fieldConfig"),

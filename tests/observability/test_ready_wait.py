@@ -28,7 +28,7 @@ needs_gil = pytest.mark.skipif(
 
 now = time.perf_counter
 # A processor that is taken away between the record's stamp and the loop's own is in one of the two
-# alone.  What is biased is so each time.
+# alone.  A bias would show each time.
 ATTEMPTS = 5
 # From the record's stamp to the loop's, when a callback is scheduled and when it runs.
 STAMPS = 15e-6

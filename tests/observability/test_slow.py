@@ -1,4 +1,4 @@
-"""The flight recorder: iterations that took long, and what the monitor saw of them."""
+"""The flight recorder: long iterations, with the monitor's samples of them."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_block_report_divides_time_by_function(caplog: pytest.LogCaptureFixture)
 def test_a_loop_has_one_number_in_the_log_the_recorder_and_the_profile(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    package.new_event_loop().close()  # whose place in the library the next one gets
+    package.new_event_loop().close()  # the next loop gets its place in the library
 
     def keeps_the_loop() -> None:
         spin(0.4)
@@ -362,7 +362,7 @@ def test_aborting_process_prints_slow_iterations() -> None:
     assert "in culprit <string>:6" in err
 
 
-# ---- what is made of it -------------------------------------------------------------------------
+# ---- output of the recorder ---------------------------------------------------------------------
 
 
 def test_a_snapshot_becomes_objects() -> None:

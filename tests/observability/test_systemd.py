@@ -1,4 +1,4 @@
-"""goloop.systemd: what systemd hears of a loop, at a real socket in its place."""
+"""goloop.systemd: the messages that systemd gets from a loop, at a real socket in its place."""
 
 from __future__ import annotations
 

@@ -829,7 +829,7 @@ class Tmux:
         self.until_shown(r"iterations/s(?s:.*)^q quit")
 
     def quit(self, shown: str = "^status=0$") -> None:
-        """Ends top, whose status is shown then."""
+        """End top, whose exit status is then shown."""
         self.keys("q")
         self.until_shown(shown)
 
@@ -928,7 +928,7 @@ def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Pope
             foot = "q quit   p pause   s order: time at the same line"
             feet = [terminal.cut(each, columns) for each in (foot, f"{foot}   ↑↓ scroll")]
             whole = len(lines) == rows and lines[-1] in feet
-            # The head ends at the right edge, with what there is room for.
+            # The head is cut at the right edge.
             head = lines[0]
             return whole and terminal.width(head) == columns and f"pid {program.pid}" in head
 

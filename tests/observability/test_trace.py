@@ -1,4 +1,4 @@
-"""`python -m goloop trace`: what a loop does, event by event."""
+"""`python -m goloop trace`: the events of a loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="code is named by a call of Linux"),
 ]
 
-# Does what a line says, and prints what that has come to, as JSON.
+# Runs the command of each line, and prints its result as JSON.
 PROGRAM = """
 import asyncio, gc, json, re, sys, threading, time
 import goloop
@@ -343,14 +343,14 @@ def test_lost_records_are_counted() -> None:
         assert {each["name"] for each in losses} == {
             f"{each['args']['lost']} events lost" for each in losses
         }
-        # When it has ended is not known of what lasted then.
+        # The end of unfinished events is not known then.
         assert not any(
             each["ts"] + 0.002 < at <= each["ts"] + each["dur"] + 0.002
             for at in {each["ts"] for each in losses}
             for each in lasted
         )
-        # A turn is two records, and there is one for 64 callbacks or more.  What was lost has taken
-        # the length of the slice before with it.
+        # A turn is two records, and there is one for 64 callbacks or more.  Lost records also lose
+        # the length of the slice before them.
         assert calls > 0
         assert 600_000 <= calls + lost + 100 <= 650_000
 

@@ -156,7 +156,7 @@ def test_a_block_is_reported_with_its_line_and_task(
     stack = logged[0].exc_text or ""
     assert f'File "{HERE}", line {where.line}, in {what.__name__}' in stack
     assert logging.Formatter().format(logged[0]) == f"{logged[0].getMessage()}\n{stack}"
-    # Below what runs the loop: the coroutine is the first of a task's step.
+    # Below the frames that run the loop: the coroutine is the first of a task's step.
     assert [frame.function for frame in begin.stack].count("Running.run_forever") == 1
     assert stack.split("\n")[0].endswith(".blocks")
     assert "was blocked for" in logged[1].getMessage()
@@ -723,7 +723,7 @@ def test_an_interrupt_of_the_log_stops_no_later_report(reports: Reports) -> None
     finally:
         watchdog.logger.removeHandler(handler)
     assert reports == [begin, end]
-    watchdog._publish()  # tells what the interrupt has left
+    watchdog._publish()  # reports the remaining events after the interrupt
     assert reports == [begin, end, end]
     reports.begun.clear()
     run(main)
@@ -968,7 +968,7 @@ goloop.run(main())
 
 
 def test_failing_log_does_not_stop_further_reports() -> None:
-    """The lock of the handler that blocks the loop is what the report would need."""
+    """The report would need the lock of the handler that blocks the loop."""
     with program(
         """
 import logging

@@ -1,4 +1,4 @@
-"""Child processes: their end, their output, and who else may look after children.
+"""Child processes: their end, their output, and other code that looks after children.
 
 GOLOOP_TEST_CHILDREN sets how many the long test starts (200 where it is unset).
 """

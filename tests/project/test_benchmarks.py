@@ -1,7 +1,7 @@
 """The benchmarks' own correctness: arithmetic, tables, files, and the programs they run.
 
-What a loop reaches is no test's business; that a figure is computed from the
-right samples, and that a failure is shown as one, is.
+No test checks the speed of a loop. The tests check that a result is computed from the right
+samples, and that a failure is shown as a failure.
 """
 
 from __future__ import annotations
@@ -411,7 +411,7 @@ def a_runner() -> runner.Runner:
 
 
 def measurable(name: str) -> None:
-    """Skip where what a case needs is not on this machine."""
+    """Skip if this machine lacks a requirement of a case."""
     missing = a_runner().new_run([], "a test", (), [cases.BY_NAME[name]]).missing
     if name in missing:
         pytest.skip(f"the case is not measured here: {missing[name]}")
@@ -577,7 +577,7 @@ def test_late_answer_delays_the_requests_after_it() -> None:
     assert json.loads(done.stdout)["p50_us"] > 20_000
 
 
-# ---- rounds, and what is said of them -----------------------------------------------------
+# ---- rounds and their reports -------------------------------------------------------------
 
 
 class Rounds(runner.Runner):

@@ -1,6 +1,6 @@
 """`python -m goloop` runs programs as Python does: both run each program here, and are compared.
 
-What differs on purpose: asyncio's loops are goloop's.
+An intended difference: asyncio's loops are goloop's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 import goloop
 
-# Tells what a program can see of how it was started.
+# Prints the visible properties of a program's start.
 TELL = """\
 import sys
 names = {name: value for name, value in sorted(globals().items()) if name not in ("names", "sys")}
@@ -386,7 +386,7 @@ def test_command_without_arguments_prints_diagnostics() -> None:
     assert f'"goloop": "{goloop.__version__}"' in done.stdout
 
 
-# ---- commands and what was meant ----------------------------------------------------------------
+# ---- commands and suggestions -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["ps", "pstree", "top", "doctor"])

@@ -1,7 +1,7 @@
 """The documentation: its programs run, its links lead somewhere, its commands exist.
 
-Each ```python block of README.md and of every page in docs/ is a whole program.  What is not one
-stands in a block of another kind: ```text, or ```console with a prompt.
+Each ```python block of README.md and of every page in docs/ is a whole program.  Other
+texts stand in blocks of other kinds: ```text, or ```console with a prompt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""goloop doctor: what it says of the machine, and of the loops of a program."""
+"""goloop doctor: its report on the machine, and on the loops of a program."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_report_shows_if_io_uring_is_used(tmp_path: Path) -> None:
     assert "io_uring" not in off["loop"]["poller"]
     assert off["variables"] == {"GOLOOP_IO_URING": "0"}
     assert any("GOLOOP_IO_URING=0" in each for each in off["notes"])
-    # Whether there is one depends on the machine; what is said of it must fit.
+    # Its availability depends on the machine; the report must be consistent.
     on = report(cwd=tmp_path)
     refused = any("refuses io_uring" in each for each in on["notes"])
     assert refused != ("io_uring" in on["loop"]["poller"])

@@ -30,7 +30,7 @@ def test_the_gil_stays_off() -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on PATH, whose files say what interpreters they are; there are no others."""
+    """Return a folder on PATH, whose files print their interpreter's kind; it is the only one."""
     known = environments.Interpreter
 
     def interpreter(program: str) -> object:

@@ -104,7 +104,7 @@ def test_modules_imported_by_the_extension_are_loaded_with_the_package() -> None
     assert "goloop._internal.loop.descriptors" in named
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
-    # A freezer sees what Python imports, not what the extension does.
+    # A freezer sees Python's imports, but not those of the extension.
     imported = set().union(*imports().values())
     assert {each for each in named if each.startswith("goloop.")} <= imported
 
@@ -124,7 +124,7 @@ HOOKS = {
     ("goloop._internal.net.streams", "goloop.testing.simulated.sockets"),
     ("goloop._internal.process.patch_process", "goloop.operations.doctor_recorder"),
 }
-# The modules that programs import, and that only hand on what the two packages have.
+# The modules that programs import, which only re-export names of the two packages.
 FACES = {"goloop.__init__", "goloop.__main__", "goloop.otel", "goloop.prometheus"}
 
 

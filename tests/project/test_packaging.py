@@ -42,7 +42,7 @@ def toolchain(monkeypatch):
 
 
 def python(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs this interpreter; what it prints on both streams is in stdout."""
+    """Run this interpreter; the output of both streams is in stdout."""
     environment.setdefault("PYTHONPATH", str(BACKEND))
     return ended.python(*arguments, cwd=cwd, limit=600, **environment)
 
@@ -106,7 +106,7 @@ def tree(tmp_path_factory) -> Path:
     return copy
 
 
-# ---- what is built ----------------------------------------------------------------
+# ---- built files ------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -401,7 +401,7 @@ def test_missing_extension_is_not_taken_for_a_pure_wheel(tmp_path: Path) -> None
     assert "C extension is not built for this Python" in done.stdout
 
 
-# ---- what is loaded --------------------------------------------------------------------
+# ---- loading ---------------------------------------------------------------------------
 
 
 def test_the_go_library_looks_like_no_module(wheel: Path, tmp_path: Path) -> None:
@@ -471,7 +471,7 @@ def test_the_library_names_its_functions(tree: Path, tmp_path: Path, debug: str)
     assert (" .debug_info " in listing) is (" .debug_line " in listing) is bool(debug)
 
 
-# ---- what a machine that cannot build is told ----------------------------------------
+# ---- errors on a machine that cannot build -------------------------------------------
 
 
 def refusal(function: Callable[[], object]) -> str:

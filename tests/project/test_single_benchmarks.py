@@ -1,4 +1,4 @@
-"""Benchmarks that are programs of their own: what they measure, they do."""
+"""Benchmarks that are programs of their own measure the named operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation's site: what can be said of it without building it.
+"""The documentation's site, as far as it can be checked without building it.
 
 `make check CHECKS=docs` builds it, with each page in the navigation, and has a browser look at
 each page.

@@ -1,12 +1,12 @@
-"""Random programs of tasks and futures, and what they do.
+"""Random programs of tasks and futures.
 
 A program is a pure function of its seed: a set of workers that each carry out a list
 of operations on shared futures, primitives of asyncio's and each other.  Running it on a loop
-writes a trace: what every worker saw, in the order in which it happened.  Two loops
+writes a trace: the events that every worker saw, in order.  Two loops
 agree if their traces are equal.
 
 Nothing in a program depends on the clock: timeouts are either due at once or far away,
-and what waits for something that never comes is cancelled at the end.
+and endless waits are cancelled at the end.
 """
 
 from __future__ import annotations

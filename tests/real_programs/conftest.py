@@ -1,7 +1,7 @@
 """Real programs on goloop, each in a process of its own and over real sockets.
 
 They need the packages of the groups `real` and `tools`; a program whose package is not
-installed is skipped and says so.  Nothing here runs on asyncio: what is tested is that programs
+installed is skipped and says so.  Nothing here runs on asyncio: the tests check that programs
 written for it don't notice.
 """
 

@@ -45,7 +45,7 @@ class DebugClient:
         self._sock.close()
 
     def send(self, command: str, **arguments: Any) -> int:
-        """Sends a request whose answer is taken by `answer`; its number."""
+        """Send a request; return its number, by which `answer` gets the answer."""
         self._number += 1
         body = json.dumps(
             {
@@ -69,7 +69,7 @@ class DebugClient:
         raise AssertionError("the adapter has closed the connection")
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """A request, and what it is answered with."""
+        """Make a request, and return its answer."""
         return self.answer(self.send(command, **arguments))
 
     def event(self, name: str) -> Any:

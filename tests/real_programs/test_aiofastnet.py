@@ -27,7 +27,7 @@ sendfile = aiofastnet.sendfile
 USER = """
 from .net_helpers import create_connection, create_server, sendfile, start_tls
 """
-# Plays what aiohttp does with them: a server, a client, the upgrade to TLS, and a file.
+# The operations of aiohttp with these: a server, a client, the upgrade to TLS, and a file.
 PROGRAM = """
 import asyncio, ssl, sys
 import aiohttp

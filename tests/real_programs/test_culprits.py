@@ -88,7 +88,7 @@ def ask(port: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def load(port: int) -> Iterator[collections.Counter[int]]:
-    """Requests, one after the other; by whom they are answered."""
+    """Make requests in sequence; return the processes that answered."""
     answered = collections.Counter[int]()
     ended = threading.Event()
     failures: list[Exception] = []

@@ -57,7 +57,7 @@ UVICORN_WORKER = "goloop.uvicorn_worker.GoloopUvicornWorker"
     ],
 )
 def test_gunicorn_restarts_gracefully(programs: Programs, worker: str, preload: str) -> None:
-    """HUP: new workers serve at once, and the old ones finish what they had begun."""
+    """HUP: new workers serve at once, and the old ones finish their requests."""
     port = free_port()
     options = ["--worker-class", worker, "--workers", "2"]
     environ = {}

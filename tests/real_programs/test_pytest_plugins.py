@@ -152,7 +152,7 @@ async def test_raw_server(aiohttp_raw_server, aiohttp_client):
 """
 
 # The plugin within aiohttp, which pytest-aiohttp was before 1.0.  It chooses among factories of
-# its own, so that the fixture `loop` is what a project replaces.
+# its own, so a project replaces the fixture `loop`.
 AIOHTTP_OWN = """
 def test_loop(loop):
     loop.run_until_complete(works())
@@ -191,7 +191,7 @@ def passed(
     ini: str = "",
     **environ: str,
 ) -> tuple[int, str]:
-    """How many tests of such a project passed, which must be all; and what pytest said."""
+    """Return the number of passed tests of a project, which must be all, and pytest's output."""
     (folder / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
     (folder / "conftest.py").write_text(textwrap.dedent(conftest))
     (folder / "test_project.py").write_text(BODY + tests)

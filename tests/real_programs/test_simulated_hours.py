@@ -1,6 +1,6 @@
 """An hour of virtual time of real programs: keep-alive, timeouts, partitions and restarts.
 
-docs/testing.md has how long 200 seeds of each took, and what they found:
+docs/testing.md has the duration of 200 seeds of each, and their findings:
 
     pytest --goloop-seeds 200 tests/real_programs/test_simulated_hours.py
 """

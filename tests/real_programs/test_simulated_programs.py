@@ -130,11 +130,11 @@ def test_asyncpg_talks_to_a_server() -> None:
     runs(main)
 
 
-# ---- what they leave -----------------------------------------------------------------------------
+# ---- leftovers -----------------------------------------------------------------------------------
 
 
 async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """HTTP and RESP at once: what answers any client here."""
+    """A server of HTTP and RESP, which answers any client here."""
     while data := await reader.read(1000):
         if data.startswith(b"GET"):
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")

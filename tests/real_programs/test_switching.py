@@ -37,7 +37,7 @@ def loops(port: int, processes: int = 1) -> dict[int, str]:
 
 
 def serves_on_goloop(server: Program, port: int, processes: int = 1, **expected: object) -> str:
-    """Asks every process, and ends the server; what it has printed."""
+    """Ask every process, and end the server; return its output."""
     found = loops(port, processes)
     assert set(found.values()) == {LOOP}
     if processes > 1 or expected.get("children"):

@@ -35,7 +35,7 @@ from goloop import _core
 # From 3.12 on os.fork warns in a process with threads, and Go has threads.
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
-# Importing pytest would take longer than most of what stands here.
+# Importing pytest would take longer than most scenarios.
 raises_with = unittest.TestCase().assertRaisesRegex
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -137,7 +137,7 @@ def refused() -> contextlib.AbstractContextManager[object]:
 
 
 class Recorder(asyncio.Protocol):
-    """Keeps what it received."""
+    """Keeps the received bytes."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -734,7 +734,7 @@ def prefork_without_a_loop_in_the_master() -> None:
     assert goloop.diagnostics()["library"]["mode"] == "unopened"
 
 
-# ---- scenarios: what a child does not need --------------------------------------------
+# ---- scenarios: objects that a child does not need ------------------------------------
 
 
 def no_file_may_grow() -> None:

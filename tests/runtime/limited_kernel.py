@@ -1,4 +1,4 @@
-"""A loop's life on a kernel that lacks, refuses or shortens what goloop asks it for.
+"""A loop's life on a kernel that lacks, refuses or limits the features that goloop needs.
 
     limited_kernel.py CASE MOMENT
 

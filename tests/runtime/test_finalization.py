@@ -1,4 +1,4 @@
-"""Python ends, and the process lives on: no thread of goloop's touches what is gone."""
+"""Python ends, and the process lives on: no thread of goloop's uses freed objects."""
 
 from __future__ import annotations
 

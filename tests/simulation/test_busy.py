@@ -23,7 +23,7 @@ POLICIES = ("io", "shuffle", "pct:3", "dfs:2")
 
 
 async def woken_and_cancelled() -> bool:
-    """Whether a timeout cancels a task whose lock has just been released to it."""
+    """Return true if a timeout cancels a task whose lock has just been released to it."""
     lock, cancelled = asyncio.Lock(), []
     await lock.acquire()
 
@@ -67,7 +67,7 @@ def test_both_loops_take_the_same_time(policy: str) -> None:
 
 
 async def order_of_what_is_due() -> str:
-    """A timer that comes due in an iteration, beside what is ready before and after."""
+    """Order of a timer that is due in an iteration, and of callbacks ready before and after it."""
     loop = asyncio.get_running_loop()
     order: list[str] = []
 

@@ -30,7 +30,7 @@ HARMLESS = {
 
 
 class Collector(asyncio.Protocol):
-    """Gets bytes until the end; `lost` is what connection_lost() was called with."""
+    """Receives bytes until the end; `lost` is the argument of connection_lost()."""
 
     def __init__(self) -> None:
         self.got = bytearray()

@@ -1,4 +1,4 @@
-"""testing.simulations: Hypothesis makes the decisions of a simulation, and what fails shrinks."""
+"""testing.simulations: Hypothesis makes the decisions of a simulation, and failures shrink."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def case(name: str) -> Callable[[Any], Any]:
     return main
 
 
-# ---- what is found, and how small it is --------------------------------------------------------
+# ---- findings and their size -------------------------------------------------------------------
 
 
 def test_a_lost_wakeup_shrinks_to_one_task_that_goes_before_another() -> None:

@@ -64,7 +64,7 @@ def _default(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BOTH = ("goloop's", "asyncio")
 
-# ---- what is asyncio's -------------------------------------------------------------------------
+# ---- asyncio's part ----------------------------------------------------------------------------
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +116,7 @@ def test_a_seed_gives_the_same_trace_again() -> None:
 
 
 def packets(trace: str) -> list[str]:
-    """When what has arrived where, without the way of it, which takes a time of the seed's."""
+    """Return the arrivals by time and place, without the path, whose time the seed decides."""
     return re.findall(r"^(.* \* (?:syn|data|fin) .*)$", trace, re.MULTILINE)
 
 
@@ -147,7 +147,7 @@ def test_both_loops_send_the_same_at_the_same_time_where_the_network_decides_not
     assert len(packets(ran[0].trace)) >= 4
 
 
-# ---- what a simulation finds -------------------------------------------------------------------
+# ---- findings of a simulation ------------------------------------------------------------------
 
 
 async def transfer(sim: testing.Simulation) -> None:

@@ -1,6 +1,6 @@
 """A seed means the same run in every process, on every Python, and on the other machine.
 
-The digests are of whole traces.  What changes the decisions of a simulation, or its trace, changes
+The digests are of whole traces.  A change of a simulation's decisions, or of its trace, changes
 them: then the new ones, which the failure shows, belong here, and CHANGELOG.md says that seeds
 mean other runs from now on.  `make check CHECKS=aarch64` runs this on the other machine.
 """

@@ -207,7 +207,7 @@ def test_waiting_for_blocked_tasks_needs_a_loop_of_goloop() -> None:
 
 @linux
 def test_no_timer_fires_before_its_time() -> None:
-    """A product of seconds and 1e9 is rounded, and so is what time() tells."""
+    """A product of seconds and 1e9 is rounded, and so is the result of time()."""
     source = random.Random(1)
     late = []
     rounded: list[bool] = []
@@ -816,7 +816,7 @@ print(testing.run(main, loop=sys.argv[2]).value)
 @linux
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 def test_the_order_of_asyncios_sets_does_not_depend_on_addresses(loop: str) -> None:
-    """Of what a group cancels, what wait() returns, all tasks, and the clients of a server."""
+    """Orders of a group's cancelled tasks, of wait()'s result, of all tasks, of a server's clients."""
     told = {
         subprocess.run(
             [sys.executable, "-c", SETS, size, loop], capture_output=True, check=True, text=True

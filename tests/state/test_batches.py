@@ -23,7 +23,7 @@ import goloop
 Loop = asyncio.AbstractEventLoop
 STREAMS = 40
 
-# A program whose loop answers many clients, and then tells how.
+# A program whose loop answers many clients, and then prints the path.
 PROGRAM = """
 import asyncio, json, goloop
 
@@ -54,7 +54,7 @@ goloop.run(main())
 
 
 def io_uring_is_there() -> bool:
-    """Whether this kernel, and what watches over it, lets the process have a ring."""
+    """Return true if this kernel, and its sandbox, let the process have a ring."""
     if platform.machine() not in ("x86_64", "aarch64"):
         return False
     libc = ctypes.CDLL(None, use_errno=True)

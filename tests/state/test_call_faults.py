@@ -256,7 +256,7 @@ async def test_failed_queued_datagram_is_reported_and_the_next_one_is_sent(
     await turns(3)
 
 
-# ---- what is done once per connection -----------------------------------------------------------
+# ---- operations done once per connection --------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [errno.ENOTCONN, errno.EBADF, errno.ENOBUFS], ids=named)

@@ -48,7 +48,7 @@ WAYS = ["call_soon", "call_soon_threadsafe", "call_later", "call_at"]
 
 
 async def ran(handles: list[Any]) -> None:
-    """Until what was scheduled has run."""
+    """Wait until the scheduled callbacks have run."""
     done = asyncio.Event()
     asyncio.get_running_loop().call_later(0.001, done.set)
     await done.wait()

@@ -20,7 +20,7 @@ Loop = asyncio.AbstractEventLoop
 # ---- attributes that are written or deleted ---------------------------------------
 
 # Every attribute, deleted or given each of these values, directly and by asyncio's slot
-# descriptor; then the handle is used in each way.  Printed is what happened, as JSON.
+# descriptor; then the handle is used in each way.  The output is the outcome, as JSON.
 MATRIX = """
 import asyncio, gc, io, json, sys, contextvars, warnings
 if sys.argv[1] == "goloop":
@@ -106,7 +106,7 @@ print(json.dumps(found))
 def deliberate(case: tuple[Any, ...]) -> bool:
     """Return true for intended differences from asyncio's handles."""
     _kind, _arguments, way, name, value, _how = case
-    # asyncio's slot of arguments that are kept elsewhere: what it holds has no effect.
+    # asyncio's slot of arguments that are stored elsewhere: its value has no effect.
     if way == "slot" and name == "_args":
         return True
     # asyncio's slot is empty until the context is needed, so there is nothing to delete.

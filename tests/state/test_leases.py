@@ -158,7 +158,7 @@ async def test_written_bytes_never_reach_another_peer(loop: Loop, strangers: lis
 async def test_a_full_buffer_of_a_closed_socket_reaches_no_other(
     loop: Loop, loop_name: str, strangers: list[Pair]
 ) -> None:
-    """goloop's transport has a hold on the socket: what it took is delivered."""
+    """goloop's transport has a reference to the socket: accepted bytes are delivered."""
     near, far = tcp_pair()
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     data = os.urandom(1000) * 8000

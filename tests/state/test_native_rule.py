@@ -64,7 +64,7 @@ class Replaced:
         return type(self.cls.__name__, (self.cls,), own)
 
     def instance(self, made: Any) -> Any:
-        """The object that is used: what was made, or a wrapper."""
+        """Return the object to use: the original, or a wrapper."""
         if self.way == "instance":
             setattr(made, self.name, self.method(made))
         if self.way != "wrapper":
@@ -305,7 +305,7 @@ async def test_a_method_of_a_socket_that_connects(
 
 
 class Lines(asyncio.Protocol):
-    """Keeps what comes, and knows of the end."""
+    """Records the received data and the end."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -595,7 +595,7 @@ async def test_a_method_of_handles(
     assert replaced.calls
 
 
-# ---- what TLS stands on ----------------------------------------------------------------
+# ---- objects below TLS -----------------------------------------------------------------
 
 
 async def start_tls(

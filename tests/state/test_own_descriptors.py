@@ -1,6 +1,6 @@
 """The loop's own descriptors, closed by other code: it says so, and others are left alone.
 
-tests/fuzz/own_fd_storm.py does it in all orders.  What these tests close is goloop's, so they take
+tests/fuzz/own_fd_storm.py does it in all orders.  These tests close goloop's descriptors, so they run on
 no other loop.
 """
 
@@ -35,7 +35,7 @@ def links() -> dict[int, str]:
 
 @pytest.fixture
 def loop_and_numbers() -> Iterator[tuple[goloop.Loop, dict[str, int]]]:
-    """A loop, and its numbers by what they name."""
+    """Return a loop, and its descriptor numbers by their use."""
     before = links()
     loop = goloop.new_event_loop()
     mine = {what: fd for fd, what in links().items() if before.get(fd) != what}

@@ -23,7 +23,7 @@ async def test_no_timer_fires_early(loop: Loop) -> None:
     def fired(when: float) -> None:
         nonlocal left
         left -= 1
-        # asyncio counts what lies within the clock's resolution (1 ns) as due.
+        # asyncio counts timers within the clock's resolution (1 ns) as due.
         if loop.time() < when - 2e-9:
             early.append(when - loop.time())
 
@@ -240,7 +240,7 @@ def test_armed_timers_at_close_are_dropped(loop: Loop) -> None:
 
 
 async def test_program_may_read_the_scheduled_timers(loop: Loop) -> None:
-    """As the test helpers of zeroconf and of Home Assistant do: they run what is due early."""
+    """As the test helpers of zeroconf and of Home Assistant do: they run due timers early."""
     ran: list[str] = []
     kept: Any = loop
     before = set(kept._scheduled)

@@ -23,7 +23,7 @@ def receivers(size: int) -> dict[str, Call]:
 
 
 def on_both_loops(names: Iterable[str]) -> list[Any]:
-    """The names as parameters: what asyncio has not is for goloop's loop alone."""
+    """Return the names as parameters; names that asyncio lacks are for goloop's loop alone."""
     return [
         pytest.param(name, marks=pytest.mark.goloop_only("asyncio has no such method"))
         if name == "sock_recvmsg"

@@ -123,7 +123,7 @@ def whole(data: bytes) -> Iterator[bytes]:
 class Peer:
     """TLS over a blocking socket, for a thread of its own.
 
-    What OpenSSL wants to send goes through `cut`, which divides it into the pieces
+    OpenSSL's output goes through `cut`, which divides it into the pieces
     that are sent; `pace` is called between two of them.
     """
 

@@ -1,4 +1,4 @@
-"""The own tools of Python 3.14 and later show goloop's tasks, and what waits for what."""
+"""The tools of Python 3.14 and later show goloop's tasks, and the await graph."""
 
 from __future__ import annotations
 

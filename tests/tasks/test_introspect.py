@@ -422,7 +422,7 @@ def test_a_process_that_keeps_silent_is_given_up() -> None:
         assert len(ask(process.pid, "tasks")["tasks"]) == 4
 
 
-# ---- what is told ------------------------------------------------------------------------
+# ---- contents of an answer ---------------------------------------------------------------
 
 TWO_LOOPS = """
 import asyncio, threading, time, goloop

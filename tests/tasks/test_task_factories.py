@@ -135,7 +135,7 @@ async def upgraded() -> bytes:
 
 
 async def accepted(loop: Loop, context: ssl.SSLContext) -> bytes:
-    """By a listener of the program's, whose connections it gives to the loop."""
+    """Accept by a listener of the program's own, and give the connections to the loop."""
     near, far = socket.socketpair()
 
     def factory() -> asyncio.StreamReaderProtocol:
@@ -352,7 +352,7 @@ def test_the_programs_of_a_simulation_run(factory: Factory) -> None:
         sim.program("shouts", shouts)
         loop = asyncio.get_running_loop()
         loop.set_task_factory(factory)
-        if factory is refuses:  # programs have no tasks of their own then, but what they run ends
+        if factory is refuses:  # programs have no tasks of their own then, but their callbacks end
             answers.append(await host.spawn(returns))
             return
         host.spawn(serve)

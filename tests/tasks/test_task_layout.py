@@ -1,4 +1,4 @@
-"""The probe: what it finds, what it does on a mismatch, and that it leaves no trace."""
+"""The probe: its findings, the fallback on a mismatch, and no traces."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Life:
         self.sent: deque[tuple[int, int]] = deque()
         self.ran: list[tuple[int, int]] = []
 
-    # ---- what others do to it; from any thread
+    # ---- actions of other threads
 
     def post(self, sender: int, number: int) -> None:
         self.entered.append(None)

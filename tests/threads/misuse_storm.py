@@ -80,7 +80,7 @@ HANDLE: list[Act] = [
 
 
 def step_by_two(future: Any, _chance: random.Random) -> None:
-    """Two threads step what one `await` iterates over."""
+    """Step the iterator of one `await` from two threads."""
     iterator = future.__await__()
 
     def step() -> None:
@@ -240,7 +240,7 @@ class Storm:
             self.show(self.loop)
             await asyncio.sleep(0.01)
         self.over.set()
-        # Not by asyncio.to_thread: what they do may be in the executor's way.
+        # Not by asyncio.to_thread: the calls may block the executor.
         while any(thread.is_alive() for thread in threads):
             await asyncio.sleep(0.01)
         self.shown.clear()

@@ -1,4 +1,4 @@
-"""How threads wait for a loop's lock where there is no GIL: by which clock, and for whose signal.
+"""Waits of threads for a loop's lock without a GIL: their clock, and the signal that ends them.
 
 A library that is preloaded stands between goloop and libc.
 """

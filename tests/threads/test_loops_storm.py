@@ -1,4 +1,4 @@
-"""Loops in threads that do to each other what they may; loops_storm.py says what must hold.
+"""Loops in threads that make random allowed calls; loops_storm.py has the invariants.
 
 GOLOOP_TEST_LOOPS_SECONDS sets how long (10 seconds where it is unset).
 """

@@ -240,7 +240,7 @@ def test_posted_callback_runs_before_a_later_call_soon() -> None:
 
 
 def test_thread_that_claims_to_run_the_loop_does_not_corrupt_counts() -> None:
-    """_thread_id can be written; who runs the loop is not read from it."""
+    """_thread_id can be written; the owner thread is not read from it."""
     done = ended.python("-X", "faulthandler", "-c", IMPOSTOR, limit=100)
     assert (done.returncode, done.stdout) == (0, "True\n")
 

@@ -1,4 +1,4 @@
-"""goloop.run_threads: what it returns and raises; test_thread_signals.py has the signals."""
+"""goloop.run_threads: results and exceptions; test_thread_signals.py has the signals."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
 
 
 class World:
-    """A listener, and what a test makes of loops and clients."""
+    """A listener, with the loops and clients of a test."""
 
     def __init__(self, listener: goloop.SharedListener) -> None:
         self.listener = listener
@@ -84,7 +84,7 @@ def world(no_leaks: None, patient: None) -> Iterator[World]:
     made.end()
 
 
-# ---- who gets a connection ------------------------------------------------------
+# ---- distribution of connections ------------------------------------------------
 
 
 def test_a_connection_goes_to_the_loop_with_the_fewest(world: World) -> None:
@@ -431,7 +431,7 @@ def test_a_socket_can_be_given(no_leaks: None) -> None:
 
 def test_a_path_can_be_given(no_leaks: None, tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    for _ in range(2):  # the second finds what a crash would leave
+    for _ in range(2):  # the second one finds the leftovers of a crash
         world = World(goloop.SharedListener(path=path))
         world.listener._path = None
         world.end()

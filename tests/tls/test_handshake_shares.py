@@ -1,6 +1,6 @@
 """The shares of time that handshakes get, with a clock that the test turns.
 
-Who has its turn when is decided by goloop._internal.net.handshakes alone, so no loop runs here: the
+goloop._internal.net.handshakes alone decides the order of turns, so no loop runs here: the
 test is the loop, and says how long each iteration takes otherwise.
 """
 
@@ -26,7 +26,7 @@ from goloop._internal.net.handshakes import (
 
 @pytest.fixture(autouse=True)
 def _half(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The numbers of these tests are for half of what an iteration takes otherwise."""
+    """The numbers of these tests are for a share of half of an iteration's other time."""
     monkeypatch.setattr(handshakes, "SHARE", 0.5)
 
 
@@ -39,7 +39,7 @@ class Handle:
 
 
 class Stage:
-    """A loop, a clock, and handshakes whose steps take the time that they are told."""
+    """A loop, a clock, and handshakes whose steps take a given time."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -67,7 +67,7 @@ class Stage:
 
 
 class Step:
-    """The next step of a handshake; what of it the scheduler uses."""
+    """The next step of a handshake, with the interface that the scheduler uses."""
 
     def __init__(self, stage: Stage, name: str, takes: float = 0.0004, queue: int = FRESH) -> None:
         self._loop = stage
@@ -112,7 +112,7 @@ def test_each_iteration_makes_at_least_one_step() -> None:
 
 @pytest.mark.parametrize(("others", "served"), [(0.010, 13), (0.050, 63), (0.002, 3)])
 def test_handshakes_get_half_of_an_iterations_other_time(others: float, served: int) -> None:
-    """And not of what they take themselves, so the share doesn't grow in a crowd."""
+    """The handshakes' own time does not count, so the share doesn't grow in a crowd."""
     stage = Stage()
     stage.iteration(others, crowd(stage, 1000))
     assert [len(stage.iteration(others)) for _ in range(5)] == [served] * 5
@@ -138,7 +138,7 @@ def test_sleeping_time_of_the_loop_is_not_shared() -> None:
 
 def test_handshakes_within_the_share_are_served_at_once() -> None:
     stage = Stage()
-    stage.iteration(0.010, crowd(stage, 3))  # of whom one waits
+    stage.iteration(0.010, crowd(stage, 3))  # one of them waits
     assert len(stage.iteration(0.010, crowd(stage, 40))) == 13
     assert len(stage.iteration(0.100)) == 28
     assert len(stage.iteration(0.001, crowd(stage, 200))) == 2
@@ -188,7 +188,7 @@ def test_an_error_ends_its_own_turn_only() -> None:
 
 @pytest.mark.parametrize("leaving", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_strands_no_handshake(leaving: type[BaseException]) -> None:
-    """Whose turn it was is looked at again; a run that begins goes on with those who wait."""
+    """The interrupted turn is repeated; a new run continues with the waiting handshakes."""
     stage = Stage()
     steps = crowd(stage, 5)
     stage.iteration(0.0, steps)

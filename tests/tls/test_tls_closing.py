@@ -1,4 +1,4 @@
-"""close() while data is still under way: what uvloop does and asyncio does not (bpo-39951)."""
+"""close() with data in flight: uvloop's behaviour, which asyncio lacks (bpo-39951)."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_plaintext_right_after_the_handshake_arrives(loop: Loop) -> None:
 
 
 class _Holding:
-    """A socket whose second message is held back, to be sent with what follows."""
+    """A socket whose second message is delayed, to be sent with the following one."""
 
     def __init__(self, sock: Any, held: bytearray) -> None:
         self._sock, self._held = sock, held

@@ -1,4 +1,4 @@
-"""TLS connections of every kind: data both ways, extra info, the path, what is freed."""
+"""TLS connections of every kind: data both ways, extra info, the path, freed memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Echo(Recorder):
-    """Sends back what comes."""
+    """Sends received data back."""
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -213,7 +213,7 @@ async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) ->
 
 @pytest.mark.goloop_only("asyncio has one path")
 def test_diagnostics_name_the_tls_path(loop_name: str) -> None:
-    """GOLOOP_TLS decides, and what decides is told."""
+    """GOLOOP_TLS decides, and diagnostics report the deciding setting."""
     import goloop
 
     state = goloop.diagnostics()["tls"]

@@ -1,4 +1,4 @@
-"""Attacked handshakes and records: what the loop makes of them is what asyncio's makes of them.
+"""Attacked handshakes and records: the loop has the same outcomes as asyncio's.
 
 Five hundred of the corpus; `python tests/tls/tls_corpus.py` compares five thousand.
 """

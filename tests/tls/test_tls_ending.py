@@ -56,7 +56,7 @@ async def test_close_sends_close_notify(loop: Loop, role: str, version: ssl.TLSV
 def test_connections_of_a_runners_last_moments_are_dropped_without_a_word(
     loop_factory: LoopFactory, iterations: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Their handshakes have hardly begun; what waits for them is the loop's, not the program's."""
+    """Their handshakes have hardly begun; the loop waits for them, not the program."""
     clients: list[socket.socket] = []
 
     async def main() -> None:
@@ -175,7 +175,7 @@ async def test_close_ends_while_the_peer_floods(loop: Loop, role: str) -> None:
     received = len(protocol.data)
     lost = await protocol.lost
     await working
-    # close() itself reads what has been received: one batch, as asyncio does.
+    # close() itself reads the received bytes: one batch, as asyncio does.
     assert len(protocol.data) - received <= 2 * 256 * 1024
     assert lost is None or isinstance(lost, OSError)
     assert protocol.names()[-1] == "lost"

@@ -1,6 +1,6 @@
 """A failure of TLS is final, and it is told as the ssl module tells it.
 
-What the loop says is compared with what an `SSLObject` of its own, fed the same bytes, raises.
+The loop's error is compared with the exception of an `SSLObject` with the same bytes.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ async def test_first_action_of_the_awaiting_task(
 @pytest.mark.parametrize("end", ["eof_received", "connection_lost"])
 @pytest.mark.goloop_only("reads at once")
 async def test_eof_is_delivered_after_the_data(loop: Any, ends: Any, end: str) -> None:
-    """The connection below ends before who awaited has run."""
+    """The connection below ends before the awaiting task has run."""
     near, far = ends
     protocol = Noting()
     plain, _ = await loop.create_connection(asyncio.Protocol, sock=near)

@@ -1,4 +1,4 @@
-"""Handshakes: certificates, time limits, ALPN, SNI, sessions, keys, and what fails."""
+"""Handshakes: certificates, time limits, ALPN, SNI, sessions, keys, and failures."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ async def test_concurrent_handshake_step_does_not_call_openssl(loop: Loop) -> No
     """Of a callback, or of another thread: OpenSSL's objects are for one at a time."""
 
     class Unwatched(ssl.SSLContext):
-        """A context whose callback of SNI the engine, which would go the other way, can't see."""
+        """A context with a callback of SNI that the engine, on the other path, can't see."""
 
         sni_callback = property(lambda self: None)  # type: ignore[assignment]
 

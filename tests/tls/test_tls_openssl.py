@@ -1,4 +1,4 @@
-"""Which OpenSSL is called, and beside whom: a second library, callbacks, other threads."""
+"""The OpenSSL in use, and its other users: a second library, callbacks, other threads."""
 
 from __future__ import annotations
 

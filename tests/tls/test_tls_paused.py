@@ -1,4 +1,4 @@
-"""TLS while the protocol has paused reading: what waits, and whose context it is delivered in.
+"""TLS while the protocol has paused reading: waiting data, and the context of its delivery.
 
 Both are asyncio's, and uvloop's differ: docs/from-uvloop.md.
 """

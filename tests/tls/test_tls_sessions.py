@@ -119,7 +119,7 @@ async def test_each_server_has_its_session(loop: Loop) -> None:
 async def test_session_of_an_unverified_connection_is_not_resumed_by_a_verifying_one(
     loop: Loop,
 ) -> None:
-    """A session that began without a check of the certificate is none for who wants one."""
+    """A session without a verified certificate is not offered by a verifying connection."""
     context = client_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     goloop.tls.resume_sessions(context)

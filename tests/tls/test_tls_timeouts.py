@@ -1,4 +1,4 @@
-"""Timeouts of TLS: what has come is served before its timer."""
+"""Timeouts of TLS: received data is served before the timer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Client:
         self.done = False
 
     def step(self) -> bool:
-        """Make what can be made; whether the client's last message is on its way."""
+        """Make all possible steps; return true if the client's last message is in flight."""
         with contextlib.suppress(BlockingIOError):
             self.incoming.write(self.sock.recv(65536))
         try:

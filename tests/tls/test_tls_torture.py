@@ -38,7 +38,7 @@ by_role = pytest.mark.parametrize("role", ["client", "server"])
 by_version = pytest.mark.parametrize("version", VERSIONS, ids=lambda v: str(v.name))
 
 
-# ---- how the peer cuts what it sends -----------------------------------------------------
+# ---- ways in which the peer cuts its bytes -----------------------------------------------
 
 
 def bytewise(data: bytes) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def seeded(seed: int) -> Callable[[bytes], Iterator[bytes]]:
     return cut
 
 
-# ---- the applications: each sends back what it gets -----------------------------------
+# ---- the applications: each echoes received data --------------------------------------
 
 
 class Echo(Recorder):
@@ -146,7 +146,7 @@ async def run(
     cut: Callable[[bytes], Iterator[bytes]] | None = None,
     paced: bool = False,
 ) -> tuple[Any, Any]:
-    """Runs the application against the peer; what the peer returns, and the end's reason."""
+    """Run the application against the peer; return the peer's result, and the end's reason."""
     near, far = tcp_pair()
     client, server = client_context(version=version), server_context(version=version)
     peer = Peer(far, server if role == "client" else client, server_side=role == "client")
@@ -244,7 +244,7 @@ async def test_many_records_and_close_notify_in_one_write_arrive(
             peer.tls.unwrap()
         together = peer.outgoing.read()
         peer.sock.sendall(together)
-        # After close_notify, what the application had to say is not for us any more,
+        # After close_notify, the application's further data is not for us,
         # and asyncio does not wait with its own end until it is said.
         try:
             while peer.fill():
@@ -319,7 +319,7 @@ class Program:
             )
 
     def printed(self, kind: re.Pattern[bytes], count: int = 1) -> list[bytes]:
-        """The matches in what it has printed, once there are that many."""
+        """Return the matches in its output, once there are that many."""
         deadline = time.monotonic() + TIME_LIMIT
         while len(found := kind.findall(self.output.read_bytes())) < count:
             assert time.monotonic() < deadline, self.output.read_bytes()[-2000:]

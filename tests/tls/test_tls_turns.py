@@ -279,7 +279,7 @@ async def test_a_lone_handshake_does_not_wait(loop: Loop) -> None:
     await close_all(server)
 
 
-# ---- what waits for its turn ------------------------------------------------------------------
+# ---- waiting handshakes -----------------------------------------------------------------------
 
 
 class Held:

@@ -1,4 +1,4 @@
-"""A corpus of attacked handshakes and records, and what a loop makes of each.
+"""A corpus of attacked handshakes and records, and a loop's outcome of each.
 
 A `Case` is made from its number and a seed: which side the loop has, the version of TLS, which of
 the attacker's flights is changed and how (`CHANGES`). The attacker is OpenSSL over a socket pair,
@@ -8,7 +8,7 @@ that too is waited for.
 
     outcomes(factory, cases) --> for each case all that can be seen from both ends (`Outcome`)
 
-`python tests/tls/tls_corpus.py --cases 5000` compares goloop with asyncio and prints what differs.
+`python tests/tls/tls_corpus.py --cases 5000` compares goloop with asyncio and prints differences.
 A difference counts if MORE_RUNS of the case on each loop have no outcome in common: the keys
 of a connection are random, and a changed byte of one means now this and now that.
 """
@@ -57,7 +57,7 @@ Records = list[bytes]
 
 
 def records_of(data: bytes) -> Records:
-    """The records; what is not whole comes last."""
+    """Return the records, with an incomplete one at the end."""
     found = []
     while data:
         size = 5 + int.from_bytes(data[3:5], "big") if len(data) >= 5 else len(data)
@@ -274,7 +274,7 @@ PIECES = ("whole", "whole", "halves", "bytes")
 class Outcome:
     """The visible outcome of a case at both ends."""
 
-    made: Any = "nothing came"  # of the handshake: "connected", or what its error tells
+    made: Any = "nothing came"  # of the handshake: "connected", or its error
     calls: list[Any] = field(default_factory=list)  # of the protocol's methods
     records: list[Any] = field(
         default_factory=list
@@ -295,7 +295,7 @@ def told(exc: BaseException | None) -> Any:
 
 
 class Near(asyncio.Protocol):
-    """The loop's side: greets, answers, notes what happens."""
+    """The loop's side: greets, answers, records events."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.calls = outcome.calls
@@ -342,7 +342,7 @@ class Attacker:
         self._got = bytearray()
 
     def tick(self) -> bool:
-        """Does what can be done; tells whether that was something."""
+        """Make all possible steps; return true if there was one."""
         return any([self._receive(), self._step(), self._send()])
 
     def end(self) -> None:
@@ -534,7 +534,7 @@ def differences(
     other: Callable[[], asyncio.AbstractEventLoop],
     cases: list[Case],
 ) -> tuple[list[tuple[Case, Outcome, Outcome]], Counter[str]]:
-    """The cases of which two kinds of loops make something different; how often what came."""
+    """Return the cases with different outcomes on two kinds of loops, and counts of outcomes."""
     made = contexts()
     first = dict(outcomes(one, cases, made))
     second = dict(outcomes(other, cases, made))

@@ -15,7 +15,7 @@ LONGEST = 65507
 
 
 class Recorder(asyncio.DatagramProtocol):
-    """Notes every call; what `on_datagram` holds is called with each datagram."""
+    """Records every call; calls the function `on_datagram`, if set, with each datagram."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []

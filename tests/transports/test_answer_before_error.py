@@ -174,7 +174,7 @@ async def test_an_answer_before_a_write_of_the_monitors(loop: Loop, kind: str, n
         peer.close()
     for client in clients:
         put_off(client)
-    # The monitor sends what all have written: once this is there, the others have failed.
+    # The monitor sends all pending writes: once this one arrives, the others have failed.
     for _ in range(3):
         recorder.transport.write(b"x")
     far.settimeout(60)

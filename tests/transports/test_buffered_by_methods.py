@@ -51,7 +51,7 @@ class Methods:
 
 
 class Based(Methods, asyncio.BaseProtocol):
-    """Inherits from what all protocols do."""
+    """Inherits from a base of all protocols."""
 
 
 PAYLOAD = os.urandom(50_000)

@@ -1,4 +1,4 @@
-"""Datagrams there and back, over UDP and Unix sockets, and what sendto takes."""
+"""Datagrams there and back, over UDP and Unix sockets, and the arguments of sendto."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ async def test_long_unix_datagrams_are_cut_as_asyncio_cuts_them(loop: Loop, tmp_
     await close(transport)
 
 
-# ---- what sendto takes ------------------------------------------------------------------
+# ---- arguments of sendto ----------------------------------------------------------------
 
 
 async def test_sendto_takes_every_kind_of_bytes(loop: Loop, udp: socket.socket) -> None:

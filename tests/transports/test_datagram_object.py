@@ -163,7 +163,7 @@ def test_unclosed_endpoint_warns(loop_factory: LoopFactory) -> None:
         gc.collect()
     texts = [str(warning.message) for warning in caught if warning.category is ResourceWarning]
     assert any("DatagramTransport fd=" in text for text in texts), texts
-    caught.clear()  # a warning holds what it is about
+    caught.clear()  # a warning references its source
     assert gone() is None
 
 
@@ -246,7 +246,7 @@ async def test_calls_of_another_thread_do_not_crash(loop: Loop) -> None:
     assert await server.lost is None
 
 
-# ---- what it is -------------------------------------------------------------------------------
+# ---- the object -------------------------------------------------------------------------------
 
 
 async def test_types_extra_info_and_repr_are_asyncios(loop: Loop) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks that take long: how many datagrams of a socket an iteration brings, and what waits.
+"""Callbacks that take long: the datagrams of a socket in an iteration, and those that wait.
 
 No test here asks how long anything took.  A callback goes on until it has surely had its share:
 for as long as has passed since the poll that brought its datagram, and a millisecond more.

@@ -53,7 +53,7 @@ async def test_bytes_written_by_resume_writing_after_close_are_sent(
 async def test_sent_last_bytes_end_the_poll(loop: Loop) -> None:
     """The last bytes leave in a turn that could wait for ever: that they have left ends it.
 
-    The connection is an accepted one: what is written on a socket of the caller's goes at once.
+    The connection is an accepted one: a write on a socket of the caller's is sent at once.
     """
     made: list[Late] = []
 

@@ -29,7 +29,7 @@ async def test_a_factory_that_raises_closes_its_connection(
     server = await loop.create_server(factory, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     if loop_name == "goloop" or not debug:
-        # asyncio leaves the socket to the garbage collector, and what it reports holds it.
+        # asyncio leaves the socket to the garbage collector, and its report references it.
         assert await loop.run_in_executor(None, received, client) == b""
     if debug:
         await until(lambda: errors.contexts)

@@ -16,7 +16,7 @@ Loop = asyncio.AbstractEventLoop
 COUNT = 10_000
 # Descriptors of the process besides the connections.
 SPARE = 200
-# Turns of `until`, for what another process does.
+# Turns of `until`, for actions of another process.
 LONG = 1_000_000
 
 # Holds the clients' ends: one process has not enough descriptors for both ends

@@ -28,7 +28,7 @@ from protocols import Made, Recorder, close_all, turns
 
 Loop = asyncio.AbstractEventLoop
 
-PATIENCE = 60.0  # seconds; far from what any of this takes
+PATIENCE = 60.0  # seconds; far longer than any test takes
 
 POLLIN = 1
 

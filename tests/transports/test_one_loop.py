@@ -1,6 +1,6 @@
-"""Both ends of a connection in one loop: what one end does, the other hears as soon as in asyncio.
+"""Both ends of a connection in one loop: an event reaches the other end as soon as in asyncio.
 
-goloop leaves out polls while the ready queue is busy; what its own transports send or close makes
+goloop leaves out polls while the ready queue is busy; bytes and ends of its own transports make
 the next iteration poll.
 """
 

@@ -141,7 +141,7 @@ async def test_write_of_another_thread_is_sent_before_a_close(loop: Loop, pair: 
 
 
 async def test_write_of_another_thread_is_dropped_by_an_abort(loop: Loop, pair: Pair) -> None:
-    """More than the kernel has room for, and what waits is freed."""
+    """More bytes than the kernel has room for; the waiting ones are freed."""
     near, far = pair
     protocol = await attach(loop, near)
     transport = protocol.transport

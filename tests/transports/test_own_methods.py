@@ -18,7 +18,7 @@ Loop = asyncio.AbstractEventLoop
 
 
 class Counting(socket.socket):
-    """Counts what goes through its methods, and sends and receives by small pieces."""
+    """Counts the bytes of its methods' calls, and sends and receives by small pieces."""
 
     received = sent = 0
 

@@ -21,7 +21,7 @@ from protocols import Recorder, turns, until
 Loop = asyncio.AbstractEventLoop
 
 
-# Answers each message of a connection with what has come to stdin until then.
+# Answers each message of a connection with the bytes from stdin until then.
 CHILD = """
 import os, socket, sys
 signals, answers = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])

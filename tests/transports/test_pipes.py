@@ -94,7 +94,7 @@ async def test_mutable_buffer_may_change_after_write(loop: Loop) -> None:
     assert set(reader.data) == {ord("a")}
 
 
-# ---- what the kernel refuses at once ---------------------------------------------------
+# ---- errors of the kernel within write() -----------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 70_000])
@@ -644,7 +644,7 @@ async def test_a_full_wide_pipe_is_read_by_256_kib(loop: Loop) -> None:
     assert await reader.lost is None
 
 
-# ---- what a transport is and tells ------------------------------------------------------------
+# ---- the object and its repr ------------------------------------------------------------------
 
 
 async def test_pipes_have_asyncios_types_and_extra_info(loop: Loop) -> None:

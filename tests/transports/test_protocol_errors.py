@@ -1,4 +1,4 @@
-"""An exception in each of a protocol's callbacks: what is reported, and what goes on."""
+"""An exception in each of a protocol's callbacks: the report, and the further course."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""loop.sendfile and loop.sock_sendfile: what arrives, where the file stands then, and
-what a transport does meanwhile."""
+"""loop.sendfile and loop.sock_sendfile: the received bytes, the file's position, and
+a transport's behaviour meanwhile."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A stream's callbacks that close, abort, pause, collect garbage, or raise.
 
-Each test runs on asyncio too: what asyncio's transport does is what ours has to do.
+Each test runs on asyncio too: ours must behave as asyncio's transport.
 """
 
 from __future__ import annotations

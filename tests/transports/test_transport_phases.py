@@ -239,7 +239,7 @@ async def test_pausing_a_closing_transport_is_not_an_error(loop: Loop, make: Mak
     protocol = Log()
     transport, far = make(loop, protocol)
     transport.close()
-    if make is not make_read_pipe:  # asyncio's read end pauses what is closed
+    if make is not make_read_pipe:  # asyncio's read end pauses even when closed
         transport.pause_reading()
         transport.resume_reading()
     assert not transport.is_reading()

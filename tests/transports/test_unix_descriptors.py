@@ -319,7 +319,7 @@ def test_closed_loop_keeps_no_queued_descriptors(loop_factory: Any, pipe: Pipe) 
     far.close()
 
 
-# ---- what is refused -----------------------------------------------------------------------------
+# ---- refused calls -------------------------------------------------------------------------------
 
 
 async def test_wrong_calls_are_refused_and_send_nothing(loop: Any, pipe: Pipe) -> None:
@@ -592,7 +592,7 @@ def test_process_without_free_descriptors_closes_received_ones_and_the_connectio
 
 
 def test_cancelled_server_closes_received_descriptors(loop_factory: Any, pipe: Pipe) -> None:
-    """Streams: what a task has not yet taken out of the protocol belongs to the protocol."""
+    """Descriptors that a task has not yet taken out of the protocol belong to the protocol."""
 
     class WithFds(asyncio.StreamReaderProtocol):
         def fds_received(self, fds: list[int]) -> None:

@@ -139,7 +139,7 @@ async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
     await close_all(server)
 
 
-# ---- who has got the number, a duplicate or the socket itself ------------------------------
+# ---- holders of the number, a duplicate or the socket itself -------------------------------
 
 # The object to take in connection_made, and the function that sends by it later.
 HANDED_OUT: dict[str, tuple[Any, Any]] = {

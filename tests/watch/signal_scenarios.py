@@ -28,7 +28,7 @@ from typing import Any
 
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
-# Importing pytest would take longer than most of what stands here.
+# Importing pytest would take longer than most scenarios.
 raises = unittest.TestCase().assertRaises
 
 # ---- tools -----------------------------------------------------------------------------
@@ -82,7 +82,7 @@ async def echo() -> None:
 
 
 class Recorder:
-    """A Python signal handler that notes what it was called for."""
+    """A Python signal handler that records the signals of its calls."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -295,7 +295,7 @@ def users_wakeup_fd_stays() -> None:
 
 
 def blocked_signal_waits_for_sigwait() -> None:
-    """No thread of Go's takes what the Python threads have blocked."""
+    """No thread of Go's receives signals that the Python threads have blocked."""
     numbers = {signal.SIGUSR1, signal.SIGTERM, signal.SIGURG, signal.SIGALRM, signal.SIGPIPE}
     recorder = Recorder()
     for number in numbers:
@@ -562,7 +562,7 @@ while sys.stdin.buffer.raw.read(1):
     sender = subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, bufsize=0)
     assert sender.stdin is not None
     for number in range(1, 3001):
-        # From within the loop: what surrounds it is Python, in asyncio as well.
+        # From within the loop: the code around it is Python, in asyncio as well.
         loop.call_soon(os.write, sender.stdin.fileno(), b"x")
         with raises(KeyboardInterrupt):
             loop.run_forever()

@@ -1,4 +1,4 @@
-"""getaddrinfo and getnameinfo answer what the socket module answers, in every field."""
+"""getaddrinfo and getnameinfo return the results of the socket module, in every field."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ LIST_OF_ARGUMENTS = [("name.invalid", 80), ("127.0.0.1", 80), ("::1", "http"), (
 
 
 class Asked:
-    """Stands for a function; notes with what, and in which thread, it was called."""
+    """Replaces a function; records the arguments and threads of its calls."""
 
     def __init__(self, answer: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []

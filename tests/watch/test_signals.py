@@ -1,4 +1,4 @@
-"""Signals stay Python's: what they do with a Go runtime in the process, and without.
+"""Signals stay Python's: their effect with a Go runtime in the process, and without.
 
 The scenarios stand in signal_scenarios.py; each runs in a process of its own, on
 asyncio and on goloop, with a limit on its time.  add_signal_handler as such is

@@ -50,7 +50,7 @@ async def test_the_highest_number_is_watched(loop: Loop, pair: Pair) -> None:
 
 
 def in_a_thread(function: Callable[[], Any]) -> Any:
-    """Calls it in another thread; what it returns or raises."""
+    """Call it in another thread; return its result or exception."""
     outcome: list[Any] = []
 
     def call() -> None:

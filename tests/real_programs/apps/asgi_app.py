@@ -1,4 +1,4 @@
-"""A Starlette application: what loop, an echo, a slow answer, a WebSocket, a lifespan."""
+"""A Starlette application: the loop's name, an echo, a slow answer, a WebSocket, a lifespan."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A round of what asyncio offers, on the running loop, for programs that changed asyncio before."""
+"""A round of asyncio's features, on the running loop, for programs that patched asyncio before."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A FastAPI application: what loop, from a thread too, a dependency, a background task."""
+"""A FastAPI application: the loop's name, also from a thread, a dependency, a background task."""
 
 import os
 
@@ -21,7 +21,7 @@ async def dependency():
 
 @app.get("/thread")
 def thread(before: str = Depends(dependency)):
-    """FastAPI calls what is no coroutine in a thread."""
+    """FastAPI calls functions that are not coroutines in a thread."""
 
     async def ask():
         return loop_name()

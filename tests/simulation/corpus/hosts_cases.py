@@ -156,7 +156,7 @@ async def tell(*words: object) -> int:
 
 @case("a lock without a fence, and a pause", "io", AssertionError)
 async def fence(sim: testing.Simulation, fixed: bool) -> None:
-    """A program that was paused writes what another one has replaced meanwhile."""
+    """A paused program overwrites a value that another one has replaced meanwhile."""
     store, done = Store(fixed), [0]
 
     async def serve() -> None:
@@ -188,7 +188,7 @@ async def fence(sim: testing.Simulation, fixed: bool) -> None:
     assert store.value == done[0]
 
 
-# ---- what came before TLS (CVE-2021-23222 of libpq, and its kin) ---------------------------------
+# ---- bytes before TLS (CVE-2021-23222 of libpq, and its kin) -------------------------------------
 
 SERVER, CLIENT = tls_tools.server_context(), tls_tools.client_context()
 

@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
 
 
 def found(case: Case, fixed: bool, seeds: int) -> tuple[int, BaseException] | None:
-    """The first seed that fails, and with what."""
+    """Return the first seed that fails, with its exception."""
     plan = Plan(3600, case.policy, frozenset())
 
     async def main(sim: testing.Simulation) -> None:

@@ -94,7 +94,7 @@ async def condition_timeout(sim: testing.Simulation, fixed: bool) -> None:
 
 
 class Queue:
-    """As asyncio.Queue before 3.5.3 (bpo-26154's kin): who is cancelled wakes no other one."""
+    """As asyncio.Queue before 3.5.3 (bpo-26154's kin): a cancelled waiter wakes no other one."""
 
     def __init__(self, fixed: bool) -> None:
         self._items: collections.deque[int] = collections.deque()
@@ -170,7 +170,7 @@ async def wait_for_timeout(sim: testing.Simulation, fixed: bool) -> None:
 
 
 class Pool:
-    """Hands a connection that comes back to whom waits for one."""
+    """Hand a returned connection to a waiting task."""
 
     def __init__(self, size: int, fixed: bool) -> None:
         self.free = list(range(size))

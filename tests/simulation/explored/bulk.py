@@ -1,8 +1,8 @@
-"""Much data between ends that stop reading: what a loop holds meanwhile is bounded.
+"""Much data between ends that stop reading: the bytes that a loop keeps meanwhile are bounded.
 
 A sender keeps to `pause_writing()`, so no more of its bytes wait than its limit and the piece that
-it wrote last.  A receiver reads nothing for a while, again and again; what its loop has read ahead
-is bounded, too.  All bytes come, then the end.
+it wrote last.  A receiver reads nothing for a while, again and again; the bytes that its loop
+reads ahead are bounded, too.  All bytes arrive, then the end.
 """
 
 from __future__ import annotations

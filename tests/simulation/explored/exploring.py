@@ -1,4 +1,4 @@
-"""Random programs on goloop and on asyncio, each seed on both, and what must hold in each.
+"""Random programs on goloop and on asyncio, each seed on both, with the invariants of each.
 
     python tests/simulation/explored/exploring.py [--first 0] [--count 1000] [--jobs 1]
                                                   [--only talks]

@@ -1,13 +1,14 @@
-"""Random conversations over a simulated network, and what each end of them sees.
+"""Random conversations over a simulated network, and the events that each end sees.
 
 A program is a pure function of its seed: hosts, connections between them, and for each end a script
 of what it does: writes, half-closes, pauses, limits, waits with a timeout, an abort, an exception
 out of a callback.  Each connection has a latency of its own, a fixed one, so the network decides
-nothing by chance, and no two things happen at the same time unless one causes the other.  What an
-end then sees and when, to the nanosecond, is the same on each loop that does what asyncio does.
+nothing by chance, and no two things happen at the same time unless one causes the other.  The events
+that an end sees, and their times to the nanosecond, are the same on each loop that behaves as
+asyncio.
 
-What loops may do differently is not compared: how the bytes that come at one moment are cut, that a
-transport is full for no time (`seen`).  What no loop may do is said at once (`Program.must`).
+Allowed differences of loops are not compared: how the bytes that come at one moment are cut, that a
+transport is full for no time (`seen`).  A violation is reported at once (`Program.must`).
 """
 
 from __future__ import annotations
@@ -438,7 +439,7 @@ class Datagrams(Protocol, asyncio.DatagramProtocol):
 
 
 class Streams(End):
-    """An end that uses streams; what it reads is whole."""
+    """An end that uses streams; it reads complete messages."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -597,7 +598,7 @@ class Program:
         loop.set_exception_handler(self.report)
         life: Any = sim._session
         kernel = life.kernel
-        life.executor_delay = lambda: 0.001  # or what one end does differently moves the others
+        life.executor_delay = lambda: 0.001  # or a difference of one end would move the others
         server = sim.host("server")
         before = kernel.open_descriptors()
         for plan in self.plans:
@@ -668,7 +669,7 @@ class Program:
         words = message.partition("callback")[0]
         self.reports.append((round(loop.time() * 1e9), words, type(exc).__name__))
 
-    # ---- what happens to hosts
+    # ---- events of hosts
 
     def kill(self, sim: testing.Simulation, name: str, seconds: float) -> None:
         sim._session.hosts.by_name()[name].kill()
@@ -757,7 +758,7 @@ class Program:
             await end.live(sock)
 
 
-# ---- what is compared ----------------------------------------------------------------------------
+# ---- comparison ----------------------------------------------------------------------------------
 
 # From the first of these on, an end may see something else where bytes of its own were not read.
 _ENDS = {"eof", "lost", "error", "incomplete", "rest", "waited for the end"}
@@ -778,7 +779,7 @@ def seen(end: End, unread: bool) -> list[Event]:
         if what == "data" and before[:2] == (at, "data"):
             found[-1] = (at, "data", before[2] + detail)
         elif end.plan.kind in ("tls", "unix") and what in ("full", "room"):
-            continue  # goloop's TLS counts what waits below it, too; a Unix socket takes no time
+            continue  # goloop's TLS counts pending bytes below it, too; a Unix socket takes no time
         elif what == "room" and before[:2] == (at, "full"):
             found.pop()
         elif unread and what in _ENDS:

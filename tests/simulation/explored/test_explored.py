@@ -1,4 +1,4 @@
-"""Random programs do the same on goloop as on asyncio, and no run breaks what each has to hold."""
+"""Random programs behave the same on goloop as on asyncio, and no run breaks an invariant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kerne
 if sys.platform == "linux":
     import exploring
 
-# How many seeds of each kind; what takes longer has fewer. And how many a test has.
+# Number of seeds of each kind, fewer for slow ones, and the number in a test.
 SEEDS = {"talks": 300, "timed": 300, "bulk": 100, "lives": 100}
 AT_ONCE = 25
 
