@@ -6,7 +6,7 @@
  * of a 100 KiB message.
  *
  * For a socket C receives just before it calls the protocol (gl_large_alloc, gl_large_truncate).
- * For pipes Go receives, into buffers that C lends to it:
+ * For pipes Go receives, into bytes objects that C lends to it, the lent buffers:
  *
  *     none --a receive of GL_LARGE_LEAST bytes--> filled before each turn
  *      ^                                              |

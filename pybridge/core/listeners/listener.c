@@ -70,7 +70,7 @@ listener_register(gl_listener *l, gl_loop *loop, int max_accepts, bool tcp)
 /* Checks that the listener is new and that it may use the leased socket, and makes the socket
  * non-blocking.  -1 with RuntimeError or OSError. */
 static int
-listener_check(gl_listener *l, gl_loop *loop, const gl_lease *lease)
+listener_prepare_socket(gl_listener *l, gl_loop *loop, const gl_lease *lease)
 {
     if (l->loop != NULL) {
         PyErr_SetString(PyExc_RuntimeError, "the listener already has a socket");
@@ -99,7 +99,7 @@ listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
     gl_lease lease = GL_NO_LEASE;
     if (gl_lease_acquire(&lease, sock, false) < 0)
         return -1;
-    if (listener_check(l, g, &lease) < 0) {
+    if (listener_prepare_socket(l, g, &lease) < 0) {
         gl_lease_release(&lease);
         return -1;
     }
@@ -156,7 +156,8 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 
 /* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`, and
  * returns it.  NULL with an exception: TypeError for wrong arguments, a wrong class or a second
- * call, and the fd then stays with the listener; any other, and the fd is closed. */
+ * call, and the fd then stays with the listener; any other as gl_stream_accepted(), which closes
+ * the fd. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -70,9 +70,9 @@ stream_discard_queue(gl_stream *s)
     gl_shared_unlock(s->loop);
 }
 
-/* Makes room for one more piece.  The pieces are moved to the front if half of the array is free
- * there, so that a queue that is never empty does not grow with the number of its pieces.  -1 with
- * MemoryError, and the queue is unchanged. */
+/* Makes room for one more piece; releases the sent pieces first.  The pieces are moved to the front
+ * if half of the array is free there, so that a queue that is never empty does not grow with the
+ * number of its pieces.  -1 with MemoryError, and the pieces that are to be sent are unchanged. */
 static int
 queue_make_room(gl_stream *s)
 {

@@ -106,7 +106,7 @@ transport_convert(gl_transport *t, transport_arguments *a)
  * non-blocking.  -1 with OSError, or with RuntimeError: the transport is constructed already, the
  * loop can't be used, or another transport uses the number. */
 static int
-transport_check(gl_transport *t, transport_arguments *a)
+transport_prepare_fd(gl_transport *t, transport_arguments *a)
 {
     gl_loop *loop = (gl_loop *)a->loop;
     if (t->phase != GL_EMPTY) {
@@ -154,7 +154,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    if (transport_convert(t, a) < 0 || transport_check(t, a) < 0)
+    if (transport_convert(t, a) < 0 || transport_prepare_fd(t, a) < 0)
         return -1;
     return gl_transport_attach_fd(t, a);
 }
