@@ -250,8 +250,9 @@ max_ns(int64_t a, int64_t b)
     return b;
 }
 
-/* Returns true if the loop had a core for itself in the last `ns`: it ran turns, and waited for
- * less than a quarter of the time. Updates the counts of the last tick. False without metrics. */
+/* Updates the loop's counts of the last tick.  Returns true if the loop had a core for itself in
+ * the last `ns`: it ran turns, and waited for less than a quarter of the time.  False without
+ * metrics. */
 static bool
 update_activity(monitored *w, int64_t ns)
 {
@@ -377,8 +378,9 @@ update_steady(bool busy)
         monitor.steady = 0;
 }
 
-/* Runs one tick for all reactors: samples, late flushes, watchdog, clients.  Returns true if a loop
- * was active.  With the mutex. */
+/* Runs one tick for all reactors: samples, late flushes, watchdog, and introspection clients that
+ * wait while the GIL is held.  Sets the times of this tick and of the next sample.  Returns true if
+ * a loop was active.  With the mutex. */
 static bool
 run_tick(void)
 {
@@ -487,7 +489,8 @@ start_monitor(void)
     return err;
 }
 
-/* Monitors a reactor from now on; the first one starts the thread.  Returns 0 or -errno. */
+/* Monitors a reactor from now on; the first one starts the thread.  Returns 0, or -errno and the
+ * reactor is not monitored. */
 int32_t
 monitor_add_reactor(int32_t reactor, gl_shared *shared)
 {

@@ -43,7 +43,8 @@ peers_grow(gl_datagram *d)
     d->peers_mask = PEERS - 1;
 }
 
-/* Drops all cached addresses of senders, and returns to the table with one entry. */
+/* Drops all cached addresses of senders, last_sender too.  Frees a table of PEERS entries and
+ * returns to the table with one entry. */
 GL_PRIVATE void
 datagram_clear_peers(gl_datagram *d)
 {

@@ -130,7 +130,7 @@ gl_fd_set_listener(gl_loop *loop, int fd)
 }
 
 /* Deregisters the listener of a number in Go and in the registry, and returns the registry's
- * reference to it, or NULL if there is none. */
+ * reference to the listener, which the caller drops; NULL if there is none. */
 GL_NO_PYTHON GL_PRIVATE PyObject *
 gl_fd_take_listener(gl_loop *loop, int fd)
 {
@@ -171,8 +171,8 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 
 /* ---- sockets that became ready ------------------------------------------------------- */
 
-/* Stops keeping the sockets open that were ready in the last turn; runs Python.  Keeps the current
- * exception. */
+/* Stops keeping the sockets open that were ready in the last turn.  Those that were closed
+ * meanwhile are really closed now, which runs Python.  Keeps the current exception. */
 GL_PRIVATE void
 gl_kept_sockets_release(gl_loop *loop)
 {
@@ -205,8 +205,8 @@ gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
     return 0;
 }
 
-/* A gl_fd_call: appends the number's transport to a list, which runs no Python that could change
- * the table.  -1 with MemoryError. */
+/* A gl_fd_call: appends the number's transport to a list, unless the transport is being freed.
+ * Runs no Python that could change the table.  -1 with MemoryError. */
 static int
 append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
 {
@@ -242,7 +242,7 @@ gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
 }
 
 /* Visits all references of the registry, except to dormant owners; `watch` visits the references of
- * a watch. */
+ * a watch.  Returns the first result other than 0, as a tp_traverse does. */
 GL_PRIVATE int
 gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg)
 {

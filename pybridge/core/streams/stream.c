@@ -18,8 +18,8 @@ stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
     return gl_call_method(server, method, arg);
 }
 
-/* Removes the stream from its server: drops the reference and calls _detach(), once.  -1 with the
- * exception of that call. */
+/* Removes the stream from its server, if it has one: drops the reference and calls _detach(), once.
+ * -1 with the exception of that call. */
 static int
 stream_detach_server(gl_stream *s)
 {
@@ -201,9 +201,9 @@ stream_store_names(gl_stream *s, const gl_endpoints *ends)
     return 0;
 }
 
-/* Returns the name of one side of an accepted connection as a Python address: the peer's, or
- * the local one.  NULL without an exception: the kernel gave no name, and the socket has to be
- * asked. */
+/* Returns the name of one side of an accepted connection as a Python address: the peer's, or the
+ * local one.  NULL with an exception, or without one: the kernel gave no name, and the socket has
+ * to be asked. */
 GL_PRIVATE PyObject *
 stream_name(gl_stream *s, bool peer)
 {

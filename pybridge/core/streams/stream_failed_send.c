@@ -23,7 +23,7 @@
 #define MAX_DRAIN_RECEIVES 64
 
 /* Receives once and delivers the bytes.  Returns 1 if there were any, 0 at the end of the bytes or
- * at an error of the receive, or -1 with an exception of the delivery. */
+ * at an error of the receive, -1 with MemoryError or an exception of the delivery. */
 static int
 stream_drain_once(gl_stream *s)
 {

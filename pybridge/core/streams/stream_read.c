@@ -28,8 +28,8 @@
 
 /* ---- delivery: each function returns -1 if an exception has to leave the loop ----------- */
 
-/* Calls get_buffer(-1) of a BufferedProtocol.  Returns 1 with a writable view that is not empty, 0
- * if an error has closed the transport, or -1 with an exception. */
+/* Calls get_buffer(-1) of a BufferedProtocol.  Returns 1 with a writable view that is not empty,
+ * which the caller releases; 0 if an error has closed the transport; -1 with an exception. */
 static int
 stream_get_buffer(gl_stream *s, Py_buffer *view)
 {
@@ -144,8 +144,10 @@ stream_call_native_receive(gl_stream *s, const char *data, Py_ssize_t n)
     return rc;
 }
 
-/* Moves undelivered bytes to the front of paused_data.  `rc` is the result of the delivery, whose
- * exception is kept.  Returns rc, or the result of closing the transport without memory. */
+/* Moves undelivered bytes to the front of paused_data.  `rc` is the result of the delivery; if it
+ * is -1, its exception is kept, and another delivery is scheduled unless reading is paused.
+ * Returns rc.  Without memory the bytes are lost: if rc is 0, this ends the transport by
+ * gl_transport_fatal_current(), whose result is returned. */
 static int
 stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
 {
@@ -438,7 +440,8 @@ stream_handle_readable(gl_stream *s, const gl_completion *c)
     }
 }
 
-/* transport_ops.deliver_item: delivers an item of paused_data, or with NULL the stored end. */
+/* transport_ops.deliver_item: delivers an item of paused_data, a bytes object, or with NULL the
+ * stored end, which is then no longer stored. */
 GL_PRIVATE int
 stream_deliver_item(gl_transport *t, PyObject *item)
 {

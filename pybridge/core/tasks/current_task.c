@@ -66,7 +66,8 @@ gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 
 #if GL_CURRENT_TASK_IN_LOOP
 /* Stores the loop's running task in *task, borrowed, or NULL: the task of the loop's field, or else
- * of asyncio's dict.  This thread has entered the task and keeps it alive. */
+ * of asyncio's dict.  This thread has entered the task and keeps it alive.  -1 with an
+ * exception. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
@@ -84,7 +85,7 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #else
 /* Stores the loop's entry of asyncio's dict in *task, borrowed: the running task, None for a stale
- * entry, or NULL. */
+ * entry, or NULL.  -1 with an exception. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {

@@ -227,7 +227,7 @@ future_clear(PyObject *self)
     return 0;
 }
 
-/* Frees a future without the trashcan; for gl_dealloc_nested(). */
+/* Clears and frees a future, without the trashcan; for gl_dealloc_nested(). */
 static void
 future_free(PyObject *self)
 {

@@ -217,9 +217,9 @@ task_clear(PyObject *self)
     return 0;
 }
 
-/* Reports a pending task or an exception that was never retrieved, by asyncio's finalizer.  Before
- * 3.14 the collector has cleared the weak reference in all_tasks() by then, so that a report that
- * stores the task does not list it again. */
+/* tp_finalize: reports a pending task or an exception that was never retrieved, by asyncio's
+ * finalizer.  Before 3.14 it unregisters the task first: the collector has cleared asyncio's weak
+ * reference by then too, so a report that stores the task does not list it again. */
 static void
 task_finalize(PyObject *self)
 {
@@ -230,7 +230,7 @@ task_finalize(PyObject *self)
         G.asyncio.Task->tp_finalize(self);
 }
 
-/* Frees a task without the trashcan; for gl_dealloc_nested(). */
+/* Clears and frees a task, without the trashcan; for gl_dealloc_nested(). */
 static void
 task_free(PyObject *self)
 {

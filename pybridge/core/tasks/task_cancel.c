@@ -48,7 +48,8 @@ cancel_awaited(PyObject *fut, PyObject *msg)
     return gl_take_bool(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
-/* Task.cancel(msg=None): True if the task was pending. */
+/* Task.cancel(msg=None): True if the task was pending.  For wrong arguments asyncio's method raises
+ * the error. */
 GL_PRIVATE PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

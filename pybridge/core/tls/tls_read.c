@@ -107,8 +107,8 @@ tls_may_deliver(gl_tls *t)
            t->app_protocol;
 }
 
-/* Calls the callable in a field with the number n, get_buffer() or buffer_updated(); returns its
- * result. */
+/* Calls the callable in a field, get_buffer() or buffer_updated(), with the number n.  Returns its
+ * result, a new reference, or NULL with an exception. */
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
