@@ -251,7 +251,7 @@ def test_a_handle_has_the_frames_that_asyncios_has(
 
 @pytest.mark.parametrize("depth", [3, 10, 13, 40])
 def test_truncated_stack_keeps_no_frame_of_the_scheduler(loop: Loop, depth: int) -> None:
-    """Variables of these frames are freed: a handle has codes and globals, as asyncio's has names."""
+    """Locals of these frames are freed: a handle has codes and globals, as asyncio's has names."""
 
     class Local:
         pass

@@ -53,7 +53,7 @@ def test_report_shows_if_io_uring_is_used(tmp_path: Path) -> None:
     assert "io_uring" not in off["loop"]["poller"]
     assert off["variables"] == {"GOLOOP_IO_URING": "0"}
     assert any("GOLOOP_IO_URING=0" in each for each in off["notes"])
-    # Its availability depends on the machine; the report must be consistent.
+    # The availability depends on the machine; the report must be consistent.
     on = report(cwd=tmp_path)
     refused = any("refuses io_uring" in each for each in on["notes"])
     assert refused != ("io_uring" in on["loop"]["poller"])

@@ -138,7 +138,7 @@ def test_sleeping_time_of_the_loop_is_not_shared() -> None:
 
 def test_handshakes_within_the_share_are_served_at_once() -> None:
     stage = Stage()
-    stage.iteration(0.010, crowd(stage, 3))  # one of them waits
+    stage.iteration(0.010, crowd(stage, 3))  # a single handshake waits
     assert len(stage.iteration(0.010, crowd(stage, 40))) == 13
     assert len(stage.iteration(0.100)) == 28
     assert len(stage.iteration(0.001, crowd(stage, 200))) == 2

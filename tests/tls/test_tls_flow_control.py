@@ -96,7 +96,7 @@ async def test_buffer_size_agrees_with_pause_and_resume_writing(
     while "pause" not in protocol.names():
         transport.write(bytes(1000))
         written += 1000
-        if loop_name != "asyncio":  # its size excludes the bytes of the transport below
+        if loop_name != "asyncio":  # the size excludes the bytes of the transport below
             paused = protocol.names()[-1] == "pause"
             assert paused == (transport.get_write_buffer_size() >= high)
         await asyncio.sleep(0)

@@ -3,9 +3,8 @@
 A program is a pure function of its seed: hosts, connections between them, and for each end a script
 of what it does: writes, half-closes, pauses, limits, waits with a timeout, an abort, an exception
 out of a callback.  Each connection has a latency of its own, a fixed one, so the network decides
-nothing by chance, and no two things happen at the same time unless one causes the other.  The events
-that an end sees, and their times to the nanosecond, are the same on each loop that behaves as
-asyncio.
+nothing by chance, and no two things happen at the same time unless one causes the other.  An end
+sees the same events at the same times, to the nanosecond, on each loop that behaves as asyncio.
 
 Allowed differences of loops are not compared: how the bytes that come at one moment are cut, that a
 transport is full for no time (`seen`).  A violation is reported at once (`Program.must`).
