@@ -53,7 +53,7 @@ const singleReceivesAfterLong = 64
 
 // NextBatchSize returns the number of datagrams that the next call should have buffers for, after
 // n datagrams were received in this turn. It is 1 for a socket with long datagrams, else twice
-// the recent number plus two, because unused buffers cost little, and at most RecvBatchMax.
+// the recent number plus two, because unused buffers cost little, and at most MaxRecvBatch.
 func (d *Datagram) NextBatchSize(n int) int {
 	if d.singleReceives > 0 {
 		return 1

@@ -76,7 +76,7 @@ static inline gl_lease
 sockop_lease(sockop *op)
 {
     gl_lease lease = GL_NO_LEASE;
-    lease.number = gl_socket_number(op->sock);
+    lease.fd = gl_socket_number(op->sock);
     return lease;
 }
 
