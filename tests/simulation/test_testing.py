@@ -816,7 +816,7 @@ print(testing.run(main, loop=sys.argv[2]).value)
 @linux
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 def test_the_order_of_asyncios_sets_does_not_depend_on_addresses(loop: str) -> None:
-    """Orders of a group's cancelled tasks, of wait()'s sets, of all tasks, of a server's clients."""
+    """Orders of a group's cancelled tasks, of wait()'s sets, all tasks, and a server's clients."""
     told = {
         subprocess.run(
             [sys.executable, "-c", SETS, size, loop], capture_output=True, check=True, text=True
