@@ -1,7 +1,7 @@
 """The loop's own descriptors, closed by other code: it says so, and others are left alone.
 
-tests/fuzz/own_fd_storm.py does it in all orders.  These tests close goloop's descriptors, so they run on
-no other loop.
+tests/fuzz/own_fd_storm.py does it in all orders.  These tests close goloop's descriptors, so they
+run on no other loop.
 """
 
 from __future__ import annotations
