@@ -553,6 +553,25 @@ def test_no_metric_decreases_during_the_end_of_a_run_and_a_close() -> None:
     assert done == loop.metrics().iterations
 
 
+def test_closing_loops_changes_no_sum_of_times_by_a_rounding_error() -> None:
+    class Fixed:
+        """Stands for a loop's CpuTime, with a constant time."""
+
+        def __init__(self, ns: int) -> None:
+            self.ns = ns
+
+        def total_ns(self) -> int:
+            return self.ns
+
+    loops: list[Any] = [goloop.new_event_loop() for _ in range(20)]
+    for number, loop in enumerate(loops, 1):
+        loop._cpu_time = Fixed(123_456_789 * number)
+    whole = goloop.metrics().time_cpu
+    for loop in loops:
+        loop.close()
+        assert goloop.metrics().time_cpu == whole
+
+
 def test_cpu_time_never_decreases_while_threads_end() -> None:
     over, backward = threading.Event(), []
 

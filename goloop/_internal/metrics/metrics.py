@@ -205,7 +205,7 @@ def from_raw(raw: dict[str, Any]) -> Metrics:
 
 
 def total(several: Iterable[Metrics]) -> Metrics:
-    """Return the sums over several loops; for `gauge_max` and process metrics the maxima."""
+    """Return the sums of several snapshots; for `gauge_max` and process metrics the maxima."""
     sums: dict[str, Any] = {}
     for each in several:
         for field in dataclasses.fields(each):
@@ -243,10 +243,18 @@ def of_loop(loop: Any) -> Metrics:
     """Return the metrics of one loop; for a closed one the final values."""
     last = unpack_final_metrics(loop._final_metrics)
     if last is not None:
-        return _closed_loop_values(unpacked(last[1]))
+        return from_raw(unpacked(last[1]) | _ZERO_GAUGES)
+    return dataclasses.replace(from_raw(_raw_of_open_loop(loop)), gc_time=_core._collected())
+
+
+def _raw_of_open_loop(loop: Any) -> dict[str, Any]:
+    """Return the metrics of an open loop by name, with times in nanoseconds; without `gc_time`."""
     raw = unpacked(loop._metrics())
+    runtime = json.loads(loop._describe() or "{}")
     raw["tasks"] = len(asyncio.all_tasks(loop))
-    return dataclasses.replace(from_raw(raw), **_process_values(loop))
+    raw["go_heap_bytes"] = runtime.get("heap_bytes", 0)
+    raw["goroutines"] = runtime.get("goroutines", 0)
+    return raw
 
 
 def metrics() -> Metrics:
@@ -257,13 +265,16 @@ def metrics() -> Metrics:
     while True:
         sums = add_closed_loops()
         several = [
-            of_loop(loop)
+            _raw_of_open_loop(loop)
             for loop in _core._open_loops()
             if unpack_final_metrics(loop._final_metrics) is None
         ]
         if add_closed_loops() is sums:  # otherwise a loop was closed in between
-            closed = _closed_loop_values(marshal.loads(sums)) if sums else Metrics()
-            return dataclasses.replace(total([closed, *several]), gc_time=_core._collected())
+            closed = marshal.loads(sums) | _ZERO_GAUGES if sums else {}
+            # Whole nanoseconds are added: a sum of floats depends on their order, so the sum could
+            # decrease by a rounding error when a loop is closed.
+            summed = from_raw(_sum_raw([closed, *several]))
+            return dataclasses.replace(summed, gc_time=_core._collected())
 
 
 def add_closed_loops() -> bytes:
@@ -318,18 +329,3 @@ def _add_histograms(one: bytes, other: bytes) -> bytes:
     maximum = max(HISTOGRAM.unpack(one)[2], HISTOGRAM.unpack(other)[2])
     # Loops in simulations may wait for centuries: the sum could exceed 64 bits.
     return HISTOGRAM.pack(count, min(whole, _MAX_NS), maximum, *buckets)
-
-
-def _closed_loop_values(raw: dict[str, Any]) -> Metrics:
-    """Return the metrics of a closed loop, with 0 for the gauges of an open one."""
-    return dataclasses.replace(from_raw(raw), **_ZERO_GAUGES)
-
-
-def _process_values(loop: Any) -> dict[str, Any]:
-    """Return the metrics that belong to the process and not to a loop."""
-    runtime = json.loads(loop._describe() or "{}")
-    return {
-        "gc_time": _core._collected(),
-        "go_heap_bytes": runtime.get("heap_bytes", 0),
-        "goroutines": runtime.get("goroutines", 0),
-    }
