@@ -116,7 +116,7 @@ async def watchdog(*, ready: bool = True) -> AsyncIterator[None]:
     which is in `WATCHDOG_USEC`. While a callback blocks the loop nothing is sent, and systemd ends
     the service (`SIGABRT`) and restarts it.
 
-    In a program with several loops that have such a block, the message is sent only if all of them
+    If several loops of a program have such a block, `WATCHDOG=1` is sent only if all these loops
     are alive. `READY=1` is sent at the begin of each block, `STOPPING=1` at the end of the last.
 
     Any asyncio loop can be used. Without systemd the block does nothing, nor in a forked child.

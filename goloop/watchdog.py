@@ -390,7 +390,7 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
 def report(loop: Any) -> None:
     """Report the blocked loop on a new thread, because subscribers may take long.
 
-    If no thread can be started, C writes the report, as it does if the GIL is not released.
+    If no thread can be started, C writes the report to stderr, as for a GIL that is not released.
     """
     thread = threading.Thread(
         target=_report_block, args=(loop,), name="goloop-watchdog", daemon=True

@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     simulated.addoption(
         "--goloop-replay",
         metavar="TOKEN",
-        help="replay one failure; TOKEN is printed with it, such as io/7 (GOLOOP_SIM_REPLAY)",
+        help="replay one failure, whose note has the TOKEN, such as io/7 (or: GOLOOP_SIM_REPLAY)",
     )
     simulated.addoption(
         "--goloop-jobs",
@@ -65,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="goloop_loop",
         choices=("asyncio", "goloop"),
         default="asyncio",
-        help="goloop: run async tests on goloop; asyncio (default): leave the loop alone",
+        help="the loop of async tests: goloop; asyncio (default): do not change the loop",
     )
 
 
@@ -142,7 +142,7 @@ def goloop_sim() -> Callable[..., None]:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Return a header line with the loop, if `--loop=goloop` has chosen it."""
+    """Return a header line with the loop if `--loop=goloop` has chosen it, else None."""
     if config.getoption("goloop_loop", "asyncio") != "goloop":
         return None
     from goloop import __version__, native

@@ -457,7 +457,10 @@ class BuildPure(build_py):
     """Adds the module that marks a wheel without compiled parts for goloop/__init__.py."""
 
     def run(self) -> None:
-        """Copies the package's modules and writes the marker module."""
+        """Copies the package's modules and writes the marker module.
+
+        Raises Unbuildable for an editable install.
+        """
         if self.editable_mode:
             raise toolchain.Unbuildable("GOLOOP_PURE is for wheels, not for editable installs.")
         super().run()

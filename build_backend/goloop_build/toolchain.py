@@ -47,7 +47,7 @@ def pure() -> bool:
 
 
 def check_machine() -> None:
-    """Checks all requirements except Go, which the backend can still fetch."""
+    """Checks all requirements except Go, which the backend can fetch; raises Unbuildable."""
     check_python()
     if pure():
         return
@@ -58,7 +58,7 @@ def check_machine() -> None:
 
 
 def check_python() -> None:
-    """Checks that the interpreter is CPython and recent enough."""
+    """Checks that the interpreter is CPython and recent enough; raises Unbuildable."""
     running = sys.version_info[:2]
     if running < OLDEST_PYTHON:
         raise Unbuildable(
@@ -71,7 +71,7 @@ def check_python() -> None:
 
 
 def check_system() -> None:
-    """Checks that the system is Linux with glibc.
+    """Checks that the system is Linux with glibc; raises Unbuildable.
 
     Go's c-shared libraries do not work with musl: its dynamic loader passes no
     argc and argv to initialisers, and Go reads both there.
@@ -129,7 +129,7 @@ def _is_there(command: str) -> bool:
 
 
 def check_python_headers() -> None:
-    """Checks for Python.h, which distributions package apart from the interpreter."""
+    """Checks for Python.h, which distributions package apart; raises Unbuildable."""
     folder = sysconfig.get_paths()["include"]
     if not os.path.exists(os.path.join(folder, "Python.h")):
         raise Unbuildable(
@@ -142,7 +142,10 @@ def check_python_headers() -> None:
 
 
 def needed_go(go_mod: str | None = None) -> tuple[int, int, int]:
-    """Returns the oldest Go version that can build goloop, from the go line of go.mod."""
+    """Returns the oldest Go version that can build goloop, from the go line of go.mod.
+
+    Raises Unbuildable if go.mod has no such line.
+    """
     path = go_mod or os.path.join(ROOT, "go.mod")
     with open(path, encoding="utf-8") as file:
         found = re.search(r"^go\s+(\d+)\.(\d+)(?:\.(\d+))?\s*$", file.read(), re.MULTILINE)

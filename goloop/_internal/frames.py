@@ -36,7 +36,10 @@ class Frame(_Frame):
 
 
 def read_frames(text: str) -> list[tuple[str, str, int]]:
-    """Parse frames in the format of C and Go: a line with function, file and line for each."""
+    """Return the frames of a text in the format of C and Go, in the same order.
+
+    Each frame is a line with function, file and line number, separated by tabs.
+    """
     frames = []
     for each in text.split("\n")[:-1]:
         function, file, line = each.split("\t")

@@ -273,7 +273,7 @@ def _serve(server: socket.socket, file: File) -> None:
 
 
 def _wait(server: socket.socket, file: File) -> bool:
-    """Wait for a client; False if the socket is closed, or its descriptor is another file's.
+    """Wait for a client and return True; False if the socket is closed or its number reused.
 
     On Linux poll(2) would keep a closed socket and its name alive, so this uses an epoll.
     """

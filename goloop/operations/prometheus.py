@@ -241,9 +241,10 @@ class _SharedDirectory:
         return sums
 
     def _sum_files(self) -> Metrics:
-        """Add up the files of all processes, and merge the files of ended ones into _ENDED.
+        """Return the sums of the files of all processes, and merge the files of ended ones.
 
-        Writes this process's file first.  Raises OSError if the directory is unusable.
+        Writes this process's file first.  The values of ended processes are moved to the file
+        _ENDED.  Raises OSError if the directory is unusable.
         """
         with self._locked():
             own = _in_nanoseconds(self.write())

@@ -132,7 +132,11 @@ def _copy_items(things: Iterable[Any]) -> list[Any]:
 
 
 def describe_process(tasks: int = TASKS, connections: int = CONNECTIONS) -> Row:
-    """Describe the process and its loops, with at most `tasks` and `connections` rows a loop."""
+    """Return the description of the process and its loops, for the answer to "top".
+
+    Each loop has at most `tasks` and `connections` rows.  A loop that cannot be described, because
+    it is being closed, is omitted.
+    """
     by_loop = _tasks_by_loop()
     threads = _threads()
     described: list[Row] = []
@@ -157,7 +161,7 @@ def _describe_loop(
     tasks: int,
     connections: int,
 ) -> Row:
-    """Describe a loop: its thread, metrics, tasks and connections.
+    """Return the description of a loop: its thread, metrics, tasks and connections.
 
     `found` are its tasks, `threads` the result of _threads(). `tasks` and `connections` limit the
     rows.

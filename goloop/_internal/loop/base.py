@@ -69,7 +69,10 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         self._thread = ident or 0
 
     def _create_task(self, coro: Any, **kwargs: Any) -> Any:
-        """Create a task; C calls it in debug mode and for a subclass with its own create_task()."""
+        """Create and return a goloop Task with `kwargs` as its options.
+
+        C calls this in debug mode and for a subclass with its own create_task().
+        """
         task: Any = Task(coro, loop=self, **kwargs)
         if task._source_traceback:
             # Without the entry of this function, as in asyncio.

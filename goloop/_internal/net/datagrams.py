@@ -33,8 +33,8 @@ _METHODS = frozenset({"fileno", "recvfrom", "send", "sendto"})
 _selector_events: Any = asyncio.selector_events
 # The most queued datagrams that are sent per iteration, so that other transports run too.
 _MAX_SENDS_PER_TURN = 64
-# The number of bytes that asyncio adds to the buffer size for each queued datagram, since 3.13,
-# although its first release has no name for it.
+# The number of bytes that asyncio adds to the buffer size for each queued datagram, since 3.13.0,
+# which has the number but no name for it.
 _HEADER_SIZE: int = getattr(
     _selector_events._SelectorDatagramTransport,
     "_header_size",
@@ -186,9 +186,11 @@ class Datagrams(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
-        """Create a datagram transport; asyncio's create_datagram_endpoint() calls this hook.
+        """Create and return a datagram transport: asyncio's hook for create_datagram_endpoint().
 
-        The transport is native unless the socket has another family, or its methods were replaced.
+        The transport is native if the socket is a UDP or Unix datagram socket whose methods were
+        not replaced, else an OtherDatagramTransport. Raises RuntimeError if another transport has
+        the fd.
         """
         if (
             sock.family in _NATIVE_FAMILIES

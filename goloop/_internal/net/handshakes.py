@@ -5,8 +5,8 @@ all their handshakes ran in one iteration, every timer and every other connectio
 all of them. So the handshakes of an iteration have a share of its time: MIN_TIME seconds, and while
 one is queued SHARE times the time that the previous iteration spent on other work, if that is
 more. While none is queued, no callback is scheduled, so a few clients cost nothing. A loop with
-long iterations thus gives them more time, and they need no more iterations than in other loops.
-At least one step runs per iteration.
+long iterations thus gives handshakes more time, and they end after as few iterations as in other
+loops. At least one step runs per iteration.
 
 Handshakes for which no time is left are queued for the next iterations, in three queues:
 
@@ -19,8 +19,9 @@ order is first in, first out. An incomplete record is not queued (see below).
 
     a queued step:   queue[0] ── step ── its flag is cleared ── removed from the queue
 
-An interrupt (KeyboardInterrupt) may come between any two of these. An entry that is still in the
-queue is served again, and a second step finds nothing to do. begin() resumes after such a run.
+An interrupt (KeyboardInterrupt) may come between any two of these actions. An entry that is still
+in the queue is served again, and a second step finds nothing to do. After an interrupted run,
+begin() schedules the queues again when the loop runs next.
 
 `Records` tracks the boundaries of TLS records in the received bytes, without decoding them.
 

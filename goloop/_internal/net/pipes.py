@@ -216,9 +216,10 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
-        """Create the transport of connect_read_pipe(): native, or asyncio's for message sockets.
+        """Return the transport of connect_read_pipe(): native, or asyncio's for message sockets.
 
         If a write transport has the same socket, it no longer reports the peer's end itself.
+        ValueError for a file that is not pollable.
         """
         message: Any = _unix_events._UnixReadPipeTransport
         kind: Any = message if _has_message_boundaries(pipe) else ReadPipeTransport
@@ -234,7 +235,10 @@ class Pipes(CoreLoop):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
-        """Create the transport of connect_write_pipe(), as for connect_read_pipe()."""
+        """Return the transport of connect_write_pipe(): native, or asyncio's for message sockets.
+
+        ValueError for a file that is not pollable.
+        """
         message: Any = _unix_events._UnixWritePipeTransport
         kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
         made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)

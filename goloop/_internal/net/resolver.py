@@ -122,8 +122,8 @@ class Resolver(CoreLoop):
                 found = ask(host, port, family, type, proto, flags | _NUMERIC_HOST)
                 return found
             except socket.gaierror as exc:
-                # EAI_NONAME: `host` may be a host name, to be looked up below. All other errors
-                # are final, and so is this one if a numeric host was required.
+                # EAI_NONAME: `host` may be a host name, to be looked up below, unless a numeric
+                # host was required. All other errors are final.
                 if exc.errno != socket.EAI_NONAME or host is None or flags & _NUMERIC_HOST:
                     raise
         _check_nul(host, port)
@@ -135,7 +135,10 @@ class Resolver(CoreLoop):
         sockaddr: tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int],
         flags: int = 0,
     ) -> tuple[str, str]:
-        """Resolve an address like socket.getnameinfo, without blocking the loop."""
+        """Return the host and service of an address like socket.getnameinfo, without blocking.
+
+        Raises OSError as that function does, such as socket.gaierror.
+        """
         ask: Any = socket.getnameinfo
         name: tuple[str, str]
         if not isinstance(ask, BuiltinFunctionType) or not self._has_own_threads():

@@ -182,7 +182,10 @@ class FdPassingSocket:
         return sent
 
     def sendmsg(self, buffers: Iterable[Any]) -> int:
-        """Send buffers; if a message with descriptors is queued, only the first non-empty one."""
+        """Send buffers; if a message with descriptors is queued, only the first non-empty one.
+
+        Returns the number of bytes that were sent.
+        """
         pieces = list(buffers)
         if self._waiting:
             # Older releases pass empty buffers: python/cpython#155888.
@@ -277,7 +280,7 @@ class DescriptorTransport(OtherStreamTransport):
         if len(fds) > _MAX_FDS:
             raise ValueError(
                 f"at most {_MAX_FDS} descriptors can be sent with one message, got {len(fds)}: "
-                "send the others with another message"
+                "send the remaining ones with another message"
             )
         if fds:
             copies = _duplicate_fds(fds)

@@ -87,7 +87,9 @@ class Sendfile(Sockets):
     async def _sendfile_native(self, transp: Any, file: Any, offset: int, count: int | None) -> int:
         """Send a file through a transport by os.sendfile(); asyncio's sendfile() calls this hook.
 
-        It waits until the queued writes are sent, and reading is paused until the file is sent.
+        Waits until the queued writes are sent. Reading is paused and write() raises until the file
+        is sent. Returns the number of bytes. Raises SendfileNotAvailableError before the first
+        byte, ConnectionError if the connection ends.
         """
         resume = transp.is_reading()
         transp.pause_reading()

@@ -104,7 +104,8 @@ class Sockets(CoreLoop):
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         """Receive up to `n` bytes; C calls this for sockets and sizes that it does not serve."""
         self._check_sock(sock)
-        # A stream delivers the rest of its data to the next call. A datagram's rest is lost.
+        # A stream keeps the data that was not received for the next call, a datagram socket drops
+        # it.
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)

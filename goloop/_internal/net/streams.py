@@ -625,7 +625,10 @@ async def _create_limited(creating: Awaitable[Any], limit: int | None, start_ser
 
 
 def _with_limit(create: Any) -> Any:
-    """Wrap asyncio's `create_server` or `create_unix_server` to accept `max_connections`."""
+    """Return a wrapper of asyncio's `create_server` or `create_unix_server`.
+
+    The wrapper also accepts `max_connections`.
+    """
 
     # Not a coroutine function: wrong arguments raise TypeError at the call, as with asyncio's.
     @functools.wraps(create)
@@ -681,7 +684,7 @@ class Streams(CoreLoop):
         self._own_sockets = weakref.WeakSet()
 
     async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
-        """Connect a new socket as asyncio does, and remember that only goloop has this socket."""
+        """Return a new connected socket as asyncio does, and add it to `_own_sockets`."""
         inherited: Any = super()
         connecting = inherited._connect_sock(*args, **kwargs)
         # As in asyncio: a traceback's frame must not refer to exceptions among these arguments.
@@ -713,7 +716,10 @@ class Streams(CoreLoop):
         server: Any = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
-        """Create the transport of a connected socket: asyncio's hook for create_connection()."""
+        """Create and return the transport of a connected socket: asyncio's hook.
+
+        The socket counts as exposed unless create_connection() has created it.
+        """
         exposed = not self._forget_own_socket(sock)
         made: asyncio.Transport = self._make_stream(
             sock, protocol, waiter, extra, server, context, exposed

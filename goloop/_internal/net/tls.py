@@ -201,8 +201,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _has_python_callbacks(self) -> bool:
         """Return true if Python callbacks observe the handshake, so that `_ssl` must run it.
 
-        Exceptions of these callbacks are raised by `_ssl`'s own method only. An SNI callback may
-        replace the context by one that has such callbacks.
+        Only `_ssl`'s own method raises exceptions of these callbacks. An SNI callback counts, too,
+        because it may set another context, with such callbacks.
         """
         context: Any = self._sslcontext
         return not (
@@ -345,7 +345,10 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._app_protocol_is_buffer = True
 
     def _get_app_transport(self) -> asyncio.Transport:
-        """Return the application's transport, an SSLTransport, creating it on first use."""
+        """Return the application's transport, an SSLTransport, creating it on first use.
+
+        RuntimeError if it was created and has ended.
+        """
         if self._app_transport is None:
             if self._app_transport_created:
                 raise RuntimeError("Creating _SSLProtocolTransport twice")
@@ -550,8 +553,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """Deliver the remaining data, then notify the application's protocol of the end."""
         if self._handshake_queued:
             self._handshake_queued = False
-            # A peer that was answered may have completed the handshake and sent data. A peer that
-            # was not cannot have, and the computation would have no use.
+            # A peer that had a response may have completed the handshake and sent data. Without a
+            # response it cannot have, and the computation would have no use.
             if self._handshake_queue == ANSWERED and self._state == _State.DO_HANDSHAKE:
                 waiting: Any = self._loop
                 waiting._handshakes.do(self)
@@ -570,7 +573,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         try:
             self._store_session(exc)
         except Exception as failed:
-            message = "A session of TLS could not be kept"
+            message = "A TLS session could not be stored"
             self._loop.call_exception_handler({"message": message, "exception": failed})
         finally:
             _Inherited.connection_lost(self, exc)
@@ -597,7 +600,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             _Inherited._start_shutdown(self)
         elif not self._is_flushing:
             # The peer ended the connection, and its data is unread because the protocol paused
-            # reading. close() says that it will not be read; asyncio waits for it forever.
+            # reading. After close() the protocol will not read the data; asyncio waits forever.
             self._end_flush()
 
     def _do_shutdown(self) -> None:

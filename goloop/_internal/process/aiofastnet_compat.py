@@ -52,7 +52,10 @@ def _prefer_loop_method(name: str, original: Method) -> Method:
 
     @functools.wraps(original)
     async def delegated(loop: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the loop's method `name`, or aiofastnet's function if loop or transport needs it."""
+        """Await the loop's method `name`, or aiofastnet's function for its transports and loops.
+
+        aiofastnet's function is used if the loop is not goloop's or the transport is aiofastnet's.
+        """
         # The first argument may be an aiofastnet transport, which needs aiofastnet's functions.
         if not isinstance(loop, _core.Loop) or (args and _is_from_aiofastnet(type(args[0]))):
             return await original(loop, *args, **kwargs)

@@ -60,7 +60,10 @@ def run(arguments: list[str]) -> None:
 
 
 def _python_options(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return Python's own options, and the rest that begins with -c, -m, - or a path."""
+    """Return Python's own options, and the other words, which begin with -c, -m, - or a path.
+
+    Raises BadOption for an unknown option or one without its value.
+    """
     options: list[str] = []
     for at, word in enumerate(arguments):
         if options and options[-1] in ("-W", "-X"):
@@ -87,7 +90,10 @@ def _python_options(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _option_value(rest: list[str]) -> tuple[str, list[str]]:
-    """Return the value of -c or -m, which may be part of the same word, and the arguments."""
+    """Return the value of -c or -m, which may be part of the same word, and the arguments.
+
+    Raises BadOption if there is no value.
+    """
     if len(rest[0]) > 2:
         return rest[0][2:], rest[1:]
     if len(rest) < 2:
@@ -96,7 +102,10 @@ def _option_value(rest: list[str]) -> tuple[str, list[str]]:
 
 
 def _reexecute(options: list[str], rest: list[str]) -> NoReturn:
-    """Replace this process by a Python with these options that runs goloop with the rest."""
+    """Replace this process by a Python with these options that runs `goloop REST...`.
+
+    Raises BadOption if the interpreter's path is unknown.
+    """
     if not sys.executable:
         raise BadOption(f"{options[0]} needs a new Python, and sys.executable is empty")
     if rest[0] == "-" and "-i" in options:

@@ -155,7 +155,10 @@ class _Worker:
         self.result = runner.run(main)
 
     async def _awaits(self, main: Any) -> Any:
-        """Await main, in a task that cancel() can find."""
+        """Await `main` and return its result, in a task that cancel() can find.
+
+        Raises CancelledError instead if the group was cancelled before.
+        """
         self.task = asyncio.current_task()
         # Either this check sees the cancellation, or cancel() sees the task.
         if self.group.cancelled:

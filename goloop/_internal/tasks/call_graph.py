@@ -105,7 +105,10 @@ _STEPS = ("async_generator_asend", "async_generator_athrow", "anext_awaitable", 
 
 
 def _generator_of(step: Any) -> Any:
-    """Return the generator or coroutine of a step's awaitable, found through the collector."""
+    """Return the generator, coroutine or inner step of a step's awaitable, or None.
+
+    It is found through the garbage collector.
+    """
     if type(step).__name__ not in _STEPS:
         return None
     for each in gc.get_referents(step):

@@ -134,7 +134,7 @@ class Question:
                 f"process {self.pid} runs an incompatible version of goloop (another protocol)"
             )
         if "error" in answer:
-            raise NoAnswer(f"process {self.pid} answers: {printable(answer['error'])}")
+            raise NoAnswer(f"process {self.pid} reports an error: {printable(answer['error'])}")
         if answer.get("partial"):
             for loop in answer.get("loops") or ():
                 # The monitor sends the innermost frame last; all other answers have it first.

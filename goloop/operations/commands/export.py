@@ -458,7 +458,7 @@ def _serve(server: Server) -> int:
 def main(arguments: list[str]) -> int:
     """Run `export` until a signal ends it; return the exit status.
 
-    SIGTERM raises SystemExit(0).
+    The status is 0 for SIGTERM and --once, 130 for SIGINT, 1 if the address cannot be bound.
     """
     given = _parser().parse_args(arguments)
     exporter = Exporter(given.timeout)

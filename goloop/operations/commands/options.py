@@ -31,7 +31,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def pid(text: str) -> int:
-    """Convert text to a process id, for argparse."""
+    """Return the process id in a text, for argparse; ArgumentTypeError if it is not one."""
     try:
         return process_id(text)
     except ValueError as error:
@@ -42,7 +42,7 @@ def seconds(least: float) -> Callable[[str], float]:
     """Return a converter for argparse: text to a number of seconds, from `least` to one day."""
 
     def converted(text: str) -> float:
-        """Convert the text; ArgumentTypeError if it is out of range."""
+        """Return the number in the text; ArgumentTypeError if it is not one or out of range."""
         with contextlib.suppress(ValueError):
             if least <= (value := float(text)) <= 86400:
                 return value

@@ -32,7 +32,7 @@ _EXTENSIONS = (".pb.gz", ".svg", ".folded")
 
 
 def _output_file(text: str) -> str:
-    """Check that a file name has one of _EXTENSIONS, for argparse."""
+    """Return a file name that has one of _EXTENSIONS, for argparse; else ArgumentTypeError."""
     if not text.endswith(_EXTENSIONS):
         endings = ", ".join(_EXTENSIONS)
         raise argparse.ArgumentTypeError(f"the extension must be one of {endings}, got {text!r}")
@@ -71,7 +71,7 @@ def _raw(pid: int) -> Row:
     """
     answer = ask(pid, "profile")
     if "profile" not in answer:
-        raise NoAnswer(f"process {pid}: its goloop has no profile")
+        raise NoAnswer(f"process {pid} runs a version of goloop without a profile")
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
         # The monitor's answer has no time.

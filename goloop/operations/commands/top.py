@@ -244,7 +244,7 @@ class _Signals:
 
 
 def _refreshes(text: str) -> int:
-    """Convert text to a number of refreshes, for argparse."""
+    """Return the number of refreshes in a text, for argparse; ArgumentTypeError if below 1."""
     with contextlib.suppress(ValueError):
         if (value := int(text)) > 0:
             return value
@@ -262,7 +262,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("pid", nargs="*", type=options.pid, metavar="PID", help=options.PID_HELP)
-    add("--all", action="store_true", help="all such processes of this user")
+    add("--all", action="store_true", help="show all such programs of this user")
     add(
         "--interval",
         type=options.seconds(0.1),
@@ -272,7 +272,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("-n", type=_refreshes, metavar="N", dest="refreshes", help="exit after N refreshes")
     add("--once", action="store_true", help="print one refresh, with totals since the start")
-    add("--json", action="store_true", help="print one JSON object a refresh")
+    add("--json", action="store_true", help="print one JSON object for each refresh")
     return parser
 
 

@@ -313,7 +313,10 @@ class View:
         return lines + [[(f"    {place(frame)}", "")] for frame in loop["stack"][:most]]
 
     def _wrap(self, items: list[Line], indent: str = "") -> list[Line]:
-        """Arrange the items in lines of at most the view's columns."""
+        """Return the items in lines of at most the view's columns; a longer item has its own line.
+
+        The first line begins with `indent`, further ones with four spaces.
+        """
         lines: list[Line] = []
         used = 0
         for item in items:

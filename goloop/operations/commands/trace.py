@@ -370,7 +370,9 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
         head, found, data = question.data.partition(b"\n")
         if not found or not head.endswith(b'"trace":1}'):
             answer = question.parse_answer()
-            raise NoAnswer(f"process {pid}: its goloop has no trace: {answer!r:.60}")
+            raise NoAnswer(
+                f"process {pid} runs a version of goloop without traces; it answers {answer!r:.60}"
+            )
     return bytes(data), rows
 
 

@@ -255,7 +255,10 @@ class Hosts:
         self._by_name: dict[str, Host] = {}
 
     def make(self, name: str, ipv6: bool = False) -> Host:
-        """Make a host; ValueError if the name is empty, taken or `localhost`."""
+        """Make and return a host; ValueError if the name is empty, taken or `localhost`.
+
+        The loop's callbacks are gated by host runs from then on.
+        """
         if not name or name in self._by_name or name == "localhost":
             raise ValueError(
                 f"the name of a host must be new, not empty and not 'localhost', got {name!r}"

@@ -190,7 +190,10 @@ def _schedule_gated(
     args: tuple[Any, ...],
     context: contextvars.Context | None,
 ) -> _T:
-    """Schedule a callback, wrapped in a GatedCallback if its context names a host run."""
+    """Schedule a callback by `schedule` and return the handle.
+
+    If its context has a host run, the callback is wrapped in a GatedCallback.
+    """
     host_run = current_host_run.get() if context is None else context.get(current_host_run)
     # A callback may be wrapped already: asyncio's call_later() calls call_at().
     if host_run is None or type(callback) is GatedCallback:

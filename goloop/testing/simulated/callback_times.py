@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # Upper limit in nanoseconds for the callbacks of an iteration: asyncio logs slower callbacks.
 LONGEST = 100_000_000
-# Pauses after a timer is set, in nanoseconds.  Each has the probability 1/32 in some runs, 1/8 in
-# others, and 0 in the rest: a pause separates timers that are due together.
+# Pauses after a timer is set, in nanoseconds, which separate timers that are due together.  A run
+# has one of _AMONG: each pause has the probability 1/_AMONG, or never occurs if that is 0.
 _PAUSES = (1000, 10_000, 100_000, 1_000_000)
 _AMONG = (0, 32, 8)
 # The probability that an iteration lasts until the next timer is 4/8, and 6/8 if the timer is due

@@ -63,7 +63,7 @@ def hashed_by_number(base: Any) -> Any:
             return number
 
         def cancel(self, *args: Any, **options: Any) -> bool:
-            """Cancel, and add the cancellation of a task to the trace."""
+            """Cancel as the base class does, and add the cancellation of a task to the trace."""
             asked: bool = super().cancel(*args, **options)
             if asked and hasattr(self, "get_coro"):
                 self.get_loop()._simulation.task_cancelled(self)
@@ -202,7 +202,10 @@ class SimulatedLoopMixin(_Base):
         proto: int = 0,
         flags: int = 0,
     ) -> Any:
-        """Resolve the names of hosts; an answer for a name takes virtual time."""
+        """Return the addresses of a host; the answer for a name takes virtual time.
+
+        gaierror for a name that no simulated host has.
+        """
         self._check_closed()
         try:
             numeric = flags | socket.AI_NUMERICHOST

@@ -181,7 +181,7 @@ def _at_virtual_time(convert: Any) -> Any:
     """Return the replacement of `convert`, which is time.localtime or time.gmtime."""
 
     def converted(seconds: float | None = None) -> Any:
-        """Convert seconds since 1970 to a struct_time; None means the current host's wall clock."""
+        """Return the struct_time for seconds since 1970; None is the current host's wall clock."""
         session = current_session()
         if seconds is None and session is not None:
             seconds = _wall(session)
@@ -298,7 +298,7 @@ def _refuse_new_loop(function: Any) -> Any:
     """Return the replacement of a function that makes an event loop."""
 
     def new_event_loop(*args: Any, **options: Any) -> Any:
-        """Raise EscapedSimulation in the thread of a simulation; else make the loop."""
+        """Raise EscapedSimulation in the thread of a simulation; else call the original."""
         if current_session() is not None:
             raise EscapedSimulation(
                 "a simulation has one loop, and a job can't run another one with asyncio.run(); "

@@ -194,14 +194,14 @@ class Socket(socket.socket):
     def recvmsg(
         self, bufsize: int, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[bytes, list[Any], int, Any]:
-        """Receive a message; the ancillary data is always empty."""
+        """Receive a message; return (bytes, [], 0, address): there is no ancillary data."""
         data, address = self.recvfrom(bufsize, flags)
         return data, [], 0, address
 
     def recvmsg_into(
         self, buffers: Any, ancbufsize: int = 0, flags: int = 0, /
     ) -> tuple[int, list[Any], int, Any]:
-        """Receive a message into several buffers; the ancillary data is always empty."""
+        """Receive a message into several buffers; return (size, [], 0, address)."""
         views = [memoryview(each).cast("B") for each in buffers]
         data, address = self.recvfrom(sum(map(len, views)), flags)
         rest = data
@@ -226,7 +226,10 @@ class Socket(socket.socket):
     def sendmsg(
         self, buffers: Any, ancdata: Any = (), flags: int = 0, address: Any = None, /
     ) -> int:
-        """Send the joined buffers; EscapedSimulation for ancillary data."""
+        """Send the joined buffers; return the number of bytes.
+
+        EscapedSimulation for ancillary data.
+        """
         if ancdata:
             raise EscapedSimulation(
                 "the simulated kernel does not support ancillary data (sendmsg(ancdata=...))"
@@ -284,7 +287,7 @@ def make(kernel: Kernel, family: int = socket.AF_INET, kind: int = socket.SOCK_S
 
 
 def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket]:
-    """Make two connected Unix sockets."""
+    """Return two new connected Unix sockets of a kernel, owned by the current host."""
     kind |= os.O_CLOEXEC
     first, second, _ = request(
         Request.SOCKETPAIR, kernel.number, socket.AF_UNIX, kind, owner_number()

@@ -139,8 +139,8 @@ class Pool:
         while not is_over():
             if not self.steps:
                 session.raise_escape(
-                    "a job waits for another job or the shutdown of its own executor, which "
-                    "can never happen; await it in a coroutine, or use another executor"
+                    "a job waits for another job or the shutdown of its own executor, and the wait "
+                    "would never end; wait in a coroutine, or use another executor"
                 )
             step = min(self.steps, key=lambda each: each.handle.when())
             at = max(round(step.handle.when() * 1e9), now := session.monotonic_ns())

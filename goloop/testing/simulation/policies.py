@@ -176,7 +176,10 @@ class Exploration:
         self._greatest, self._reached = -1, True
 
     def is_complete(self, position: tuple[int, bool] | None) -> bool:
-        """Record the position of a run; return true if there are no more different runs."""
+        """Record the position of a run; return true if there are no more different runs.
+
+        None, of another policy than "dfs", changes nothing and gives false.
+        """
         if position is None:
             return False
         greatest, reached = position

@@ -81,7 +81,7 @@ def run_in_processes(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _answer_of(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Read the answer of a process until it exits."""
+    """Wait until a process exits, and return its answer; {"error": ...} if it has failed."""
     assert process.stdout is not None
     output = process.stdout.read()
     if process.wait() or not output:

@@ -337,7 +337,7 @@ class SimulationRun:
         self._trace.append(f"{self.kernel.now_ns()} {text}\n")
 
     def _new_loop(self) -> Any:
-        """Make the loop, with the mixins for callbacks' times and for a scheduler if needed."""
+        """Return the new loop, with the mixins for callbacks' times and a scheduler if needed."""
         scheduler = self._scheduler
         base = (
             self._loop_class
