@@ -159,7 +159,7 @@ typedef struct gl_stream_io {
     uint32_t tail;
     /* C: GL_WANT_ */
     uint32_t want;
-    /* set by C when it submits a GL_SUB_STREAM, cleared by Go when it decodes that */
+    /* set by C when it submits a GL_SUB_STREAM, cleared by Go when it decodes the submission */
     uint32_t listed;
     /* Go: pieces sent.  C resets it to 0, together with tail, if they are equal or when it
      * moves the pieces to the front. */
@@ -182,8 +182,8 @@ enum gl_completion_kind {
     GL_CMP_EOF = 2,
     /* stream; res: errno; reading has stopped for good */
     GL_CMP_READ_ERROR = 3,
-    /* stream; arg: bytes that left the write queue since the last report (of any kind); the
-     * record has the same total */
+    /* stream; arg: bytes that left the write queue since the last report (of any kind); the stream
+     * record's `sent` includes these bytes */
     GL_CMP_WROTE = 4,
     /* stream; res: errno; arg: bytes sent before the error and not yet reported; the rest of
      * the queue is not sent */
@@ -294,8 +294,9 @@ typedef struct gl_shared {
     uint32_t native_thread; /* C: that thread's id in the kernel */
     /* Totals for goloop.diagnostics(): polls, receives and sends in both languages, wake-ups. */
     uint64_t polls, recvs, sends, wakeups;
-    /* Total ns for which the loop has run, and outside the poll.  While it does so the value
-     * is negative, and the clock has to be added.  C, and Go at the start and the end of a poll. */
+    /* Total ns for which the loop has run, and for which it was outside the poll.  While the loop
+     * runs, or is outside the poll, the value is negative, and the present time has to be added.
+     * C, and Go at the start and the end of a poll. */
     int64_t ran, busy;
     int64_t accepting; /* C: total ns spent on starting accepted connections */
     /* Buffers of large_size bytes for streams that lately received much at once, which saves
@@ -332,7 +333,7 @@ typedef struct gl_shared {
     int64_t sample_every;        /* atomic, C: ns; 0: never */
     int64_t slow_limit;          /* atomic, C: ns; longer iterations are recorded; 0: none */
     const int64_t *gc;           /* C: total ns of garbage collection in this process */
-    int64_t gc_before;           /* C: its value at the start of the iteration */
+    int64_t gc_before;           /* C: the value of *gc at the start of the iteration */
     const uint64_t *popped;      /* C: total of entries of the ready queue that were run */
     const uint32_t *handed;      /* C: completions of the turn that were delivered */
     gl_trace *trace;             /* atomic, Go: NULL while no client traces; its memory is never
@@ -340,10 +341,10 @@ typedef struct gl_shared {
 } gl_shared;
 
 /*
- * The shared lock.  The monitor is a thread of the library that sends pending writes while
- * Python, in the same iteration, computes or waits.  It does the work of a call of `flush`, and so
- * it must be alone: no thread of C may use the submissions or a stream's record, or be in a call.
- * The lock is biased to C:
+ * The shared lock.  The monitor is a thread of the library that sends pending writes while Python,
+ * in the same iteration, computes or waits.  It does the work of a call of `flush`.  Meanwhile no
+ * thread of C may use the submissions or a stream's record, or be in a call.  The lock is biased to
+ * C:
  *
  *     C, or Go in a call, with the GIL         the monitor
  *
@@ -357,11 +358,11 @@ typedef struct gl_shared {
  *
  * So one of the two always sees the other, and C pays two stores and a load, without a locked
  * instruction.  Without membarrier C executes a fence in between (`fence_state`).  A kernel may
- * start to refuse it (a seccomp filter, a restored process): the monitor then sends nothing, sets
- * fence_state to GL_FENCE_REQUESTED, and continues once C, which has then seen that with the GIL,
- * has set GL_FENCE_IN_USE.  A turn has the lock from its start to its end; the lock is recursive;
- * C never runs Python and never releases the GIL while it has the lock, except during the turn,
- * for whose end other threads wait (threads/shared_lock.c).
+ * start to refuse membarrier (a seccomp filter, a restored process): the monitor then sends
+ * nothing, sets fence_state to GL_FENCE_REQUESTED, and continues once C, with the GIL, has seen
+ * this value and set GL_FENCE_IN_USE.  A turn has the lock from its start to its end; the lock is
+ * recursive; C never runs Python and never releases the GIL while it has the lock, except during
+ * the turn, for whose end other threads wait (threads/shared_lock.c).
  *
  * `loop_active` and `monitor_parked` follow the same rule: the monitor sets monitor_parked,
  * executes a membarrier and checks whether a loop is active; a loop sets loop_active and checks
@@ -433,14 +434,13 @@ typedef struct gl_table {
     /* Registers a stream.  The owner of a stream (in its record), datagram socket or listener is
      * the address at which the object that owns the descriptor keeps its number, or NULL.  Before
      * each call on the descriptor Go compares the two numbers, and treats a difference as EBADF:
-     * the owner has closed it or given it away, and the number may belong to another file.
-     * C keeps that memory, and the record, until the registration is closed.  Pieces that are
-     * queued already wait for a GL_SUB_STREAM. */
+     * the owner has closed the descriptor or given it away, and the number may belong to another
+     * file.  C keeps that memory, and the record, until the registration is closed.  Pieces that
+     * are queued already wait for a GL_SUB_STREAM. */
     int32_t (*stream_open)(int32_t reactor, int32_t fd, gl_stream_io *io, uint32_t flags,
                            uint32_t *id, uint32_t *gen);
     /* Ends a registration of any kind and removes it from the poller.  The write queue of a stream
-     * is not sent: call flush_stream first.  If its owner has closed the fd, that is not an
-     * error. */
+     * is not sent: call flush_stream first.  An fd that its owner has closed is not an error. */
     int32_t (*unregister)(int32_t reactor, uint32_t id, uint32_t gen);
 
     /* Registers a datagram socket.  `want`: GL_READABLE receives, GL_WRITABLE reports GL_CMP_READY
@@ -466,8 +466,8 @@ typedef struct gl_table {
     /* Wakes the monitor; called if gl_shared.monitor_parked is set.  Returns 0. */
     int32_t (*wake_monitor)(int32_t reactor);
     /* Releases the shared lock to the monitor and takes it back, when flusher_lock was seen set:
-     * waits until the monitor is done, which takes a few system calls that do not block, and
-     * lends it this thread's priority meanwhile. */
+     * waits until the monitor is done, which takes a few system calls that do not block, and lends
+     * the monitor this thread's priority meanwhile. */
     int32_t (*yield_to_flusher)(gl_shared *shared);
 
     /* Texts in UTF-8: facts about the reactor and the Go runtime (JSON), the sampling profile of

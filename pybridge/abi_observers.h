@@ -1,8 +1,8 @@
 /*
  * abi_observers.h: the part of abi.h for metrics, the watchdog, the profile and the trace.
  *
- * The loop works without them.  gl_shared (abi.h) contains gl_metrics and refers to the rest.
- * "Go" is the thread that is inside a call of the API table, "C" any other thread of the
+ * The loop works without them.  gl_shared (abi.h) contains gl_metrics and has pointers to the other
+ * structs.  "Go" is the thread that is inside a call of the API table, "C" any other thread of the
  * loop, and "the monitor" the library's thread of golib/monitor.c.
  */
 #ifndef GOLOOP_ABI_OBSERVERS_H
@@ -86,7 +86,7 @@ typedef struct gl_stack {
     gl_raw_frame frame[GL_FRAMES];
 } gl_stack;
 
-/* The activity of a loop's thread at one moment, and the time span that it represents. */
+/* The activity of a loop's thread at one moment, and the time span that the sample represents. */
 #define GL_SAMPLE_FRAMES 64
 typedef struct gl_sample {
     /* ns: the moment, and the start of the span, which is empty for a sample of slow_limit */
@@ -196,7 +196,7 @@ typedef struct gl_watchdog {
 
 /* The bits of gl_shared.report_state. */
 #define GL_REPORT_REQUESTED 1u /* the report was handed to the log */
-#define GL_REPORT_LOGGED 2u    /* the log has written it */
+#define GL_REPORT_LOGGED 2u    /* the log has written the report */
 
 /* The introspection socket of this process, written by C.  Python answers its clients; Go answers
  * them while Python does not.  Atomic. */

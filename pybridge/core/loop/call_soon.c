@@ -1,7 +1,7 @@
 /*
  * call_soon.c: the loop's methods call_soon, call_soon_threadsafe, call_later, call_at and time.
  *
- * Any thread may call call_soon_threadsafe; only the loop's own thread may call the others.
+ * Any thread may call call_soon_threadsafe; only the loop's own thread may call the other methods.
  */
 #include "loop/private.h"
 
@@ -258,8 +258,9 @@ call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *cons
     return h;
 }
 
-/* loop.call_later(delay, callback, *args, context=None): arms a timer for `delay` seconds from now.
- * Calls asyncio's method if a program has replaced the loop's call_at(). */
+/* loop.call_later(delay, callback, *args, context=None): arms a timer for `delay` seconds from now
+ * and returns its TimerHandle.  Calls asyncio's method if a program has replaced the loop's
+ * call_at(). */
 static PyObject *
 loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -270,7 +271,7 @@ loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject
 }
 
 /* loop.call_at(when, callback, *args, context=None): arms a timer for the loop time `when` in
- * seconds. */
+ * seconds and returns its TimerHandle. */
 static PyObject *
 loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

@@ -139,7 +139,8 @@ loop_release(gl_loop *self)
     self->releasing = 0;
 }
 
-/* _close_core(): closes the native half of the loop; RuntimeError while it runs. */
+/* _close_core(): closes the native half of the loop, if it is open, and returns None; RuntimeError
+ * while the loop runs. */
 static PyObject *
 loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

@@ -11,9 +11,10 @@
  *      |      |
  *      +------+  callbacks that these schedule run in the next iteration
  *
- * The order is asyncio's: its poll appends readers and then due timers to the ready entries,
- * and the iteration runs the entries of that moment.  Accepted connections come first, though:
- * otherwise a server that is closed in this iteration would close them too (dispatch_accepted).
+ * The order is asyncio's: asyncio's poll appends readers and then due timers to the ready queue,
+ * and the iteration runs the entries that the queue has then.  Accepted connections come first,
+ * though: otherwise a server that is closed in this iteration would also close its accepted
+ * connections (dispatch_accepted).
  *
  * While the ready queue has entries, an iteration skips the turn unless one is needed: the loop
  * polls in every 64th iteration, after some tens of microseconds, and when writes are pending, a
@@ -31,7 +32,8 @@
 #define GL_FEW 4
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
-/* Reads a cheap clock, about 2 to 3 ticks a nanosecond; the unit depends on the processor. */
+/* Returns the time of a cheap clock, about 2 to 3 ticks a nanosecond; the unit depends on the
+ * processor.  In a simulation the clock is the simulated one. */
 static inline uint64_t
 ticks(void)
 {
@@ -124,8 +126,8 @@ note_polled(gl_loop *loop, int64_t polled)
 }
 
 /* Delivers one completion: runs a due timer, or passes it to the owner of its registration.  Drops
- * a stale completion and closes the socket of a stale accept.  -1 if an exception ends the run of
- * the loop. */
+ * a stale completion and a cancelled timer, and closes the socket of a stale accept.  -1 if an
+ * exception ends the run of the loop. */
 static int
 dispatch_one(gl_loop *loop, const gl_completion *c)
 {

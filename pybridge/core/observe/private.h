@@ -7,8 +7,8 @@
 
 /* ---- python_stack.c ------------------------------------------------------------------------- */
 
-/* The maximum number of attempts to walk a chain of frames, which breaks if its thread changes it
- * meanwhile. */
+/* The maximum number of attempts to walk a chain of frames.  An attempt fails if the thread changes
+ * the chain meanwhile. */
 #define MAX_WALK_ATTEMPTS 5
 
 /* Reads the frames of a thread, innermost first, without the GIL, while the thread may run or end.

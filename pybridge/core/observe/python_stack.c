@@ -1,14 +1,14 @@
 /*
  * python_stack.c: reads the Python stack of another thread without the GIL.
  *
- * The monitor uses it to report the stack of a thread that may never release the GIL.  The thread
- * may be running, so each pointer that is read may be stale, and none is dereferenced.  Memory is
- * copied by process_vm_readv(2), which returns EFAULT for an invalid address, needs no permission
- * for the process itself, and needs no descriptor.  If a sandbox refuses the call, no stack is
- * read.  No reference is counted, and only the caller's buffer is written.
+ * The monitor reports the stack of a thread that may never release the GIL.  The thread may be
+ * running, so each pointer that is read may be stale, and none is dereferenced.  Memory is copied
+ * by process_vm_readv(2), which returns EFAULT for an invalid address, needs no permission for the
+ * process itself, and needs no descriptor.  If a sandbox refuses the call, no stack is read.  No
+ * reference is counted, and only the caller's buffer is written.
  *
  * C walks the chain of frames.  Go reads names and lines from the code objects
- * (golib/python_code.go) and checks that each of them is a code object.  The watchdog walks a
+ * (golib/python_code.go), after a check that each address has a code object.  The watchdog walks a
  * broken chain again.
  *
  * The layout of frames is internal to CPython.  It is the same from 3.12 to 3.15.  For a newer
@@ -125,7 +125,8 @@ python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
 
 /* ---- the stack of any thread ------------------------------------------------------------ */
 
-/* Returns the thread state with this threading.get_ident(), borrowed; NULL: not found. */
+/* Returns the thread state with this threading.get_ident(), borrowed; NULL, without an exception,
+ * if there is none.  Called with the GIL or in a stopped world. */
 static PyThreadState *
 find_thread(unsigned long id)
 {
@@ -168,7 +169,8 @@ read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
 }
 
 /* Reads the frames of the thread `id` into `to`, which has 0 frames before, while all other threads
- * are stopped; none if the thread is not found, its chain breaks, or frames can't be read. */
+ * are stopped; none if the thread is not found, its chain breaks, frames can't be read, or Python
+ * ends. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {

@@ -3,8 +3,8 @@
  *
  * call_soon_threadsafe returns a ThreadSafeHandle (CPython 3.14 has asyncio._ThreadSafeHandle, with
  * a lock): cancel() and cancelled() called in another thread wait for the end of a running
- * callback.  The GIL guards the fields.  Only a thread that has to wait creates a Python lock,
- * so that a ThreadSafeHandle costs as much as any other handle.
+ * callback.  The GIL guards the fields.  Only a thread that has to wait creates a Python lock, so a
+ * ThreadSafeHandle costs as much as any other handle.
  */
 #include "queue/private.h"
 
@@ -188,9 +188,9 @@ handle_run_generic(PyObject *self)
     return gl_drop_result(PyObject_CallOneArg(G.Handle_run, self));
 }
 
-/* Calls the callback in the handle's context, and reports its exception; does nothing if the handle
- * is cancelled.  The caller keeps the handle alive.  -1 if an exception ends the run of the
- * loop. */
+/* Calls the callback in the handle's context, and reports its exception.  If
+ * handle_needs_generic_run() is true, does the work of handle_run_generic() instead.  The caller
+ * keeps the handle alive.  -1 if an exception ends the run of the loop. */
 static int
 handle_call(gl_loop *loop, PyObject *self)
 {

@@ -47,7 +47,7 @@ typedef struct {
     bool context_due;  /* an empty context will be created when it is needed */
     bool context_ours; /* C created the context, and the handle may have the only reference */
 #ifdef GL_FREE_THREADED
-    bool posted;       /* posted by a thread that counts its references to the loop apart */
+    bool posted;       /* the creating thread's references to the loop are in the shared count */
     int64_t posted_at; /* ns, while it is in the inbox */
 #endif
     PyObject *arg[GL_INLINE_ARGS];
@@ -63,14 +63,14 @@ typedef struct {
 /* The handle of a call_later() or call_at(). */
 typedef struct {
     GL_HANDLE_HEAD
-    PyObject *scheduled; /* asyncio.TimerHandle's slots; this one is not used */
+    PyObject *scheduled; /* not used; this and the next are slots of asyncio.TimerHandle */
     PyObject *when;
     gl_handle_args inl;
     int64_t deadline;         /* ns of CLOCK_MONOTONIC */
     struct gl_loop *armed_by; /* borrowed; valid while `timer` is an id */
     uint32_t timer;           /* id in timers.c, or GL_NO_TIMER */
-    uint32_t submission;      /* index of its TIMER_ARM in the submission queue, if that is not
-                               * decoded yet */
+    uint32_t submission;      /* index of its TIMER_ARM in the submission queue; valid until Go
+                               * has decoded the submission */
 } gl_timer_handle;
 
 /* The handle of a call_soon_threadsafe(), since CPython 3.14. */
@@ -190,8 +190,8 @@ GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
 /* Removes an expired timer, whose id is free again; returns its handle, owned by the caller, or
  * NULL if it was cancelled. */
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);
-/* After a turn: makes the first `n` retired ids, of timers cancelled before it, available
- * again. */
+/* Makes the first `n` retired ids available again, after a turn.  Their timers were cancelled
+ * before the turn. */
 GL_PRIVATE_INLINE void gl_timers_free_retired(gl_timers *t, uint32_t n);
 /* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int gl_timers_traverse(gl_timers *t, visitproc visit, void *arg);

@@ -3,7 +3,7 @@
  * doubling; and the wake-up of a loop that polls.
  *
  * An entry is a Handle or a Task.  One iteration of the loop runs only the entries that the queue
- * had when the iteration began; entries that they append run in the next one.
+ * had when the iteration began; entries that are appended meanwhile run in the next iteration.
  * Guarded by the GIL: any thread may push (call_soon_threadsafe).
  */
 #include "queue/private.h"
@@ -207,7 +207,7 @@ gl_ready_untrack_last(gl_ready *q)
         PyObject_GC_UnTrack(entry);
 }
 
-/* Tracks the handles to which there are other references, when the loop stops. */
+/* Tracks the handles to which there are other references, also weak ones, when the loop stops. */
 GL_PRIVATE void
 gl_ready_track_kept(gl_ready *q)
 {
@@ -218,8 +218,8 @@ gl_ready_track_kept(gl_ready *q)
     }
 }
 
-/* Drops all entries and frees the memory.  Later pushes raise RuntimeError.  May be called
- * again. */
+/* Drops all entries, tracks those handles to which there are other references, and frees the
+ * memory.  Later pushes raise RuntimeError.  May be called again. */
 GL_PRIVATE void
 gl_ready_close(gl_ready *q)
 {

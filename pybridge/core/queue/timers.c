@@ -70,7 +70,8 @@ timers_id_free(gl_timers *t, uint32_t id)
     }
 }
 
-/* Returns the address of the handle of an id; NULL if no chunk has the id. */
+/* Returns the address of the reference to an id's handle, which is NULL if the id is not armed;
+ * NULL if no chunk has the id. */
 static inline PyObject **
 timers_owner(gl_timers *t, uint32_t id)
 {

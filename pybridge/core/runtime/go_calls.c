@@ -1,10 +1,10 @@
 /*
  * go_calls.c: the table of functions that the rest of the extension calls.
  *
- * Any thread may call Go: one that runs a loop, one that closes it, one whose
- * garbage collection frees it.  A thread that runs a loop is prepared by
- * gl_library_run_begins(); the wrappers here prepare all other threads for the time of one call:
- * with a signal stack (stack.c), and a registration of the thread with Go (library_bind_thread).
+ * Any thread may call Go: a thread that runs a loop, that closes a loop, or whose garbage
+ * collection frees a loop.  A thread that runs a loop is prepared by gl_library_run_begins(); the
+ * wrappers here prepare all other threads for the time of one call: with a signal stack (stack.c),
+ * and a registration of the thread with Go (library_bind_thread).
  */
 #include "runtime/private.h"
 

@@ -147,8 +147,8 @@ image_note_segments(struct dl_phdr_info *info, size_t size, void *map)
 }
 
 /* Finds the distance of Go's thread-local words from the thread pointer, or sets `understood` to
- * false.  ld.so has written it to the address of the only relocation of that kind, for the word at
- * the addend's distance from the first. */
+ * false.  ld.so has written the distance of one word to the address of the only relocation of that
+ * kind; the relocation's addend is this word's distance from the first one. */
 static void
 image_note_tls(gl_image *image, uintptr_t base, uintptr_t relocations, size_t size)
 {

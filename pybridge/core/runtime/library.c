@@ -77,7 +77,7 @@ gl_library_set_path(const char *path)
 /* ---- the dead runtime, in a child ------------------------------------------- */
 
 /* Removes the links of this process to the inherited runtime: signal handlers that point into it,
- * and the pthread key by which it would be notified of the end of a thread. */
+ * and the pthread key by which the runtime would be notified of the end of a thread. */
 static void
 library_abandon_inherited(void)
 {
@@ -117,9 +117,9 @@ library_fail(const char *format, ...)
 #define GL_KEYS 512
 #endif
 
-/* Makes the first call into a new runtime: waits until it has started, and registers
- * this thread.  Go stores its threads under a pthread key, which it does not export; it is the
- * key that has a value only after the call. */
+/* Makes the first call into a new runtime: waits until it has started, registers this thread, and
+ * stores the pthread key under which Go stores its threads.  Go does not export the key, which is
+ * the one that has a value only after the call. */
 static void
 library_enter_first(const gl_table *table)
 {

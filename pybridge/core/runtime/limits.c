@@ -11,8 +11,8 @@
  *
  * The limit of open files is a separate problem: Go raises the soft limit to the hard limit when it
  * starts, and children of the process inherit the raised limit.  The limit is read before the start
- * and restored afterwards.  In between, for a millisecond, another thread of C can see the
- * raised limit, and can fork or set its own limit; the latter is not overwritten.
+ * and restored afterwards.  In between, for a millisecond, another thread of C can see the raised
+ * limit, fork, or set another limit, which is then not overwritten.
  */
 #include "runtime/private.h"
 

@@ -1,6 +1,5 @@
 /*
- * runtime.h: the functions of this room, which loads and starts the Go library, for the rest of the
- * extension.
+ * runtime.h: the public functions of this room, which loads and starts the Go library.
  *
  * These functions do not need Python.h and raise nothing.  A function that fails returns a message,
  * a whole sentence in a buffer of the process that is valid until the next call, and its caller
@@ -52,7 +51,7 @@ GL_PRIVATE bool gl_clock_is_replaced(void);
 
 /* Returns the functions of this process's live Go runtime.  Any thread may call any function of it
  * except `turn`, which only a thread between gl_library_run_begins() and gl_library_run_ends() may
- * call.  The first call opens the library, and so does the first call in a forked child.  If that
+ * call.  The first call opens the library, as does the first call in a forked child.  If that
  * fails, returns NULL and sets *message; a later call tries again.  Needs the GIL. */
 GL_PRIVATE const gl_table *gl_library(const char **message);
 

@@ -2,11 +2,11 @@
  * slack.c: a large timer slack for Go's own threads, so that they wake up rarely.
  *
  * Go's monitor thread (runtime.sysmon) checks every 20 us for processors (Ps) that it can take from
- * long calls, and repeats that for 50 rounds after it has taken one.  A loop's thread is in such a
- * call whenever it runs Python.  If the Python code of a turn takes milliseconds, the thread loses
- * its processor some hundred times a second, and sysmon never rests.  On one core under aiohttp
- * these were 3,500 wake-ups a second and 12 % of the core.  The checks are useless here: each
- * reactor has a processor, and one more is idle (golib/gomaxprocs.go).
+ * long calls, and repeats that for 50 rounds after it has taken one.  For sysmon the time in which
+ * a loop's thread runs Python is such a long call.  If the Python code of a turn takes
+ * milliseconds, the thread loses its processor some hundred times a second, and sysmon never rests.
+ * On one core under aiohttp these were 3,500 wake-ups a second and 12 % of the core.  The checks
+ * are useless here: each reactor has a processor, and one more is idle (golib/gomaxprocs.go).
  *
  * A new thread inherits the timer slack of its creator (PR_SET_TIMERSLACK in prctl(2)), so the
  * slack of the thread that starts the library applies to all of Go's threads.  C's threads, which

@@ -1,6 +1,7 @@
 /*
- * inbox.h: the part of a loop that threads without its lock write, in a build without the GIL.
- * queue/inbox.c posts callbacks into it, and threads/lock.c waits in it.
+ * inbox.h: the fields of a loop that threads write without the loop's lock, in a build without the
+ * GIL.  queue/inbox.c posts callbacks by these fields, and threads/lock.c waits for the lock by
+ * them.
  */
 #pragma once
 

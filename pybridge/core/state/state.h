@@ -127,8 +127,8 @@ struct gl_loop {
     PyObject *task_factory;  /* the factory that the program has set, NULL or None [GIL] */
     gl_ready ready;
     uint32_t cmp_pos;      /* completions delivered in this turn [loop] */
-    uint64_t accepts_seen; /* metrics.connections_accepted when all of them had been
-                            * delivered [loop] */
+    uint64_t accepts_seen; /* metrics.connections_accepted when all accepted connections had
+                            * been delivered [loop] */
     gl_timers timers;
     struct gl_reg *regs;
     uint32_t regs_cap;

@@ -30,7 +30,7 @@
 #define GL_TASK_HAS_GET_CONTEXT GL_PYTHON(12)
 /* Task(context=) refuses objects that are not a contextvars.Context. */
 #define GL_TASK_CHECKS_CONTEXT GL_PYTHON(15)
-/* The default name of a task is formatted by get_name(); until then it is an int. */
+/* The default name of a task is an int until get_name() formats it. */
 #define GL_TASK_HAS_LAZY_NAME GL_PYTHON(12)
 /* asyncio calls set_name() after the Task is constructed, so that the first name is a default. */
 #define GL_TASK_NAMED_AFTER_INIT (!GL_PYTHON(13))
@@ -62,7 +62,8 @@
 
 /* ---- CPython's internals ---------------------------------------------------------------- */
 
-/* A heap type with __weakref__ has its list as a field; later it precedes the object. */
+/* A heap type with __weakref__ has the list of weak references as a field; since 3.12 the list
+ * precedes the object. */
 #define GL_WEAKREFS_ARE_A_FIELD (!GL_PYTHON(12))
 /* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with space for 30 attributes. */
 #define GL_HAS_INLINE_VALUES GL_PYTHON(14)
@@ -84,10 +85,10 @@
     (PY_VERSION_HEX < GL_LAYOUT_UNKNOWN_FROM && !(GL_WITHOUT_GIL && GL_PYTHON(14)))
 #endif
 
-/* Size of the part of the thread state that every release of a version has: the
- * smallest _PyThreadStateImpl of its releases, up to and including mem_free_queue, the last field
- * that all of them have.  The public part differs between patch releases too: 824 bytes
- * in 3.14.3, 832 in 3.14.10. */
+/* Size of the part of the thread state that every release of a version has: the smallest
+ * _PyThreadStateImpl of its releases, up to and including mem_free_queue, the last field that all
+ * these releases have.  The public part differs between patch releases too: 824 bytes in 3.14.3,
+ * 832 in 3.14.10. */
 #if GL_PYTHON(15)
 #define GL_THREAD_STATE_END 1080 /* the list head ends at 1064 in 3.15.2, the struct at 1096 */
 #elif GL_PYTHON(14)

@@ -7,8 +7,8 @@
  *
  *   - the thread that runs the loop has its lock, and releases it while it polls or waits
  *   - a method or an attribute of a loop's object first takes the lock, in every thread, and so
- *     does the deallocation of such an object (threads/guard.c wraps them all; the other slots use
- *     GL_GUARD)
+ *     does the deallocation of such an object (threads/guard.c wraps these; the other slots of a
+ *     type use GL_GUARD)
  *
  * GL_OWNER_LOOP is an object's field for its loop, valid from construction to deallocation.
  */
@@ -69,7 +69,7 @@ gl_owner_loop_set(gl_owner_loop *owner, PyObject *loop)
 /* ---- references to objects that may be in deallocation --------------------------------------- */
 
 /* Prepares a new object for gl_try_newref(): its shared reference count shows from then on that the
- * deallocation has begun. */
+ * deallocation has begun.  Does nothing in a build with the GIL. */
 static inline void
 gl_enable_try(PyObject *o)
 {

@@ -7,7 +7,8 @@
 /* lint: allow mutable-static: the module's state, and the module is loaded once */
 GL_PRIVATE struct gl_globals G; /* lint: allow names: it stands in nearly every line */
 
-/* Imports module.attr; returns a new reference, or NULL with the exception of the import. */
+/* Imports module.attr; returns a new reference, or NULL with the exception of the import or of the
+ * look-up. */
 GL_PRIVATE PyObject *
 gl_import_attr(const char *module, const char *attr)
 {

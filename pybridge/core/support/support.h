@@ -144,8 +144,8 @@ struct gl_globals {
     PyMethodDef *task_wakeup;              /* the callable that wakes a task (tasks/wakeup.c) */
     PyTypeObject *future_iter_type, *sockop_type;
     PyTypeObject *listener_type;
-    PyTypeObject *native_protocol; /* TLS: a protocol in C, */
-    gl_receive *native_receive;    /* and the function that takes its received bytes */
+    PyTypeObject *native_protocol; /* TLS: the protocol that is written in C */
+    gl_receive *native_receive;    /* takes received bytes for a native_protocol */
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- state that changes ---- */

@@ -148,7 +148,8 @@ typedef struct guarded_attribute {
     Py_ssize_t loop_offset;
 } guarded_attribute;
 
-/* Getter of a guarded attribute; `closure` is its guarded_attribute. */
+/* Getter of a guarded attribute: reads the original attribute or member with the lock; `closure` is
+ * its guarded_attribute.  NULL with an exception. */
 static PyObject *
 attribute_get(PyObject *self, void *closure)
 {
@@ -160,7 +161,8 @@ attribute_get(PyObject *self, void *closure)
     return PyMember_GetOne((char *)self, a->member);
 }
 
-/* Setter of a guarded attribute. */
+/* Setter of a guarded attribute: sets the original attribute or member with the lock.  -1 with an
+ * exception. */
 static int
 attribute_set(PyObject *self, PyObject *value, void *closure)
 {

@@ -1,5 +1,5 @@
 /*
- * threads.h: which thread may use a loop, and how the others wait.
+ * threads.h: which thread may use a loop, and how other threads wait.
  *
  *   stop_world.c       stops all other Python threads for a moment, in a build without the GIL
  *   lock.c             the lock of a loop, in a build without the GIL; lock.h has the guards
@@ -32,9 +32,10 @@ GL_PRIVATE_INLINE void gl_monitor_pause(gl_loop *loop);
 
 /* ---- stop_world.c ------------------------------------------------------------------- */
 
+/* Imports the functions of the import lock, at import.  -1 with ImportError. */
 GL_PRIVATE int gl_stop_world_init(PyObject *module);
 #ifdef GL_FREE_THREADED
-/* Calls `visit` with any object and `arg`, once, while all other threads are stopped.  It must
+/* Calls `visit` with any object and `arg`, once, while all other threads are stopped.  `visit` must
  * return 0, run no Python, allocate nothing and wait for no lock.  The caller holds no mutex,
  * because the thread may wait, detached from Python.  os.fork() in another thread waits until the
  * call returns.  When Python ends, only the thread that ends it can stop the world; for other

@@ -347,7 +347,8 @@ watch_run_waiter(gl_loop *loop, PyObject *waiter)
     return gl_unraisable_unless_leaving(gl_future_set_none(waiter), waiter);
 }
 
-/* Keeps the sockets of older waiters open until their tasks run. */
+/* Moves the sockets of older waiters to the kept ones, which stay open until the tasks of these
+ * waiters run. */
 static void
 older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 {
