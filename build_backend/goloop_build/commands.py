@@ -160,7 +160,7 @@ class BuildExtension(build_ext):
         return name.removesuffix(here) + release.extension_suffix()
 
     def build_extension(self, ext: Extension) -> None:
-        """Compiles one extension; compiles all of it again if the flags have changed."""
+        """Compiles one extension, all of it again if the flags have changed; stores the flags."""
         release = target()
         if release is not None:
             # The interpreter's own options could contain library paths of the machine.
@@ -347,7 +347,10 @@ def go_flags() -> list[str]:
 
 
 def go_environment() -> dict[str, str]:
-    """Returns the environment of `go build`: no other toolchain, and the same C compiler."""
+    """Returns the environment of `go build`: no other toolchain, and the same C compiler.
+
+    It has the checksum of abi.h, so that a change of that file leads to a new build.
+    """
     environment = dict(os.environ)
     environment["GOTOOLCHAIN"] = "local"
     environment["CGO_ENABLED"] = "1"

@@ -299,7 +299,11 @@ class Guest(Generic[_T]):
         shut_down.add_done_callback(lambda _: self._all_done.set_result(None))
 
     async def _shut_down(self) -> None:
-        """Do the steps of asyncio.run after its coroutine: cancel tasks, shut down."""
+        """Do the steps of asyncio.run after its coroutine.
+
+        Cancel all other tasks and wait for them, report their exceptions, and shut down
+        asynchronous generators and the default executor.
+        """
         loop = self._loop
         tasks = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         for task in tasks:

@@ -278,7 +278,11 @@ class _BlockedSpans:
         self._contexts: dict[tuple[int, int], Context] = {}
 
     def __call__(self, blocked: watchdog.Blocked) -> None:
-        """Record the span when a block has ended; when it begins, store the task's context."""
+        """Record the span when a block has ended; when it begins, only store the task's context.
+
+        The span lasts as long as the block. It belongs to the trace of the task that ran when the
+        block was first reported.
+        """
         spell = id(blocked.loop), blocked.serial
         if not blocked.ended:
             task = asyncio.current_task(blocked.loop)
@@ -323,7 +327,10 @@ class _ExceptionSpans:
         self._tracer = tracer
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record the span of one call of the exception handler."""
+        """Record the span of one call of the exception handler, with its exception and task.
+
+        From Python 3.12 on the span belongs to the trace of the task, if there is a task.
+        """
         message = str(context.get("message") or "Unhandled exception in event loop")
         attributes = {"goloop.message": message}
         within = get_current()

@@ -195,7 +195,10 @@ _PYTHON_METRICS_AT_0: Row = {
 
 
 def _raw_metrics(loop: Any, tasks: int) -> Row | None:
-    """Return Loop._metrics() for JSON; None for a loop without metrics."""
+    """Return the loop's metrics by name for JSON; None for a loop without metrics.
+
+    `tasks` is the number of the loop's tasks. Histograms are encoded as base64.
+    """
     ask = getattr(loop, "_metrics", None)
     if ask is None:
         return None
@@ -350,7 +353,7 @@ def _connections(loop: Any, limit: int) -> list[Row]:
 
 
 def _transports(loop: Any) -> list[Any]:
-    """Return the loop's transports, without datagram transports."""
+    """Return the loop's transports for streams and pipes, native ones and asyncio's own."""
     found: list[Any] = []
     with contextlib.suppress(Exception):
         found = _copy_items(loop._transports.values())  # asyncio's own

@@ -226,7 +226,10 @@ class Signals(CoreLoop):
                 _swap_wakeup_fd(previous)
 
     def _close_signals(self) -> None:
-        """Remove the handlers and close the pipe, as the last step of close()."""
+        """Remove the handlers and close the pipe, as the last step of close().
+
+        While the interpreter shuts down, the handlers stay installed, with a ResourceWarning.
+        """
         if not sys.is_finalizing():
             for sig in list(self._signal_handlers):
                 self.remove_signal_handler(sig)

@@ -87,7 +87,11 @@ def _format_stack(stack: SlowStack) -> list[str]:
 
 
 def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
-    """Return the slow iterations of one loop, or of all, in a snapshot of profiling.py."""
+    """Return the slow iterations in a snapshot of profiling.py, oldest first.
+
+    `number` selects a loop; None means all loops. Raises LookupError, TypeError or ValueError if
+    `raw` is not a snapshot.
+    """
     frames = [Frame(*each) for each in raw.get("frames") or ()]
     offset = raw.get("time", 0.0) - raw.get("clock", 0.0)
 

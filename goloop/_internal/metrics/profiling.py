@@ -132,7 +132,11 @@ class Profile:
         return file.startswith(self.library) and not _INSTALLED.search(file)
 
     def __sub__(self, earlier: Profile) -> Profile:
-        """Return the profile of the time since an earlier snapshot."""
+        """Return the profile of the time since an earlier snapshot.
+
+        Stacks without new samples are omitted. A stack with fewer samples than before, because the
+        counts were started again, is taken as a new one.
+        """
         if not isinstance(earlier, Profile):
             return NotImplemented
         before = {(each.loop, each.task, each.frames): each for each in earlier.stacks}

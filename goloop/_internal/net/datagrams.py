@@ -55,7 +55,10 @@ class DatagramTransport(_core.DatagramTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        """Create the transport and register it with the loop; arguments as of asyncio's hook."""
+        """Create the transport and register it with the loop; arguments as of asyncio's hook.
+
+        Adds the entries for get_extra_info(). RuntimeError if another transport has the fd.
+        """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(extra, trsock.TransportSocket(sock), sock)
         peer = entries["peername"]

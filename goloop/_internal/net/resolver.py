@@ -113,7 +113,10 @@ class Resolver(CoreLoop):
         proto: int,
         flags: int,
     ) -> list[AddressInfo]:
-        """Return the addresses of a host: convert a literal here, look up a name in a thread."""
+        """Return the addresses of a host: convert a literal here, look up a name in a thread.
+
+        Raises socket.gaierror, also for a NUL in host or port.
+        """
         ask: Any = socket.getaddrinfo
         found: list[AddressInfo]
         if _may_be_literal(host):

@@ -221,7 +221,11 @@ class FdPassingSocket:
         self._sock.close()
 
     def _received(self, size: int, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
-        """Deliver received descriptors; raise BlockingIOError if their bytes must be dropped."""
+        """Count the bytes and deliver received descriptors to the transport; close pidfds.
+
+        Raises BlockingIOError if the bytes must be dropped. Without a transport the descriptors
+        are closed.
+        """
         self._loop._count("bytes_received", size)
         fds: list[int] = []
         for level, kind, data in ancillary:

@@ -550,7 +550,11 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         return transport is None or transport._closed
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Deliver the remaining data, then notify the application's protocol of the end."""
+        """Deliver the remaining data, then notify the application's protocol of the end.
+
+        Before that a queued handshake that may be complete gets its last step, a failed handshake
+        is counted, and the session is stored. An exception of connection_made() replaces `exc`.
+        """
         if self._handshake_queued:
             self._handshake_queued = False
             # A peer that had a response may have completed the handshake and sent data. Without a
@@ -811,7 +815,10 @@ class StartTLS(CoreLoop):
 
 
 def _register_with_c() -> str | None:
-    """Register the types and methods for C; return why OpenSSL is not called directly, or None."""
+    """Register the types and methods for C; return why OpenSSL is not called directly, or None.
+
+    GOLOOP_TLS=stdlib is such a reason.
+    """
     native: Any = _ssl
     forced = os.environ.get("GOLOOP_TLS") == "stdlib"
     reason = _core._begin_tls(

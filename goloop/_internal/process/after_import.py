@@ -89,7 +89,7 @@ def after_import(name: str, action: Action) -> None:
 
 
 def _run_action(module: ModuleType) -> None:
-    """Run and remove the module's action; warn if it fails."""
+    """Run and remove the module's action, if there is one; warn if it raises an Exception."""
     action = _actions.pop(module.__name__, None)
     if action is None:
         return

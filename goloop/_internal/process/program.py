@@ -176,7 +176,10 @@ def _read_stdin() -> bytes:
 
 
 def _run_path(arguments: list[str]) -> None:
-    """Run a file, or a directory or zip file with a __main__ module."""
+    """Run a file, source or bytecode, or a directory or zip file with a __main__ module.
+
+    Exits with status 2 if the file cannot be read.
+    """
     sys.argv = arguments
     path = os.path.join(os.getcwd(), arguments[0])
     if pkgutil.get_importer(path) is not None:
@@ -281,7 +284,10 @@ def _without_goloop_frames(traceback: TracebackType | None) -> TracebackType | N
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print the traceback now, and prevent that Python prints it again at its exit."""
+    """Print the traceback by sys.excepthook, and prevent that Python prints it again at its exit.
+
+    If the hook fails, print both exceptions as Python does. SystemExit of the hook is raised.
+    """
     hook = sys.excepthook
     try:
         hook(type(error), error, error.__traceback__)

@@ -223,7 +223,11 @@ class _Group:
 
     @contextlib.contextmanager
     def handlers(self) -> Iterator[None]:
-        """Install handlers of SIGINT and SIGTERM, in the cases in which asyncio.Runner does."""
+        """Install handlers of SIGINT and SIGTERM for the block, in the main thread only.
+
+        As in asyncio.Runner a handler is installed only if the signal has its default handler, and
+        removed only if the program has not replaced it meanwhile.
+        """
         installed: list[tuple[int, Any]] = []
         handler = self._on_signal
         if threading.current_thread() is threading.main_thread():
@@ -365,7 +369,10 @@ class _Group:
         return [worker.result for worker in self.workers]
 
     def _add_notes(self, first_exception: BaseException) -> None:
-        """Add notes: the thread that raised the exception, and all other exceptions."""
+        """Add notes to an exception: the thread that raised it, and all other exceptions.
+
+        CancelledErrors are left out. An exception that rejects notes stays unchanged.
+        """
         notes = []
         if first_exception is self.first_exception and self.first_failed_worker is not None:
             notes.append(f"in thread {self.first_failed_worker} of goloop.run_threads()")

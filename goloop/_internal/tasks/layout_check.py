@@ -378,7 +378,11 @@ def _objects_for_c() -> tuple[Any, ...]:
 
 
 def check(peek: Peek | None = None) -> tuple[int, int, int]:
-    """Return the offsets of the thread state; raise Mismatch if any layout is unexpected."""
+    """Return the offsets of _probe_thread(); raise Mismatch if any layout is unexpected.
+
+    `peek` reads the fields of an object; the default is C's function. The running loop and the
+    current task are replaced during the check and restored afterwards.
+    """
     if peek is None:
         peek = _core._peek
     layout = _core._layout()

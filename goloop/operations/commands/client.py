@@ -299,7 +299,12 @@ def _show(text: str) -> None:
 
 
 def main(command: str, arguments: list[str]) -> int:
-    """Run `ps PID` or `pstree PID`; return the exit status."""
+    """Run `ps PID` or `pstree PID`; return the exit status.
+
+    If the process does not answer completely, read its memory instead (from Python 3.14 on); if
+    that fails, too, print the blocked loops of a partial answer, or return 1. 2 is a wrong command
+    line.
+    """
     if arguments[:1] in (["-h"], ["--help"]):
         print(f"usage: python -m goloop {command} PID\n\n{_ABOUT[command]}\n\n{_REQUIREMENTS}")
         return 0

@@ -76,7 +76,10 @@ _MIN_FILES = 4096
 
 
 def main(arguments: list[str]) -> int:
-    """Print the report; return the exit status."""
+    """Run `doctor`: print the report about this machine, and about a program, which is run.
+
+    Returns 0, 1 if the report has a problem, or 2 for a wrong command line.
+    """
     as_json = False
     while arguments and arguments[0] in ("--json", "-h", "--help"):
         if arguments[0] != "--json":

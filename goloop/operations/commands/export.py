@@ -104,7 +104,11 @@ def _family(spec: MetricSpec) -> Family:
 
 
 def name_of(words: list[str]) -> str:
-    """Return a program's name from its command line: `server.py`, `uvicorn`, or its title."""
+    """Return a program's name from the words of its command line.
+
+    That is the name of the script or module that Python or goloop runs, such as `server.py` or
+    `uvicorn`, or "-c"; else the first word or the process title, at most _MAX_NAME characters.
+    """
     first, rest = "".join(words[:1]), words[1:]
     name = first if " " in first else os.path.basename(first)
     if re.match("python|pypy|goloop$", name):
@@ -152,7 +156,10 @@ class _Process:
         return page
 
     def _add(self, page: Page, answer: Row) -> None:
-        """Add the samples of an answer to a page."""
+        """Add the samples of an answer to a page, and store the values of counters in `_last`.
+
+        Raises one of _INVALID_ANSWER if the answer is invalid.
+        """
         loops, partial = answer["loops"], bool(answer.get("partial"))
         if not self._labels["program"]:
             self._labels["program"] = name_of(str(answer.get("program", "")).split())

@@ -102,7 +102,11 @@ def write(profile: Profile, path: str, title: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `profile PID`; return the exit status."""
+    """Run `profile PID`: print the profile and write the output files.
+
+    Returns the exit status: 1 if the process does not answer or a file cannot be written, 130 after
+    Ctrl-C during a request, else 0.
+    """
     given = _parser().parse_args(arguments)
     try:
         profile = _request(given.pid, profiling.from_raw)
@@ -133,7 +137,7 @@ def _show(text: str) -> None:
 
 
 def slow_main(arguments: list[str]) -> int:
-    """Run `slow PID`; return the exit status."""
+    """Run `slow PID`; return the exit status: 1 if the process does not answer, else 0."""
     parser = options.Parser(
         prog="python -m goloop slow",
         description="Show the last slow iterations of a running program's loops, with stacks.",

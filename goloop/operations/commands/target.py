@@ -116,7 +116,10 @@ class WatchedProcess:
         return report
 
     def _loop_report(self, loop: Row, index: int, now: float) -> Row:
-        """Return the report of the loop at position `index` of an answer."""
+        """Return the report of the loop at position `index` of an answer; store its metrics.
+
+        Values that the monitor's answer lacks are those of the previous answer.
+        """
         key = loop.get("id")
         if key is None:  # an answer of the monitor, which does not know the id
             key = next(iter(self._before)) if len(self._before) == 1 else index
@@ -149,7 +152,10 @@ class WatchedProcess:
         }
 
     def _task_report(self, row: Row, loop: Row, key: int, now: float) -> Row:
-        """Return the report of a task; `key` is its loop's id, `row` the task in the answer."""
+        """Return the report of a task, and store since when it has been at its place.
+
+        `key` is its loop's id, `row` the task in the answer.
+        """
         stack = row["stack"]
         current = row["id"] == loop.get("current")
         # A running task is at the same place only within the same iteration.

@@ -112,8 +112,9 @@ class Top:
     # ---- the screen
 
     def watch(self, terminal: Terminal) -> int:
-        """Run the screen; return the number of the signal that ended it, or 0.
+        """Show refreshes on the screen until a key, a signal or the number of refreshes ends it.
 
+        Returns the number of the signal, or 0.
         Raises _NothingToShow.
         """
         with _Signals() as signals, Screen(terminal) as screen:
@@ -277,7 +278,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `top PID...` or `top --all`; return the exit status."""
+    """Run `top PID...` or `top --all`; return the exit status.
+
+    It is 1 if no process answers or all have ended, 130 after Ctrl-C, else 0. Any other signal
+    that ends the screen ends the process.
+    """
     parser = _parser()
     given = parser.parse_args(arguments)
     if bool(given.pid) == given.all:

@@ -113,7 +113,10 @@ class _EventWriter:
         self.ids = 0
 
     def write(self) -> None:
-        """Convert all records, and end the open slices at the end of the trace."""
+        """Convert all records, end the open slices and connections, and name process and threads.
+
+        `lost` then has the number of lost records, `loops` the loops of the trace.
+        """
         recording = self.recording
         for number, thread, body, names in recording.frames:
             if number not in self.loops:
@@ -287,7 +290,10 @@ def _place(place: Any) -> tuple[str, Event]:
 
 
 def _new_task(rest: list[tuple[int, int]], names: dict[int, Any]) -> tuple[str, Any]:
-    """Return the name of a new task, and its coroutine, from the records after its creation."""
+    """Return the name of a new task, and its coroutine, from the records after its creation.
+
+    Without such records they are "" and None.
+    """
     parts = []
     for ticks, word in rest:
         if word >> 60 != _MORE:
@@ -440,7 +446,11 @@ def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Eve
 
 
 def main(arguments: list[str]) -> int:
-    """Run `trace PID`; return the exit status."""
+    """Run `trace PID`: write the trace to a file, and print a summary.
+
+    Returns the exit status: 1 if the process does not answer or the file cannot be written, 130 if
+    Ctrl-C does not end the recording but the command, else 0.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m goloop trace",
         description="Record the events of a running program's loops in a file for "

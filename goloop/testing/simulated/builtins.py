@@ -44,7 +44,7 @@ class Replaced:
     """
 
     def __init__(self, function: Any, replacement: Callable[[Callable[[], Any]], Any]) -> None:
-        """Install the patch; TypeError if the function takes arguments."""
+        """Install the patch until restore(); TypeError if the function takes arguments."""
         self._function = function  # the patched object must outlive the patch
         self._struct = _Function.from_address(id(function) + object.__basicsize__)
         self._before = self._struct.definition

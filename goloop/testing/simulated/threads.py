@@ -167,7 +167,10 @@ class Pool:
         self._schedule_step(slept, _context(), self._thread_started, failed)
 
     def _thread_started(self, failed: BaseException | None) -> None:
-        """Take the first job, or break the pool if the initializer has failed."""
+        """Take the first job, or break the pool if the initializer has failed.
+
+        All jobs of a broken pool get BrokenThreadPool, and the exception is logged.
+        """
         if failed is None:
             self._take_next_job()
             return

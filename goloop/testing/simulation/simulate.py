@@ -173,7 +173,7 @@ def simulate(
 
         @functools.wraps(function)
         def test(*args: Any, **kwargs: Any) -> None:
-            """Run all seeds; raise the first failure, without the frames of goloop."""
+            """Run all seeds; raise the first failure, with a traceback without goloop's frames."""
             __tracebackhide__ = True
             try:
                 explore(SimulatedCall(test, program(args, kwargs), args, kwargs), plan, seeds)
