@@ -48,7 +48,7 @@ func (c *closeCounter) addWaiter(r *Reactor) uint64 {
 	return c.count.Load()
 }
 
-// removeWaiter undoes addWaiter.
+// removeWaiter undoes addWaiter. It does nothing for a reactor that was not added.
 func (c *closeCounter) removeWaiter(r *Reactor) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

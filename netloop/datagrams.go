@@ -40,7 +40,7 @@ func (r *Reactor) DatagramSet(id, gen, want uint32) error {
 }
 
 // setDatagram sets the directions of a datagram socket and updates its registration in the
-// poller. It returns the poller's errno.
+// poller. It returns the poller's errno; the socket is not polled then.
 func (r *Reactor) setDatagram(id uint32, s *slot, want uint32) syscall.Errno {
 	in := interest(want) & directions
 	s.datagram.SetInterest(transports.Interest(in))

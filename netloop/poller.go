@@ -71,8 +71,8 @@ import "syscall"
 // The portable code calls add, modify and remove through setInterest.
 
 // setInterest changes the poller's registration of a slot to want, immediately, and makes the
-// slot the owner of its number. 0 removes the registration; that the kernel does not have it any
-// more is not an error. After an errno the slot is not registered.
+// slot the owner of its number. With 0 it removes the registration and returns 0, also if the
+// kernel does not have the registration any more. After an errno the slot is not registered.
 //
 // After the slot's lease has ended, the number may refer to another file: EBADF, unless want is
 // 0. The registration is removed nevertheless, because its descriptor may have a duplicate, and

@@ -29,7 +29,7 @@ type poller struct {
 	tokens  map[uint64]token
 }
 
-// open creates the kqueue.
+// open creates the kqueue, close-on-exec. p is not open after an error.
 func (p *poller) open(c *PollCalls) error {
 	p.calls = c
 	p.tokens = map[uint64]token{}
@@ -99,7 +99,8 @@ func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
 	return p.modify(fd, t, 0, in)
 }
 
-// modify registers the directions in `in` and deletes the other directions of `registered`.
+// modify registers the directions in `in`, re-enables a oneShot, deletes the other directions of
+// `registered`, and stores the token. EPERM if the file cannot be polled.
 func (p *poller) modify(fd int32, t token, registered, in interest) syscall.Errno {
 	flags := evAdd | evEnable
 	if in&oneShot != 0 {
@@ -135,7 +136,7 @@ func (p *poller) addWakeup(fd int, t token) error {
 }
 
 // wait waits for up to timeout ns (< 0: without limit) and returns the number of events, which
-// event() decodes.
+// event() decodes. EINTR if a signal ended the wait.
 func (p *poller) wait(timeout int64) (int, syscall.Errno) {
 	ts := &p.ts
 	if timeout < 0 {

@@ -148,7 +148,8 @@ func (s *Stream) Blocked() bool { return s.has(StateBlocked) }
 // FinishReading stops receiving permanently.
 func (s *Stream) FinishReading() { s.io.State |= StateReadEnd }
 
-// pending returns the vectors to send, at most MaxVectors. The first may be partially sent.
+// pending returns the vectors to send, at most MaxVectors, or nil if there are none or sending
+// has failed. The first vector may be partially sent.
 func (s *Stream) pending() []Vector {
 	if !s.HasPending() {
 		return nil
@@ -168,7 +169,8 @@ func limitToMaxSend(v []Vector) []Vector {
 	return v
 }
 
-// shutdownIfDrained shuts down the writing half if C requested this and the queue is empty.
+// shutdownIfDrained shuts down the writing half if C requested this and the queue is empty. It
+// makes no system call if the lease has ended.
 func (s *Stream) shutdownIfDrained(c *Calls) {
 	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.HasPending() {
 		return

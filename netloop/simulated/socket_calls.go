@@ -125,8 +125,8 @@ func (k *Kernel) Listen(fd, backlog int) syscall.Errno {
 	return c.done(errno, backlog)
 }
 
-// Connect is connect(2). On a blocking socket it waits for the result, else it returns EINPROGRESS (TCP) or
-// EAGAIN for a full backlog (Unix).
+// Connect is connect(2). A Unix socket is connected at once, unless the backlog is full (EAGAIN). A TCP
+// socket returns EINPROGRESS. A blocking socket waits instead of returning one of these.
 func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 	c, fault := k.begin("connect", fd)
 	s, f, errno := k.socketOf(fd)

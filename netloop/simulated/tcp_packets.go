@@ -64,8 +64,9 @@ func (t *tcp) transmit(p segment) {
 	}
 }
 
-// launch puts a segment on a link: it decides latency, loss and retransmissions at once and schedules the
-// arrival. A segment that is not retransmitted may be lost.
+// launch puts a segment on a link: it decides latency, loss and retransmissions at once, and schedules the
+// arrival, or delivers the segment now if there is no latency. A segment that is not retransmitted may be
+// lost.
 func (t *tcp) launch(p segment, l *link, there *host) {
 	net := t.k.network(l)
 	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.MinLatency, net.MaxLatency)

@@ -122,7 +122,7 @@ func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 }
 
 // transmitDatagram transmits a datagram over a link to the host with this number: once, twice or not at
-// all. A stalled link keeps it.
+// all. Without latency it arrives within the call. A stalled link keeps the datagram.
 func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 	net := k.network(l)
 	switch {

@@ -207,8 +207,8 @@ func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	return nil, true
 }
 
-// nameFrames reads the names of frames and skips frames without Python code. It returns false if a frame is
-// invalid, because the stack has changed.
+// nameFrames reads the names of frames and skips frames without Python code. It returns nil and false if a
+// frame is invalid, because the stack has changed.
 func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok bool) {
 	for _, f := range raw {
 		c, state := readCode(py, f.Code, maxFunction, maxFile)
