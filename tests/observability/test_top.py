@@ -1072,7 +1072,8 @@ def test_silence_is_shown_and_ends_when_the_program_goes_on(
 def test_the_screen_of_all_follows_those_that_come_and_go(
     screen: Tmux, program: subprocess.Popen[str]
 ) -> None:
-    screen.do("resize-window", "-x", "150", "-y", "60")
+    # High enough for the processes of other tests, which answer as well.
+    screen.do("resize-window", "-x", "150", "-y", "400")
     screen.top("--all", "--interval", "0.2")
     screen.until_shown(rf"  pid {program.pid}  Python")
     with forking() as pids:
