@@ -9,8 +9,8 @@ Python stack of the loop's thread, without the GIL. All further work needs the G
 
 The first and the last create a `Blocked`, which is logged ("goloop", as a warning) and passed to
 the subscribers, once for each such iteration and in this order. Later stacks are logged if their
-calls differ. Loop._block_told() reports the progress of the log: if the GIL is never released, or
-the log does not accept the report, C writes the stack to stderr.
+calls differ. Loop._set_report_state() reports the progress of the log: if the GIL is never
+released, or the log does not accept the report, C writes the stack to stderr.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger("goloop")
 _TASKS_MAX = 20_000
 _AWAITERS_MAX = 16
 
-# The progress of the log, for Loop._block_told().
+# The progress of the log, for Loop._set_report_state().
 _LOG_WAITS, _LOGGED = 1, 2
 
 # The maximum of own frames in a record, innermost; Blocked.stack and `goloop_stack` have all.
@@ -583,7 +583,7 @@ def _set_log_progress(blocked: Blocked, how: int) -> None:
     """Report the progress of a block's log message to C; `how` is _LOG_WAITS or _LOGGED."""
     with contextlib.suppress(RuntimeError, AttributeError):  # closed, or not goloop's loop
         blocked.loop._report_in_progress = how == _LOG_WAITS
-        blocked.loop._block_told(blocked.serial, how)
+        blocked.loop._set_report_state(blocked.serial, how)
 
 
 def _deliver(blocked: Blocked, look: int) -> None:

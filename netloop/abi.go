@@ -239,7 +239,7 @@ type Shared struct {
 	BlockedSince  int64
 	ReportState   uint32
 	Number        uint32
-	Asker         uintptr
+	Introspection uintptr
 	Python        uintptr
 	Thread        uintptr
 	Base          uint64

@@ -119,7 +119,7 @@ func TestFewReadyStreamsAreReceivedInC(t *testing.T) {
 	l := defaultLoop(t)
 	streams := manyStreams(l, minBatch)
 	for _, s := range streams {
-		l.setWants(s, transports.WantFew, 0)
+		l.setWants(s, transports.WantReceiveInCIfFew, 0)
 	}
 	writePeer(t, streams[1].peer, []byte("one"))
 	got := l.turn(-1)

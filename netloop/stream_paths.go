@@ -30,8 +30,9 @@ const (
 //	path              used if                                     bytes are received by
 //	receiveNone       the stream is not readable, is paused, or   -
 //	                  has ended
-//	receiveInC        C requested this: WantDirect, for streams   C, after a READY completion, just
-//	                  that received much; WantFew, if fewer than  before it calls the protocol
+//	receiveInC        C requested this: WantReceiveInC, for       C, after a READY completion, just
+//	                  streams that received much;                 before it calls the protocol
+//	                  WantReceiveInCIfFew, if fewer than
 //	                  minBatch registrations are ready. Not
 //	                  beforeDeadSend
 //	receiveInBatch    whenManyReady, and the last receive was     one io_uring_enter for all such

@@ -293,7 +293,7 @@ func TestPauseAndResumeBetweenReceives(t *testing.T) {
 // Bytes that were sent before a connection broke are reported before the error. Bytes from the
 // peer are received before a send, because the send would take the socket's error with it.
 func TestBrokenStreamReceivesBeforeItSends(t *testing.T) {
-	for _, few := range []uint32{0, transports.WantFew} {
+	for _, few := range []uint32{0, transports.WantReceiveInCIfFew} {
 		l := defaultLoop(t)
 		a, b := pair(t)
 		shrinkBuffers(t, a)
@@ -673,11 +673,11 @@ func TestBusyPipeIsReadTwicePerTurn(t *testing.T) {
 	l.close(s)
 }
 
-// For a stream with WantDirect, C receives, and READY is reported until it does.
+// For a stream with WantReceiveInC, C receives, and READY is reported until it does.
 func TestReadyIsReportedWhileCReceives(t *testing.T) {
 	l := defaultLoop(t)
 	s := l.stream(0)
-	l.setWants(s, transports.WantDirect, 0)
+	l.setWants(s, transports.WantReceiveInC, 0)
 	writePeer(t, s.peer, []byte("for C"))
 	for range 2 {
 		got := l.turn(-1)
@@ -688,7 +688,7 @@ func TestReadyIsReportedWhileCReceives(t *testing.T) {
 	}
 	l.pause(s)
 	l.expectIdle()
-	l.setWants(s, 0, transports.WantDirect)
+	l.setWants(s, 0, transports.WantReceiveInC)
 	l.resume(s)
 	got := l.turn(-1)
 	expectKinds(t, got, CmpData)

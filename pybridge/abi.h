@@ -35,7 +35,7 @@
 #include "abi_observers.h"
 
 /* The version of this interface, which both sides compare, see GL_ABI. */
-#define GL_ABI_VERSION 24
+#define GL_ABI_VERSION 25
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -110,13 +110,14 @@ typedef struct gl_vector {
 } gl_vector;
 
 /* The bits of gl_stream_io.want. */
-#define GL_WANT_READ 1u   /* receive */
-#define GL_WANT_SHUT 2u   /* shutdown(SHUT_WR) once the queue is empty */
-#define GL_WANT_DIRECT 4u /* together with READ: C receives by itself on GL_CMP_READY */
+#define GL_WANT_READ 1u         /* receive */
+#define GL_WANT_SHUT 2u         /* shutdown(SHUT_WR) once the queue is empty */
+#define GL_WANT_RECEIVE_IN_C 4u /* together with READ: C receives by itself on GL_CMP_READY */
 /* C waits for the report that bytes were sent: a turn that has sent some does not block, so that
  * its GL_CMP_WROTE arrives at once.  Otherwise the report may come with any later turn. */
 #define GL_WANT_REPORT 8u
-#define GL_WANT_FEW 16u /* like GL_WANT_DIRECT, in a turn with few ready streams */
+/* Like GL_WANT_RECEIVE_IN_C, in a turn with few ready streams. */
+#define GL_WANT_RECEIVE_IN_C_IF_FEW 16u
 
 /* The bits of gl_stream_io.state. */
 /* The kernel accepted less than it was given; Go continues by itself once the socket is
@@ -325,19 +326,19 @@ typedef struct gl_shared {
                                   * that it is reported once */
     uint32_t report_state;       /* atomic: the bits are set by C, and reset by the monitor */
     uint32_t number;             /* C: number of the loop, in reports */
-    gl_asker *asker;             /* set by C before reactor_new; one for the process */
-    const gl_python *python;     /* set by C before reactor_new; one for the process */
-    void *thread;                /* atomic, C: the PyThreadState that runs the loop */
-    uint64_t base;               /* C: address of the frame that runs the loop; frames above it
-                                  * belong to the loop's callbacks */
-    int64_t sample_every;        /* atomic, C: ns; 0: never */
-    int64_t slow_limit;          /* atomic, C: ns; longer iterations are recorded; 0: none */
-    const int64_t *gc;           /* C: total ns of garbage collection in this process */
-    int64_t gc_before;           /* C: the value of *gc at the start of the iteration */
-    const uint64_t *popped;      /* C: total of entries of the ready queue that were run */
-    const uint32_t *handed;      /* C: completions of the turn that were delivered */
-    gl_trace *trace;             /* atomic, Go: NULL while no client traces; its memory is never
-                                  * freed */
+    gl_introspection_socket *introspection; /* set by C before reactor_new; one for the process */
+    const gl_python *python;                /* set by C before reactor_new; one for the process */
+    void *thread;                           /* atomic, C: the PyThreadState that runs the loop */
+    uint64_t base;          /* C: address of the frame that runs the loop; frames above it
+                             * belong to the loop's callbacks */
+    int64_t sample_every;   /* atomic, C: ns; 0: never */
+    int64_t slow_limit;     /* atomic, C: ns; longer iterations are recorded; 0: none */
+    const int64_t *gc;      /* C: total ns of garbage collection in this process */
+    int64_t gc_before;      /* C: the value of *gc at the start of the iteration */
+    const uint64_t *popped; /* C: total of entries of the ready queue that were run */
+    const uint32_t *handed; /* C: completions of the turn that were delivered */
+    gl_trace *trace;        /* atomic, Go: NULL while no client traces; its memory is never
+                             * freed */
 } gl_shared;
 
 /*

@@ -177,18 +177,18 @@ struct gl_shared;
 
 /* Functions of C that the monitor calls about an iteration that lasts long.  The monitor holds its
  * lock while it calls them, so they are quick, do not block, need no GIL and call no function of
- * the API table.  `tell` is the exception: it runs on a thread of its own, without the lock. */
+ * the API table.  `report` is the exception: it runs on a thread of its own, without the lock. */
 typedef struct gl_watchdog {
     /* Reads at most `cap` frames of a thread (a PyThreadState) into `to`, innermost first.  Returns
      * their number; -1: the chain of frames is inconsistent or can't be read; -2: Python has
      * ended. */
-    int32_t (*walk)(void *thread, gl_raw_frame *to, int32_t cap);
+    int32_t (*read_frames)(void *thread, gl_raw_frame *to, int32_t cap);
     /* Returns the thread that owns the GIL (a PyThreadState), or NULL if it is unknown or Python
      * has ended. */
-    void *(*holder)(void);
+    void *(*gil_holder)(void);
     /* Reports the reactor's long iteration to Python.  Called on a thread of its own; waits for the
      * GIL.  Does nothing if Python or the loop has ended. */
-    void (*tell)(int32_t reactor);
+    void (*report)(int32_t reactor);
     /* Stores the frames of the loop's thread and its coroutine in a sample.  Returns 0, with 0
      * frames, if they can't be read. */
     uint32_t (*sample)(struct gl_shared *shared, gl_sample *to);
@@ -200,10 +200,10 @@ typedef struct gl_watchdog {
 
 /* The introspection socket of this process, written by C.  Python answers its clients; Go answers
  * them while Python does not.  Atomic. */
-typedef struct gl_asker {
+typedef struct gl_introspection_socket {
     int32_t listener;  /* the fd, or -1 */
     uint64_t dev, ino; /* identity of its file */
-} gl_asker;
+} gl_introspection_socket;
 
 /* ---- thread names --------------------------------------------------------- */
 

@@ -46,11 +46,11 @@ type StreamIO struct {
 
 // Bits of StreamIO.Want.
 const (
-	WantRead   = 1 << iota // receive when readable
-	WantShut               // shut down the writing half when the queue is empty
-	WantDirect             // C receives by itself
-	WantReport             // report sent bytes without delay
-	WantFew                // C receives by itself in turns with few ready streams
+	WantRead            = 1 << iota // receive when readable
+	WantShut                        // shut down the writing half when the queue is empty
+	WantReceiveInC                  // C receives by itself
+	WantReport                      // report sent bytes without delay
+	WantReceiveInCIfFew             // C receives by itself in turns with few ready streams
 )
 
 // Bits of StreamIO.State.
@@ -131,10 +131,10 @@ func (s *Stream) Interest() Interest {
 func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEnd|StateDead) }
 
 // ReceivesInC reports whether C receives by itself (see chooseReceivePath in netloop).
-func (s *Stream) ReceivesInC() bool { return s.wants(WantDirect) }
+func (s *Stream) ReceivesInC() bool { return s.wants(WantReceiveInC) }
 
 // ReceivesInCIfFew reports whether C receives by itself in turns with few ready streams.
-func (s *Stream) ReceivesInCIfFew() bool { return s.wants(WantFew) }
+func (s *Stream) ReceivesInCIfFew() bool { return s.wants(WantReceiveInCIfFew) }
 
 // WantsReport reports whether C needs to know without delay that bytes were sent.
 func (s *Stream) WantsReport() bool { return s.wants(WantReport) }

@@ -176,7 +176,7 @@ def _set_core_listener(fd: int) -> None:
     if backend.native:
         from .. import _core
 
-        _core._set_asker(fd)
+        _core._set_introspection_socket(fd)
 
 
 def _bind(server: socket.socket) -> None:

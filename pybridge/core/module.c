@@ -154,7 +154,7 @@ static PyMethodDef core_methods[] = {
     {"_in_child", core_in_child, METH_NOARGS,
      PyDoc_STR("For os.register_at_fork(after_in_child=).")},
 #endif
-    {"_shut_door", gl_foreign_thread_close, METH_NOARGS,
+    {"_refuse_foreign_threads", gl_foreign_thread_close, METH_NOARGS,
      PyDoc_STR("For atexit: refuses foreign threads and waits for the attached ones.")},
 #if GL_HAS_SET_WAKEUP_FD
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,

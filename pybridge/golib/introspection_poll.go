@@ -30,7 +30,7 @@ var waitingClient struct {
 // client has waited for answerDelay, it accepts the client, and a thread answers. now is in ns.
 //
 //export goloop_poll_introspection_socket
-func goloop_poll_introspection_socket(client *C.gl_asker, now C.int64_t) {
+func goloop_poll_introspection_socket(client *C.gl_introspection_socket, now C.int64_t) {
 	if int64(now)-waitingClient.polledAt > maxPollGap {
 		waitingClient.since = 0
 	}
@@ -50,7 +50,7 @@ func goloop_poll_introspection_socket(client *C.gl_asker, now C.int64_t) {
 // acceptClient accepts a client of the listener that Python opened and starts a thread that answers the
 // client. It does nothing if the number refers to another file now, or if there is no client. It closes the
 // connection if the client is not allowed or the thread cannot be started.
-func acceptClient(client *C.gl_asker, listener int) {
+func acceptClient(client *C.gl_introspection_socket, listener int) {
 	// A program that closes all descriptors, to become a daemon, may have reused the number for a listener
 	// of its own, with other clients.
 	var is unix.Stat_t

@@ -165,7 +165,7 @@ static void *
 run_trace_thread(void *arg)
 {
     int fd = (int)(intptr_t)arg;
-    thread_set_name("goloop-answer");
+    thread_set_name("goloop-trace");
     send_trace(fd, goloop_trace_begin(fd));
     return NULL;
 }
@@ -197,7 +197,7 @@ static void *
 run_report_thread(void *reactor)
 {
     thread_set_name(REPORT_THREAD_NAME);
-    watchdog->tell((int32_t)(intptr_t)reactor);
+    watchdog->report((int32_t)(intptr_t)reactor);
     return NULL;
 }
 
@@ -386,7 +386,7 @@ run_tick(void)
 {
     bool awake = false;
     bool busy = false;
-    gl_asker *asker = NULL;
+    gl_introspection_socket *introspection_socket = NULL;
     int64_t now = monitor_now();
     int64_t since = now - monitor.tick_at;
     monitor.due = INT64_MAX;
@@ -408,10 +408,10 @@ run_tick(void)
         }
         check_blocked(w, now);
         if (now - LOAD(&sh->now) >= GIL_HELD_NS)
-            asker = sh->asker;
+            introspection_socket = sh->introspection;
     }
-    if (asker != NULL)
-        goloop_poll_introspection_socket(asker, now);
+    if (introspection_socket != NULL)
+        goloop_poll_introspection_socket(introspection_socket, now);
     update_steady(busy);
     return awake;
 }

@@ -18,9 +18,9 @@ static inline void end_process(int has_written) {
 	abort();
 }
 
-static inline int32_t walk(gl_shared *sh, void *thread, gl_raw_frame *to) { return sh->watchdog->walk(thread, to, GL_FRAMES); }
+static inline int32_t read_frames(gl_shared *sh, void *thread, gl_raw_frame *to) { return sh->watchdog->read_frames(thread, to, GL_FRAMES); }
 
-static inline void *gil_holder(gl_shared *sh) { return sh->watchdog->holder(); }
+static inline void *gil_holder(gl_shared *sh) { return sh->watchdog->gil_holder(); }
 */
 import "C"
 
@@ -193,7 +193,7 @@ func (l *loop) updateBlockState(since, now int64) {
 func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 	var raw [C.GL_FRAMES]netloop.RawFrame
 	for range maxWalks {
-		n := int(C.walk(shared, thread, (*C.gl_raw_frame)(unsafe.Pointer(&raw[0]))))
+		n := int(C.read_frames(shared, thread, (*C.gl_raw_frame)(unsafe.Pointer(&raw[0]))))
 		if n == -2 {
 			return nil, false
 		}

@@ -47,5 +47,5 @@ def prepare() -> None:
     if hasattr(_core, "_in_child"):  # on free-threaded Python only
         os.register_at_fork(after_in_child=_core._in_child)
     # At exit the last writes of loops in daemon threads are sent, then foreign threads are refused.
-    atexit.register(_core._shut_door)
+    atexit.register(_core._refuse_foreign_threads)
     atexit.register(_flush_all_loops)

@@ -83,7 +83,7 @@ class DatagramTransport(_core.DatagramTransport):
         if address != self._address:
             raise ValueError(f"Invalid address: must be None or {self._address}")
 
-    def _tell_error(self, protocol: Any, exc: OSError) -> None:
+    def _call_error_received(self, protocol: Any, exc: OSError) -> None:
         """Call error_received() of the protocol with an OSError."""
         as_handled(exc, protocol.error_received, exc)
 

@@ -288,7 +288,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._check_handshake_timeout()
         if self._ssl_reading_paused:
             self._limit_reading()
-        if self._end_deferred and not self._read_held:
+        if self._end_deferred and not self._read_deferred:
             self._deliver_end()
 
     # ---- timeouts: received data is processed before a due timer, as in asyncio ------------------
@@ -403,7 +403,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         After a success, application data is held back until the task that awaited the handshake
         has run (_read_after_handshake()). An exception of connection_made() ends the connection.
         """
-        self._read_held = handshake_exc is None and self._waiter is not None
+        self._read_deferred = handshake_exc is None and self._waiter is not None
         try:
             _Inherited._on_handshake_complete(self, handshake_exc)
             # connection_made() may already have begun to close the connection.
@@ -414,18 +414,18 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
-            self._read_held = False
+            self._read_deferred = False
             self._report_connection_made_error(exc)
             return
         finally:
             # The exception's traceback refers to this frame: avoid a reference cycle.
             del handshake_exc
-            if self._read_held:
+            if self._read_deferred:
                 self._loop.call_soon(self._read_after_handshake, context=self._connection_context())
         # asyncio sends the handshake's last message together with the next read or write, which a
         # protocol that pauses reading may delay for long, so it is sent now. In TLS 1.3 no client
         # waits for a server's last message, which is sent with the first response.
-        if not (self._read_held and self._server_side and self._sslobj.version() == "TLSv1.3"):
+        if not (self._read_deferred and self._server_side and self._sslobj.version() == "TLSv1.3"):
             self._send_wrapped()
 
     # The exception that connection_made() raised.
@@ -461,22 +461,22 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         With start_tls() that task is the first to have the new transport, and may set a protocol
         or check the negotiated parameters. An end that was received meanwhile is delivered last.
         """
-        if not self._read_held:
+        if not self._read_deferred:
             return
-        self._read_held = False
+        self._read_deferred = False
         self._do_read()
         self._send_wrapped()  # the handshake's last message, if no response has carried it
         if self._end_deferred:
             self._deliver_end()
 
-    def _read_soon(self) -> None:
+    def _schedule_read(self) -> None:
         """Read on in the next iteration, as asyncio does if the protocol's buffer is full."""
         if not self._read_scheduled:
             self._read_scheduled = True
             self._loop.call_soon(self._continue_reading)
 
     def _continue_reading(self) -> None:
-        """Read or flush again: the scheduled call of _read_soon()."""
+        """Read or flush again: the scheduled call of _schedule_read()."""
         self._read_scheduled = False
         if self._state == _State.FLUSHING:
             self._do_flush()
@@ -507,7 +507,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         Returns true if the transport below must stay open: the end is deferred, or plaintext must
         be delivered first.
         """
-        self._end_deferred = self._read_held or self._handshake_queued
+        self._end_deferred = self._read_deferred or self._handshake_queued
         return True if self._end_deferred else self._end_received()
 
     def _end_received(self) -> bool:
@@ -562,8 +562,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             if self._handshake_queue == ANSWERED and self._state == _State.DO_HANDSHAKE:
                 waiting: Any = self._loop
                 waiting._handshakes.do(self)
-        if self._read_held:
-            self._read_held = False
+        if self._read_deferred:
+            self._read_deferred = False
             self._do_read()
         # Data that was received before the end is delivered before it.
         while self._read_scheduled and not (self._app_reading_paused or self._is_closed()):
@@ -649,7 +649,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             return
         self._is_flushing = True
         try:
-            self._read_held = False
+            self._read_deferred = False
             paused = self._app_reading_paused
             self._do_read()
             if self._state != _State.FLUSHING:
@@ -709,7 +709,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 offset += count
             ended = not count  # a buffer without room counts as an end, too
             if not ended:
-                self._read_soon()
+                self._schedule_read()
         except sslproto.SSLAgainErrors:
             pass
         if offset:

@@ -165,8 +165,8 @@ datagram_report_error(gl_datagram *d, PyObject *exc)
     if (exc == NULL)
         rc = -1;
     if (protocol != NULL && exc != NULL)
-        rc = gl_drop_result(
-            PyObject_CallMethodObjArgs((PyObject *)d, G.s__tell_error, protocol, exc, NULL));
+        rc = gl_drop_result(PyObject_CallMethodObjArgs((PyObject *)d, G.s__call_error_received,
+                                                       protocol, exc, NULL));
     Py_XDECREF(protocol);
     Py_XDECREF(exc);
     return rc;

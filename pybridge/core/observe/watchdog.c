@@ -2,7 +2,7 @@
  * watchdog.c: reports an iteration of a loop that lasts too long, while it lasts.
  *
  *     the limit has passed    golib/watchdog.go reads the stack of the loop's thread, without the
- *                             GIL: watchdog_walk, watchdog_holder
+ *                             GIL: watchdog_read_frames, watchdog_gil_holder
  *     a thread of its own     waits for the GIL and calls Loop._blocked(), which logs the report:
  *                             watchdog_report
  *     the iteration ends      the loop's thread calls Loop._block_ended() before its next poll:
@@ -64,10 +64,10 @@ watchdog_sample(gl_shared *sh, gl_sample *to)
     return n != -1;
 }
 
-/* gl_watchdog.walk: reads at most `cap` frames of a thread, innermost first.  Returns their number;
- * -1: the chain breaks, or this Python's frames can't be read; -2: Python ends. */
+/* gl_watchdog.read_frames: reads at most `cap` frames of a thread, innermost first.  Returns their
+ * number; -1: the chain breaks, or this Python's frames can't be read; -2: Python ends. */
 static int32_t
-watchdog_walk(void *thread, gl_raw_frame *to, int32_t cap)
+watchdog_read_frames(void *thread, gl_raw_frame *to, int32_t cap)
 {
     uint64_t coroutine;
     if (!gl_foreign_thread_attach(NULL))
@@ -79,10 +79,10 @@ watchdog_walk(void *thread, gl_raw_frame *to, int32_t cap)
     return n;
 }
 
-/* gl_watchdog.holder: returns the state of the thread that owns the GIL; NULL: unknown, or Python
- * ends. */
+/* gl_watchdog.gil_holder: returns the state of the thread that owns the GIL; NULL: unknown, or
+ * Python ends. */
 static void *
-watchdog_holder(void)
+watchdog_gil_holder(void)
 {
     if (!gl_foreign_thread_attach(NULL))
         return NULL;
@@ -107,7 +107,7 @@ find_loop(int32_t reactor)
     return found;
 }
 
-/* gl_watchdog.tell: takes the GIL and calls Loop._blocked(), on a thread of its own; drops an
+/* gl_watchdog.report: takes the GIL and calls Loop._blocked(), on a thread of its own; drops an
  * exception.  Does nothing if Python ends or the loop was closed.  The library writes to stderr if
  * the report does not reach the log. */
 static void
@@ -125,7 +125,7 @@ watchdog_report(int32_t reactor)
 }
 
 /* The functions that the monitor calls. */
-static const gl_watchdog watchdog = {watchdog_walk, watchdog_holder, watchdog_report,
+static const gl_watchdog watchdog = {watchdog_read_frames, watchdog_gil_holder, watchdog_report,
                                      watchdog_sample};
 
 /* Sets the pointers by which Go reaches the watchdog's functions and data, in the shared block of a
@@ -134,7 +134,7 @@ GL_PRIVATE void
 gl_watchdog_init_shared(gl_shared *sh)
 {
     sh->watchdog = &watchdog;
-    sh->asker = &G.asker;
+    sh->introspection = &G.introspection_socket;
     sh->python = &G.python;
     sh->gc = &G.gc_ns;
 }
@@ -282,15 +282,15 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
                          starting ? Py_True : Py_False);
 }
 
-/* _block_told(serial, state): sets the state of the report with this number, GL_REPORT_REQUESTED or
- * GL_REPORT_LOGGED; ignored for an older report.  Returns None, as the setters below do.
- * RuntimeError for a closed loop. */
+/* _set_report_state(serial, state): sets the state of the report with this number,
+ * GL_REPORT_REQUESTED or GL_REPORT_LOGGED; ignored for an older report.  Returns None, as the
+ * setters below do.  RuntimeError for a closed loop. */
 static PyObject *
-loop__block_told(gl_loop *self, PyObject *args)
+loop__set_report_state(gl_loop *self, PyObject *args)
 {
     unsigned long long serial;
     unsigned state;
-    if (!PyArg_ParseTuple(args, "KI:_block_told", &serial, &state) ||
+    if (!PyArg_ParseTuple(args, "KI:_set_report_state", &serial, &state) ||
         gl_loop_check_usable(self) < 0)
         return NULL;
     if (serial == self->shared->metrics.blocked_spells)
@@ -399,8 +399,9 @@ profile_json(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     return library_text(write_profile, NULL);
 }
 
-/* _set_asker(fd): sets the listening introspection socket of this process; -1: no socket.  The fd
- * stays the caller's.  OSError, and the previous socket stays set, if the fd is not open. */
+/* _set_introspection_socket(fd): sets the listening introspection socket of this process; -1: no
+ * socket.  The fd stays the caller's.  OSError, and the previous socket stays set, if the fd is not
+ * open. */
 static PyObject *
 set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *fd_object)
 {
@@ -410,15 +411,15 @@ set_introspection_socket(PyObject *Py_UNUSED(module), PyObject *fd_object)
         return NULL;
     if (fd >= 0 && fstat(fd, &status) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    GL_WRITE(G.asker.dev, status.st_dev);
-    GL_WRITE(G.asker.ino, status.st_ino);
-    GL_WRITE(G.asker.listener, fd);
+    GL_WRITE(G.introspection_socket.dev, status.st_dev);
+    GL_WRITE(G.introspection_socket.ino, status.st_ino);
+    GL_WRITE(G.introspection_socket.listener, fd);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef watchdog_table[] = {
     {"_block", GL_NOARGS(loop__block), NULL},
-    {"_block_told", (PyCFunction)loop__block_told, METH_VARARGS, NULL},
+    {"_set_report_state", (PyCFunction)loop__set_report_state, METH_VARARGS, NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
     {"_set_slow_limit", GL_ONEARG(loop__set_slow_limit), NULL},
     {"_set_sampling", (PyCFunction)loop__set_sampling, METH_VARARGS, NULL},
@@ -427,7 +428,7 @@ static PyMethodDef watchdog_table[] = {
 GL_PRIVATE PyMethodDef *const gl_watchdog_methods = watchdog_table;
 
 static PyMethodDef watchdog_functions[] = {
-    {"_set_asker", GL_ONEARG(set_introspection_socket),
+    {"_set_introspection_socket", GL_ONEARG(set_introspection_socket),
      PyDoc_STR("Set the introspection socket: a listening socket's number, or -1.")},
     {"_note_collection", GL_FAST(record_collection),
      PyDoc_STR("Measure a collection; an entry of gc.callbacks.")},
@@ -445,6 +446,6 @@ GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {
     python_fill_layout(&G.python);
-    G.asker.listener = -1;
+    G.introspection_socket.listener = -1;
     return PyModule_AddFunctions(module, watchdog_functions);
 }

@@ -196,8 +196,8 @@ receive_requests(const gl_stream *s)
 {
     uint32_t requests = 0;
     if (s->receives_large)
-        requests |= GL_WANT_DIRECT;
+        requests |= GL_WANT_RECEIVE_IN_C;
     if (s->kind == KIND_SOCKET)
-        requests |= GL_WANT_FEW;
+        requests |= GL_WANT_RECEIVE_IN_C_IF_FEW;
     return requests;
 }

@@ -54,6 +54,8 @@
       "goloop._internal.net.datagrams.DatagramTransport | " \
       "goloop._internal.net.tls.TLSProtocol", \
       "an error ends the transport") \
+    X(_call_error_received, "goloop._internal.net.datagrams.DatagramTransport", \
+      "sendto(): the kernel reported an error") \
     X(_check_address, "goloop._internal.net.datagrams.DatagramTransport", \
       "sendto() with an address, on a connected socket") \
     X(_drain, "goloop._internal.net.datagrams.DatagramTransport", \
@@ -62,8 +64,6 @@
       "sendto(): the socket's send buffer is full") \
     X(_refuse_look_up, "goloop._internal.net.datagrams.DatagramTransport", \
       "sendto() with a host name in place of an address") \
-    X(_tell_error, "goloop._internal.net.datagrams.DatagramTransport", \
-      "sendto(): the kernel reported an error") \
     X(_attach, "asyncio.base_events.Server", "a server's connection is made") \
     X(_detach, "asyncio.base_events.Server", "a server's connection is closed") \
     X(write, "asyncio.WriteTransport", "TLS: encrypted bytes for a transport that is not native") \
@@ -74,10 +74,10 @@
       "the incoming buffer's size may pause or resume reading") \
     X(_raise_openssl, "goloop._internal.net.tls.TLSProtocol", \
       "OpenSSL reported an error: raises it as ssl does") \
-    X(_read_soon, "goloop._internal.net.tls.TLSProtocol", \
-      "input is left: read in the next iteration") \
     X(_received, "goloop._internal.net.tls.TLSProtocol", \
       "encrypted input for a connection that C does not decrypt") \
+    X(_schedule_read, "goloop._internal.net.tls.TLSProtocol", \
+      "input is left: read in the next iteration") \
     X(_start_shutdown, "goloop._internal.net.tls.TLSProtocol", \
       "the peer closed the TLS connection, and eof_received() agreed") \
     X(append, "builtins.list", "TLS: pending plain text is kept") \

@@ -173,8 +173,8 @@ struct gl_globals {
             * goloop/_internal/net/tls.py */
     /* The system calls, or those of golib/simulation_linux.go (fds/calls.c) [GIL]. */
     const struct gl_calls *calls;
-    gl_asker asker;   /* observe/watchdog.c */
-    gl_python python; /* observe/python_stack.c */
+    gl_introspection_socket introspection_socket; /* observe/watchdog.c */
+    gl_python python;                             /* observe/python_stack.c */
     /* Time that Python's garbage collector used in process gc_pid, and the start of the current
      * collection or 0 (observe/watchdog.c) [GIL]. */
     int64_t gc_ns, gc_began;

@@ -189,7 +189,7 @@ static PyMemberDef tls_members[] = {
     OBJECT("_app_protocol_get_buffer", get_buffer),
     OBJECT("_app_protocol_buffer_updated", buffer_updated),
     {"_app_protocol_is_buffer", T_BOOL, offsetof(gl_tls, is_buffer), 0, NULL},
-    FLAG(read_held),
+    FLAG(read_deferred),
     FLAG(app_reading_paused),
     FLAG(ssl_reading_paused),
     FLAG(ssl_writing_paused),

@@ -222,7 +222,7 @@ tls_read_buffered(gl_tls *t)
     if (openssl_failed(error))
         return gl_drop_result(tls_raise(t, "read", error));
     if (error.kind == 0 &&
-        gl_drop_result(PyObject_CallMethod((PyObject *)t, GL_METHOD(_read_soon), NULL)) < 0)
+        gl_drop_result(PyObject_CallMethod((PyObject *)t, GL_METHOD(_schedule_read), NULL)) < 0)
         return -1;
     if (n > 0 && gl_drop_result(tls_call_number(t->buffer_updated, n)) < 0)
         return -1;
@@ -271,11 +271,11 @@ tls_read_all(gl_tls *t)
 }
 
 /* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
- * closed or `read_held`.  Returns None, or as tls_result(). */
+ * closed or `read_deferred`.  Returns None, or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
-    if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_held)
+    if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_deferred)
         Py_RETURN_NONE;
     if (!tls_has_openssl(t))
         return PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
