@@ -73,7 +73,7 @@ def test_an_error_while_finishing_is_reported(loop: Loop, errors: Errors) -> Non
     assert context["asyncgen"] is generator
 
 
-def test_starting_one_after_the_shutdown_warns(loop: Loop) -> None:
+def test_generator_started_after_the_shutdown_warns(loop: Loop) -> None:
     log: list[str] = []
 
     async def late() -> None:

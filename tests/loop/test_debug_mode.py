@@ -37,7 +37,7 @@ def test_get_debug_returns_the_set_value(loop: Loop) -> None:
     assert loop.get_debug() is False
 
 
-def test_the_environment_and_dev_mode_turn_it_on(loop_name: str) -> None:
+def test_environment_and_dev_mode_enable_debug_mode(loop_name: str) -> None:
     program = (
         "import asyncio, sys\n"
         "if sys.argv[1] == 'goloop':\n"
@@ -139,17 +139,17 @@ def test_calls_from_another_thread_are_refused(loop: Loop, method: str) -> None:
     assert caught == []
 
 
-def test_futures_and_tasks_know_where_they_were_made(loop: Loop) -> None:
+def test_futures_and_tasks_record_where_they_were_made(loop: Loop) -> None:
     loop.set_debug(True)
     future: Any = loop.create_future()
     names = [frame.name for frame in future._source_traceback]
-    assert "test_futures_and_tasks_know_where_they_were_made" in names[-2:]
+    assert "test_futures_and_tasks_record_where_they_were_made" in names[-2:]
     assert " created at " in repr(future)
 
     async def nothing() -> None: ...
 
     task: Any = loop.create_task(nothing())
-    assert task._source_traceback[-1].name == "test_futures_and_tasks_know_where_they_were_made"
+    assert task._source_traceback[-1].name == "test_futures_and_tasks_record_where_they_were_made"
     loop.run_until_complete(task)
 
 

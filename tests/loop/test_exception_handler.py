@@ -53,7 +53,7 @@ def test_debug_mode_adds_the_source_traceback(loop: Loop, errors: Errors) -> Non
     assert context["source_traceback"][-1].filename == __file__
 
 
-async def test_debug_mode_says_where_a_signals_handler_was_added(
+async def test_debug_mode_reports_where_a_signal_handler_was_added(
     loop: Loop, errors: Errors
 ) -> None:
     loop.set_debug(True)
@@ -63,7 +63,7 @@ async def test_debug_mode_says_where_a_signals_handler_was_added(
     loop.remove_signal_handler(signal.SIGUSR1)
     context = errors.expect(ZeroDivisionError, "Exception in callback boom()")
     names = [frame.name for frame in context["source_traceback"]]
-    assert "test_debug_mode_says_where_a_signals_handler_was_added" in names
+    assert "test_debug_mode_reports_where_a_signal_handler_was_added" in names
     assert "run_forever" in names
     assert "_drain_signals" not in names
 

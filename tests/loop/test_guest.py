@@ -163,7 +163,7 @@ def test_the_loop_is_the_running_one_in_its_iterations_only(host: Host) -> None:
     guest.outcome.result()
 
 
-def test_between_iterations_it_can_be_neither_run_nor_closed(host: Host) -> None:
+def test_guest_loop_can_be_neither_run_nor_closed_between_iterations(host: Host) -> None:
     ends = asyncio.Event()
     guest = host.start(ends.wait())
     host.step()
@@ -898,7 +898,7 @@ def test_a_host_that_refuses_in_its_own_task(
     assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
 
 
-def test_a_loop_of_its_own_is_polled_by_its_run_alone() -> None:
+def test_ordinary_loop_is_polled_only_by_its_run() -> None:
     loop = goloop.new_event_loop()
 
     def inside() -> None:

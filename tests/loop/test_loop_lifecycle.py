@@ -79,7 +79,7 @@ def test_run_until_complete_raises_the_coroutines_exception(loop: Loop) -> None:
     assert loop.run_until_complete(answer()) == 42
 
 
-def test_an_interrupt_around_the_run_leaves_no_loop_that_seems_to_run(
+def test_interrupt_around_the_run_leaves_no_running_loop(
     loop_factory: LoopFactory, loop_name: str
 ) -> None:
     """A signal handler raises KeyboardInterrupt at the start of each function that run_forever()

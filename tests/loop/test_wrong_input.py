@@ -121,7 +121,7 @@ EACH = 6 if PART and FREE_THREADED else 1
 @needs_goloop
 @pytest.mark.usefixtures("warmed")
 @pytest.mark.parametrize("function", GROUPS)
-def test_wrong_calls_have_asyncios_answer_or_a_better_one(function: str) -> None:
+def test_wrong_calls_have_asyncios_error_or_a_clearer_one(function: str) -> None:
     collect()
     gc.freeze()  # each answer ends with a collection, which has no business here
     wrong: list[str] = []

@@ -594,7 +594,7 @@ assert os.waitpid(pids[0], 0)[1] == 0
 """)
 
 
-def test_forks_beside_a_thread_that_loads_libraries_live(passes: Passes) -> None:
+def test_forks_during_library_loading_survive(passes: Passes) -> None:
     # The lock of ld.so is held for good in many of these children; a restart takes none.
     passes("""
 libc.dlopen.restype = ctypes.c_void_p

@@ -147,7 +147,7 @@ async def test_no_alert_fires_on_a_loop_that_has_little_to_do(loop: Any) -> None
 @pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="there is no GIL to keep"
 )
-async def test_the_gils_alert_fires_where_a_thread_keeps_it(loop: Any) -> None:
+async def test_gil_alert_fires_if_a_thread_keeps_the_gil(loop: Any) -> None:
     over = threading.Event()
 
     def computes() -> None:

@@ -267,7 +267,7 @@ def test_processes_come_and_go_between_scrapes() -> None:
         assert not {process.pid, late.pid} & set(exporter._known)
 
 
-def test_a_process_that_has_got_the_number_of_another_counts_afresh() -> None:
+def test_process_with_a_reused_id_starts_new_counts() -> None:
     exporter = export.Exporter()
     with program() as (process, _):
         scraped(process.pid, exporter)
@@ -361,7 +361,7 @@ def test_invalid_answer_counts_as_no_answer(nonsense: dict[str, Any]) -> None:
     assert described(process, **nonsense) == {"goloop_up": {"": 0}}
 
 
-def test_texts_of_others_keep_within_their_quotes() -> None:
+def test_foreign_texts_are_escaped_in_labels() -> None:
     process = export._Process(os.getpid(), b"")
     process._labels["program"] = 'a"\\\n b\ud800'
     page = process.describe({"loops": []}).encode().decode()

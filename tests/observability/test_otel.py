@@ -142,7 +142,7 @@ def test_every_field_is_exported_with_its_value_unit_and_kind(
     assert found.keys() == names
 
 
-def test_percentiles_and_utilization_are_those_since_the_last_collection(
+def test_percentiles_and_utilization_cover_the_last_interval(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = Metrics(iteration_time=histogram(0, 90, 0, 10), time_busy=1.0, time_idle=3.0)
@@ -359,7 +359,7 @@ def test_unhandled_exception_becomes_a_span(pipeline: Pipeline) -> None:
         assert spans[0].parent.span_id == request.context.span_id
 
 
-def test_an_exception_within_a_span_belongs_to_it(pipeline: Pipeline) -> None:
+def test_exception_is_recorded_in_its_span(pipeline: Pipeline) -> None:
     pipeline.instrument()
     loop = goloop.new_event_loop()
     loop.set_exception_handler(lambda loop, context: None)

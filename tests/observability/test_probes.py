@@ -163,7 +163,7 @@ handle all nostop noprint pass
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="there is no gdb: apt-get install gdb")
 @pytest.mark.skipif("GOLOOP_SANITIZE" in os.environ, reason="gdb takes minutes with the sanitizer")
-def test_gdb_stops_at_them_and_finds_the_arguments(tmp_path: Path) -> None:
+def test_gdb_stops_at_probes_and_finds_the_arguments(tmp_path: Path) -> None:
     script = tmp_path / "script"
     text = SCRIPT
     for name in SIZES:

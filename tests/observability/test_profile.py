@@ -319,7 +319,7 @@ def test_folded_stacks() -> None:
     ]
 
 
-def test_the_flame_graph_is_one_picture_that_needs_nothing_else() -> None:
+def test_flame_graph_is_one_self_contained_picture() -> None:
     text = made().flame_graph("a <title>")
     root = ElementTree.fromstring(text)
     spaces = {"s": "http://www.w3.org/2000/svg"}

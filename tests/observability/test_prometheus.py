@@ -494,7 +494,7 @@ def test_reused_process_id_counts_as_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.forks
-def test_files_of_other_versions_count_as_far_as_they_are_understood(tmp_path: Path) -> None:
+def test_known_metrics_in_files_of_other_versions_count(tmp_path: Path) -> None:
     figures = {"unhandled_exceptions": 5, "gc_time": 1000e9, "of_the_future": {"count": 1}}
     (tmp_path / "goloop_1_1.json").write_text(json.dumps(figures))
     future = {"count": 7, "of_the_future": 1}

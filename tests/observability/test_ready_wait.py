@@ -256,7 +256,7 @@ for _ in range(20):
 
 
 @needs_gil
-async def test_an_event_counts_where_it_has_waited_for_the_gil(loop: Any) -> None:
+async def test_event_that_waited_for_the_gil_counts(loop: Any) -> None:
     ended = loop.create_future()
 
     class Sink(asyncio.Protocol):

@@ -97,7 +97,7 @@ def test_there_are_stacks_at_1_2_and_4_times_the_limit() -> None:
     assert third.frames[-2].function == "culprit"
 
 
-def test_many_short_callbacks_are_not_taken_for_a_long_one() -> None:
+def test_many_short_callbacks_are_not_mistaken_for_a_long_one() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(0.01)
@@ -266,7 +266,7 @@ def test_a_wrong_limit_is_refused(seconds: float) -> None:
         loop.set_slow_limit(1)
 
 
-def test_the_watchdogs_limits_and_this_one_are_apart() -> None:
+def test_recorder_limit_is_independent_of_the_watchdogs() -> None:
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
         loop.set_watchdog(30)

@@ -150,7 +150,7 @@ def test_task_that_returns_to_a_line_has_not_waited_there() -> None:
     assert seen(160, None, now=6.0) == 2
 
 
-def test_the_greatest_value_is_that_of_the_interval() -> None:
+def test_maximum_covers_the_interval() -> None:
     def histogram(seconds: float, *counts: int) -> histograms.Histogram:
         buckets = [0] * len(histograms.BOUNDS)
         for index, count in enumerate(counts):
@@ -460,7 +460,7 @@ def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -
 # ---- plain text and the command line -----------------------------------------------------------
 
 
-def test_text_that_goes_to_no_terminal_is_plain(program: subprocess.Popen[str]) -> None:
+def test_output_without_a_terminal_is_plain(program: subprocess.Popen[str]) -> None:
     done = goloop("top", str(program.pid), "-n", "2", "--interval", "0.2", TERM="xterm-256color")
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
@@ -917,7 +917,7 @@ def test_keys_change_the_order_and_pause(screen: Tmux, program: subprocess.Popen
     screen.quit()
 
 
-def test_another_size_is_honoured_at_once(screen: Tmux, program: subprocess.Popen[str]) -> None:
+def test_terminal_resize_takes_effect_at_once(screen: Tmux, program: subprocess.Popen[str]) -> None:
     screen.top(str(program.pid), "--interval", "3600")
     screen.until_drawn()
     for columns, rows in ((60, 12), (130, 40), (20, 5), (100, 30)):
@@ -1031,9 +1031,7 @@ def test_a_name_does_not_command_the_terminal(screen: Tmux) -> None:
         screen.until_shown("^status=0$")
 
 
-def test_colours_are_left_out_where_they_are_not_wanted(
-    screen: Tmux, program: subprocess.Popen[str]
-) -> None:
+def test_colours_can_be_switched_off(screen: Tmux, program: subprocess.Popen[str]) -> None:
     screen.top(str(program.pid))
     screen.until_drawn()
     assert "\x1b[" in screen.text("-e")
@@ -1053,7 +1051,7 @@ def test_a_dumb_terminal_gets_plain_text(screen: Tmux, program: subprocess.Popen
     assert "\x1b[" not in screen.text("-e")
 
 
-def test_silence_is_shown_and_ends_when_the_program_goes_on(
+def test_unresponsive_program_is_shown_until_it_answers(
     screen: Tmux, program: subprocess.Popen[str]
 ) -> None:
     screen.top(str(program.pid), "--interval", "0.2")

@@ -380,7 +380,7 @@ def test_trace_separates_loops_and_one_may_start_and_end() -> None:
         assert thread not in {each["tid"] for each in slices(document, "main", "task")}
 
 
-def test_there_is_one_trace_at_a_time_and_another_one_afterwards() -> None:
+def test_only_one_trace_at_a_time_is_possible() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid):
             with pytest.raises(NoAnswer, match="another client traces this process"):
@@ -501,7 +501,7 @@ def test_the_command_writes_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "link.json"])
-def test_a_file_has_its_name_once_it_is_whole(name: str, tmp_path: Path) -> None:
+def test_trace_file_appears_when_complete(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     if name == "link.json":
         (tmp_path / "folder").mkdir()

@@ -319,7 +319,7 @@ def test_a_service_can_group_records_by_their_format(
     assert "in spins (" in third
 
 
-def test_the_place_is_the_programs_own_and_libraries_have_one_line() -> None:
+def test_reported_place_is_the_programs_own_code() -> None:
     library = "/usr/lib/python3.12/"
     stack = tuple(
         watchdog.Frame(function, file, line)
@@ -828,7 +828,7 @@ def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
 
 
 @needs_gil
-def test_c_that_keeps_the_gil_is_named_while_it_does() -> None:
+def test_c_function_is_named_while_it_keeps_the_gil() -> None:
     with program(
         """
 told = []

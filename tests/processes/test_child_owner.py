@@ -58,7 +58,7 @@ def test_a_loop_that_is_closed_closes_the_pidfds_of_its_children() -> None:
     end(child)
 
 
-def test_a_number_that_is_another_files_by_then_is_left_alone() -> None:
+def test_reused_pidfd_number_is_not_closed() -> None:
     """A program that becomes a daemon closes every descriptor."""
     loop, child = abandoned()
     [number] = pidfds()

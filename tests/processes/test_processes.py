@@ -238,7 +238,7 @@ async def test_sigchld_stays_the_users(loop: Loop) -> None:
         signal.signal(signal.SIGCHLD, previous)
 
 
-async def test_children_of_others_are_left_alone(loop: Loop) -> None:
+async def test_children_of_other_code_are_not_reaped(loop: Loop) -> None:
     theirs = subprocess.Popen(["sh", "-c", "exit 3"])
     ours = await asyncio.create_subprocess_exec("sh", "-c", "exit 4")
     assert await ours.wait() == 4
@@ -258,7 +258,7 @@ async def test_a_child_that_somebody_else_has_waited_for_ends_with_255(
 
 
 @pytest.mark.goloop_only("asyncio decides once per process")
-async def test_exit_codes_come_without_pidfds_too(
+async def test_exit_codes_are_reported_without_pidfds(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(pid: int, flags: int = 0) -> int:

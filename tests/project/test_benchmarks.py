@@ -611,7 +611,7 @@ class Rounds(runner.Runner):
         ([1.0, 2.0, -1.0, -1.0] + [1.0] * 30, 5),
     ],
 )
-def test_rounds_go_on_until_the_interval_is_narrow(rates: list[float], rounds: int) -> None:
+def test_rounds_continue_until_the_interval_is_narrow(rates: list[float], rounds: int) -> None:
     measuring = Rounds(runner.Settings(rounds=5, until=0.05, max_rounds=21), rates)
     run = a_run()
     run.samples = {}

@@ -72,7 +72,7 @@ def test_each_late_import_exists(module: str, attribute: str) -> None:
     assert hasattr(importlib.import_module(module), attribute)
 
 
-def test_no_source_calls_or_imports_by_a_string_of_its_own() -> None:
+def test_no_source_calls_or_imports_by_an_unlisted_string() -> None:
     text = sources()
     assert re.findall(r'PyObject_CallMethod\((?![^";]*GL_METHOD)[^;]*', text) == []
     found = re.findall(r'gl_import_attr\("([\w.]+)", "(\w+)"\)', text)

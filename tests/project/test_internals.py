@@ -41,7 +41,7 @@ def defines(path: Path, function: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "function"), stations())
-def test_a_station_of_follow_one_call_exists(name: str, function: str) -> None:
+def test_functions_of_follow_one_call_exist(name: str, function: str) -> None:
     assert defines(ROOT / name, function)
 
 

@@ -630,7 +630,7 @@ def test_unclosed_loop_warns_and_is_closed() -> None:
     assert len(os.listdir("/proc/self/fd")) < before
 
 
-def test_close_is_refused_while_running_and_may_come_twice() -> None:
+def test_close_is_refused_while_running_and_may_be_repeated() -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="Cannot close a running event loop"):
             asyncio.get_running_loop().close()

@@ -183,7 +183,7 @@ def test_a_source_distribution_of_a_source_distribution_is_the_same(
     assert again.read_bytes() == sdist.read_bytes()
 
 
-def test_the_version_stands_in_one_place() -> None:
+def test_version_is_defined_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dynamic"] == ["version"]
     assert goloop.__version__ == importlib.metadata.version("goloop")

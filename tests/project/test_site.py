@@ -47,7 +47,7 @@ def test_the_reference_has_every_public_name(name: str) -> None:
     assert {name, module} & {entry for entry, _ in entries} or name in {own for _, own in entries}
 
 
-def test_public_names_are_those_of_the_modules() -> None:
+def test_public_names_match_the_modules() -> None:
     named = set(public_names())
     assert {f"goloop.{name}" for name in goloop.__all__} <= named
     for module in ("guest", "guest.qt", "watchdog", "systemd", "testing", "otel", "prometheus"):

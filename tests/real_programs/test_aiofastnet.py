@@ -153,7 +153,7 @@ def test_a_loop_of_asyncios_has_aiofastnets(programs: Programs, tmp_path: Path) 
     ],
     ids=["its functions", "its patch"],
 )
-def test_a_program_that_asks_for_aiofastnet_gets_it(
+def test_explicit_use_of_aiofastnet_works(
     programs: Programs, tmp_path: Path, use: str, factory: str
 ) -> None:
     found = transports(programs, tmp_path, SAYS.replace("FACTORY", factory), early=use)

@@ -314,7 +314,7 @@ async def test_of_pytest_asyncio():
 """
 
 
-def test_simulated_tests_run_beside_pytest_asyncio(programs: Programs, tmp_path: Path) -> None:
+def test_simulated_tests_run_with_pytest_asyncio(programs: Programs, tmp_path: Path) -> None:
     found, _ = passed(
         programs, tmp_path, SIMULATED, "", "--goloop-seeds=2", ini="asyncio_mode = auto"
     )
@@ -337,9 +337,7 @@ def test_a_loop_that_a_test_names_is_not_replaced_by_the_option(
     assert found == 3
 
 
-def test_another_plugin_s_option_of_that_name_is_left_alone(
-    programs: Programs, tmp_path: Path
-) -> None:
+def test_same_option_of_another_plugin_is_not_used(programs: Programs, tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text(
         "def pytest_addoption(parser):\n    parser.addoption('--loop', type=int)\n"
     )

@@ -49,7 +49,7 @@ def test_viztracer_records_every_callback_with_its_task(programs: Programs, tmp_
 # ---- py-spy --------------------------------------------------------------------------------
 
 
-def test_py_spy_names_the_coroutines_that_stand_still(programs: Programs) -> None:
+def test_py_spy_names_blocked_coroutines(programs: Programs) -> None:
     tool = Path(sys.executable).with_name("py-spy")
     if not tool.exists():
         pytest.skip("py-spy is not installed: it is in the dependency group `tools`")

@@ -174,7 +174,7 @@ def fork_after_a_closed_loop() -> None:
     works("first")
 
 
-def fork_while_a_thread_imports_what_closing_may_need() -> None:
+def fork_during_an_import_needed_for_closing() -> None:
     """The lock of a module that another thread is importing stays locked in the child."""
     began, forked = threading.Event(), threading.Event()
 
@@ -280,7 +280,7 @@ def child_that_returns_into_the_parents_frames() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 
 
-def child_that_returns_takes_nothing_of_what_has_come() -> None:
+def returning_child_takes_no_received_data() -> None:
     """A callback forks, and others are ready in the same turn: each is the parent's alone."""
     parent = os.getpid()
     into, out = os.pipe()

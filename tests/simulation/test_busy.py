@@ -66,7 +66,7 @@ def test_both_loops_take_the_same_time(policy: str) -> None:
     assert found[0] == found[1] != set()
 
 
-async def order_of_what_is_due() -> str:
+async def order_of_due_callbacks() -> str:
     """Order of a timer that is due in an iteration, and of callbacks ready before and after it."""
     loop = asyncio.get_running_loop()
     order: list[str] = []
@@ -87,7 +87,7 @@ async def order_of_what_is_due() -> str:
 
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 def test_due_timer_follows_ready_callbacks(loop: str) -> None:
-    orders = {testing.run(order_of_what_is_due, seed=s, loop=loop).value for s in range(60)}
+    orders = {testing.run(order_of_due_callbacks, seed=s, loop=loop).value for s in range(60)}
     # Never before "b", as "b" was ready when the iteration began in which the timer came due.
     assert orders == {"abcT", "abTc"}
 
@@ -118,7 +118,7 @@ def test_an_iteration_takes_a_tenth_of_a_second_at_most() -> None:
 
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 @pytest.mark.parametrize("when", [float("inf"), 1e300, 1e12])
-def test_a_timer_may_be_set_that_never_comes_due(loop: str, when: float) -> None:
+def test_timer_may_be_armed_that_is_never_due(loop: str, when: float) -> None:
     async def main() -> None:
         running = asyncio.get_running_loop()
         timers = [running.call_at(when, print), running.call_later(when, print)]

@@ -176,7 +176,7 @@ def test_programs_are_joined_by_a_pipe() -> None:
     runs(main)
 
 
-def test_output_that_is_no_pipe_goes_to_the_tests_or_to_a_file(
+def test_output_without_a_pipe_goes_to_the_tests_output_or_a_file(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     async def main(_: testing.Simulation) -> None:
@@ -208,7 +208,7 @@ def test_a_simple_command_of_a_shell_is_words_and_others_are_the_shells() -> Non
     runs(main)
 
 
-def test_an_unknown_program_says_how_it_is_made_known() -> None:
+def test_unknown_program_error_names_the_registration() -> None:
     async def main() -> None:
         await exec_("/usr/bin/git", "status")
 

@@ -43,7 +43,7 @@ def test_a_pipe_has_transports(name: str) -> None:
     assert testing.run(main).value == bytes(500_000)
 
 
-def test_a_pipe_is_a_simulated_one_for_the_functions_of_os() -> None:
+def test_os_functions_work_on_simulated_pipes() -> None:
     async def main() -> None:
         reads, writes = os.pipe()
         for number in (reads, writes):
@@ -151,7 +151,7 @@ def test_add_reader_watches_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("fallback", [True, False])
-def test_a_file_goes_to_a_socket_and_through_a_transport(tmp_path: Path, fallback: bool) -> None:
+def test_file_is_sent_to_a_socket_and_through_a_transport(tmp_path: Path, fallback: bool) -> None:
     content = bytes(range(256)) * 2000
     path = tmp_path / "file"
     path.write_bytes(content)

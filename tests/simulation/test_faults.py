@@ -88,7 +88,7 @@ async def echoed(sim: testing.Simulation, **faults: Any) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_every_byte_comes_once_and_in_order(seed: int) -> None:
+def test_every_byte_arrives_once_and_in_order(seed: int) -> None:
     async def main(sim: testing.Simulation) -> bytes:
         return await echoed(sim, **HARMLESS)
 
@@ -150,7 +150,7 @@ def sizes(trace: str, call: str) -> set[int]:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_fault_is_that_which_its_name_says(name: str, shows: Callable[[str], bool]) -> None:
+def test_each_fault_has_the_effect_of_its_name(name: str, shows: Callable[[str], bool]) -> None:
     async def main(sim: testing.Simulation) -> bytes:
         return await echoed(sim, **{name: 0.5})
 

@@ -81,7 +81,7 @@ def test_short_exploration_reports_no_progress(tmp_path: Path) -> None:
     assert "of 3 seeds" not in run(tmp_path, "--goloop-seeds=3")
 
 
-def test_one_seed(tmp_path: Path) -> None:
+def test_option_seed_runs_one_seed(tmp_path: Path) -> None:
     said = run(tmp_path, "--goloop-seed=8")
     assert "1 failed, 1 passed" in said
     assert "goloop-replay=io/8," in said

@@ -117,7 +117,7 @@ def test_dfs_ends_when_all_is_explored(bound: int) -> None:
     assert (len(set(found)) > 1) == (bound > 0)
 
 
-def test_dfs_has_one_outside() -> None:
+def test_dfs_varies_only_the_order_of_tasks() -> None:
     async def main(sim: testing.Simulation) -> float:
         return sim.random.random()
 

@@ -134,7 +134,7 @@ async def fails_with(argument: object) -> None:
     raise KeyError(argument)
 
 
-def test_arguments_go_along_or_the_note_says_why_not() -> None:
+def test_arguments_are_passed_or_the_note_has_the_reason() -> None:
     assert "Two new processes gave the same run." in note(failure(fails_with, (1, "two")))
     assert "its arguments can't be pickled" in note(failure(fails_with, lambda: 0))
 
@@ -223,7 +223,7 @@ async def fails_here_only() -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_runs_that_are_not_the_same_again_are_another_error(
+def test_nondeterministic_runs_are_a_separate_error(
     test: Callable[..., None], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "state", 0)
@@ -485,7 +485,7 @@ def test_programs_failure_takes_precedence_over_leftovers() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_garbage_of_others_is_not_collected_within(frozen: bool) -> None:
+def test_earlier_garbage_is_not_collected_within_a_simulation(frozen: bool) -> None:
     told: list[bool] = []
     within = False
     loop = asyncio.new_event_loop()

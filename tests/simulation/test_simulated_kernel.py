@@ -323,7 +323,7 @@ def test_tls_is_goloops_own(kernel: Kernel) -> None:
     run(kernel, main)
 
 
-def test_the_watchdog_does_not_look_at_a_clock_that_stands_still(kernel: Kernel) -> None:
+def test_watchdog_ignores_a_stopped_clock(kernel: Kernel) -> None:
     blocked: list[object] = []
 
     async def main(_: Kernel) -> None:

@@ -67,7 +67,7 @@ def io_uring_is_there() -> bool:
     return bool(parameters[5] & 1 << 9)  # IORING_FEAT_NATIVE_WORKERS
 
 
-def told_by_a_program(**environ: str) -> dict[str, Any]:
+def output_of_a_program(**environ: str) -> dict[str, Any]:
     inherited = {name: value for name, value in os.environ.items() if name != "GOLOOP_IO_URING"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -84,14 +84,14 @@ def told_by_a_program(**environ: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(not io_uring_is_there(), reason="the kernel gives no io_uring here")
 def test_many_connections_are_served_in_batches() -> None:
-    told = told_by_a_program()
+    told = output_of_a_program()
     assert told["poller"].endswith(", io_uring")
     assert told["batches"] > 0
-    assert told_by_a_program(GOLOOP_IO_URING="1")["batches"] > 0
+    assert output_of_a_program(GOLOOP_IO_URING="1")["batches"] > 0
 
 
 def test_the_environment_switches_batches_off() -> None:
-    told = told_by_a_program(GOLOOP_IO_URING="0")
+    told = output_of_a_program(GOLOOP_IO_URING="0")
     assert "io_uring" not in told["poller"]
     assert told["batches"] == 0
 
@@ -154,7 +154,7 @@ async def test_completions_of_a_batch_precede_later_ones(loop: Loop) -> None:
         assert bytes(protocol.data) in (b"first last", b"first ")
 
 
-def test_loops_side_by_side_and_one_after_the_other_all_serve() -> None:
+def test_parallel_and_successive_loops_all_serve() -> None:
     """A ring belongs to its loop, whichever thread runs it."""
 
     async def talk() -> int:

@@ -77,7 +77,7 @@ async def test_context_variables_do_not_leak_between_callbacks(loop: Loop, way: 
 
 @pytest.mark.parametrize("way", WAYS)
 @in_empty_context
-async def test_the_context_is_that_of_the_time_of_scheduling(loop: Loop, way: str) -> None:
+async def test_context_is_copied_when_scheduled(loop: Loop, way: str) -> None:
     schedule = ways(loop)[way]
     seen: list[str] = []
     schedule(lambda: seen.append(variable.get()))

@@ -122,7 +122,7 @@ def deliberate(case: tuple[Any, ...]) -> bool:
     return bool(name == "_when")
 
 
-def test_attributes_written_to_have_the_effect_that_they_have_in_asyncio() -> None:
+def test_written_attributes_have_asyncios_effect() -> None:
     wanted = json.loads(isolated(MATRIX, "asyncio"))
     found = json.loads(isolated(MATRIX, "goloop"))
     assert wanted.keys() == found.keys()

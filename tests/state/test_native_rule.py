@@ -238,7 +238,7 @@ def as_replaced(replaced: Replaced, sock: socket.socket) -> Any:
     return replaced.instance(sock)
 
 
-def test_a_socket_takes_no_method_of_its_own() -> None:
+def test_socket_object_has_no_instance_methods() -> None:
     with socket.socket() as sock, pytest.raises(AttributeError):
         sock.recv = None  # type: ignore[method-assign, assignment]
 

@@ -141,7 +141,7 @@ goloop.run(main())
 """
 
 
-def test_a_sleeping_loop_without_them_ends_the_process_for_another_threads_call() -> None:
+def test_call_to_a_sleeping_loop_without_its_descriptors_ends_the_process() -> None:
     """The call would wait for ever for the turn's end, and with the GIL.
 
     A signal of Go's may wake the loop right after the close: then it raises the lost error.

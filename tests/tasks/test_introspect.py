@@ -230,7 +230,7 @@ def test_a_name_that_is_taken_does_not_keep_a_program_from_starting() -> None:
 
 
 @linux_only
-def test_an_answer_in_anothers_name_is_refused() -> None:
+def test_answer_under_another_processs_name_is_refused() -> None:
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
         socket.socket(socket.AF_UNIX) as impostor,
@@ -301,7 +301,7 @@ def test_process_of_another_user_is_reported_as_such() -> None:
 # ---- the protocol ------------------------------------------------------------------------
 
 
-def test_each_answer_says_of_whom_and_in_which_protocol(program: subprocess.Popen[str]) -> None:
+def test_each_answer_has_process_id_and_protocol_version(program: subprocess.Popen[str]) -> None:
     for question in (b'{"ask": "tasks"}\n', b'{"ask": "top"}\n', b'{"ask": "x"}\n', b"[\n"):
         answer = raw(program.pid, question)
         assert answer["protocol"] == 1
@@ -524,7 +524,7 @@ def test_the_figures_can_be_rebuilt(answer: dict[str, Any]) -> None:
     assert metrics.timer_lateness.percentile(100) > 0
 
 
-def test_the_running_task_stands_where_its_thread_does(answer: dict[str, Any]) -> None:
+def test_running_task_has_the_position_of_its_thread(answer: dict[str, Any]) -> None:
     loop = loop_of(answer, "MainThread")
     [row] = [row for row in loop["tasks"] if row["name"] == "blocks"]
     assert loop["current"] == row["id"]
@@ -796,7 +796,7 @@ def test_forked_child_does_not_report_its_parents_loop() -> None:
 FILES = "from goloop.operations import introspection; introspection.ABSTRACT = False\n"
 
 
-def test_sockets_that_are_files_are_found_and_those_of_the_dead_swept(tmp_path: Path) -> None:
+def test_socket_files_are_found_and_those_of_dead_processes_removed(tmp_path: Path) -> None:
     place = {"TMPDIR": str(tmp_path)}
     folder = tmp_path / f"goloop-{os.getuid()}"
     folder.mkdir(mode=0o700)

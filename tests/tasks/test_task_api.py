@@ -171,7 +171,7 @@ def test_every_kind_of_result_arrives(
     assert loop.run_until_complete(main()) is result
 
 
-def test_callbacks_are_shown_as_asyncio_shows_them(
+def test_repr_of_callbacks_equals_asyncios(
     loop: asyncio.AbstractEventLoop, future_class: Any, task_class: Any
 ) -> None:
     future = future_class(loop=loop)

@@ -80,7 +80,7 @@ def test_layout_mismatch_falls_back_with_a_reason() -> None:
 
 
 @native
-def test_another_size_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_notices_another_size(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = _core._layout()
     assert layout is not None
     monkeypatch.setattr(_core, "_layout", lambda: {**layout, "task": layout["task"] + 8})
@@ -177,7 +177,7 @@ def debug_section(path: Path) -> tuple[int, ...] | None:
 
 @native
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="the section came with Python 3.14")
-def test_the_offsets_are_those_of_cpythons_own_table() -> None:
+def test_offsets_equal_cpythons_own_table() -> None:
     # In _asyncio's own file, the interpreter's, or libpython's: one that is mapped here.
     lines = Path("/proc/self/maps").read_text().splitlines()
     mapped = {Path(words[5]) for line in lines if len(words := line.split()) == 6}

@@ -204,7 +204,7 @@ def test_system_exit_and_keyboard_interrupt_leave_the_loop(
     loop.run_until_complete(asyncio.sleep(0))
 
 
-async def test_debug_mode_may_come_and_go(loop: asyncio.AbstractEventLoop) -> None:
+async def test_debug_mode_may_be_toggled(loop: asyncio.AbstractEventLoop) -> None:
     async def child() -> int:
         for _ in range(4):
             await asyncio.sleep(0)
@@ -282,7 +282,7 @@ def test_a_step_in_a_context_that_is_entered_already_is_reported(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11's counter can't be reached")
-async def test_no_two_tasks_have_one_default_name(loop: asyncio.AbstractEventLoop) -> None:
+async def test_default_task_names_are_unique(loop: asyncio.AbstractEventLoop) -> None:
     async def nothing() -> None:
         pass
 

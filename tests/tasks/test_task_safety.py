@@ -173,7 +173,7 @@ def test_a_long_chain_of_tasks_does_not_overflow_the_stack() -> None:
     assert isolated(program) == "alive\n"
 
 
-def test_the_report_of_a_task_deep_in_a_chain_comes_once() -> None:
+def test_task_deep_in_a_chain_is_reported_once() -> None:
     """The finalizer runs before the trashcan takes the task, and not again after it."""
     loop = goloop.new_event_loop()
     reports: list[Any] = []

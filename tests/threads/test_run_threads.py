@@ -22,7 +22,7 @@ async def forever() -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def test_results_come_by_index(loop_factory: LoopFactory) -> None:
+def test_results_are_ordered_by_index(loop_factory: LoopFactory) -> None:
     last_first = [threading.Event() for _ in range(4)]
     last_first[-1].set()
 
@@ -149,7 +149,7 @@ def test_a_main_that_cancels_itself_is_an_exception_as_well(loop_factory: LoopFa
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_exceptions_that_end_the_program_come_through(
+def test_exit_exceptions_are_propagated(
     loop_factory: LoopFactory, kind: type[BaseException]
 ) -> None:
     async def main(index: int) -> None:
@@ -340,7 +340,7 @@ async def test_a_thread_with_a_running_loop_is_refused(loop: asyncio.AbstractEve
         goloop.run_threads(lambda index: forever(), threads=1)
 
 
-def test_another_thread_than_the_main_one_may_call(loop_factory: LoopFactory) -> None:
+def test_run_threads_works_in_other_threads(loop_factory: LoopFactory) -> None:
     async def main(index: int) -> int:
         return index
 

@@ -397,7 +397,7 @@ def test_listener_closes_connections_without_a_loop(world: World) -> None:
 # ---- the listener ---------------------------------------------------------------
 
 
-def test_loops_go_on_when_the_listener_is_closed(world: World) -> None:
+def test_loops_continue_after_the_listener_is_closed(world: World) -> None:
     a, address = world.loop("a"), world.address
     world.listener.close()
     client = Client(address)
@@ -455,7 +455,7 @@ def test_a_name_without_a_file_can_be_given(no_leaks: None) -> None:
     world.end()
 
 
-def test_a_path_that_another_has_taken_over_stays(no_leaks: None, tmp_path: Path) -> None:
+def test_path_replaced_by_another_file_is_not_removed(no_leaks: None, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     listener = goloop.SharedListener(path=path)
     path.rename(tmp_path / "moved")

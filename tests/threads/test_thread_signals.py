@@ -113,7 +113,7 @@ def test_a_signal_that_comes_after_the_last_main_is_not_lost() -> None:
     """)
 
 
-def test_a_program_that_has_a_descriptor_for_signals_keeps_it() -> None:
+def test_programs_wakeup_fd_is_kept() -> None:
     run("""
         import socket
         here, there = socket.socketpair()
@@ -246,7 +246,7 @@ def test_exception_of_a_signal_handler_cancels_all_threads() -> None:
     """)
 
 
-def test_another_thread_than_the_main_one_sets_no_handlers() -> None:
+def test_run_threads_in_other_threads_sets_no_signal_handlers() -> None:
     run("""
         running = threading.Barrier(3)
 

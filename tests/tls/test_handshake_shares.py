@@ -118,7 +118,7 @@ def test_handshakes_get_half_of_an_iterations_other_time(others: float, served: 
     assert [len(stage.iteration(others)) for _ in range(5)] == [served] * 5
 
 
-def test_as_fast_iterations_come_the_share_goes() -> None:
+def test_share_shrinks_with_the_time_of_iterations() -> None:
     stage = Stage()
     stage.iteration(0.020, crowd(stage, 400))
     assert len(stage.iteration(0.020)) == 26  # half of the 20 ms before
@@ -234,7 +234,7 @@ def test_nested_iteration_keeps_the_order_of_the_queue() -> None:
 RECORD = b"\x16\x03\x01\x00\x04abcd"
 
 
-def test_a_record_is_noticed_when_its_head_is_there_and_when_it_is_whole() -> None:
+def test_record_is_noticed_at_its_header_and_at_its_end() -> None:
     records = Records()
     found = [records.feed(bytes([byte])) for byte in RECORD * 2]
     once = [NOTHING] * 4 + [HEAD] + [NOTHING] * 3 + [WHOLE]
@@ -242,7 +242,7 @@ def test_a_record_is_noticed_when_its_head_is_there_and_when_it_is_whole() -> No
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 7, 9, 10, 18, 40])
-def test_however_it_is_cut_each_whole_record_is_noticed(size: int) -> None:
+def test_each_complete_record_is_noticed_for_any_fragmentation(size: int) -> None:
     records, whole, fed = Records(), 0, 0
     stream = RECORD * 4
     for at in range(0, len(stream), size):

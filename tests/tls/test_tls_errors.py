@@ -54,7 +54,7 @@ def own_context(role: str) -> ssl.SSLContext:
     return client_context() if role == "client" else server_context()
 
 
-def said_by_ssl(role: str, data: bytes, context: ssl.SSLContext | None = None) -> BaseException:
+def error_of_ssl(role: str, data: bytes, context: ssl.SSLContext | None = None) -> BaseException:
     """Return the exception of an SSLObject that gets these bytes."""
     incoming = ssl.MemoryBIO()
     tls = (context or own_context(role)).wrap_bio(
@@ -78,7 +78,7 @@ async def test_other_than_tls_fails_at_once(loop: Loop, role: str, kind: str) ->
         with pytest.raises(ssl.SSLError) as caught:
             await over(loop, Recorder, near, own_context(role), role)
         await until(lambda: near.fileno() == -1)
-    assert told(caught.value) == told(said_by_ssl(role, JUNK[kind]))
+    assert told(caught.value) == told(error_of_ssl(role, JUNK[kind]))
 
 
 @pytest.mark.parametrize("prefix", [b"GET /", b"SSH-2", b"\xff" * 5])
@@ -108,7 +108,7 @@ async def test_a_hello_in_a_record_of_no_version_is_not_answered(loop: Loop) -> 
         with pytest.raises(ssl.SSLError) as caught:
             await over(loop, Recorder, near, server_context(), "server")
         assert await asyncio.to_thread(far.recv, 1000) == b""
-    assert told(caught.value) == told(said_by_ssl("server", bytes(hello)))
+    assert told(caught.value) == told(error_of_ssl("server", bytes(hello)))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_unknown_error_code_is_reported_as_unknown() -> None:
     ],
 )
 @pytest.mark.parametrize("number", [1, 6])
-async def test_an_answer_comes_before_the_error_of_a_write(
+async def test_answer_is_delivered_before_the_error_of_a_write(
     loop: Loop, late: bool, number: int
 ) -> None:
     answer = b"413\r\n"

@@ -111,7 +111,7 @@ async def test_buffer_size_agrees_with_pause_and_resume_writing(
 
 
 @pytest.mark.goloop_only("asyncio leaves the limits of the transport below alone")
-async def test_limits_go_back_to_those_below(loop: Loop) -> None:
+async def test_limits_are_restored_on_the_transport_below(loop: Loop) -> None:
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     below = protocol.transport._ssl_protocol._transport
     found = below.get_write_buffer_limits()

@@ -170,7 +170,7 @@ def junk_before(rng: random.Random, records: Records) -> bytes:
     return rng.choice(JUNK) + b"".join(records)
 
 
-def junk_behind(rng: random.Random, records: Records) -> bytes:
+def junk_after(rng: random.Random, records: Records) -> bytes:
     return b"".join(records) + rng.choice(JUNK)
 
 
@@ -230,7 +230,7 @@ def unchanged(rng: random.Random, records: Records) -> bytes:
 
 CHANGES: tuple[Callable[[random.Random, Records], bytes], ...] = (
     flip, flip, flip, flip, overwrite, overwrite, cut_out, insert, truncate, truncate, header,
-    header, message, message, alert, alert, junk_before, junk_before, junk_behind, junk_instead,
+    header, message, message, alert, alert, junk_before, junk_before, junk_after, junk_instead,
     noise, twice, swap, drop, empty_records, fragments, joined, unchanged,
 )  # fmt: skip
 

@@ -148,7 +148,7 @@ def asked(client: Client) -> None:
 @by_number
 @by_family
 @by_kind
-async def test_an_answer_that_came_before_a_write(
+async def test_answer_received_before_a_write(
     loop: Loop, kind: str, family: str, number: int, way: Callable[[Client], None]
 ) -> None:
     clients, peers = await connected(loop, kind, family, number)

@@ -171,7 +171,7 @@ async def test_every_byte_arrives_both_ways_at_once(loop: Loop) -> None:
     await close_all(writer, server)
 
 
-async def test_one_huge_write_arrives_whole(loop: Loop) -> None:
+async def test_huge_write_arrives_completely(loop: Loop) -> None:
     near, far = narrow_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     _, receiver = await loop.create_connection(Sink, sock=far)

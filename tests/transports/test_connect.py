@@ -112,7 +112,7 @@ async def test_all_addresses_refused_raises_every_reason(
     assert all(str(port) in str(caught.value) for port in ports)
 
 
-async def test_all_addresses_refused_in_one_way_raises_that_reason(
+async def test_same_error_of_all_addresses_is_raised(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
     """Equal errors are told as one."""
@@ -143,7 +143,7 @@ async def test_a_name_without_address_is_an_error(
         await loop.create_connection(Recorder, "any.example", 80)
 
 
-async def test_happy_eyeballs_takes_the_one_that_answers(
+async def test_happy_eyeballs_uses_the_answering_address(
     loop: Loop, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first address never answers: a full backlog drops its handshake."""

@@ -233,7 +233,7 @@ async def test_write_from_the_connections_own_context(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "datagram"])
-async def test_pause_writing_of_other_transports_has_it_too(
+async def test_pause_writing_of_other_transports_has_the_context(
     loop: Loop, loop_name: str, kind: str
 ) -> None:
     class Datagrams(Seen, asyncio.DatagramProtocol):

@@ -44,7 +44,7 @@ async def test_nothing_is_delivered_after_closing_in_the_middle(loop: Loop, how:
     sender.close()
 
 
-async def test_another_protocol_gets_the_rest(loop: Loop) -> None:
+async def test_new_protocol_gets_the_remaining_datagrams(loop: Loop) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
     second = Recorder()
 

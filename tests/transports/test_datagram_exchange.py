@@ -205,7 +205,7 @@ async def test_long_datagrams_among_short_ones_arrive_whole(loop: Loop, udp: soc
         await close(transport)
 
 
-async def test_long_unix_datagrams_are_cut_as_asyncio_cuts_them(loop: Loop, tmp_path: Path) -> None:
+async def test_long_unix_datagrams_are_truncated_as_by_asyncio(loop: Loop, tmp_path: Path) -> None:
     """asyncio asks for 256 KiB; of a longer one the rest is lost."""
     there = str(tmp_path / "server")
     transport, protocol = await endpoint(loop, local_addr=there, family=socket.AF_UNIX)

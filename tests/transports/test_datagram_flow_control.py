@@ -110,7 +110,7 @@ async def test_the_protocol_is_paused_and_resumed(loop: Loop, blocked: Blocked) 
     await close(transport)
 
 
-async def test_lower_limits_pause_and_impossible_ones_are_refused(
+async def test_lower_limits_pause_and_invalid_ones_are_refused(
     loop: Loop, blocked: Blocked
 ) -> None:
     await blocked.open(loop)

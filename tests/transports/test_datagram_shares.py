@@ -45,7 +45,7 @@ class Iterations:
         self.handle.cancel()
 
 
-async def test_callbacks_that_take_long_come_once_in_an_iteration(loop: Loop) -> None:
+async def test_long_callbacks_run_once_in_an_iteration(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)
     seen: list[int] = []
@@ -67,7 +67,7 @@ async def test_callbacks_that_take_long_come_once_in_an_iteration(loop: Loop) ->
     await close(transport)
 
 
-async def test_other_sockets_and_timers_come_in_between(loop: Loop) -> None:
+async def test_other_sockets_and_timers_run_in_between(loop: Loop) -> None:
     slow, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
     other, second = await endpoint(loop, local_addr=("127.0.0.1", 0))
     iterations = Iterations(loop)

@@ -100,7 +100,7 @@ async def test_a_paused_transport_that_was_dropped_is_closed(loop: Loop, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_another_threads_collection_closes_it_too(loop: Loop, kind: str) -> None:
+async def test_collection_in_another_thread_closes_the_transport(loop: Loop, kind: str) -> None:
     """While the loop waits in its poller, where Go may be at work on the connection."""
     transport, peer = await connected(loop, kind, Keeping())
     transport.pause_reading()

@@ -231,7 +231,7 @@ async def test_rest_of_a_partial_send_follows(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
-async def test_an_answer_in_pieces_comes_whole_and_in_order(loop: Loop, pieces: int) -> None:
+async def test_answer_in_pieces_arrives_completely_and_in_order(loop: Loop, pieces: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
         [far] = await accepted(loop, stack, [Echo([], pieces)])
         data = bytes(range(100))
@@ -421,7 +421,7 @@ async def test_no_other_socket_overtakes_deferred_writes(
         assert seen == [b"headbody"]
 
 
-async def test_a_full_connection_holds_up_no_others(loop: Loop) -> None:
+async def test_full_connection_does_not_delay_others(loop: Loop) -> None:
     """Bytes that its peer does not read do not count among those that may be sent at once."""
 
     class Tells(Echo):

@@ -56,7 +56,7 @@ async def read_exactly(loop: Loop, sock: socket.socket, count: int) -> bytes:
     return bytes(data)
 
 
-async def test_pause_and_resume_come_in_turns_and_nothing_is_lost(loop: Loop) -> None:
+async def test_pause_and_resume_alternate_without_loss(loop: Loop) -> None:
     protocol, far = await against_a_mute_peer(loop)
     payload = bytes(range(256)) * (MUCH // 256)
     protocol.transport.write(payload)
@@ -99,7 +99,7 @@ async def test_buffer_size_is_exact_after_writelines(loop: Loop) -> None:
     await hang_up(protocol, far=far)
 
 
-async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
+async def test_pause_writing_is_called_only_above_the_high_mark(loop: Loop) -> None:
     protocol, far = await with_full_buffers(loop)
     transport = protocol.transport
     size = transport.get_write_buffer_size()
@@ -113,7 +113,7 @@ async def test_pause_comes_only_above_the_high_mark(loop: Loop) -> None:
     await hang_up(protocol, far=far)
 
 
-async def test_resume_comes_at_the_low_mark_and_not_before(loop: Loop) -> None:
+async def test_resume_writing_is_called_at_the_low_mark(loop: Loop) -> None:
     protocol, far = await against_a_mute_peer(loop)
     transport = protocol.transport
     low = 64 * 1024

@@ -44,7 +44,7 @@ async def test_write_eof_sends_all_and_then_fin(loop: Loop) -> None:
     assert protocol.names() == ["made", "pause", "resume", "data", "eof", "lost"]
 
 
-async def test_eof_closes_the_transport_unless_the_protocol_says_true(loop: Loop) -> None:
+async def test_eof_closes_the_transport_unless_eof_received_returns_true(loop: Loop) -> None:
     protocol, far = await open_pair(loop)
     far.shutdown(socket.SHUT_WR)
     assert await protocol.lost is None
@@ -209,7 +209,7 @@ async def test_reset_while_writing_is_reported(loop: Loop) -> None:
     assert protocol.names() == ["made", "lost"]
 
 
-async def test_writing_on_after_the_peer_is_gone_warns(
+async def test_repeated_writes_after_the_peer_disconnected_warn(
     loop: Loop, caplog: pytest.LogCaptureFixture
 ) -> None:
     protocol, far = await open_pair(loop)

@@ -76,7 +76,7 @@ async def test_connection_on_a_protocol_0_socket_has_no_delay(
     await protocol.lost
 
 
-async def test_a_unix_connection_has_none_and_is_made(loop: Loop) -> None:
+async def test_unix_connection_is_made_without_no_delay(loop: Loop) -> None:
     near, far = socket.socketpair()
     assert near.proto == 0
     near.setblocking(False)

@@ -315,7 +315,7 @@ async def test_the_pipe_object_is_closed_once_and_last(loop: Loop) -> None:
     assert (ours.closes, theirs.closes) == (1, 1)
 
 
-async def test_close_of_the_reading_end_ends_it_once(loop: Loop) -> None:
+async def test_close_of_the_reading_end_is_reported_once(loop: Loop) -> None:
     source, reader, _sink, writer = await both_ends(loop)
     source.close()
     source.close()

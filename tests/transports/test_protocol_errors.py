@@ -139,7 +139,7 @@ async def test_a_protocol_without_a_method_ends_the_connection(loop: Loop, error
     far.close()
 
 
-async def test_one_broken_connection_leaves_the_others_alone(loop: Loop, errors: Errors) -> None:
+async def test_broken_connection_does_not_affect_others(loop: Loop, errors: Errors) -> None:
     near_a, far_a = tcp_pair()
     near_b, far_b = tcp_pair()
     _, broken = await loop.create_connection(failing("data_received"), sock=near_a)
@@ -154,7 +154,7 @@ async def test_one_broken_connection_leaves_the_others_alone(loop: Loop, errors:
     await healthy.lost
 
 
-async def test_the_calls_of_a_whole_life_come_in_asyncios_order(loop: Loop) -> None:
+async def test_all_protocol_calls_have_asyncios_order(loop: Loop) -> None:
     near, far, server = await connect(loop)
     near.transport.write(b"question")
     await until(lambda: far.data == b"question")

@@ -63,7 +63,7 @@ async def test_reset_is_reported(loop: Loop) -> None:
     assert not protocol.eof.done()
 
 
-async def test_messages_of_any_size_come_whole(loop: Loop) -> None:
+async def test_messages_of_any_size_arrive_completely(loop: Loop) -> None:
     protocol, far = await open_pair(loop, Recorder)
     await much(loop, protocol, far)
     for size in (1, 40_000, 3, 128 * 1024, 256 * 1024, 256 * 1024 + 1, 2 * MUCH, 32 * 1024, 10):

@@ -133,7 +133,7 @@ async def test_the_transport_is_taken_meanwhile(loop: Loop, file: IO[bytes]) -> 
     server.close()
 
 
-async def sent_to_who_does_not_read(
+async def sending_to_a_paused_reader(
     loop: Loop, file: IO[bytes]
 ) -> tuple[Any, Any, Any, asyncio.Future[int]]:
     """Two protocols, their server, and a sendfile() that waits for the second to read."""
@@ -146,7 +146,7 @@ async def sent_to_who_does_not_read(
 
 
 async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[bytes]) -> None:
-    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
+    near, far, server, sending = await sending_to_a_paused_reader(loop, file)
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
@@ -164,7 +164,7 @@ async def test_cancelled_sendfile_gives_the_transport_back(loop: Loop, file: IO[
 @pytest.mark.parametrize("how", ["abort", "close"])
 @pytest.mark.goloop_only("asyncio goes on with a closed fd, or hangs")
 async def test_sendfile_ends_when_its_transport_does(loop: Loop, file: IO[bytes], how: str) -> None:
-    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
+    near, far, server, sending = await sending_to_a_paused_reader(loop, file)
     getattr(near.transport, how)()
     with pytest.raises(ConnectionError, match="closed by peer"):
         await sending
@@ -198,7 +198,7 @@ async def test_bytes_received_during_sendfile_reach_the_reader(loop: Loop, file:
 
 
 async def test_protocol_set_during_sendfile_stays(loop: Loop, file: IO[bytes]) -> None:
-    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
+    near, far, server, sending = await sending_to_a_paused_reader(loop, file)
     assert near.transport.get_protocol() is near
     other = Recorder()
     near.transport.set_protocol(other)
@@ -213,8 +213,8 @@ async def test_protocol_set_during_sendfile_stays(loop: Loop, file: IO[bytes]) -
     server.close()
 
 
-async def test_sendfile_to_a_peer_that_goes_raises(loop: Loop, file: IO[bytes]) -> None:
-    near, far, server, sending = await sent_to_who_does_not_read(loop, file)
+async def test_sendfile_to_a_disconnecting_peer_raises(loop: Loop, file: IO[bytes]) -> None:
+    near, far, server, sending = await sending_to_a_paused_reader(loop, file)
     far.transport.abort()
     with pytest.raises(ConnectionError):
         await sending

@@ -381,7 +381,7 @@ async def test_backlog_of_0_accepts_connections(loop: Loop) -> None:
     await close_all(server)
 
 
-async def test_a_server_that_its_first_client_closes_waits_for_it(loop: Loop) -> None:
+async def test_server_closed_by_its_first_client_waits_for_that_client(loop: Loop) -> None:
     class Closes(Recorder):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)

@@ -235,7 +235,7 @@ def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -
     far.close()
 
 
-def test_a_transport_without_a_socket_answers_as_a_closed_one(loop_factory: LoopFactory) -> None:
+def test_transport_without_a_socket_behaves_as_closed(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
     from goloop._internal.net.streams import StreamTransport
 

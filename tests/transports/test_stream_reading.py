@@ -55,7 +55,7 @@ async def test_closing_another_transport_drops_its_received_bytes(loop: Loop, ac
         sock.close()
 
 
-async def test_data_of_a_paused_transport_comes_in_order_after_resume(loop: Loop) -> None:
+async def test_data_of_a_paused_transport_is_delivered_in_order_after_resume(loop: Loop) -> None:
     protocols: list[Any] = []
 
     def act(protocol: Meddler) -> None:
@@ -130,9 +130,7 @@ async def test_pausing_between_two_buffers_holds_the_rest(loop: Loop, pair: Pair
     assert set(protocol.hints) == {-1}
 
 
-async def test_changing_the_protocol_between_two_buffers_hands_it_the_rest(
-    loop: Loop, pair: Pair
-) -> None:
+async def test_protocol_changed_between_two_buffers_gets_the_rest(loop: Loop, pair: Pair) -> None:
     near, far = pair
     second = Recorder()
 

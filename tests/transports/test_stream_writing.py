@@ -111,7 +111,7 @@ async def test_writelines_with_one_bad_item_sends_nothing(
     await protocol.lost
 
 
-async def test_a_released_view_is_refused_and_one_in_pieces_is_fatal(
+async def test_released_view_is_refused_and_noncontiguous_view_is_fatal(
     loop: Loop, pair: Pair, errors: Errors
 ) -> None:
     near, _ = pair
@@ -234,7 +234,7 @@ async def test_the_empty_waiter_of_a_lost_connection_raises(loop: Loop, pair: Pa
 # ---- the end -------------------------------------------------------------------------
 
 
-async def test_writes_of_another_thread_corrupt_nothing(loop: Loop, pair: Pair) -> None:
+async def test_writes_of_another_thread_do_not_corrupt_data(loop: Loop, pair: Pair) -> None:
     """Not allowed, and asyncio's usually works: it must not corrupt memory."""
     near, far = pair
     protocol = await attach(loop, near, Recorder())

@@ -131,9 +131,7 @@ async def test_second_call_of_connection_lost_is_ignored(loop: Loop, make: Make)
 
 @every_kind
 @pytest.mark.goloop_only("asyncio's recurses without end")
-async def test_connection_lost_from_within_connection_lost_ends_it_once(
-    loop: Loop, make: Make
-) -> None:
+async def test_nested_connection_lost_is_called_once(loop: Loop, make: Make) -> None:
     class Again(Log):
         def connection_lost(self, exc: BaseException | None) -> None:
             super().connection_lost(exc)

@@ -277,7 +277,7 @@ def test_replaced_transport_class_must_be_a_transport(put: str) -> None:
     assert "must be a subclass of goloop._core.StreamTransport" in printed
 
 
-def test_an_accepted_transport_does_not_come_from_new() -> None:
+def test_accepted_transport_is_made_without_new() -> None:
     """A subclass's __new__ may return anything."""
     assert isolated(REPLACED, "odd") == "b'answer' True\n"
 

@@ -64,7 +64,7 @@ def asked_for(transport: Any) -> Any:
     "socket_of", [asked_for, lambda transport: transport._sock], ids=["asked for", "own"]
 )
 @pytest.mark.parametrize("before", [False, True])
-async def test_a_shutdown_by_a_socket_comes_after_the_bytes(
+async def test_shutdown_of_the_exposed_socket_follows_the_bytes(
     loop: Loop, socket_of: Callable[[Any], Any], before: bool
 ) -> None:
     made = await accept(loop)
@@ -94,7 +94,7 @@ async def test_bytes_sent_by_number_or_duplicate_follow_the_transports(
     await made.close()
 
 
-async def test_a_shutdown_of_the_given_socket_comes_after_the_bytes(loop: Loop, pair: Pair) -> None:
+async def test_shutdown_of_the_given_socket_follows_the_bytes(loop: Loop, pair: Pair) -> None:
     near, far = pair
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     transport.write(b"last words")
@@ -116,7 +116,7 @@ async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
     await protocol.lost
 
 
-async def test_a_shutdown_under_tls_comes_after_the_bytes(loop: Loop) -> None:
+async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:
     from tls_tools import client_context, server_context
 
     protocols = Made()

@@ -230,7 +230,7 @@ def handlers_in_a_forked_child() -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def no_signal_that_nobody_sent() -> None:
+def no_unsent_signal() -> None:
     """Go stops its threads without SIGURG; the collector and goroutines run all the while."""
     platform.platform()  # of which diagnostics() tells; runs a program, once
     recorders = [Recorder() for _ in SIGNALS]

@@ -159,7 +159,7 @@ async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
 
 
 @pytest.mark.goloop_only("asyncio has sent in the poll, or waits for ever")
-async def test_one_waiter_that_runs_does_not_expose_the_other(loop: Loop) -> None:
+async def test_running_waiter_does_not_unprotect_the_other(loop: Loop) -> None:
     """Two calls wait for one socket, and both turn ready; a close between their steps."""
     near, far = tcp_pair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 100_000)

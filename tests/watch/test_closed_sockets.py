@@ -136,7 +136,7 @@ async def test_waiting_call_does_not_use_the_numbers_next_owner(loop: Loop) -> N
         each.close()
 
 
-async def test_a_file_over_the_socket_keeps_it_open(loop: Loop) -> None:
+async def test_file_object_keeps_the_socket_open(loop: Loop) -> None:
     """makefile() counts as a user; the last one's end closes the socket."""
     near, far = pair()
     waiting = asyncio.ensure_future(loop.sock_recv(near, 10))
@@ -189,7 +189,7 @@ async def test_ready_socket_is_received_before_a_later_close(loop: Loop, files: 
 
 
 @pytest.mark.goloop_only("asyncio's transports don't keep a closed socket")
-async def test_a_transport_over_a_socket_that_was_waited_for_keeps_it_open(loop: Loop) -> None:
+async def test_transport_keeps_its_earlier_awaited_socket_open(loop: Loop) -> None:
     near, far = pair()
     far.send(b"first")
     await turns(2)
@@ -277,7 +277,7 @@ def test_socket_close_during_loop_close(loop_factory: Any) -> None:
 
 
 @ends
-async def test_the_count_of_a_socket_that_was_closed_meanwhile_is_left_alone(loop: Loop) -> None:
+async def test_reference_count_of_a_closed_socket_is_not_changed(loop: Loop) -> None:
     """Another thread closes it between the call that was refused and the wait."""
     from goloop._internal.loop.descriptors import ObservedRefCount
 

@@ -73,7 +73,7 @@ def passes(program: str, loop: str) -> None:
 # kills asyncio; in a loop of goloop it has a larger one.
 
 
-def test_all_kinds_at_once_from_another_process_are_handled() -> None:
+def test_all_signals_at_once_from_another_process_are_handled() -> None:
     passes(
         """
 seen = set()
@@ -129,7 +129,7 @@ assert set(seen) == set(KINDS), set(KINDS) - set(seen)
     )
 
 
-def test_all_kinds_at_once_are_handled_beside_faulthandler() -> None:
+def test_all_signals_at_once_are_handled_with_faulthandler() -> None:
     """faulthandler's stack is small, too: in a loop the signals nest on ours."""
     passes(
         """
@@ -227,7 +227,7 @@ writers = []
     )
 
 
-def test_a_loop_that_another_thread_collects_gives_the_stack_back(loop_name: str) -> None:
+def test_loop_collected_by_another_thread_restores_the_signal_stack(loop_name: str) -> None:
     passes(
         """
 import warnings

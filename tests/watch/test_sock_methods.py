@@ -59,7 +59,7 @@ async def test_sock_recv_into_fills_the_buffer(loop: Loop, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_DGRAM])
-async def test_a_message_is_received_whole_however_long_it_is(
+async def test_message_of_any_length_is_received_completely(
     loop: Loop, kind: socket.SocketKind
 ) -> None:
     """The rest of a datagram is lost; only the rest of a stream arrives later."""
@@ -309,7 +309,7 @@ async def test_sockets_of_transports_are_refused(loop: Loop, name: str) -> None:
     far.close()
 
 
-async def test_a_read_and_a_write_of_one_socket_go_on_side_by_side(loop: Loop, pair: Pair) -> None:
+async def test_read_and_write_of_a_socket_run_in_parallel(loop: Loop, pair: Pair) -> None:
     first, second = pair
     reading = asyncio.ensure_future(loop.sock_recv(first, 10))
     payload = b"x" * (32 << 20)  # more than the kernel takes by itself

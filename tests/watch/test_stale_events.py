@@ -121,7 +121,7 @@ async def test_listener_detached_from_its_server_is_not_polled(loop: Loop) -> No
     kept.close()
 
 
-async def test_events_of_other_descriptors_go_on_when_the_poller_was_renewed(loop: Loop) -> None:
+async def test_other_descriptors_still_have_events_after_the_poller_is_replaced(loop: Loop) -> None:
     near, far = socket.socketpair()
     near.setblocking(False)
     reader, writer = await asyncio.open_connection(sock=near)

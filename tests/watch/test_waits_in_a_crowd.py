@@ -89,16 +89,14 @@ def replace(crowd: list[Pair], index: int) -> None:
 
 
 @pytest.mark.parametrize("change", [reopen, replace], ids=["closed", "replaced"])
-async def test_a_number_names_another_file_before_the_next_wait(
+async def test_number_is_reused_before_the_next_wait(
     change: Between, loop: Loop, crowd: list[Pair]
 ) -> None:
     for _ in range(5):
         await exchange(loop, crowd, between=change)
 
 
-async def test_a_number_names_another_file_while_the_loop_has_no_time_to_sleep(
-    loop: Loop, crowd: list[Pair]
-) -> None:
+async def test_number_is_reused_while_the_loop_never_sleeps(loop: Loop, crowd: list[Pair]) -> None:
     busy = True
 
     def spin() -> None:

@@ -184,7 +184,7 @@ def test_a_closed_loop_refuses_another_threads_reader(
 # ---- places that change hands -----------------------------------------------------------------
 
 
-async def test_a_reader_that_took_anothers_place_in_the_turn_is_not_called(loop: Loop) -> None:
+async def test_reader_that_replaced_another_in_the_turn_is_not_called(loop: Loop) -> None:
     """The turn's event belongs to the earlier reader; asyncio calls neither."""
     (a, to_a), (b, to_b) = tcp_pair(), tcp_pair()
     calls: list[str] = []
@@ -208,7 +208,7 @@ async def test_a_reader_that_took_anothers_place_in_the_turn_is_not_called(loop:
         sock.close()
 
 
-async def test_a_waiter_that_took_a_readers_place_in_the_turn_waits(loop: Loop, pair: Pair) -> None:
+async def test_waiter_that_replaced_a_reader_in_the_turn_waits(loop: Loop, pair: Pair) -> None:
     """A sock_recv whose fd was ready for a reader waits."""
     near, far = pair
     got: list[bytes] = []

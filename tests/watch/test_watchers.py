@@ -91,7 +91,7 @@ async def test_a_second_add_replaces_the_first(
     assert set(seen) == {"new"}
 
 
-async def test_a_number_and_its_object_are_one_watch(loop: Loop) -> None:
+async def test_number_and_object_share_one_watch(loop: Loop) -> None:
     read_end, write_end = os.pipe()
     seen: list[str] = []
     loop.add_reader(read_end, seen.append, "number")
