@@ -107,7 +107,7 @@ def build_editable(
 ) -> str:
     """Builds a wheel that points to the source tree, with both artefacts built in place.
 
-    Returns its name.
+    Returns its name.  Raises Unbuildable if the machine cannot build goloop.
     """
     toolchain.check_machine()
     hook = _setuptools().build_editable

@@ -116,7 +116,7 @@ def introspect() -> None:
     """Start the introspection server in this process and in its forked children.
 
     Further calls do nothing, unless the program has closed the socket: then a new one is opened.
-    Raises OSError if the socket cannot be opened.
+    Raises OSError if the socket cannot be opened, RuntimeError if no thread can be started.
     """
     global _serving, _serving_file, _fork_hook_registered
     if _serving is not None:
@@ -218,7 +218,7 @@ def sockets() -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Return true if a process with that id is running, of any user."""
+    """Return true if a process with that id is running, of any user; false for a zombie."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
@@ -273,9 +273,10 @@ def _serve(server: socket.socket, file: File) -> None:
 
 
 def _wait(server: socket.socket, file: File) -> bool:
-    """Wait for a client and return True; False if the socket is closed or its number reused.
+    """Wait for a client; return False if the socket is closed or its number is another file's.
 
-    On Linux poll(2) would keep a closed socket and its name alive, so this uses an epoll.
+    True may also be returned without a client.  On Linux poll(2) would keep a closed socket and its
+    name alive, so this uses an epoll.
     """
     if not ABSTRACT:
         waiting = select.poll()

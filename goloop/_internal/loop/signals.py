@@ -115,7 +115,7 @@ class Signals(CoreLoop):
     # ---- the wakeup fd ------------------------------------------------------
 
     def _signal_fd(self) -> int:
-        """Return the write end of the pipe; creates and watches the pipe if necessary.
+        """Return the write end of the pipe; create and watch the pipe if necessary (OSError).
 
         If a program has closed the pipe, its number must not become the wakeup fd again: signals
         would be written into another file.

@@ -311,7 +311,10 @@ _NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 
 
 def bounded(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return Prometheus' buckets of a histogram: each bound as text, and the number of values."""
+    """Return Prometheus' buckets of a histogram: bounds as text, and the values up to each bound.
+
+    The last bound is "+Inf".
+    """
     # Prometheus counts values <= the bound, cumulative() counts values below it.
     if histogram.scale == 1.0:
         bounds = [(str(bound), float(bound + 1)) for bound in _NUMBERS]

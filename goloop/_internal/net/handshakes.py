@@ -113,7 +113,11 @@ class Handshakes:
         self._handle = loop.call_soon(self._begin_iteration, loop)
 
     def _begin_iteration(self, loop: Any) -> None:
-        """Compute the iteration's share of time and run queued steps until it is used."""
+        """Compute the iteration's share of time and run queued steps until it is used.
+
+        If SLOW had an entry and got no step, its first entry gets one. While steps are queued,
+        schedule this method for the next iteration.
+        """
         answered, fresh, slow = self._queues
         try:
             self._iteration = loop._iterations

@@ -140,7 +140,7 @@ class Sockets(CoreLoop):
                 sent += sock.send(rest[sent:])
 
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
-        """Accept a connection; return (socket, address)."""
+        """Accept a connection; return (socket, address); the new socket is non-blocking."""
         self._check_sock(sock)
         sock.fileno()  # raises asyncio's error for an object that is not a socket
         while True:

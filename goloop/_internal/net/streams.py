@@ -64,7 +64,10 @@ _NO_FDS_RECEIVED = (
 
 
 def _is_tcp(sock: socket.socket) -> bool:
-    """Return true if the socket gets TCP_NODELAY; asyncio sets it only if `sock.proto` is TCP."""
+    """Return true for a TCP socket, which gets TCP_NODELAY, also if its `proto` is 0.
+
+    asyncio sets the option only if `proto` is IPPROTO_TCP.
+    """
     return (
         sock.family in _INTERNET_FAMILIES
         and sock.type == socket.SOCK_STREAM
@@ -371,7 +374,7 @@ class Listener(_core.Listener):
             loop._report_accept_error(exc, protocol)
 
     def detach_unstarted(self) -> None:
-        """Detach the connections from the closing server that wait for connection_made().
+        """Detach the connections that wait for connection_made() from the closing server.
 
         asyncio would not have accepted them yet. They are served, but the server does not wait
         until they end.

@@ -741,7 +741,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
 
 def _move_unread_bytes(protocol: Any, tls: Any) -> None:
-    """Move received bytes that a StreamReader has not read to a TLS protocol's handshake.
+    """Move the unread bytes of a StreamReader to a TLS protocol's handshake.
 
     A client that does not wait for the server's consent has already sent its ClientHello. Called
     for servers only: a client must not use bytes that it received before TLS began. Newer

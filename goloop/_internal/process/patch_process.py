@@ -253,7 +253,10 @@ def _record_foreign_loops() -> None:
     doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
-        """Set the running loop, and record its class if it is the first that is not goloop's."""
+        """Record the class of the first loop that is not goloop's, then call the original.
+
+        For `goloop doctor` record every loop.
+        """
         global _foreign_loop
         if loop is not None and _foreign_loop is None and not isinstance(loop, backend.Loop):
             kind = type(loop)
@@ -276,7 +279,7 @@ def _warn_at_exit_of_children(module: Any) -> None:
 
 
 def _warn_at_exit_by_signal() -> None:
-    """Issue the warning for uvicorn, which exits by raising the signal again, without atexit."""
+    """Patch signal.raise_signal(), by which uvicorn exits, without atexit functions."""
     original = signal.raise_signal
 
     def raise_signal(signalnum: int, /) -> None:

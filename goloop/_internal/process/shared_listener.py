@@ -136,7 +136,8 @@ class SharedListener:
             ssl_handshake_timeout: Seconds for a TLS handshake; None is 60.
             ssl_shutdown_timeout: Seconds for the TLS shutdown; None is 30.
             start_serving: Start to accept connections immediately.
-            max_connections: Limit of this loop's connections, which a few may exceed; None is none.
+            max_connections: Limit of this loop's connections, which a few may exceed; None is no
+                limit.
 
         Returns:
             asyncio's Server. Its `close()` ends the service of this loop only.
@@ -195,7 +196,8 @@ class SharedListener:
             ssl_handshake_timeout: Seconds for a TLS handshake; None is 60.
             ssl_shutdown_timeout: Seconds for the TLS shutdown; None is 30.
             start_serving: Start to accept connections immediately.
-            max_connections: Limit of this loop's connections, which a few may exceed; None is none.
+            max_connections: Limit of this loop's connections, which a few may exceed; None is no
+                limit.
 
         Returns:
             asyncio's Server. Its `close()` ends the service of this loop only.

@@ -238,7 +238,10 @@ class Exporter:
         self._lock = threading.Lock()
 
     def scrape(self) -> bytes:
-        """Send requests to all processes, and return the page."""
+        """Send requests to all processes, and return the page; may be called in any thread.
+
+        Processes that are not found any more are forgotten.
+        """
         page = Page()
         with self._lock:
             answers = _ask(introspectable_pids(), self._seconds)

@@ -178,7 +178,10 @@ class Screen:
         self.leave()
 
     def enter(self) -> None:
-        """Switch to the alternate screen and to unbuffered input; OSError if the terminal fails."""
+        """Switch to the alternate screen and to unbuffered input.
+
+        Raises OSError or termios.error if the terminal was closed.
+        """
         if self._keyboard is not None:
             import termios
             import tty

@@ -280,7 +280,10 @@ class _EventWriter:
 
 
 def _place(place: Any) -> tuple[str, Event]:
-    """Return a function's name, and its file and line."""
+    """Return a function's name, and its file and line as arguments of an event.
+
+    Unknown parts are "" and {}.
+    """
     if isinstance(place, str):
         return place, {}
     if not place:

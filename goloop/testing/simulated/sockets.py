@@ -296,7 +296,7 @@ def pair(kernel: Kernel, kind: int = socket.SOCK_STREAM) -> tuple[Socket, Socket
 
 
 def pack(family: int, address: Any) -> bytes:
-    """Return an address in the kernel's binary form; a host name is resolved."""
+    """Return an address in the kernel's binary form; a host name is resolved (gaierror)."""
     head = struct.pack("=H", family)
     if family == socket.AF_INET:
         return head + struct.pack("!H", address[1]) + _numeric(family, address[0]) + bytes(8)

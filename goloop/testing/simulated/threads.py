@@ -235,7 +235,7 @@ class Pool:
         return result, failed, slept
 
     def _finish_job(self, job: _Job, result: Any, failed: BaseException | None) -> None:
-        """Set the result of a job's future, after the time that the job slept."""
+        """Set the result of a job's future, after its sleep time, and finish the job."""
         if failed is None:
             job.future.set_result(result)
         else:

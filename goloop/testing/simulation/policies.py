@@ -315,7 +315,10 @@ class ScheduledLoopMixin(SimulatedLoopMixin):
         return step
 
     def _step(self) -> None:
-        """Run the one ready step that the scheduler chooses; scheduled once for each ready step."""
+        """Run the ready step that the scheduler chooses, if not cancelled; check the invariants.
+
+        Scheduled once for each ready step.
+        """
         chosen = self._scheduler.choose(self._tasks)
         task, step = self._tasks.pop(chosen), self._steps.pop(chosen)
         try:
