@@ -41,7 +41,7 @@ func (r *Reactor) Deregister(id, gen uint32) error {
 	s := r.registry.find(id, gen)
 	switch {
 	case s == nil:
-		return errnoError("forget", syscall.ENOENT)
+		return errnoError("deregister", syscall.ENOENT)
 	case s.kind == kindStream:
 		defer s.stream.Discard() // deferred, because closeSlot needs the lease
 	case s.kind == kindDatagram:

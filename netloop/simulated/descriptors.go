@@ -73,9 +73,9 @@ func (k *Kernel) put(fd int, f *file) {
 	}
 }
 
-// drop frees a number, or returns EBADF. With the last number of an open file it also removes the file from
-// all epolls and releases its node.
-func (k *Kernel) drop(fd int) syscall.Errno {
+// freeDescriptor frees a number, or returns EBADF. With the last number of an open file it also removes the
+// file from all epolls and releases its node.
+func (k *Kernel) freeDescriptor(fd int) syscall.Errno {
 	f := k.file(fd)
 	if f == nil {
 		return syscall.EBADF
@@ -99,7 +99,7 @@ func (k *Kernel) drop(fd int) syscall.Errno {
 func (k *Kernel) Close(fd int) syscall.Errno {
 	c, fault := k.begin("close", fd)
 	// The number is free whether the call fails or not.
-	if errno := k.drop(fd); errno != 0 {
+	if errno := k.freeDescriptor(fd); errno != 0 {
 		fault = errno
 	}
 	return c.done(fault)
@@ -133,7 +133,7 @@ func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	case f == nil || to < k.options.First || to >= k.options.First+k.options.Descriptors:
 		errno = syscall.EBADF
 	case from != to:
-		_ = k.drop(to)
+		_ = k.freeDescriptor(to)
 		k.put(to, f)
 		k.place(to).closeOnExec = closeOnExec
 	}

@@ -171,7 +171,7 @@ func (d *differential) makeOther() bool {
 		return err
 	})
 	if err == nil {
-		d.note("    #%d", d.add(fd, &opened{kind: k, told: map[registration]uint32{}}).id)
+		d.note("    #%d", d.add(fd, &opened{kind: k, reported: map[registration]uint32{}}).id)
 	}
 	return true
 }
@@ -687,7 +687,7 @@ func (d *differential) epollCtl() bool {
 		return s.EpollCtl(ep.fd[world], op, h.fd[world], &unix.EpollEvent{Events: events, Fd: int32(h.id), Pad: int32(h.open.id)})
 	})
 	if err == nil {
-		delete(ep.open.told, registration{h.id, h.open.id})
+		delete(ep.open.reported, registration{h.id, h.open.id})
 	}
 	return true
 }
@@ -713,7 +713,7 @@ func (d *differential) epollWait() bool {
 	})
 	for world := range got {
 		for item, events := range got[world] {
-			other, known := got[1-world][item], h.open.told[item]
+			other, known := got[1-world][item], h.open.reported[item]
 			if world == 0 {
 				d.note("    #%d: %s", item.handle, eventNames(events))
 			}
@@ -725,13 +725,13 @@ func (d *differential) epollWait() bool {
 	}
 	if h.open.kind == kindEdge {
 		if n, _ := d.worlds[1].EpollWait(h.fd[1], make([]unix.EpollEvent, 100), 0); n > 0 {
-			d.differ("%s tells what it has just told", what)
+			d.differ("%s tells what it has just reported", what)
 		}
 		for item, events := range got[0] {
-			h.open.told[item] |= events
+			h.open.reported[item] |= events
 		}
 		for item, events := range got[1] {
-			h.open.told[item] |= events
+			h.open.reported[item] |= events
 		}
 	}
 	return true
@@ -775,7 +775,7 @@ func (d *differential) crowded() bool {
 				return true
 			}
 		case *udp:
-			if n.held > bufferUsual/2 {
+			if n.inboxSpace > bufferUsual/2 {
 				return true
 			}
 		}

@@ -29,7 +29,7 @@ import (
 //     before a difference counts.
 //   - Repeated events of an edge-triggered registration: each further packet, and each buffer that
 //     becomes free, may repeat an event. An event of one kernel only is a difference if it was not
-//     reported before, or was not ready in between (opened.told).
+//     reported before, or was not ready in between (opened.reported).
 //   - The order of events in one epoll_wait.
 
 var (
@@ -142,13 +142,13 @@ type handle struct {
 
 // opened is an open file, which may have several descriptors.
 type opened struct {
-	id      int
-	kind    kind
-	refs    int
-	name    [2]unix.Sockaddr // bound name
-	listens bool
-	in, out *flow
-	told    map[registration]uint32 // for an edge-triggered epoll: reported readiness that still exists
+	id       int
+	kind     kind
+	refs     int
+	name     [2]unix.Sockaddr // bound name
+	listens  bool
+	in, out  *flow
+	reported map[registration]uint32 // for an edge-triggered epoll: reported readiness that still exists
 }
 
 // registration is the key of an epoll's item.
@@ -347,8 +347,8 @@ func (d *differential) awaitReadiness() {
 	}
 	for i, h := range d.handles {
 		for _, ep := range d.handles {
-			if known, ok := ep.open.told[registration{h.id, h.open.id}]; ok {
-				ep.open.told[registration{h.id, h.open.id}] = known & simulated[i]
+			if known, ok := ep.open.reported[registration{h.id, h.open.id}]; ok {
+				ep.open.reported[registration{h.id, h.open.id}] = known & simulated[i]
 			}
 		}
 	}

@@ -12,7 +12,7 @@ type link struct {
 	state   LinkState
 	free    int64    // with limited bandwidth: when the last packet has left the sender
 	passing int64    // when the last datagram arrives
-	held    []func() // datagrams that a stalled link keeps
+	delayed []func() // datagrams that a stalled link keeps
 }
 
 // LinkState is the state of one direction between two hosts.
@@ -102,9 +102,9 @@ func (k *Kernel) SetLinkState(from, to int, state LinkState) syscall.Errno {
 	k.trace.entry(k.now, [...]string{"open ", "partition ", "hold "}[state]+
 		padded(uint64(from), 10, 1, ' ')+" "+padded(uint64(to), 10, 1, ' '))
 	if state != LinkStalled {
-		held := l.held
-		l.held = nil
-		for _, send := range held {
+		delayed := l.delayed
+		l.delayed = nil
+		for _, send := range delayed {
 			send()
 		}
 		waiting := k.stalled

@@ -199,7 +199,7 @@ func (k *Kernel) installPair(a, b node, flags int) (int, int, syscall.Errno) {
 	}
 	second, errno := k.install(b, flags)
 	if errno != 0 {
-		_ = k.drop(first)
+		_ = k.freeDescriptor(first)
 		return -1, -1, errno
 	}
 	return first, second, 0

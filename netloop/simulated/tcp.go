@@ -38,7 +38,7 @@ type tcp struct {
 	finAcked       bool
 	finIn          bool      // the peer's FIN has arrived
 	refused        bool      // a send found no space: report when there is some
-	held           bool      // the next piece waits for more data
+	coalescing     bool      // the next piece waits for more data
 	arrives        int64     // when the last packet arrives
 	inTransit      int       // packets in transit
 	line           []segment // segments that the network does not transmit now

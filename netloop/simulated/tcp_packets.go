@@ -115,15 +115,15 @@ func (t *tcp) deliver(p segment, number int) {
 }
 
 // queueSegment queues a segment that the network does not transmit now: until its stalled link is open if
-// held is true, else until a retransmission.
-func (t *tcp) queueSegment(p segment, held bool) {
+// stalled is true, else until a retransmission.
+func (t *tcp) queueSegment(p segment, stalled bool) {
 	if t.again != nil && !p.isAcknowledgement() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.isAcknowledgement() }) {
 		t.again.cancel()
 		t.again, t.lost = nil, 0 // retransmissions of this side begin
 	}
 	t.line = append(t.line, p)
 	switch {
-	case held:
+	case stalled:
 		t.k.stalled = append(t.k.stalled, t)
 	case t.again == nil:
 		t.again = t.k.schedule(t.k.now+retryPause(t.lost), "retransmission from "+t.local.String(), t.retransmit)
@@ -302,7 +302,7 @@ func (t *tcp) addToBacklog() {
 // pump transmits the data of the send buffer for which the peer has space, then a FIN if sending has ended.
 // now: no piece waits for more data (Network.Coalesce). It does nothing unless the socket is connected.
 func (t *tcp) pump(now bool) {
-	if t.state != connected || t.peer == nil || t.held && !now {
+	if t.state != connected || t.peer == nil || t.coalescing && !now {
 		return
 	}
 	net, p := t.network(), t.peer
@@ -312,9 +312,9 @@ func (t *tcp) pump(now bool) {
 			return
 		}
 		if !now && t.k.random.chance(net.Coalesce) {
-			t.held = true
+			t.coalescing = true
 			t.k.schedule(t.k.now+t.k.random.between(1, max(net.MaxLatency, maxHold)), "coalesced", func() {
-				t.held = false
+				t.coalescing = false
 				t.pump(true)
 			})
 			return

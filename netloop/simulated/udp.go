@@ -12,10 +12,10 @@ import (
 // error of the sender if the sender is connected.
 type udp struct {
 	socket
-	connected bool
-	remote    address
-	inbox     []piece // received datagrams, oldest first
-	held      int     // buffer space of the inbox
+	connected  bool
+	remote     address
+	inbox      []piece // received datagrams, oldest first
+	inboxSpace int     // buffer space of the inbox
 }
 
 // maxUDP is the largest payload of a UDP datagram in bytes.
@@ -127,7 +127,7 @@ func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 	net := k.network(l)
 	switch {
 	case l.state == LinkStalled:
-		l.held = append(l.held, func() { k.transmitDatagram(p, target, l, to) })
+		l.delayed = append(l.delayed, func() { k.transmitDatagram(p, target, l, to) })
 		return
 	case l.state == LinkPartitioned || k.random.chance(net.Loss):
 		k.trace.entry(k.now, "lost")
@@ -162,11 +162,11 @@ func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
 		return
 	}
 	u := s.self.(*udp)
-	if u.held+p.cost > u.rcvbuf {
+	if u.inboxSpace+p.cost > u.rcvbuf {
 		k.trace.entry(k.now, "dropped")
 		return
 	}
-	u.held += p.cost
+	u.inboxSpace += p.cost
 	u.inbox = append(u.inbox, *p)
 	u.wake(inEvents)
 }
@@ -182,7 +182,7 @@ func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	p := u.inbox[0]
 	u.inbox = u.inbox[1:]
-	u.held -= p.cost
+	u.inboxSpace -= p.cost
 	return copy(b, p.data), p.name, 0
 }
 

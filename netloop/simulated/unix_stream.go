@@ -229,18 +229,18 @@ func (u *unixStream) shutdown(how uint8) syscall.Errno {
 // release is close(2): the peer reads the end of the stream, or ECONNRESET if this side had unread bytes.
 func (u *unixStream) release() {
 	u.k.releaseName(&u.socket)
-	u.leave(syscall.ECONNRESET)
+	u.disconnect(syscall.ECONNRESET)
 	for _, child := range u.waiting {
-		child.leave(syscall.ECONNRESET)
+		child.disconnect(syscall.ECONNRESET)
 		child.drain()
 	}
 	u.waiting = nil
 	u.drain()
 }
 
-// leave disconnects both sides; it does nothing without a peer. The other side is shut, and gets the errno
-// if this side has unread bytes or was not accepted.
-func (u *unixStream) leave(errno syscall.Errno) {
+// disconnect separates both sides; it does nothing without a peer. The other side is shut, and gets the
+// errno if this side has unread bytes or was not accepted.
+func (u *unixStream) disconnect(errno syscall.Errno) {
 	other := u.peer
 	if other == nil {
 		return
@@ -268,7 +268,7 @@ func (u *unixStream) breakConnection(errno syscall.Errno) {
 	if u.peer != nil && errno != syscall.ETIMEDOUT { // Unix sockets have no timeouts
 		u.host = nil
 		u.err, u.shut = errno, shutBoth
-		u.leave(syscall.ECONNRESET)
+		u.disconnect(syscall.ECONNRESET)
 		u.wake(0)
 	}
 }

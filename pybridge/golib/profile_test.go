@@ -167,21 +167,21 @@ func TestTheTextIsJSON(t *testing.T) {
 	m := newMade()
 	p := m.profile()
 	p.addSample(sampleOf(10, m.code(`a"\b`, "<x>&", 5)))
-	var told struct {
+	var decoded struct {
 		Codes [][]any
 		Calls [][]int64
 		Tasks map[string][]int64
 	}
-	if err := json.Unmarshal(p.text(), &told); err != nil {
+	if err := json.Unmarshal(p.text(), &decoded); err != nil {
 		t.Fatal(err)
 	}
-	if got := told.Codes[codesFixed][0]; got != `a"\b` {
+	if got := decoded.Codes[codesFixed][0]; got != `a"\b` {
 		t.Errorf("%q", got)
 	}
-	if got := told.Tasks["1"][0]; got != 10 {
+	if got := decoded.Tasks["1"][0]; got != 10 {
 		t.Errorf("%d ns of the task", got)
 	}
-	if last := told.Calls[len(told.Calls)-1]; last[2] != 5 || last[3] != 1 || last[4] != 10 {
+	if last := decoded.Calls[len(decoded.Calls)-1]; last[2] != 5 || last[3] != 1 || last[4] != 10 {
 		t.Error(last)
 	}
 	runtime.KeepAlive(m)

@@ -108,9 +108,13 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
         from ..metrics.metric_registry import unpacked
 
-        told = unpacked(self._metrics())
-        if not told:
+        counters = unpacked(self._metrics())
+        if not counters:
             return {}
         runtime = self._describe()
-        told = {**json.loads(runtime or "{}"), **told, "accepts": told["connections_accepted"]}
-        return {**{name: told.get(name, 0) for name in _COUNTERS}, "runtime": runtime}
+        counters = {
+            **json.loads(runtime or "{}"),
+            **counters,
+            "accepts": counters["connections_accepted"],
+        }
+        return {**{name: counters.get(name, 0) for name in _COUNTERS}, "runtime": runtime}
