@@ -249,9 +249,12 @@ def _message(blocked: Blocked, stack: tuple[Frame, ...]) -> tuple[str, tuple[Any
     elif _is_importing(stack):
         more.append("in an import")
     before = blocked.stack
+    shown = _innermost_own_call(before) if before else None
     for seconds, later in blocked.later if blocked.ended else ():
-        if later and _call_path(later) != _call_path(before):
-            name, line, rest = _innermost_own_call(later)
+        call = _innermost_own_call(later) if later else shown
+        # If only calls of libraries differ, the text would be the same.
+        if call and call != shown and _call_path(later) != _call_path(before):
+            name, line, rest = shown = call
             more.append(f"after {seconds:.3f} s in {name}:{line}{rest}")
         before = later
     if blocked.ended and len(blocked.shares) > 1 and blocked.duration > 0:

@@ -272,6 +272,19 @@ def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
     assert "time: " not in shown((0.7, known), (0.3, unknown))
 
 
+def test_a_later_stack_with_the_same_own_call_is_not_repeated(reports: Reports) -> None:
+    async def main() -> None:
+        waits_in_c(reports)
+
+    run(main)
+    own, other = (watchdog.Frame(name, "/app/app.py", 3) for name in "fg")
+    inner, deeper = (watchdog.Frame(name, os.__file__, 9) for name in ("walk", "scandir"))
+    later = ((0.2, (own, inner, deeper)), (0.4, (other,)), (0.8, (other,)))
+    fields = {**reports[1]._fields(), "stack": (own, inner), "later": later}
+    text = str(watchdog.Blocked(**fields))
+    assert re.findall(r"after (\S+) s in (\w+)", text) == [("0.400", "g")]
+
+
 def test_the_stack_of_a_place_is_shown_once_in_a_while(
     reports: Reports, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
