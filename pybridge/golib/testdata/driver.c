@@ -216,7 +216,7 @@ case_reactor_facts(void)
 
 /* The loop's side of the lock that it shares with the monitor, see abi.h. */
 static void
-hold(loop *l)
+lock_shared(loop *l)
 {
     gl_shared *sh = &l->shared;
     __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_RELAXED);
@@ -263,7 +263,7 @@ case_monitor(void)
             usleep(50000);
         }
         awake(&l);
-        hold(&l);
+        lock_shared(&l);
         numbers[round] = round;
         stream_write(&l, &io, id, gen, &numbers[round], sizeof numbers[round]);
         __atomic_store_n(&l.shared.sends_pending, 1u, __ATOMIC_RELAXED);
@@ -273,11 +273,11 @@ case_monitor(void)
         uint32_t number;
         EXPECT(read(ends[1], &number, sizeof number) == sizeof number && number == round);
         seen++;
-        hold(&l); /* waits until the monitor has unlocked */
+        lock_shared(&l); /* waits until the monitor has unlocked */
         EXPECT(io.head == io.tail && io.sent == io.appended);
         let_go(&l);
         if (round % 8 == 0) { /* and the turns in between work as usual */
-            hold(&l);
+            lock_shared(&l);
             EXPECT(go->turn(l.number, 0) >= 0);
             let_go(&l);
         }
