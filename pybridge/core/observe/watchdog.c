@@ -256,8 +256,8 @@ library_text(text_writer write, void *about)
 
 /* _block(): describes the current or the last blocked iteration by a tuple: Go's report ("" in a
  * forked child), the iteration's duration in seconds (0.0: it has ended), the collector's time in
- * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop;
- * only the report, a str, if another thread closes the loop meanwhile. */
+ * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop, also
+ * if another thread closes it meanwhile. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -270,9 +270,14 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
         text = PyUnicode_FromString("");
     else
         text = library_text(write_block_report, &self->reactor);
+    if (text == NULL)
+        return NULL;
     gl_shared *sh = self->shared;
-    if (text == NULL || sh == NULL)
-        return text;
+    if (sh == NULL) {
+        Py_DECREF(text);
+        gl_loop_check_usable(self);
+        return NULL;
+    }
     int64_t since = __atomic_load_n(&sh->blocked_since, __ATOMIC_ACQUIRE);
     double seconds = 0.0;
     if (since != self->blocked_seen)
