@@ -256,8 +256,8 @@ library_text(text_writer write, void *about)
 
 /* _block(): describes the current or the last blocked iteration by a tuple: Go's report ("" in a
  * forked child), the iteration's duration in seconds (0.0: it has ended), the collector's time in
- * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop, also
- * if another thread closes it meanwhile. */
+ * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop,
+ * also if another thread closes it meanwhile. */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
