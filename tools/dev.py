@@ -23,20 +23,12 @@ import wheels
 from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
-
-def built(base: Interpreter, *groups: str) -> Environment:
-    """Returns an environment with this tree's goloop and the packages of the groups."""
-    made = environments.environment(base, *groups)
-    environments.install_editable(made)
-    return made
-
-
 # ---- targets ------------------------------------------------------------------
 
 
 def build() -> None:
     """Builds goloop in the default Python's environment."""
-    made = built(environments.default_interpreter(), "test")
+    made = environments.built(environments.default_interpreter(), "test")
     say(f"goloop is built and installed for {made.home.name}/bin/python")
 
 
@@ -190,7 +182,7 @@ def chosen(*columns: str) -> list[str]:
 
 def test() -> None:
     """Runs the Go tests, and the column "test" on the default Python and goloop's loop."""
-    made = built(environments.default_interpreter(), "test")
+    made = environments.built(environments.default_interpreter(), "test")
     outcome = [go_tests(), python_tests(made, "test")]
     conclude("test", all(outcome))
 
@@ -226,7 +218,7 @@ def test_all() -> None:
 
 def _test_one(base: Interpreter, columns: Sequence[str]) -> bool:
     try:
-        made = built(base, "test")
+        made = environments.built(base, "test")
         if KINDS["programs"].where.intersection(columns):
             environments.install_real_programs(made)
         return python_tests(made, *columns)
@@ -268,7 +260,7 @@ def check() -> None:
 
 def demo() -> None:
     """Runs the examples on goloop, and a short comparison with other loops."""
-    show(built(environments.default_interpreter(), "demo"))
+    show(environments.built(environments.default_interpreter(), "demo"))
 
 
 # The interpreters of the measurements in docs/performance.md.
@@ -287,7 +279,7 @@ def bench() -> None:
         bases = [each for each in environments.all_interpreters() if each.tag in BENCHED] or bases
     made = []
     for base in bases:
-        made.append(built(base, "bench"))
+        made.append(environments.built(base, "bench"))
         environments.install_peers(made[-1])
     if not arguments:
         arguments = ["run", *(f"--python={each.python}" for each in made)]
@@ -298,7 +290,7 @@ def bench() -> None:
 
 def explore() -> None:
     """Runs random programs of SEEDS seeds on both loops; counts the seeds that find known bugs."""
-    made = built(environments.default_interpreter(), "test")
+    made = environments.built(environments.default_interpreter(), "test")
     seeds, jobs = os.environ.get("SEEDS", "1000"), os.environ.get("JOBS", str(os.cpu_count()))
     programs = ROOT / "tests" / "simulation"
     exploring = programs / "explored" / "exploring.py"

@@ -58,12 +58,8 @@ def check() -> bool:
 
 def browser() -> str | None:
     """Returns this machine's Chromium; installs Debian's if there is none and we are root."""
-    if not _installed():
+    if not any(map(shutil.which, BROWSERS)):
         environments.install_debian({BROWSERS[0]: BROWSERS[0]}, "the pages are not opened")
-    return _installed()
-
-
-def _installed() -> str | None:
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 

@@ -611,6 +611,13 @@ def install_editable(made: Environment, tree: Path = ROOT, **more: str) -> None:
         run([made.python, *setup], env=variables, cwd=tree, quiet=True)
 
 
+def built(base: Interpreter, *groups: str) -> Environment:
+    """Returns an environment with this tree's goloop and the packages of the groups."""
+    made = environment(base, *groups)
+    install_editable(made)
+    return made
+
+
 def _is_linked(made: Environment) -> bool:
     """Returns true unless the editable goloop has been removed from the environment."""
     return any(made.home.glob("lib/python*/site-packages/__editable__*goloop*"))

