@@ -259,11 +259,7 @@ def all_interpreters() -> list[Interpreter]:
         if known.tag not in found or known.version > found[known.tag].version:
             found[known.tag] = known
     found[default.tag] = default
-    return sorted(found.values(), key=_age)
-
-
-def _age(each: Interpreter) -> tuple[bool, tuple[int, int, int]]:
-    return not each.free_threaded, each.version
+    return sorted(found.values(), key=lambda each: (not each.free_threaded, each.version))
 
 
 def free_threaded_interpreter() -> Interpreter:

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import lint_c
-from lint_c import Function, Tree, TreeHits, closing
+from lint_c import Tree, TreeHits, closing
 
 # ---- statements -------------------------------------------------------------------------
 
@@ -565,6 +565,7 @@ def python_under_mutex(tree: Tree) -> TreeHits:
                 return found[1]
         return None
 
+    word = re.compile(r"(?<![>.])\b(\w+)\b(?:\s*\()?")
     waiting = tree._closure(waits)
     # Functions that are exempted by their head comment.
     excused = {
@@ -575,25 +576,17 @@ def python_under_mutex(tree: Tree) -> TreeHits:
     for name, (source, function) in tree.functions.items():
         for lock in _LOCK.finditer(function.body):
             for start, end in _held(function.body, lock):
-                for call in re.finditer(r"(?<![>.])\b(\w+)\b(?:\s*\()?", function.body[start:end]):
-                    at, called = start + call.start(), call[1]
+                for call in word.finditer(function.body, start, end):
+                    at, called = call.start(), call[1]
                     if called in excused:
                         continue
-                    how = lint_c._runs(
-                        tree, source, function.start, function.body, _at(function, at)
-                    )
+                    how = lint_c._runs(tree, source, function.start, function.body, call)
                     if how is None and called in waiting and call.group().endswith("("):
                         how = f"{called} > {waiting[called]} may block"
                     if how is None and _WAITS.match(function.body, at):
                         how = f"{called} may block"
                     if how is not None:
                         yield source, function.start + at, f"{name}: {how}, and a mutex is locked"
-
-
-def _at(function: Function, offset: int) -> re.Match[str]:
-    found = re.compile(r"(?<!->)\b(\w+)\b(?:\s*\()?").match(function.body, offset)
-    assert found is not None
-    return found
 
 
 # ---- running ---------------------------------------------------------------------------------

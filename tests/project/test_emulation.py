@@ -29,17 +29,14 @@ def test_debian_mirror_is_taken_from_the_apt_sources() -> None:
     assert emulation.debian_mirror("http://b.test/ubuntu/\n") == emulation.DEBIAN_MIRROR
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch) -> Path:
-    """A home, and a cache in it, with nothing inside."""
+def test_jar_with_other_content_is_refused_and_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path
-
-
-def test_jar_with_other_content_is_refused_and_leaves_no_files(home: Path) -> None:
     name = "cpython-1.2.3-linux-arm64"
-    jar = home / ".m2" / "repository" / "org" / "bytedeco" / "cpython" / "1.2.3" / f"{name}.jar"
+    repository = tmp_path / ".m2" / "repository"
+    jar = repository / "org" / "bytedeco" / "cpython" / "1.2.3" / f"{name}.jar"
     jar.parent.mkdir(parents=True)
     with zipfile.ZipFile(jar, "w") as archive:
         archive.writestr("org/bytedeco/cpython/linux-arm64/bin/python1.2", "")
