@@ -401,7 +401,7 @@ def test_invalid_answer_is_an_error_with_its_reason() -> None:
         ('{"tasks": [', "has sent an incomplete answer"),
         ('{"protocol": 2, "tasks": []}', "runs an incompatible version of goloop"),
         ('"tasks"', "runs an incompatible version of goloop"),
-        (r'{"protocol": 1, "error": "no\u001b[2J"}', r"answers: no\x1b[2J"),
+        (r'{"protocol": 1, "error": "no\u001b[2J"}', r"reports an error: no\x1b[2J"),
     ):
         with answerer(answer) as pid:
             done = goloop("ps", str(pid), before=BEFORE)
