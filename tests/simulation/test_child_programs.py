@@ -204,6 +204,8 @@ def test_a_simple_command_of_a_shell_is_words_and_others_are_the_shells() -> Non
         sim.program("sh", sh)
         child = await shell("upper | upper", stdout=PIPE)
         assert await child.communicate() == (b"/bin/sh -c upper | upper", None)
+        child = await shell("upper 'a b", stdout=PIPE)
+        assert await child.communicate() == (b"/bin/sh -c upper 'a b", None)
 
     runs(main)
 

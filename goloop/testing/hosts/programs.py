@@ -238,7 +238,11 @@ class Child:
     # ---- its pipes
 
     def _open_stdin(self, wanted: Any) -> None:
-        """Open the child's end of stdin, and the parent's end if it wants a pipe."""
+        """Open the child's end of stdin, and the parent's end if the parent has passed PIPE.
+
+        For None and DEVNULL the child reads EOF; for a file it gets a duplicate.
+        EscapedSimulation for a real file.
+        """
         own_number = self._host_run.number
         if wanted in (None, subprocess.DEVNULL):
             reads, writes = descriptors.pipe_for(own_number, own_number)
@@ -402,14 +406,21 @@ class _CopyProtocol(asyncio.Protocol):
 
 
 def _split_command(args: Any, shell: bool) -> tuple[str, ...]:
-    """Return the words of a command; a command that needs a shell becomes ``/bin/sh -c``."""
+    """Return the words of a command, as Popen treats `args`.
+
+    Without `shell` nothing is split: a string is one word. With `shell` a plain command is split
+    into words. A command that uses the shell's syntax or variables, has an unclosed quote or is
+    empty becomes ``('/bin/sh', '-c', command)``.
+    """
     if not shell:
         return tuple(map(os.fsdecode, (args,) if isinstance(args, (str, bytes)) else args))
     command = os.fsdecode(args)
     if _SHELL.isdisjoint(command):
-        words = tuple(shlex.split(command))
+        words: list[str] = []
+        with contextlib.suppress(ValueError):  # an unclosed quote: the shell reports the error
+            words = shlex.split(command)
         if words and "=" not in words[0]:
-            return words
+            return tuple(words)
     return "/bin/sh", "-c", command
 
 
@@ -429,7 +440,11 @@ def _duplicate(file: Any) -> int:
 
 
 def _output_writer(wanted: Any, inherited: Any) -> Callable[[bytes], object]:
-    """Return the function that writes a child's output if it has no simulated pipe."""
+    """Return the function that writes a child's output if the child has no simulated pipe.
+
+    DEVNULL discards the bytes, None writes them as text to `inherited`, and a real file gets them
+    by os.write().
+    """
     if wanted == subprocess.DEVNULL:
         return len
     if wanted is None:
