@@ -53,7 +53,7 @@ func simulatedPoll(k *simulated.Kernel) PollCalls {
 		},
 		Close:   k.Close,
 		Replace: func(from, to int) syscall.Errno { return k.Dup3(from, to, true) },
-		FDInfo:  k.Facts,
+		FDInfo:  k.FDInfo,
 	}
 }
 

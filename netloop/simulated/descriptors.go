@@ -95,7 +95,8 @@ func (k *Kernel) freeDescriptor(fd int) syscall.Errno {
 	return 0
 }
 
-// Close is close(2).
+// Close is close(2). The number is free afterwards even if a fault makes the call fail. EBADF if it was
+// not open.
 func (k *Kernel) Close(fd int) syscall.Errno {
 	c, fault := k.begin("close", fd)
 	// The number is free whether the call fails or not.
@@ -124,7 +125,8 @@ func (k *Kernel) Dup(fd, least int, closeOnExec bool) (int, syscall.Errno) {
 }
 
 // Dup3 is dup3(2), or dup2(2) if both numbers may be equal: equal numbers change nothing. An open file of
-// the number `to` is closed.
+// the number `to` is closed. EBADF if `from` is not open or `to` is not a number of this kernel. The
+// host's limit of descriptors does not apply.
 func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	c, errno := k.begin("dup3", from)
 	f := k.file(from)
@@ -140,8 +142,9 @@ func (k *Kernel) Dup3(from, to int, closeOnExec bool) syscall.Errno {
 	return c.done(errno, to)
 }
 
-// Fcntl is fcntl(2) for F_GETFD, F_SETFD, F_GETFL, F_SETFL and the size of a pipe. Another command returns
-// EINVAL.
+// Fcntl is fcntl(2) for F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_GETPIPE_SZ and F_SETPIPE_SZ. The result of
+// the last two is the pipe's size in bytes, or EBADF for another file. F_SETFL sets O_NONBLOCK only.
+// Another command returns EINVAL.
 func (k *Kernel) Fcntl(fd, command, arg int) (int, syscall.Errno) {
 	c, errno := k.begin("fcntl", fd)
 	f := k.file(fd)

@@ -100,7 +100,8 @@ func (ep *epoll) sorted() []*item {
 
 // collect fills events from the front of the list and returns their number; 0: no item is ready.
 // Level-triggered items go to the end of the list, items that did not fit stay at its front, and items of
-// paused hosts stay in the list without an event. Items that are not ready leave the list.
+// paused hosts stay in the list without an event. Items that are not ready leave the list. Items with
+// EPOLLONESHOT are disarmed by their event.
 func (ep *epoll) collect(events []unix.EpollEvent) int {
 	n, back := 0, []*item(nil)
 	for len(ep.ready) > 0 && n < len(events) {
@@ -251,8 +252,10 @@ func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (i
 	}
 }
 
-// Facts returns the text that Linux has in /proc/self/fdinfo for a descriptor, or ENOENT.
-func (k *Kernel) Facts(fd int) ([]byte, syscall.Errno) {
+// FDInfo returns the part of /proc/self/fdinfo that goloop reads: the line eventfd-count of an eventfd,
+// the lines tfd of an epoll. Other descriptors have only pos and flags, which are constants. It returns
+// ENOENT if fd is not open, or the errno of an injected fault.
+func (k *Kernel) FDInfo(fd int) ([]byte, syscall.Errno) {
 	c, errno := k.begin("fdinfo", fd)
 	f := k.file(fd)
 	if f == nil {

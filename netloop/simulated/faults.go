@@ -111,8 +111,9 @@ func (k *Kernel) part(oneByte, short float64, n int) int {
 	return n
 }
 
-// addSpuriousEvent may make one registered socket appear ready in the next wait, by the fault Spurious of
-// its host. Linux never does so for a connecting TCP socket, whose readiness is the result of connect(2).
+// addSpuriousEvent may make one registered socket or pipe end appear ready in the next wait, by the fault
+// Spurious of its host. Linux never does so for a connecting TCP socket, whose readiness is the result of
+// connect(2).
 func (ep *epoll) addSpuriousEvent() {
 	k := ep.k
 	invents := func(h *host) bool { return k.faultsOf(h).Spurious > 0 }

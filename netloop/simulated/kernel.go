@@ -27,8 +27,7 @@ type Kernel struct {
 	stalled []*tcp           // connections with segments that a stalled link keeps, in order
 }
 
-// New creates a kernel with host 0. If its numbers start at 0, descriptors 0 to 2 are open, as in a
-// process.
+// New creates a kernel with host 0. If options.First is 0, descriptors 0 to 2 are open, as in a process.
 func New(options Options) *Kernel {
 	if options.Descriptors == 0 {
 		options.Descriptors = 1024
@@ -71,7 +70,8 @@ func (k *Kernel) SetFaults(f Faults) {
 	k.options.Faults = f
 }
 
-// SetNetwork replaces the network's properties for packets that are sent from now on.
+// SetNetwork replaces the network's properties for packets that are sent from now on. A link with
+// properties of its own (SetLink) keeps them.
 func (k *Kernel) SetNetwork(n Network) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -69,9 +69,9 @@ func (k *Kernel) departureTime(l *link, size int) int64 {
 	return l.free
 }
 
-// SetLink sets the network properties in the direction from one host to another, for packets that are sent
-// from now on. SlowReader, MaxSlow and Coalesce of n are ignored: a link has the kernel's. ESRCH if a
-// number is not a host's.
+// SetLink sets the network properties in the direction from one host to another, for packets that are
+// sent from now on. SlowReader, MaxSlow and Coalesce of n are ignored: the link gets the kernel's present
+// values. ESRCH if a number is not a host's.
 func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,10 +84,11 @@ func (k *Kernel) SetLink(from, to int, n Network) syscall.Errno {
 	return 0
 }
 
-// SetLinkState opens, partitions or stalls the link in the direction from one host to another; the opposite
-// direction is a link of its own. Packets that are on their way arrive. Packets that a stalled link kept
-// are sent when its state changes. The trace calls LinkStalled "hold". ESRCH if a number is not a host's or
-// the state is invalid.
+// SetLinkState opens, partitions or stalls the link in the direction from one host to another; the
+// opposite direction is a link of its own. It does nothing if the link has this state already. Packets
+// that are on their way arrive. Packets that a stalled link kept are sent when its state changes, and are
+// lost if the link is partitioned then. The trace calls LinkStalled "hold". ESRCH if a number is not a
+// host's or the state is invalid.
 func (k *Kernel) SetLinkState(from, to int, state LinkState) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()

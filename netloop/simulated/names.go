@@ -23,7 +23,8 @@ type ports struct {
 func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
 
 // bindPort binds an internet socket to an address; port 0 chooses a free port. EADDRINUSE if the port or,
-// for port 0, each port is in use.
+// for port 0, each port is in use; in the first case the IP address of s becomes the wildcard address.
+// The caller has checked the address (checkBind).
 func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	p := k.portsOf(s)
 	if p.taken == nil {
@@ -125,9 +126,9 @@ func (a *address) unixNameKey(kind int) nameKey {
 	return nameKey{a.name, kind}
 }
 
-// bindName binds a Unix socket to a name; without a name it chooses a free abstract one, or does nothing if
-// the socket has a name. A path also gets an inode. EADDRINUSE if the name is in use, EINVAL if the socket
-// has a name or the address is not a Unix address.
+// bindName binds a Unix socket to a name; without a name it chooses a free abstract one, or does nothing
+// if the socket has a name. A path also gets an inode. EADDRINUSE if the name is in use or a closed
+// socket has left the path, EINVAL if the socket has a name or the address is not a Unix address.
 func (k *Kernel) bindName(s *socket, a address) syscall.Errno {
 	_, taken := s.home.names[a.unixNameKey(s.kind)]
 	switch {
@@ -187,7 +188,8 @@ func (k *Kernel) releaseName(s *socket) {
 // Unlink is unlink(2) of a Unix socket's path on host 0.
 func (k *Kernel) Unlink(path string) syscall.Errno { return k.UnlinkOn(0, path) }
 
-// UnlinkOn is Unlink for the host of an owner's number.
+// UnlinkOn is Unlink for the host of an owner's number. The socket stays open. ESRCH if there is no such
+// host, ENOENT if it has no such path.
 func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	c, errno := k.begin("unlink", -1)
 	o, found := k.ownerOf(number)
@@ -204,8 +206,9 @@ func (k *Kernel) UnlinkOn(number int, path string) syscall.Errno {
 	return c.done(errno)
 }
 
-// Inode returns the inode of a Unix socket's path for an owner's number, as stat(2) does, or ENOENT. It is
-// not a call in the trace: programs and Python's modules call stat() as often as their caches require.
+// Inode returns the inode of a Unix socket's path for an owner's number, as stat(2) does. ENOENT if there
+// is no such path, ESRCH if there is no such host. It is not a call in the trace: programs and Python's
+// modules call stat() as often as their caches require.
 func (k *Kernel) Inode(number int, path string) (int, syscall.Errno) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -78,8 +78,8 @@ func (e *pipeEnd) poll() uint32 {
 	return events
 }
 
-// read reads up to len(b) bytes, fewer by a fault. 0 means that the writing end is closed and all is read;
-// EAGAIN that the pipe is empty; EBADF that this is the writing end.
+// read reads up to len(b) bytes, fewer by a fault. 0 means that b is empty, or that the writing end is
+// closed and all is read; EAGAIN that the pipe is empty; EBADF that this is the writing end.
 func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
 	p, n := e.pipe, 0
 	switch {
@@ -108,8 +108,9 @@ func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
 	return n, 0
 }
 
-// write writes as much of b as the slots have space for; at most PIPE_BUF bytes are written completely or
-// not at all. EAGAIN if nothing fits, EPIPE if the reading end is closed, EBADF if this is the reading end.
+// write writes as much of b as the slots have space for, or less by a fault, and returns the number of
+// bytes. At most PIPE_BUF bytes are written completely or not at all. EAGAIN if nothing fits, EPIPE if
+// the reading end is closed, EBADF if this is the reading end.
 func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	p := e.pipe
 	switch {
@@ -144,9 +145,9 @@ func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	return n, 0
 }
 
-// resize is fcntl(2) with F_SETPIPE_SZ: the pipe gets slots for at least `size` bytes, in a number that is
-// a power of two. EPERM above the limit, EBUSY if more slots are in use, EINVAL for a negative or too large
-// size.
+// resize is fcntl(2) with F_SETPIPE_SZ: the pipe gets slots for at least `size` bytes, in a number that
+// is a power of two. EPERM if it would grow above the limit, EBUSY if more slots are in use, EINVAL for a
+// negative or too large size.
 func (p *pipe) resize(size int) syscall.Errno {
 	if size < 0 || size > 1<<31 {
 		return syscall.EINVAL
@@ -173,7 +174,7 @@ func (k *Kernel) Pipe(flags int) (reads, writes int, errno syscall.Errno) {
 }
 
 // PipeOn is Pipe with ends that may belong to two owners, given by their numbers. ESRCH for the number of
-// an unknown host.
+// an unknown host. After an error no end is open.
 func (k *Kernel) PipeOn(reader, writer, flags int) (reads, writes int, errno syscall.Errno) {
 	c, errno := k.begin("pipe", -1)
 	p := &pipe{slots: pipeSlots}

@@ -107,7 +107,9 @@ func cost(n int) int {
 	return head + 256 + (n-linear+page-1)/page*page
 }
 
-// setOption is setsockopt(2) of an int. ENOPROTOOPT or EOPNOTSUPP if the socket does not have the option.
+// setOption is setsockopt(2) of an int. As on Linux, the sizes of buffers are doubled and limited.
+// ENOPROTOOPT or EOPNOTSUPP if the socket does not have the option, EINVAL if a TCP option cannot have
+// the value.
 func (s *socket) setOption(level, name, value int) syscall.Errno {
 	if level == unix.SOL_SOCKET {
 		switch name {

@@ -68,7 +68,8 @@ func (k *Kernel) Socketpair(domain, kind int) (a, b int, errno syscall.Errno) {
 	return k.SocketpairOn(0, domain, kind)
 }
 
-// SocketpairOn is Socketpair for an owner's number.
+// SocketpairOn is Socketpair for an owner's number. EOPNOTSUPP for another family than AF_UNIX, ESRCH for
+// the number of an unknown host; after an error no socket is open.
 func (k *Kernel) SocketpairOn(home, domain, kind int) (a, b int, errno syscall.Errno) {
 	c, errno := k.begin("socketpair", -1)
 	if errno == 0 && domain != unix.AF_UNIX {
@@ -154,7 +155,8 @@ func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 	}
 }
 
-// Accept is accept4(2).
+// Accept is accept4(2): it returns the connection's descriptor and the peer's address. At a limit of
+// descriptors it returns EMFILE, and the connection stays in the backlog.
 func (k *Kernel) Accept(fd, flags int) (n int, name []byte, errno syscall.Errno) {
 	c, fault := k.begin("accept", fd)
 	s, f, errno := k.socketOf(fd)

@@ -153,7 +153,8 @@ func (t *tcp) withAnyPort() address {
 	return a
 }
 
-// listen is listen(2); an unbound socket gets a port.
+// listen is listen(2); an unbound socket gets a port, and a second call sets the backlog. EINVAL for a
+// socket that is connected or connecting.
 func (t *tcp) listen(backlog int) syscall.Errno {
 	if t.stage != unconnected || t.state != closed && t.state != listening {
 		return syscall.EINVAL

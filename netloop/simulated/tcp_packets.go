@@ -48,8 +48,10 @@ func (t *tcp) peerHost() *host {
 // network returns the network properties from the socket's host to its peer's.
 func (t *tcp) network() *Network { return t.k.network(t.k.linkBetween(t.home, t.peerHost())) }
 
-// transmit sends a segment, or keeps it: on a stalled link until the state of the link changes, and after a
-// loss by a partition or by a host without power until a retransmission.
+// transmit sends a segment, or queues it: on a stalled link until the state of the link changes, after a
+// loss by a partition or by a host without power until a retransmission, and always if other segments are
+// queued already. A lost segment that is not retransmitted, and an acknowledgement to a host without
+// power, are dropped.
 func (t *tcp) transmit(p segment) {
 	there := t.peerHost()
 	l := t.k.linkBetween(t.home, there)
@@ -64,9 +66,9 @@ func (t *tcp) transmit(p segment) {
 	}
 }
 
-// launch puts a segment on a link: it decides latency, loss and retransmissions at once, and schedules the
-// arrival, or delivers the segment now if there is no latency. A segment that is not retransmitted may be
-// lost.
+// launch puts a segment on a link: it decides latency, loss and retransmissions at once, and schedules
+// the arrival, or delivers the segment now if there is no latency. A segment that is not retransmitted
+// may be lost; others arrive, after the times of up to `retries` retransmissions.
 func (t *tcp) launch(p segment, l *link, there *host) {
 	net := t.k.network(l)
 	at := t.k.departureTime(l, headers+p.size) + t.k.random.between(net.MinLatency, net.MaxLatency)
@@ -91,8 +93,10 @@ func (t *tcp) launch(p segment, l *link, there *host) {
 	}
 }
 
-// deliver is the arrival of a segment at the host with this number, which may have lost its power or been
-// restarted.
+// deliver is the arrival of a segment at the host with this number. If the host has no power, the segment
+// is lost; if it is retransmitted, it is queued for that. If the host was restarted since the connection
+// was made, it answers with a reset, but not to a reset or a SYN. A paused host keeps the segment. A
+// segment of an earlier connection of the socket has no effect.
 func (t *tcp) deliver(p segment, number int) {
 	there := t.k.hosts[number]
 	switch {
@@ -114,8 +118,9 @@ func (t *tcp) deliver(p segment, number int) {
 	}
 }
 
-// queueSegment queues a segment that the network does not transmit now: until its stalled link is open if
-// stalled is true, else until a retransmission.
+// queueSegment queues a segment that the network does not transmit now: until its stalled link changes
+// its state if stalled is true, else until a retransmission, whose timer it starts. The first queued
+// segment that is not an acknowledgement restarts the count of retransmissions.
 func (t *tcp) queueSegment(p segment, stalled bool) {
 	if t.again != nil && !p.isAcknowledgement() && !slices.ContainsFunc(t.line, func(p segment) bool { return !p.isAcknowledgement() }) {
 		t.again.cancel()
@@ -141,7 +146,8 @@ func (t *tcp) retransmit() {
 	}
 }
 
-// sendQueued sends the queued segments again. Segments that are lost again return to the queue.
+// sendQueued sends the queued segments again. Segments that are not transmitted now either return to the
+// queue; if there are none, the count of retransmissions starts again.
 func (t *tcp) sendQueued() {
 	line := t.line
 	t.line = nil
@@ -183,8 +189,9 @@ func (t *tcp) endWithoutPower() {
 	t.state = closed
 }
 
-// refuse sends a reset from the peer's host to this socket, because that host does not have the connection.
-// The reset may be lost.
+// refuse sends a reset from the peer's host to this socket, because that host does not have the
+// connection. The reset is lost if the link is not open, or by chance (Network.Loss). It has no effect if
+// the socket has another connection when it arrives.
 func (t *tcp) refuse() {
 	there := t.peerHost()
 	l := t.k.linkBetween(there, t.home)
@@ -209,7 +216,8 @@ func (t *tcp) refuse() {
 	t.k.schedule(at, "refusal to "+t.local.String(), arrive)
 }
 
-// syn requests a connection and repeats the request until it is answered.
+// syn requests a connection, and schedules itself to repeat the request until it is answered. After
+// synTries requests it ends the attempt with ETIMEDOUT.
 func (t *tcp) syn() {
 	if t.tries++; t.tries > synTries {
 		t.fail(syscall.ETIMEDOUT)
@@ -366,7 +374,9 @@ func (t *tcp) ackedData(n int) {
 	t.pump(false)
 }
 
-// finArrives is the arrival of the peer's FIN: receiving has ended.
+// finArrives is the arrival of the peer's FIN: receiving has ended, and the FIN is acknowledged. A
+// connection whose own FIN is acknowledged too is closed. At a child whose handshake is incomplete, the
+// FIN is stored (earlyFin) and takes effect in addToBacklog.
 func (t *tcp) finArrives() {
 	if t.state != connected {
 		t.earlyFin = t.state == synReceived
@@ -390,7 +400,9 @@ func (t *tcp) closeIfFinished() {
 	}
 }
 
-// end closes the socket's side of a connection, drops unsent data and wakes its watchers. It sends nothing.
+// end closes the socket's side of a connection, stops its timers, drops unsent data and wakes its
+// watchers. It frees the port if the program has closed the socket or did not choose the port. It sends
+// nothing, and queued segments stay (dropQueued).
 func (t *tcp) end() {
 	t.retry.cancel()
 	t.alive.timer.cancel()
@@ -402,7 +414,9 @@ func (t *tcp) end() {
 	t.wake(0)
 }
 
-// fail closes the socket's side with an errno, which the next call returns. It sends nothing.
+// fail closes the socket's side with an errno, which the next call returns, and drops the queued
+// segments. It sends nothing. A child whose handshake is incomplete leaves its listener's count, and its
+// port is freed.
 func (t *tcp) fail(errno syscall.Errno) {
 	if t.state == synReceived {
 		t.host.incomplete--

@@ -22,7 +22,8 @@ func (t *timerFD) poll() uint32 {
 	return 0
 }
 
-// read returns the number of expirations since the last read, as 8 bytes. EAGAIN if there are none.
+// read returns the number of expirations since the last read, as 8 bytes, and sets it to 0. EAGAIN if it
+// is 0, EINVAL if b is too short.
 func (t *timerFD) read(b []byte) (int, syscall.Errno) {
 	return takeCount(b, &t.count)
 }
@@ -36,8 +37,8 @@ func (k *Kernel) TimerfdCreate(flags int) (int, syscall.Errno) {
 	return c.end(k.install(&timerFD{}, flags))
 }
 
-// TimerfdSet is timerfd_settime(2) with ns from now; 0 disarms. Expirations that were not read are
-// discarded.
+// TimerfdSet is timerfd_settime(2) of a time that is ns from now; 0 disarms. Expirations that were not
+// read are discarded. EBADF if fd is not open, EINVAL if it is not a timerfd or ns is negative.
 func (k *Kernel) TimerfdSet(fd int, ns int64) syscall.Errno {
 	c, errno := k.begin("timerfd_settime", fd)
 	f := k.file(fd)

@@ -56,7 +56,8 @@ func (u *udp) ensurePort() syscall.Errno {
 }
 
 // connect sets the address to which the socket sends and from which it receives. AF_UNSPEC removes the
-// address. The socket gets a port if it has none. ENETUNREACH for an address of no host.
+// address. The socket gets a port if it has none, also if connect then fails. `bad` is an error in the
+// address, and is returned. ENETUNREACH for an address of no host.
 func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		u.connected = false
@@ -77,9 +78,11 @@ func (u *udp) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
-// send sends a datagram to an address, or to the connected one if `to` is nil. It returns len(b) also if
-// the datagram will be lost. A pending error is returned instead of sending. EMSGSIZE for a too long
-// datagram, EDESTADDRREQ without an address, ENETUNREACH for an address of no host.
+// send sends a datagram to an address, or to the connected one if `to` is nil; an unbound socket gets a
+// port. It returns len(b) also if the datagram will be lost. EMSGSIZE for a too long datagram,
+// EDESTADDRREQ without an address, EAFNOSUPPORT or EINVAL for an address of another family or without a
+// port, ENETUNREACH for an address of no host, EPIPE if writing is shut. Of a pending error and EPIPE the
+// error is returned, and the datagram is not sent.
 func (u *udp) send(b []byte, to *address) (int, syscall.Errno) {
 	if errno := u.ensurePort(); errno != 0 {
 		return -1, errno
@@ -171,8 +174,9 @@ func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
 	u.wake(inEvents)
 }
 
-// receive removes the oldest datagram from the inbox, copies as much as fits into b and returns that size
-// and the sender. EAGAIN if the inbox is empty. A pending error is returned first.
+// receive removes the oldest datagram from the inbox, copies as much as fits into b, discards the rest of
+// the datagram, and returns the copied size and the sender. EAGAIN if the inbox is empty. A pending error
+// is returned first.
 func (u *udp) receive(b []byte) (int, *address, syscall.Errno) {
 	if errno := u.takeError(); errno != 0 {
 		return -1, nil, errno

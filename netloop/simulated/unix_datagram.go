@@ -30,7 +30,8 @@ func newUnixDatagram(k *Kernel) *unixDatagram {
 	return u
 }
 
-// poll returns the readiness. The socket is writable if its buffer and the peer's inbox have space.
+// poll returns the readiness. The socket is writable if its buffer has space and the peer's inbox is not
+// full; the inbox of a peer that is connected to this socket has no limit.
 func (u *unixDatagram) poll() uint32 {
 	events := u.datagramEvents(len(u.inbox))
 	if u.hasSpace() && (u.peer == nil || u.peer.peer == u || len(u.peer.inbox) <= maxInbox) {
@@ -63,8 +64,8 @@ func (u *unixDatagram) connect(a address, bad syscall.Errno) syscall.Errno {
 	return 0
 }
 
-// setPeer sets another peer, or none. If the socket had a peer before, its pending datagrams are discarded,
-// and the earlier peer gets ECONNRESET if it is connected to this socket.
+// setPeer sets another peer; nil: none. If this replaces a peer and datagrams in this socket's inbox are
+// unread, they are discarded, and the earlier peer gets ECONNRESET if it is connected to this socket.
 func (u *unixDatagram) setPeer(other *unixDatagram) {
 	last := u.peer
 	u.peer = other
@@ -87,9 +88,11 @@ func (u *unixDatagram) find(a address) (*unixDatagram, syscall.Errno) {
 	return s.self.(*unixDatagram), 0
 }
 
-// send appends a datagram to the inbox of the socket with the address `to`, or of the peer if `to` is nil.
-// EAGAIN if either side has no space. ECONNREFUSED if the receiver is closed; a closed peer is then
-// removed. EPERM if the receiver has another peer. A pending error is returned first.
+// send appends a datagram to the inbox of the socket with the address `to`, or of the peer if `to` is
+// nil. EMSGSIZE if it is longer than the buffer; else the pending error; EPIPE if this side's writing or
+// the receiver's reading is shut; EAGAIN if either side has no space; ENOTCONN without a peer;
+// ECONNREFUSED if the receiver is closed, and a closed peer is then removed; EPERM if the receiver has
+// another peer; else the errors of socketByName.
 func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 	other := u.peer
 	if to != nil && to.bad != 0 {
@@ -135,8 +138,9 @@ func (u *unixDatagram) send(b []byte, to *address) (int, syscall.Errno) {
 	return len(b), 0
 }
 
-// receive removes the oldest datagram from the inbox, copies as much as fits into b and returns that size
-// and the sender's address, nil if it has no name. EAGAIN if the inbox is empty.
+// receive removes the oldest datagram from the inbox, copies as much as fits into b, discards the rest of
+// the datagram, and returns the copied size and the sender's address, nil if the sender has no name.
+// EAGAIN if the inbox is empty. A pending error is returned first.
 func (u *unixDatagram) receive(b []byte) (int, *address, syscall.Errno) {
 	if errno := u.takeError(); errno != 0 {
 		return -1, nil, errno

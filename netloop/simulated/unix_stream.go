@@ -88,7 +88,8 @@ func (s *socket) returnSpace(p *piece) {
 // bind is bind(2).
 func (u *unixStream) bind(a address) syscall.Errno { return u.k.bindName(&u.socket, a) }
 
-// listen is listen(2). EINVAL without a name.
+// listen is listen(2); a second call sets the backlog. EINVAL for a socket without a name and for a
+// connected socket.
 func (u *unixStream) listen(backlog int) syscall.Errno {
 	if u.local.name == "" || u.connected {
 		return syscall.EINVAL
@@ -227,6 +228,7 @@ func (u *unixStream) shutdown(how uint8) syscall.Errno {
 }
 
 // release is close(2): the peer reads the end of the stream, or ECONNRESET if this side had unread bytes.
+// The peers of connections in the backlog get ECONNRESET. A path stays until it is unlinked.
 func (u *unixStream) release() {
 	u.k.releaseName(&u.socket)
 	u.disconnect(syscall.ECONNRESET)
