@@ -46,7 +46,10 @@ _preloaded: dict[str, tuple[str, bytes, bool]] = {}  # by module: path, bytes, T
 
 
 def _read(path: str) -> tuple[str, bytes, bool]:
-    """Return a module's path, and its compiled bytes if they match the source, else the source."""
+    """Return a module's path, its bytes, and whether these are compiled.
+
+    They are the compiled file if it matches the source, else the source. Raises OSError.
+    """
     try:
         with open(importlib.util.cache_from_source(path), "rb") as file:
             compiled = file.read()

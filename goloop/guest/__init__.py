@@ -343,7 +343,10 @@ class Guest(Generic[_T]):
             self._done(outcome)
 
     def _close_loop(self) -> None:
-        """End the polling thread, restore the signal handler, and close the loop."""
+        """End the polling thread and close the loop.
+
+        After the last run that handles SIGINT, Python's default handler is restored.
+        """
         loop = self._loop
         self._ended = True
         if self._thread.is_alive():

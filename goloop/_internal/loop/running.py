@@ -213,7 +213,10 @@ class Running(_RunSetup):
         )
 
     def _log_slow(self, what: object, seconds: float) -> None:
-        """Log a callback, a task's step or a transport's event that was slow; in debug mode."""
+        """Log a callback, a task's step or a transport's event; C calls this in debug mode only.
+
+        Does nothing if it took less than slow_callback_duration.
+        """
         if seconds >= self.slow_callback_duration:
             is_handle = isinstance(what, asyncio.Handle)
             name = _base_events._format_handle(what) if is_handle else repr(what)

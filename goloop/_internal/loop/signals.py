@@ -252,6 +252,7 @@ class Signals(CoreLoop):
     def add_signal_handler(self, sig: int, callback: Callable[[*_Ts], object], *args: *_Ts) -> None:
         """Call `callback(*args)` in the loop when the signal `sig` arrives.
 
+        This replaces an earlier handler of the signal, also if the signal then cannot be caught.
         Raises ValueError for an invalid number, TypeError for a coroutine or a coroutine function,
         and RuntimeError if the signal cannot be caught, if the loop is closed, or if the current
         thread is not the main thread.
@@ -283,7 +284,8 @@ class Signals(CoreLoop):
         """Remove the handler of a signal and set Python's default; return true if there was one.
 
         Raises TypeError or ValueError for an invalid number, ValueError outside the main thread,
-        and RuntimeError if the signal cannot be caught.
+        and RuntimeError if the signal cannot be caught. In the last two cases the loop's handler
+        is removed nevertheless.
         """
         self._check_signal(sig)
         if self._signal_handlers.pop(sig, None) is None:

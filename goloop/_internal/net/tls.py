@@ -381,6 +381,8 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """Lower the write limits of the transport below to those of this transport.
 
         Its queued bytes count here, and it reports changes only when they cross its own limits.
+        If this transport's limits are raised later, those below return to their original values at
+        most.
         """
         below = self._transport
         if not isinstance(below, transports._FlowControlMixin):

@@ -108,7 +108,12 @@ class ServingLoop:
         self._assigned_elsewhere.append((self.loop.time(), chosen, connection))
 
     def _reassign_unstarted(self) -> None:
-        """Reassign connections that were not started in time; in the accepting loop's thread."""
+        """Take back the connections that were not started in time, and assign each again.
+
+        These are the connections that this loop accepted and assigned to other loops, which have
+        not started them within PATIENCE seconds. A timer callback of this loop; schedules itself
+        again while assignments are pending.
+        """
         late = self.loop.time() - PATIENCE
         reassigned: list[Connection] = []
         while self._assigned_elsewhere and self._assigned_elsewhere[0][0] <= late:

@@ -378,7 +378,10 @@ def _objects_for_c() -> tuple[Any, ...]:
 
 
 def check(peek: Peek | None = None) -> tuple[int, int, int]:
-    """Return the offsets of _probe_thread(); raise Mismatch if any layout is unexpected.
+    """Check the layouts of CPython's objects; return offsets in 3.14's thread state.
+
+    They are the offsets of the running loop, the current task and the task list, in this order;
+    (0, 0, 0) before 3.14. Raises Mismatch if any layout is unexpected.
 
     `peek` reads the fields of an object; the default is C's function. The running loop and the
     current task are replaced during the check and restored afterwards.

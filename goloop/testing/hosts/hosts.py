@@ -162,7 +162,8 @@ class Host:
         """Kill the host's programs at once, as SIGKILL does: no `except` or `finally` block runs.
 
         The machine stays up, closes the programs' sockets and refuses connections.  A peer reads
-        EOF, or a reset if bytes were left unread, and gets a reset when it sends.
+        EOF, or a reset if bytes were left unread, and gets a reset when it sends.  Does nothing if
+        the host is down.
         """
         self._stop(_Change.KILL)
 

@@ -87,7 +87,10 @@ class HostRun:
         yield from self.children
 
     def signal(self, sig: int, loop: Any) -> bool:
-        """Run the handler of a signal; return true if there is none and the signal kills."""
+        """Schedule the handler of a signal; return true if there is none and the signal kills.
+
+        The caller then ends the run.
+        """
         return not run_handler(self.handlers, sig, loop) and sig not in _IGNORED
 
 
@@ -229,7 +232,8 @@ def enable_hosts(loop: Any) -> None:
 def end_host_runs(host_runs: Iterable[HostRun], loop: Any) -> None:
     """End host runs: discard their callbacks and tasks, close their transports and listeners.
 
-    The kernel has closed their descriptors before.
+    No `finally` block of a task runs. The caller must have closed the descriptors in the kernel
+    before: a transport or listener belongs to an ended run if its descriptor is closed there.
     """
     host_runs = list(host_runs)
     for host_run in host_runs:

@@ -65,7 +65,10 @@ class IdleWatch:
         self._is_polling = False
 
     def add(self, cushion: float, callback: Callable[[], object], last: bool = False) -> int:
-        """Register a call after `cushion` real seconds of idleness; return its number."""
+        """Register a call after `cushion` real seconds of idleness; return its number for cancel().
+
+        With `last` it comes after the other calls with the same cushion.
+        """
         number = next(self._numbers)
         heapq.heappush(self._waiting, (cushion, last, number, callback))
         self._begin()
@@ -85,7 +88,8 @@ class IdleWatch:
     def _poll_again(self, passes: int) -> None:
         """Count iterations in which nothing was ready, then wait for the first cushion.
 
-        `passes` is the number of such iterations so far. The loop calls this once per iteration.
+        `passes` is the number of such iterations so far. The loop calls this once per iteration,
+        until no function is registered or the loop is closed.
         """
         loop: Any = self._loop()
         if not self._waiting or loop is None or loop.is_closed():
@@ -113,7 +117,7 @@ class IdleWatch:
             self._call()
 
     def _call(self) -> None:
-        """Call the function with the shortest cushion."""
+        """Call and remove the function with the shortest cushion, then poll for the next one."""
         _, _, _, callback = heapq.heappop(self._waiting)
         self._is_polling = False
         callback()

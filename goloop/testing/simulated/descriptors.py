@@ -346,7 +346,10 @@ def poll() -> Any:
 
 
 def select_(rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None, /) -> Any:
-    """Replacement of select.select: accepts simulated and real descriptors; seconds as usual."""
+    """Replacement of select.select: accepts simulated and real descriptors.
+
+    With a simulated one, `timeout` is in seconds of virtual time, and real ones are polled once.
+    """
     lists = [list(rlist), list(wlist), list(xlist)]
     masks = select.POLLIN, select.POLLOUT, select.POLLPRI
     wanted: dict[int, int] = {}

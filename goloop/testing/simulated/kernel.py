@@ -86,6 +86,8 @@ def request(
 ) -> tuple[int, int, memoryview]:
     """Send a request to the simulated kernel; OSError if it fails.
 
+    After EINTR, which a fault may inject, the request is repeated.
+
     Args:
         kind: The request.
         target: The kernel's number or a descriptor.
@@ -191,7 +193,10 @@ class Kernel:
         request(Request.END_OF_TIME, self._number, ns)
 
     def sleep(self, seconds: float) -> None:
-        """Advance the clock and process the events that are due in this time."""
+        """Advance the clock and process the events that are due in this time.
+
+        OSError with ETIME if the time would pass the end of time.
+        """
         request(Request.SLEEP, self._number, _ns(seconds))
 
     def open_descriptors(self) -> int:

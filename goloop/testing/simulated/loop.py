@@ -124,9 +124,11 @@ class SimulatedLoopMixin(_Base):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback, for a call by a job after the time that the job has slept.
+        """Schedule a callback in the next iteration; return its handle.
 
-        EscapedSimulation in another thread than the simulation's.
+        If a job (a function that runs in a simulated executor) calls this, the callback is delayed
+        by the virtual time that the job has slept, and the result is a TimerHandle. Raises
+        EscapedSimulation if a real thread other than the simulation's calls this.
         """
         if threading.get_ident() != self._own_thread:
             self._simulation.raise_escape(

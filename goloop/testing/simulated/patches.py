@@ -200,7 +200,10 @@ def urandom(size: int) -> bytes:
 
 
 def seed(self: Any, a: Any = None, version: int = 2) -> None:
-    """Replacement of random.Random.seed: without a value use the simulation's seed."""
+    """Replacement of random.Random.seed: without a value use the simulation's seed.
+
+    A generator whose class overrides seed() is seeded by the original.
+    """
     if (
         a is None
         and type(self).seed is random.Random.seed
@@ -335,7 +338,7 @@ def getaddrinfo(
 ) -> Any:
     """Replacement of socket.getaddrinfo: look up the names of simulated hosts only.
 
-    gaierror for other names.
+    Numeric addresses and the host None are converted by the original. gaierror for other names.
     """
     session = current_session()
     if session is None:

@@ -194,7 +194,7 @@ class _Generator(random.Random):
         return self._source.bytes_of(8 * n).to_bytes(n, "little")
 
     def seed(self, a: Any = None, version: int = 2) -> None:
-        """Use the numbers of the program's own seed from now on."""
+        """Use the numbers of the program's own seed from now on; without a seed do nothing."""
         if a is not None:
             super().seed(a, version)
             self._is_seeded = True

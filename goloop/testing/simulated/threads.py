@@ -132,6 +132,8 @@ class Pool:
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> None:
         """Advance virtual time and run this pool's threads until `is_over()` or the timeout.
 
+        `timeout` is in seconds of virtual time; the caller cannot see which of the two has ended
+        the wait.
         EscapedSimulation if no thread has an action left, so that the wait would never end.
         """
         session = self._session
@@ -398,7 +400,8 @@ def _raise_endless_wait() -> None:
 def acquire(self: Any, blocking: bool = True, timeout: float = -1) -> bool:
     """Replacement of threading.Lock.acquire, which conditions, events and queues call, too.
 
-    In a simulation it waits PATIENCE real seconds for other threads, then raises EscapedSimulation.
+    In a simulation every wait, also one with a timeout, lasts up to PATIENCE real seconds, in which
+    a real thread may release the lock; then EscapedSimulation is raised.
     """
     waits = blocking and (timeout > 0 or timeout == -1)
     if not waits or threading.get_ident() not in session_of_thread:
@@ -418,7 +421,7 @@ def enter(self: Any) -> bool:
 
 
 def get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
-    """Replacement of queue.SimpleQueue.get: wait as acquire() does."""
+    """Replacement of queue.SimpleQueue.get: a wait lasts as long as in acquire()."""
     waits = block and (timeout is None or timeout > 0)
     if not waits or threading.get_ident() not in session_of_thread:
         return _get(self, block, timeout)

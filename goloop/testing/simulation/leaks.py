@@ -22,7 +22,7 @@ _DROPPED = re.compile("unclosed (transport|<StreamWriter) ")
 
 
 def check(allow: Collection[str]) -> frozenset[str]:
-    """Return the kinds of `allow=` as a set; ValueError if one does not exist."""
+    """Return the kinds of `allow=` as a set; a string is one kind.  ValueError for a wrong kind."""
     kinds = frozenset((allow,) if isinstance(allow, str) else allow)
     if not kinds <= set(KINDS):
         raise ValueError(
@@ -89,7 +89,8 @@ def only_new_objects() -> Iterator[None]:
     """Restrict garbage collection to objects that are made in the block.
 
     A collection is fast then, and does not finalize objects of other tests, because their warnings
-    would be reported here.  If the program has frozen objects itself, they stay frozen.
+    would be reported here.  If the program has frozen objects itself, these stay frozen, and a
+    collection before the block takes the place of the restriction.
     """
     if gc.get_freeze_count():
         gc.collect()

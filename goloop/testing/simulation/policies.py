@@ -158,7 +158,11 @@ class Delays:
 
     @property
     def position(self) -> tuple[int, bool]:
-        """Return the largest number of the set, and whether the run has reached that decision."""
+        """Return the largest number of the set, and whether the run has reached that decision.
+
+        The number is -1 for the empty set, which each run reaches. With the bound 0 a second run
+        reports a decision that no run reaches, so that the exploration ends.
+        """
         if not self._bound:  # each set is empty
             return self._index - 1, not self._index
         greatest = max(self._delayed, default=-1)
@@ -242,7 +246,11 @@ def callback_times_for(
     randomness: SeededRandomness | DrawnRandomness,
     drawn: bool,
 ) -> callback_times.CallbackTimes | None:
-    """Return the source of callbacks' times for a run; None: callbacks take no time."""
+    """Return the source of callbacks' times for a run; None: callbacks take no time.
+
+    For "dfs" it is the scheduler.  For other policies callbacks take random times in the runs of
+    odd seeds; with `drawn` the first number of the generator decides this.
+    """
     if isinstance(scheduler, Delays):
         return scheduler
     generator = randomness.generator("moments")

@@ -106,7 +106,11 @@ def answer(request: dict[str, Any]) -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the seeds of a request until one fails; return the answer."""
+    """Run the seeds of a request until one fails; return the answer.
+
+    With `record` in the request only the first seed is run, and the answer describes its run even
+    if it succeeds.  If no seed fails, the answer's `seed` is None.
+    """
     import dataclasses
 
     test = _find_by_name(_load_module(request["module"], request["file"]), request["name"])

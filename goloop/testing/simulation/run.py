@@ -179,8 +179,9 @@ def buggify(probability: float = 0.1) -> bool:
 
 
 def _call_main(main: Callable[..., Coroutine[Any, Any, _T]], simulation: Simulation) -> Any:
-    """Call a main function, with the simulation if it takes an argument; return the coroutine.
+    """Call a main function and return its coroutine.
 
+    It gets the simulation if it has a positional parameter without a default.
     TypeError if the result is not a coroutine.
     """
     takes = [
@@ -244,6 +245,7 @@ def new_session(seed: int, policy: str, **options: Any) -> SimulationRun:
     """Make a simulation for this thread.
 
     RuntimeError if the thread runs a loop or a simulation, or if the system is not Linux.
+    ValueError if the policy or the loop does not exist, or the seed is out of range.
     """
     if sys.platform != "linux":
         raise RuntimeError(f"simulations run only on Linux, not on {sys.platform}")

@@ -135,7 +135,7 @@ class SimulationRun:
         return _WALL - _START_NS + self.monotonic_ns() + skew
 
     def timer_was_set(self) -> None:
-        """Advance the clock after a timer was set, if callbacks take time."""
+        """Advance the clock after a timer was set, if callbacks take time; never in a job."""
         if self._callback_times is not None and not self._in_job:
             self._advance_clock(self._callback_times.pause_after_timer())
 
@@ -184,7 +184,11 @@ class SimulationRun:
             raise
 
     def resolve(self, name: str, family: int) -> list[str]:
-        """Return the addresses of a host name in a family (0: all), as getaddrinfo orders them."""
+        """Return the addresses of a host name, as getaddrinfo orders them; [] for another name.
+
+        `family` 0 means IPv4, and IPv6 too if the host was made with `ipv6`; for localhost the
+        current host decides.
+        """
         host = self.hosts.by_name().get(name)
         if name.rstrip(".").lower() == "localhost":
             found = {socket.AF_INET6: "::1", socket.AF_INET: "127.0.0.1"}
@@ -225,7 +229,7 @@ class SimulationRun:
         return before
 
     def job_slept(self) -> float:
-        """Return the seconds that the current job has slept."""
+        """Return the seconds that the current job has slept; 0.0 outside a job."""
         return self._slept / 1e9 if self._in_job else 0.0
 
     def job_ends(self, before: tuple[bool, int]) -> float:
@@ -235,7 +239,10 @@ class SimulationRun:
         return slept / 1e9
 
     def signal_handlers(self) -> dict[int, asyncio.Handle]:
-        """Return the current host's signal handlers by signal number."""
+        """Return the signal handlers, by number, of the current host or child program.
+
+        The main function, which is on no host, has its own.
+        """
         host_run = current_host_run.get()
         handlers: dict[int, asyncio.Handle] = (
             self._handlers if host_run is None else host_run.handlers
@@ -243,7 +250,11 @@ class SimulationRun:
         return handlers
 
     def get_signal(self, sig: int) -> Any:
-        """Return the handler that set_signal() has set, as signal.getsignal() does."""
+        """Return the handler that set_signal() has set.
+
+        Without one, also if add_signal_handler() has registered one, it is the default handler.
+        The function _ignore stands for SIG_IGN.
+        """
         handle: Any = self.signal_handlers().get(sig)
         if handle is None or handle._args != (sig, None):
             return signal.default_int_handler if sig == signal.SIGINT else signal.SIG_DFL
@@ -252,6 +263,7 @@ class SimulationRun:
     def set_signal(self, sig: int, handler: Any) -> Any:
         """Set a handler of a simulated signal, as signal.signal() does; return the old one.
 
+        It also replaces a handler of add_signal_handler(), which is not returned.
         TypeError for a handler that is neither callable, SIG_IGN nor SIG_DFL.
         """
         before = self.get_signal(sig)
@@ -266,8 +278,9 @@ class SimulationRun:
         return signal.SIG_IGN if before is _ignore else before
 
     def raise_signal(self, sig: int) -> None:
-        """Send a signal to the current host, as signal.raise_signal() does.
+        """Send a signal to the current host or child program, as signal.raise_signal() does.
 
+        If a child program has no handler, the signal goes to its host.
         EscapedSimulation if it would kill the main function, which is on no host.
         """
         host_run = current_host_run.get()
@@ -462,7 +475,8 @@ class SimulationRun:
     def _let_settle(self, findings: list[str]) -> None:
         """Wait for `eventually()` predicates after the program's return, and kill all hosts.
 
-        Then wait until tasks and transports may have ended, and append the leaks to `findings`.
+        If leaks are errors, then wait until tasks and transports may have ended, and append the
+        leaks to `findings`.
         """
         loop = self.loop
         self.kernel.end_time_at(_END_NS)
@@ -500,7 +514,8 @@ class SimulationRun:
     def _clean_up(self) -> None:
         """Kill all hosts, cancel the remaining tasks and shut the loop down, as asyncio.run() does.
 
-        Tasks that do not end within _CLEAN_UP seconds of virtual time are left.
+        Tasks that do not end within _CLEAN_UP seconds of virtual time are left.  Exceptions of
+        the cancelled tasks go to the loop's exception handler.
         """
         loop = self.loop
         self.hosts.end()
