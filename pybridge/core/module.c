@@ -104,6 +104,9 @@
 #include "loop/call_soon.c"
 #include "loop/loop_type.c"
 
+/* set_library_path(path): passes the path, a str, bytes or os.PathLike, to gl_library_set_path(),
+ * which tries to load the library.  Returns None, also if it can't be loaded; NULL with TypeError
+ * or another exception for a wrong path. */
 static PyObject *
 core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
 {
@@ -115,6 +118,8 @@ core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
     Py_RETURN_NONE;
 }
 
+/* library_info(): returns the facts of gl_library_describe() as a new dict.  NULL with an
+ * exception. */
 static PyObject *
 core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -126,8 +131,9 @@ core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 #if GL_HAS_SET_WAKEUP_FD
-/* Like signal.set_wakeup_fd, but without its checks, and without a change of the current
- * warn_on_full_buffer. */
+/* swap_wakeup_fd(fd): like signal.set_wakeup_fd(), but without its checks, and without a change of
+ * the current warn_on_full_buffer.  Returns the previous fd, -1 for none.  NULL with the exception
+ * of a wrong argument. */
 static PyObject *
 core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
 {
@@ -139,6 +145,8 @@ core_swap_wakeup_fd(PyObject *Py_UNUSED(module), PyObject *arg)
 #endif
 
 #ifdef GL_FREE_THREADED
+/* _in_child(): resets the locks that other threads of the parent may have had, in a forked child:
+ * G.loops_mutex and those of every listed loop.  Returns None. */
 static PyObject *
 core_in_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -168,8 +176,9 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* The module's state belongs to the process, and its objects to the interpreter that created
- * them, so the module is loaded only once, in the main interpreter. */
+/* Records that the module is loaded.  -1 with ImportError in a subinterpreter or at a second load:
+ * the module's state belongs to the process, and its objects to the interpreter that created them,
+ * so the module is loaded only once, in the main interpreter. */
 static int
 core_refuse_again(void)
 {
@@ -196,6 +205,8 @@ static int (*const inits[])(PyObject *module) = {
     gl_datagram_init_type, gl_tls_init_type,
 };
 
+/* Py_mod_exec: initialises all rooms in the order of `inits`, and adds abi_version.  -1 with an
+ * exception; the module then can't be loaded again in this process. */
 static int
 core_exec(PyObject *module)
 {

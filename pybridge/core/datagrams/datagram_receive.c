@@ -194,8 +194,8 @@ datagram_handle_error(gl_datagram *d, int err)
 
 /* gl_reg_ops.complete: handles one completion in the context of the transport.  READY sends queued
  * datagrams, by _drain(), and is the only completion that a closing transport handles; an ended one
- * handles none.  An exception goes to the loop's exception handler.  Returns 0, or -1 if an exit
- * exception leaves the loop. */
+ * handles none.  An exception goes to the loop's exception handler.  Returns 0, or -1 with an exit
+ * exception or an exception of the exception handler. */
 GL_PRIVATE int
 datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {

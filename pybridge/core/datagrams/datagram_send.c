@@ -273,8 +273,8 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
 }
 
 /* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
- * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError or the
- * exception of a callback. */
+ * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError, RuntimeError
+ * (a foreign loop), or another exception of datagram_send_or_queue(). */
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {

@@ -8,8 +8,8 @@
  *
  * gl_reg_ops has the functions by which this room calls the rooms below it:
  *
- *   complete       handles one completion of a live registration.  Returns 0, or -1 if SystemExit
- *                  or KeyboardInterrupt leaves the loop.  The caller keeps `owner` alive
+ *   complete       handles one completion of a live registration.  Returns 0, or -1 if an exception
+ *                  ends the run of the loop.  The caller keeps `owner` alive
  *   unregister_on_loop_close   deregisters before Loop.close() ends the reactor, because a
  *                  finalizer must not call Go afterwards
  *   blocks_number  of a transport: true while it is open, so that its fd number can't be watched

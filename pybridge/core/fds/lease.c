@@ -56,8 +56,8 @@ socket_slot(PyObject *sock, Py_ssize_t offset)
     return (PyObject **)((char *)sock + offset);
 }
 
-/* Returns the value of a slot; new reference, or NULL.  Python code uses the slot too, so without a
- * GIL the socket's own lock guards it. */
+/* Returns the value of a slot of a socket, a new reference; NULL, without an exception, if the slot
+ * is empty.  Python code uses the slot too, so without a GIL the socket's own lock guards it. */
 static PyObject *
 slot_value(PyObject *sock, Py_ssize_t offset)
 {

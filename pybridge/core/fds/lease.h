@@ -66,8 +66,9 @@ gl_lease_word(const gl_lease *l)
 }
 
 /* Acquires a lease of the descriptor that owner.fileno() returns; makes a new reference to `owner`.
- * `counted`: keeps a socket open until the lease ends.  -1 with ValueError (no descriptor), OSError
- * or an exception of fileno(), and *l is unchanged.  Runs Python. */
+ * `counted`: keeps a socket open until the lease ends.  An object with an unknown layout is leased
+ * by a duplicate.  -1 with ValueError (no descriptor), OSError (EBADF: the object itself has
+ * another number) or an exception of fileno(), and *l is unchanged.  Runs Python. */
 GL_PRIVATE int gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted);
 /* Makes the descriptor non-blocking.  -1 with OSError. */
 GL_PRIVATE int gl_lease_nonblocking(const gl_lease *l);

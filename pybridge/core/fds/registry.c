@@ -44,7 +44,8 @@ gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
     return owner;
 }
 
-/* Removes a registration and drops its reference. */
+/* Removes a registration and drops its reference, which may run Python.  Does nothing for an older
+ * generation. */
 GL_PRIVATE void
 gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 {
@@ -117,14 +118,14 @@ gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
         f->transport = NULL;
 }
 
-/* Sets a listener as the user of a number, unless a transport uses the number.  Errors are ignored:
- * without an entry a watch of the number is refused. */
+/* Sets a listener as the user of a number, unless a transport uses the number.  Sets no exception:
+ * if the entry can't be created, a watch of the number fails too. */
 GL_PRIVATE void
 gl_fd_set_listener(gl_loop *loop, int fd)
 {
     gl_fd *f = gl_fd_get(loop, fd);
     if (f == NULL)
-        PyErr_Clear(); /* no memory: a watch of the number is refused */
+        PyErr_Clear(); /* no memory */
     else if (f->transport == NULL)
         f->kind = GL_REG_LISTENER;
 }

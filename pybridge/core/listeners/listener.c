@@ -157,7 +157,7 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 /* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`, and
  * returns it.  NULL with an exception: TypeError for wrong arguments, a wrong class or a second
  * call, and the fd then stays with the listener; any other as gl_stream_accepted(), which closes
- * the fd. */
+ * the fd, and the connection is counted as refused. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -190,7 +190,7 @@ listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 }
 
 /* _peer: the peer address that was accepted with the fd; None after the fd was taken over, or if
- * the kernel gave no address. */
+ * the kernel gave no address or one of an unknown family.  NULL with an exception. */
 static PyObject *
 listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
@@ -202,9 +202,10 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
     return Py_NewRef(Py_None);
 }
 
-/* Handles an ACCEPT completion: calls _accepted(context, err, changed) and then closes the fd if
- * that call has not taken it over.  `err` is the errno of setting TCP_NODELAY, or 0; `changed`: the
- * program has replaced methods of socket.socket.  -1 with an exception. */
+/* Handles an ACCEPT completion: calls _accepted(context, err, changed), and then closes the fd and
+ * counts the connection as refused if that call has not taken the fd over.  `err` is the errno of
+ * setting TCP_NODELAY, or 0; `changed`: the program has replaced methods of socket.socket.  -1 with
+ * an exception. */
 static int
 listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
@@ -233,8 +234,9 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
     return gl_drop_result(r);
 }
 
-/* gl_reg_ops.complete: handles an accepted connection, or reports a failed accept by _failed().  -1
- * if an exit exception leaves the loop; others go to sys.unraisablehook. */
+/* gl_reg_ops.complete: handles an accepted connection, or counts a failed accept and reports it by
+ * _failed().  -1 if an exit exception ends the run of the loop; other exceptions go to
+ * sys.unraisablehook. */
 static int
 listener_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {

@@ -32,9 +32,9 @@ debug_checks(gl_loop *self, PyObject *callback, const char *name, bool own_threa
 
 /* Appends a new handle (stolen) to the queue, and returns a new reference to it.  Python code that
  * ran since the check of the loop (debug mode's checks, the garbage collector) may have closed the
- * loop: then the push raises, and the result is NULL.  While the loop does not run it can become
- * garbage together with a handle to which the caller has a reference, so the handle is tracked, and
- * untracked at the next push if only the queue refers to it. */
+ * loop: then the push raises, the handle is dropped, and the result is NULL.  A loop that does not
+ * run can become garbage together with a handle to which the caller has a reference, so the handle
+ * is tracked, and untracked at the next push if only the queue refers to it. */
 static inline PyObject *
 push_handle(gl_loop *self, PyObject *h)
 {
@@ -51,7 +51,8 @@ push_handle(gl_loop *self, PyObject *h)
 
 #ifdef GL_FREE_THREADED
 /* Posts a new handle (stolen), in a thread that need not have the loop's lock, and wakes the loop;
- * returns a new reference to the handle.  NULL with RuntimeError if the loop is closed. */
+ * returns a new reference to the handle.  NULL with RuntimeError if the loop is closed; the handle
+ * is then dropped. */
 static PyObject *
 post_handle(gl_loop *self, PyObject *h)
 {
@@ -129,7 +130,7 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
 #endif
 
 /* loop.call_soon(callback, *args, context=None): appends a Handle to the ready queue and returns
- * it. */
+ * it.  NULL with an exception, as schedule(). */
 static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -138,7 +139,7 @@ loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 }
 
 /* loop.call_soon_threadsafe(callback, *args, context=None): schedules the call from any thread,
- * wakes the loop and returns the handle. */
+ * wakes the loop and returns the handle.  NULL with an exception, as schedule(). */
 static PyObject *
 loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

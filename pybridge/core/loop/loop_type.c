@@ -6,7 +6,8 @@
  * type and from asyncio's BaseEventLoop.
  *
  * States: made (a reactor is open) -> running <-> stopped -> closed (without reactor and queues).
- * In a forked child a loop of the parent is foreign: every method raises.
+ * In a forked child a loop of the parent is foreign: methods that would use its reactor raise.  It
+ * can be closed: this frees its memory and leaves the reactor alone.
  * All methods except call_soon_threadsafe and _wake must be called in the loop's own thread.
  */
 #include "loop/private.h"
@@ -19,15 +20,15 @@
 
 /* ---- state ---------------------------------------------------------------------- */
 
-/* loop.is_running(): read without the loop's lock. */
+/* loop.is_running(): True while a thread runs the loop.  Needs no lock. */
 static PyObject *
 loop_is_running(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
     return PyBool_FromLong(GL_READ(self->thread_id) != 0);
 }
 
-/* _check_closed(): returns None, or raises RuntimeError if the loop is closed or belongs to the
- * parent process. */
+/* _check_closed(): returns None, or raises RuntimeError if the loop is closed or foreign, or if its
+ * __init__() was not called (detected once the library is open). */
 static PyObject *
 loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -38,7 +39,8 @@ loop_check_closed(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _wake(): ends the loop's poll, if it polls; called by any thread.  Returns None. */
+/* _wake(): ends the loop's poll, if it waits in one; called by any thread.  Does nothing for a
+ * closed or foreign loop.  Returns None. */
 static PyObject *
 loop__wake(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -93,9 +95,10 @@ shared_new(void)
 }
 
 /* Closes the loop: drops queues, timers, watches and registrations, closes sockets that were
- * accepted and not delivered, closes the reactor (not in a forked child), and frees the shared
- * block.  Later calls do nothing.  lint: allow check-commit: `releasing` keeps the shared block
- * until the end */
+ * accepted and not delivered, closes the reactor (unless the loop is foreign), and frees the shared
+ * block.  Does nothing for a loop that is closed, that has no reactor yet, or that is just being
+ * closed by an outer call.  Runs Python.  lint: allow check-commit: `releasing` keeps the shared
+ * block until the end */
 static void
 loop_release(gl_loop *self)
 {
@@ -139,8 +142,9 @@ loop_release(gl_loop *self)
     self->releasing = 0;
 }
 
-/* _close_core(): closes the native half of the loop, if it is open, and returns None; RuntimeError
- * while the loop runs. */
+/* _close_core(): closes the native half of the loop by loop_release(), and returns None.  Only
+ * frees memory if the loop is foreign: the parent's reactor is left alone.  Does nothing if it is
+ * closed already.  NULL with RuntimeError while the loop runs. */
 static PyObject *
 loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -153,9 +157,9 @@ loop__close_core(gl_loop *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _flush_deferred_sends(): sends the writes that wait for the next turn.  Python code calls it
- * before it sends on a socket, connects one, or signals a child process, so that the written data
- * come first. */
+/* _flush_deferred_sends(): sends the writes that wait for the next turn, and returns None; a failed
+ * send is reported by the next turn.  Python code calls this before it sends on a socket, connects
+ * one, or signals a child process, so that the written data come first. */
 static PyObject *
 loop__flush_deferred_sends(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -399,7 +403,8 @@ static PyType_Spec loop_spec = {
     .slots = loop_slots,
 };
 
-/* Creates the type Loop with the methods of all rooms, at import.  -1 with an exception. */
+/* Creates the type Loop with the methods of all rooms, begins its native rule, and makes its
+ * methods take the loop's lock in a build without the GIL; at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {

@@ -45,7 +45,8 @@ ticks(void)
 }
 
 /* Steps a Task of the ready queue, records the step in a trace, and in debug mode logs a slow one;
- * steals the reference.  -1 if an exception ends the run of the loop. */
+ * steals the reference.  On Pythons that name a task after its construction the trace gets the new
+ * task here, before its first step.  -1 if an exception ends the run of the loop. */
 static inline int
 run_task(gl_loop *loop, PyObject *task)
 {
@@ -176,10 +177,10 @@ dispatch(gl_loop *loop)
     return 0;
 }
 
-/* Delivers the connections that Go has accepted, and adds the time to `accepting`.  In asyncio they
- * would still be in the kernel's queue; here a ready callback could close their server first, and
- * so close connections that other processes on the same socket would have served.  -1 if an
- * exception ends the run of the loop. */
+/* Delivers the connections that Go has accepted, marks their completions as delivered, and adds the
+ * time to `accepting`.  In asyncio they would still be in the kernel's queue; here a ready callback
+ * could close their server first, and so close connections that other processes on the same socket
+ * would have served.  -1 if an exception ends the run of the loop. */
 static int
 dispatch_accepted(gl_loop *loop)
 {
@@ -215,8 +216,9 @@ dispatch_drop(gl_loop *loop)
 /* Calls Go for a turn, without the GIL: decodes submissions, sends, polls for `timeout` ns (0: does
  * not wait; -1: without a limit), receives and expires timers.  The completions are in the shared
  * block afterwards, and the state of the last turn (eager sends, retired timer ids, clocks) is
- * reset.  Returns 0; -1 with RuntimeError in a forked child, OSError, or the exception of a signal
- * handler, which runs here.  lint: allow check-commit: a loop that runs can't be closed */
+ * reset.  Returns 0; -1 with RuntimeError in a forked child, OSError (EBADF by _descriptors_lost():
+ * a descriptor of the loop itself was closed), or the exception of a Python signal handler, which
+ * runs here.  lint: allow check-commit: a loop that runs can't be closed */
 static int
 turn(gl_loop *loop, int64_t timeout)
 {
@@ -293,8 +295,9 @@ traced_turn(gl_loop *loop, int64_t timeout)
     return r;
 }
 
-/* Returns true if this iteration polls although the ready queue has entries.  Increments
- * `since_poll`, unless a poll is requested. */
+/* Returns true if this iteration polls although the ready queue has entries: a poll is requested
+ * (dirty, forced_polls_left), GL_POLL_EVERY iterations or GL_POLL_TICKS have passed, Go has more
+ * events, or a timer is due.  Increments `since_poll`, unless a poll is requested. */
 static inline bool
 turn_due(gl_loop *loop)
 {
@@ -325,10 +328,12 @@ turn_if_due(gl_loop *loop)
     return 0;
 }
 
-/* Runs one iteration: reports the end of a blocked one, makes a turn if one is due, and delivers
- * accepted connections, the entries that the ready queue had then, and the other completions.  -1
- * with the exception that ends the run of the loop; the remaining entries and completions are for
- * the next run.  lint: allow check-commit: a loop that runs can't be closed */
+/* Runs one iteration: reports the end of a blocked iteration, makes a turn if one is due, and
+ * delivers accepted connections, the entries that the ready queue had then, and the other
+ * completions.  Without the GIL it first offers the loop's lock to waiting threads, and moves
+ * posted Handles to the ready queue.  -1 with the exception that ends the run of the loop; the
+ * remaining entries and completions are for the next run.  lint: allow check-commit: a loop that
+ * runs can't be closed */
 static int
 iterate(gl_loop *loop)
 {
@@ -409,9 +414,10 @@ run_begins(gl_loop *self)
 }
 
 /* Ends a run: this thread is not the owner any more, and `thread_id` is `thread_before`, its value
- * before the run.  Clears `stopping`, stops the metrics' clocks, pauses the monitor, reports the
- * end of a blocked iteration, sends pending writes, and releases the sockets that were kept open.
- * -1 with the exception of the report. */
+ * before the run.  Clears `stopping` and a stale current task, records the end in a trace, stops
+ * the metrics' clocks, pauses the monitor, reports the end of a blocked iteration, sends pending
+ * writes, and releases the sockets that were kept open.  -1 with the exception of the report. Keeps
+ * the exception that ended the run. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {
@@ -447,7 +453,8 @@ run_ends(gl_loop *self, unsigned long thread_before)
 /* loop._run(): runs the loop until it is stopped, and returns None.  In guest mode it runs one
  * iteration, in the thread that began the run, and returns None if the run has ended, else True if
  * the next iteration need not wait, or False.  NULL with the exception that ended the run, or with
- * RuntimeError if the loop can't be used, runs already, or lacks a stack. */
+ * RuntimeError if the loop can't be used or runs already, or if this thread has too little stack.
+ */
 static PyObject *
 loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -487,8 +494,9 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* loop._poll(), in guest mode: makes the turn of the next iteration, in any thread, and returns
- * None.  A push ends its poll.  Does nothing if completions are undelivered.  NULL with
- * RuntimeError outside guest mode, or with the exception of turn(). */
+ * None.  The turn waits without a limit unless entries are ready or the loop stops; a push ends the
+ * wait.  Makes no turn if completions are undelivered.  NULL with RuntimeError outside guest mode,
+ * inside an iteration, or if this thread has too little stack, or with the exception of turn(). */
 static PyObject *
 loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

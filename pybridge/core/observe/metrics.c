@@ -74,8 +74,9 @@ add_stream(gl_fd *f, visitproc Py_UNUSED(visit), void *arg)
 }
 
 /* _counted(): returns the bytes of a snapshot, gl_metrics and gl_counts, a new bytes object; empty
- * for a closed loop.  All values are copied before the bytes object is created: the creation may
- * run the collector or wait without the loop's lock, and another thread may then close the loop. */
+ * for a closed loop.  Updates the loop's time_busy and time_idle, which never decrease.  All values
+ * are copied before the bytes object is created: the creation may run the collector or wait without
+ * the loop's lock, and another thread may then close the loop. */
 static PyObject *
 loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -115,7 +116,7 @@ loop__counted(gl_loop *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* _open_loops(): returns a new list of the open loops of this process, without the loops inherited
- * from a parent; NULL with MemoryError. */
+ * from a parent.  Out of memory it may have fewer loops, or is NULL with MemoryError. */
 static PyObject *
 open_loops(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

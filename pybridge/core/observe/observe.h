@@ -48,7 +48,8 @@ gl_active_trace(gl_loop *loop)
 /* Adds a record: a kind GL_TRACE_*, its detail of four bits, and its value of 48 bits. */
 GL_PRIVATE_INLINE void gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned detail,
                                     uint64_t value);
-/* Records the call of `callable`, its code object or its name; NULL: unknown. */
+/* Records the call of `callable`: the code object of a function or a bound method, the name of a
+ * built-in function, or else the name of its type; NULL: without a name. */
 GL_PRIVATE void gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable);
 /* Records the delivery of a completion to a protocol; NULL: no protocol. */
 GL_PRIVATE void gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c,

@@ -12,11 +12,11 @@
 #define MAX_WALK_ATTEMPTS 5
 
 /* Reads the frames of a thread, innermost first, without the GIL, while the thread may run or end.
- * Stores at most `cap` frames in `to`, up to the frame `until`, which is not stored (0: all
- * frames).  If there are more frames, the last place is overwritten and gets the outermost frame.
- * *coroutine is the coroutine of the outermost frame, or 0.  Returns the number of frames; -1: the
- * chain breaks, or this Python's frames can't be read; ~n: n frames, and the chain ends without the
- * frame `until`, as in a greenlet. */
+ * Stores at most `cap` frames in `to`, up to the frame `until`, which is not stored.  If there are
+ * more than `cap` frames, the last place gets the outermost of them.  With `until` 0 it reads all
+ * frames, and stops after `cap`.  *coroutine is the coroutine of the last frame that was read, or
+ * 0.  Returns the number of stored frames; -1: the chain breaks, or this Python's frames can't be
+ * read; ~n: n frames, and the chain ends without the frame `until`, as in a greenlet. */
 GL_PRIVATE int python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                                   uint64_t *coroutine);
 /* Reads the address of a thread's innermost frame without the GIL; false: it can't be read. */

@@ -192,8 +192,10 @@ frame_list(await_chain *all)
     return list;
 }
 
-/* _await_frames(coroutine): returns a tuple: the list of the await chain's entries, and the
- * awaitable of another class at its end or None.  Stops all other threads meanwhile. */
+/* _await_frames(coroutine): returns a tuple: the list of the await chain's entries, at most
+ * MAX_CHAIN, and the awaitable of another class at its end or None.  Stops all other threads
+ * meanwhile; when Python ends and the world can't be stopped, the list is empty.  NULL with an
+ * exception. */
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
@@ -209,9 +211,9 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
     return result;
 }
 
-/* _guarded_attribute(loop, future, name): returns an attribute, read with the loop's lock, for
- * futures and tasks of asyncio, which have no lock.  No Python runs, so the lock is not released
- * meanwhile. */
+/* _guarded_attribute(loop, future, name): returns an attribute of the future, read with the loop's
+ * lock (without a lock if `loop` is not a goloop loop), for futures and tasks of asyncio, which
+ * have no lock.  No Python runs, so the lock is not released meanwhile.  NULL with an exception. */
 static PyObject *
 read_guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {

@@ -47,8 +47,9 @@ class_name(PyObject *o)
     return o != NULL ? Py_TYPE(o)->tp_name : NULL;
 }
 
-/* Records the call of a callable: its code object, or the name of a built-in function or class.
- * `callable` may be NULL. */
+/* Records the call of a callable: the code object of a function or a bound method, the name of a
+ * built-in function, or else the name of the object's type ("type" for a class that is called).
+ * NULL is recorded without a name. */
 GL_PRIVATE void
 gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 {
@@ -66,8 +67,8 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
     gl_trace_add(loop, t, GL_TRACE_NATIVE, 0, (uintptr_t)name);
 }
 
-/* Records the delivery of a completion with the name of the protocol's class; `protocol` may be
- * NULL. */
+/* Records the delivery of a completion by its kind, with the name of the protocol's class;
+ * `protocol` may be NULL.  READY of a readable descriptor is recorded as DATA. */
 GL_PRIVATE void
 gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
@@ -78,7 +79,7 @@ gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject
 }
 
 /* Records that a connection is made or lost (`kind` is GL_TRACE_MADE or GL_TRACE_LOST) with the
- * name of the protocol's class, if the loop is traced. */
+ * name of the protocol's class.  Does nothing if the loop is not traced. */
 GL_PRIVATE void
 gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol)
 {

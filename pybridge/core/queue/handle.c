@@ -282,8 +282,9 @@ gl_handle_new(gl_loop *loop, const gl_call *call)
     return handle_make(G.handle_type, &G.handle_pool, loop, call);
 }
 
-/* Creates the handle of a call_soon_threadsafe(), untracked in a build with the GIL: before CPython
- * 3.14 a plain Handle.  NULL with an exception. */
+/* Creates the handle of a call_soon_threadsafe(), untracked in a build with the GIL.  It is a plain
+ * Handle before CPython 3.14, and if asyncio's class has an unknown layout.  NULL with an
+ * exception. */
 GL_PRIVATE PyObject *
 gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
 {

@@ -109,10 +109,11 @@ handle_call_super(PyObject *self, PyObject *name)
 }
 
 /* handle.cancel(): marks the handle as cancelled, cancels a timer, and drops callback and
- * arguments; in debug mode it stores the repr first.  Returns None, also for a cancelled handle.
- * Waits while another thread runs the callback of a ThreadSafeHandle.  Calls the method of
- * asyncio's class instead if a program has replaced methods of those classes, or `_loop` or
- * `_cancelled` of this handle.  NULL with an exception. */
+ * arguments; in debug mode it stores the repr first, and if that raises, the handle is cancelled
+ * but keeps them.  Returns None, also for a cancelled handle.  Waits while another thread runs the
+ * callback of a ThreadSafeHandle.  Calls the method of asyncio's class instead if a program has
+ * replaced methods of those classes, or `_loop` or `_cancelled` of this handle.  NULL with an
+ * exception. */
 GL_PRIVATE PyObject *
 gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -238,8 +239,8 @@ handle_call(gl_loop *loop, PyObject *self)
 }
 
 /* Waits until no other thread runs the callback of a ThreadSafeHandle, and runs the callback unless
- * the handle was cancelled.  Then lets the threads continue that wait in cancel() or cancelled().
- * -1 if an exception ends the run of the loop. */
+ * the handle was cancelled.  Then the threads that wait in cancel() or cancelled() continue.  -1 if
+ * an exception ends the run of the loop. */
 static int
 threadsafe_handle_call(gl_loop *loop, gl_threadsafe_handle *h)
 {

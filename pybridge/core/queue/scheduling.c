@@ -107,8 +107,9 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
-/* Runs a handle that is not cancelled, records the call in a trace, and in debug mode logs a slow
- * one.  The caller has a reference.  -1 if an exception ends the run of the loop. */
+/* Runs a handle that is not cancelled, and records the call in a trace.  In debug mode the handle
+ * is the loop's current_handle meanwhile, and a slow one is logged.  The caller has a reference. -1
+ * if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {

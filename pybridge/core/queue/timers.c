@@ -110,8 +110,9 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     return 0;
 }
 
-/* Disarms the timer, if it is armed, and drops the table's reference to the handle, to which the
- * caller has another one.  An id that Go has seen is retired until gl_timers_free_retired(). */
+/* Disarms the timer and drops the table's reference to the handle, to which the caller has another
+ * one.  An id that Go has seen is retired until gl_timers_free_retired().  Does nothing if the
+ * timer is not armed, or if its loop is closed. */
 GL_PRIVATE void
 timers_cancel(gl_timer_handle *h)
 {

@@ -60,8 +60,9 @@ library_load(int argc, char **argv, char **envp)
     exit_init();
 }
 
-/* Stores a copy of the path of libgoloop.so and tries to load the library, without starting it; a
- * failure is reported by gl_library().  With the GIL, before the first gl_library(). */
+/* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
+ * library without starting it; elsewhere the first gl_library() loads it.  A failure is reported by
+ * gl_library().  With the GIL, before the first gl_library(). */
 GL_PRIVATE void
 gl_library_set_path(const char *path)
 {
@@ -76,8 +77,9 @@ gl_library_set_path(const char *path)
 
 /* ---- the dead runtime, in a child ------------------------------------------- */
 
-/* Removes the links of this process to the inherited runtime: signal handlers that point into it,
- * and the pthread key by which the runtime would be notified of the end of a thread. */
+/* Removes the links of this process to the inherited runtime: sets signal handlers that point into
+ * it to SIG_DFL, and deletes the pthread key by which the runtime would be notified of the end of a
+ * thread.  Does nothing if no runtime was inherited. */
 static void
 library_abandon_inherited(void)
 {
@@ -88,8 +90,10 @@ library_abandon_inherited(void)
     library.live_key_known = false;
 }
 
-/* Clears the page of *gl_here and the links to the parent's runtime, in a child of fork(3).  Other
- * ways to fork skip it, and gl_library does the same at its first call. */
+/* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, removes
+ * the signal handlers and the pthread key of the parent's runtime, and calls exit_watch().  _Fork()
+ * and a raw clone do not call this handler.  For them the kernel clears the page, and the first
+ * gl_library() of the child does the rest (library_open). */
 static void
 library_in_child(void)
 {
@@ -209,8 +213,9 @@ library_start(void)
 }
 
 /* Starts a runtime in this process, registers this thread with it, and stores its epoch and table
- * in *gl_here.  Restores the thread's timer slack and signal mask, the limit of open files and the
- * signal handlers, which Go or the start changes.  Returns NULL, or a message. */
+ * in *gl_here.  First registers library_in_child(), once, and removes what a child has inherited.
+ * Restores the thread's timer slack and signal mask, the limit of open files and the signal
+ * handlers, which Go or the start changes.  Returns NULL, or a message. */
 static const char *
 library_open(void)
 {

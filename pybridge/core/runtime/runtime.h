@@ -75,7 +75,8 @@ GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
 /* Sets the path of libgoloop.so, which is copied, and tries to load the library without starting
- * it.  A failure is reported by gl_library().  Called before the first gl_library. */
+ * it, on systems on which a child can start the library again.  A failure is reported by
+ * gl_library().  Called before the first gl_library(). */
 GL_PRIVATE void gl_library_set_path(const char *path);
 
 /* The origin of this process's Go runtime, for diagnostics. */

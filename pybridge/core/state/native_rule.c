@@ -36,8 +36,9 @@ static const struct {
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 
-/* Sets the class of a rule, which can be used from then on.  -1 with TypeError if `cls` is not a
- * class, or with another exception. */
+/* Sets the class of a rule, which can be used from then on; imports the module of its functions. -1
+ * with TypeError if `cls` is not a class, or with another exception; the rule then still has no
+ * class. */
 GL_PRIVATE int
 gl_rule_begin(enum gl_rule rule, PyObject *cls)
 {
@@ -119,9 +120,9 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
     return inspect_class(rule, type);
 }
 
-/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does.
- * An object whose dict can't be read counts as replacing all.  Clears the current exception, so
- * none may be set. */
+/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does:
+ * GL_NOT_OURS for an object of another class, and all methods of the rule for an object whose dict
+ * can't be read.  Clears the current exception, so none may be set. */
 GL_PRIVATE unsigned
 gl_object_replaced(enum gl_rule rule, PyObject *o)
 {
@@ -217,8 +218,8 @@ gl_native_loop(PyObject *loop)
     return self;
 }
 
-/* Records that an attribute of the instance is set, or deleted (`value` is NULL), if it is one of
- * the rule's methods. */
+/* Records in `loop->replaced` that an attribute of the instance is set, or deleted (`value` is
+ * NULL), if it is one of the rule's methods. */
 GL_PRIVATE void
 gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 {

@@ -117,8 +117,9 @@ struct gl_loop {
     /* Writes of this turn wait for the next one; other sends flush them first
      * (gl_flush_deferred_sends) [GIL]. */
     char sends_deferred;
-    /* Number of polls that are made although entries are ready: after a close, a peer in the same
-     * loop must receive the last bytes before the end of file [GIL]. */
+    /* Number of further iterations that poll although the ready queue is not empty: after a close,
+     * a peer in the same loop needs up to three polls to receive the last bytes and the end of file
+     * [GIL]. */
     char forced_polls_left;
     char releasing;          /* loop_release() is in progress [GIL] */
     uint8_t replaced;        /* methods that were set on the instance (native_rule.c) [GIL] */
@@ -209,8 +210,9 @@ GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
  * Python. */
 #define GL_NOT_OURS 0xFFFFu
 GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
-/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does.
- * Clears the current exception, so none may be set. */
+/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does:
+ * GL_NOT_OURS for an object of another class, and all methods of the rule for an object whose dict
+ * can't be read.  Clears the current exception, so none may be set. */
 GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
 /* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
  * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none

@@ -242,7 +242,8 @@ GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 
 /* Delivers n bytes.  `whole`, if not NULL, is a bytes object of exactly these bytes.  Bytes that
  * can't be delivered because of a pause or an exit exception go to the front of paused_data.  -1
- * with an exception that leaves the loop. */
+ * with an exception that did not end the transport, such as SystemExit, KeyboardInterrupt, or one
+ * of a pipe's protocol. */
 GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole);
 /* Receives at most `size` bytes without blocking.  Returns the result of recv(2), with errno in
  * *err. */

@@ -5,7 +5,7 @@
 
 /* gl_reg_ops.complete: handles one completion in the context of the transport.  If the context
  * can't be entered, the transport ends.  An exception of a handler goes to the loop's exception
- * handler.  Returns 0, or -1 if an exit exception leaves the loop. */
+ * handler.  Returns 0, or -1 with an exit exception or an exception of the exception handler. */
 GL_PRIVATE int
 stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {

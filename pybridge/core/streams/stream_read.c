@@ -23,10 +23,14 @@
  * _deliver_paused_data, which resume_reading schedules, delivers them.  While there is paused data
  * the stream is not registered for reading, so only completions of the same turn can follow, and
  * these are appended.
+ *
+ * An error of a socket's protocol ends the transport by _fatal_error(), and counts as handled: the
+ * result is 0.  -1 means an exception that is not handled, such as SystemExit, KeyboardInterrupt,
+ * one of _fatal_error(), or one of a pipe's protocol; stream_complete() reports it to the loop.
  */
 #include "streams/stream.h"
 
-/* ---- delivery: each function returns -1 if an exception has to leave the loop ----------- */
+/* ---- delivery -------------------------------------------------------------------------------- */
 
 /* Calls get_buffer(-1) of a BufferedProtocol.  Returns 1 with a writable view that is not empty,
  * which the caller releases; 0 if an error has closed the transport; -1 with an exception. */
@@ -257,8 +261,9 @@ pipe_ended(gl_stream *s)
 }
 
 /* Reports the end of file: calls eof_received(), and close() unless the result is true.  An
- * exception of eof_received() ends the transport.  A closing socket ignores the end.  Ends of pipes
- * have their own rules: pipe_ended(), and after _ignore_end() a writing end ignores its end. */
+ * exception of eof_received() ends the transport.  A closing socket ignores the end of file.  Pipes
+ * have their own rules (pipe_ended()).  After _ignore_end() the writing side of a pipe ignores that
+ * its reader has closed. */
 static int
 stream_deliver_eof(gl_stream *s)
 {
@@ -468,7 +473,7 @@ stream_has_pending(gl_transport *t)
 /* ---- completions of Go ----------------------------------------------------------- */
 
 /* Handles a DATA completion: delivers the bytes that Go has received, or stores them as paused
- * data.  After a large receive C requests READY for the next one. */
+ * data.  After a large receive of a socket C requests READY for the next one. */
 GL_PRIVATE int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {

@@ -28,7 +28,8 @@ stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObj
 /* ---- the names of an accepted connection ---------------------------------------- */
 
 /* _raw_name(peer): the peer's name, or the local one, that was accepted with the connection, in the
- * form of socket.getpeername() or getsockname().  None if the socket has to be asked. */
+ * form of socket.getpeername() or getsockname().  None if the kernel gave no name: then the socket
+ * has to be asked.  NULL with an exception. */
 static PyObject *
 stream_raw_name(gl_stream *s, PyObject *peer)
 {

@@ -478,8 +478,8 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
 
 /* write_eof() of a socket: shuts down the writing side, now if the queue is empty, else after its
  * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py.  Does nothing for
- * a closing stream or in a second call.  NULL with RuntimeError (the loop can't be used) or
- * OSError. */
+ * a closing stream or in a second call.  NULL with RuntimeError (the loop can't be used), or with
+ * OSError of the shutdown, after which write() is refused too. */
 GL_PRIVATE PyObject *
 stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {

@@ -153,8 +153,9 @@ raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
     return good;
 }
 
-/* Converts an address to its raw form and sets *len.  Returns false, without an exception, if only
- * Python's socket module can convert it. */
+/* Converts an address to its raw form of at most GL_MAX_SOCKADDR bytes, and sets *len.  Returns
+ * false, without an exception, if only Python's socket module can convert the address: a host name,
+ * another family, a wrong type. */
 GL_PRIVATE bool
 gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {

@@ -116,7 +116,7 @@ gl_oserror(int err)
     return PyObject_CallFunction(PyExc_OSError, "is", err, strerror(err));
 }
 
-/* Sets an OSError for the errno as the current exception; returns -1. */
+/* Sets an OSError, of the subclass for the errno, as the current exception; returns -1. */
 GL_PRIVATE int
 gl_set_oserror(int err)
 {

@@ -10,8 +10,8 @@
  *   free_threading.h  substitutes for the GIL in a build without it
  *   compat.h     the differences between versions of CPython
  *
- * Every function of the extension needs the GIL unless it says otherwise.  Functions that
- * return int give 0, or -1 with an exception set.
+ * Every function of the extension needs the GIL unless its comment says otherwise.  A function that
+ * returns int returns 0, or -1 with an exception set, unless its comment names other results.
  */
 #pragma once
 
@@ -338,7 +338,7 @@ GL_PRIVATE bool gl_is_exit_exception(void);
 GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
 /* Creates an OSError, of the subclass for the errno; a new reference, or NULL with an exception. */
 GL_PRIVATE PyObject *gl_oserror(int err);
-/* Sets an OSError as the current exception; returns -1. */
+/* Sets an OSError, of the subclass for the errno, as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
 /* gl_take_exception() clears the current exception and returns it, owned, with its traceback; NULL
  * if none is set.  gl_restore_exception() sets it again and steals the reference; NULL is ignored.

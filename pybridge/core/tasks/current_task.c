@@ -41,7 +41,7 @@ current_task_get(char *ts, PyObject *loop, PyObject **task)
     return 0;
 }
 
-/* Stores the running task, with a new reference; NULL: no task runs. */
+/* Stores the running task, with a new reference; NULL: no task runs.  Returns 0. */
 static inline int
 current_task_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
 {
@@ -96,7 +96,8 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #endif
 
-/* Stores the task in the loop's entry of asyncio's dict; NULL removes the entry. */
+/* Stores the task in the loop's entry of asyncio's dict; NULL removes the entry.  -1 with an
+ * exception; KeyError if there is none to remove. */
 static inline int
 current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 {

@@ -20,9 +20,9 @@
 
 /* ---- methods -------------------------------------------------------------------------------- */
 
-/* get_coro() and get_context() replace asyncio's methods, which return NULL in some releases of
- * CPython: a task that ended in its eager start has no coroutine, and a task that was never
- * initialised has no context. */
+/* Task.get_coro(): the coroutine, or None.  get_coro() and get_context() replace asyncio's methods,
+ * which return NULL in some releases of CPython: a task that ended in its eager start has no
+ * coroutine, and a task that was never initialised has no context. */
 static PyObject *
 task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -31,7 +31,7 @@ task_get_coro(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 #if GL_TASK_HAS_GET_CONTEXT
-/* Task.get_context(); see task_get_coro(). */
+/* Task.get_context(): the context in which the coroutine runs, or None; see task_get_coro(). */
 static PyObject *
 task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 {

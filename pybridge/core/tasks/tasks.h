@@ -58,8 +58,8 @@ gl_task_awaits(PyObject *task, PyObject *fut)
 GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 #endif
 /* Runs the step of a task that was an entry of the ready queue, in the task's context, and reports
- * exceptions.  Steals the reference.  Returns -1 if SystemExit or KeyboardInterrupt ends the run of
- * the loop. */
+ * exceptions.  Steals the reference.  Returns -1 if an exception ends the run of the loop:
+ * SystemExit, KeyboardInterrupt, or an exception of the report. */
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks.  Keeps the current
  * exception. */

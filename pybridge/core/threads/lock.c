@@ -194,9 +194,10 @@ guard_section(gl_guard *guard, PyObject *lock)
     PyCriticalSection_Begin(&guard->section, lock);
 }
 
-/* Takes the loop's lock, and waits for it if necessary.  `innermost`: it has to be the thread's
- * innermost section, so that it is released and taken again around a wait.  Leaves the guard unused
- * if the thread has the lock already. */
+/* Takes the loop's lock by a section in the guard, and waits for the lock if necessary.  Leaves the
+ * guard unused if the thread has the lock already.  With `innermost` only the thread's innermost
+ * section counts as having it: a thread that has the lock in an outer section begins a second
+ * section, so that a wait releases the lock and takes it again. */
 static inline void
 guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
 {
@@ -204,12 +205,13 @@ guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
     if (lock_is_held(lock, innermost) || try_section(guard, &lock->ob_mutex))
         return;
     if (lock_is_held(lock, false))
-        guard_section(guard, lock); /* which gives up the one below */
+        guard_section(guard, lock); /* gives up the lock of the outer section first */
     else
         lock_wait(guard, loop);
 }
 
-/* Takes the loop's lock, as the innermost section.  `loop` may be NULL: then it does nothing. */
+/* Takes the loop's lock as the thread's innermost section, and waits for it if necessary.  Does
+ * nothing if that section has it already, and for NULL. */
 GL_PRIVATE_INLINE void
 gl_guard_begin(gl_guard *guard, gl_loop *loop)
 {
@@ -217,15 +219,16 @@ gl_guard_begin(gl_guard *guard, gl_loop *loop)
         guard_loop(guard, loop, true);
 }
 
-/* Takes the loop's lock for code that runs no Python, or only on errors, so that the lock need not
- * be the innermost section. */
+/* Takes the loop's lock for code that runs no Python, or only on errors.  Any section of the thread
+ * that has the lock is enough, so nothing is taken if there is one. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
 {
     guard_loop(guard, loop, false);
 }
 
-/* Takes the object's own lock. */
+/* Takes the object's own lock, and waits for it if necessary.  Does nothing if the thread's
+ * innermost section has it already. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_self(gl_guard *guard, PyObject *self)
 {

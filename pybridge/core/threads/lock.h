@@ -12,10 +12,10 @@ typedef struct gl_guard {
     bool begun; /* false: the thread had the lock already */
 } gl_guard;
 
-/* Take a lock; gl_guard_begin() does nothing for NULL.  _briefly: for code that runs no Python, or
- * only on errors, so that the lock need not be the innermost section.  _self: the object's own
- * lock.  gl_guard_end() releases the lock if the guard has taken it; the thread may have had it
- * already. */
+/* Take a lock, and wait for it if necessary; do nothing if the thread's innermost section has it
+ * already.  gl_guard_begin() also does nothing for NULL.  _briefly: for code that runs no Python,
+ * or only on errors; does nothing if any section of the thread has the lock.  _self: the object's
+ * own lock.  gl_guard_end() releases the lock if the guard has taken it. */
 GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
 GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
 GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);

@@ -72,8 +72,9 @@ wait_for_turn(gl_loop *loop)
 }
 
 /* Locks the shared block and the reactor against the monitor; recursive.  Called with the GIL; no
- * Python may run before gl_shared_unlock().  Waits while another thread is in a turn.  Does nothing
- * for NULL and for a closed loop. */
+ * Python may run before gl_shared_unlock().  Waits until the monitor has released the lock, and
+ * ends the poll of another thread's turn and waits for the end of the turn.  Does nothing for NULL
+ * and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_shared_lock(gl_loop *loop)
 {
@@ -93,7 +94,8 @@ gl_shared_lock(gl_loop *loop)
         wait_for_monitor(loop);
 }
 
-/* Releases the shared lock, once for each gl_shared_lock(). */
+/* Ends one gl_shared_lock(); the outermost one releases the lock.  Does nothing for NULL and for a
+ * closed loop. */
 GL_PRIVATE_INLINE void
 gl_shared_unlock(gl_loop *loop)
 {
@@ -113,7 +115,8 @@ gl_reactor_api(gl_loop *loop)
     return loop->go;
 }
 
-/* Marks the loop as active, after a poll or when it starts to run, and wakes a parked monitor. */
+/* Marks the loop, which is open, as active, after a poll or when it starts to run, and wakes a
+ * parked monitor.  Needs no GIL. */
 GL_PRIVATE_INLINE void
 gl_monitor_resume(gl_loop *loop)
 {
@@ -124,7 +127,8 @@ gl_monitor_resume(gl_loop *loop)
         loop->go->wake_monitor(loop->reactor);
 }
 
-/* Marks the loop as inactive, before a poll or when it stops: the monitor ignores it. */
+/* Marks the loop as inactive, before a poll or when it stops: the monitor ignores it.  Does nothing
+ * for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_monitor_pause(gl_loop *loop)
 {

@@ -17,8 +17,9 @@
 /* Registers the process for membarrier(2), which the monitor uses; at import. */
 GL_PRIVATE int gl_shared_lock_init(PyObject *module);
 /* Locks the reactor, the submissions and the records of streams against the monitor, see abi.h.
- * With the GIL; recursive.  No Python may run before gl_shared_unlock().  Does nothing for a closed
- * loop and for NULL.  Waits while another thread is in a turn. */
+ * With the GIL; recursive.  No Python may run before gl_shared_unlock().  Waits until the monitor
+ * has released the lock, and ends another thread's turn and waits for its end.  Both do nothing for
+ * a closed loop and for NULL. */
 GL_PRIVATE_INLINE void gl_shared_lock(gl_loop *loop);
 GL_PRIVATE_INLINE void gl_shared_unlock(gl_loop *loop);
 /* Returns the API table for one immediate call, which takes the shared lock itself; NULL once

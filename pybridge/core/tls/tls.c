@@ -39,6 +39,7 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
  * exception in this case.
  *
  *     advance --> True: done      False: more bytes are needed      an exception: failed
+ *          |----> False: another step is running, in another thread or in an outer call
  *          '----> None: not possible here; SSLObject's own method has to be called
  *
  * None is returned also if a program's callbacks observe the handshake (`has_callbacks`).

@@ -61,7 +61,7 @@ tls_process_outgoing(gl_tls *t)
 }
 
 /* Encrypts as many bytes as OpenSSL accepts, and returns their number.  If it is less than len,
- * *error has the reason.  Requires tls_has_openssl(). */
+ * *error, which the caller has set to zero, has the reason.  Requires tls_has_openssl(). */
 static Py_ssize_t
 tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *error)
 {

@@ -243,10 +243,10 @@ wake_waiter(PyObject *waiter)
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
-/* _start(waiter): sets GL_OPEN, starts receiving and resolves the future that waits for the
- * transport, unless that is None.  Runs after connection_made, in the same iteration.  A transport
- * that was closed meanwhile keeps its phase; its waiter is resolved too.  NULL with an
- * exception. */
+/* _start(waiter): sets GL_OPEN, records the connection in a trace, starts receiving, and resolves
+ * the future that waits for the transport, unless that is None.  Runs after connection_made, in the
+ * same iteration.  A transport that was closed meanwhile keeps its phase; its waiter is resolved
+ * too.  NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {

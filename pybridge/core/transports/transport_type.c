@@ -7,8 +7,8 @@
 static const gl_params set_protocol_params =
     GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
-/* Adds a write after the loss of the connection to *count.  From asyncio's limit (5) on logs the
- * message `warning`.  -1 with an exception. */
+/* Adds a write after the loss of the connection to *count.  If *count was at least asyncio's limit
+ * (5), logs the message `warning` first.  -1 with an exception, and *count is unchanged. */
 GL_PRIVATE int
 gl_count_late_write(uint32_t *count, const char *warning)
 {

@@ -189,8 +189,8 @@ GL_PRIVATE int gl_transport_register(gl_transport *t);
 /* Unregisters from the reactor and discards the queue.  Drops the registry's reference; the caller
  * has a reference of its own.  May run Python. */
 GL_PRIVATE void gl_transport_unregister(gl_transport *t);
-/* Sends a changed interest to the reactor; does nothing from GL_ENDING on.  -1 with an
- * exception. */
+/* Sends a changed interest to the reactor; a datagram transport may be registered by it.  Does
+ * nothing from GL_ENDING on.  -1 with an exception. */
 GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
 /* Returns true if another transport or a watch of the loop uses the fd number. */
 GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int fd);
@@ -261,8 +261,8 @@ GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 /* Calls connection_lost(exc), closes the descriptor and sets GL_LOST.  Does nothing for a lost
  * transport.  -1 with the last exception of these steps. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
-/* _start(waiter): starts receiving, and resolves the waiter unless it is None.  NULL with an
- * exception. */
+/* _start(waiter): sets GL_OPEN, starts receiving, and resolves the waiter unless it is None.  NULL
+ * with an exception. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
@@ -289,8 +289,8 @@ GL_PRIVATE void gl_transport_clear(gl_transport *t);
 GL_PRIVATE void gl_transport_set_data_error(PyObject *transport, PyObject *data);
 /* asyncio's warning of writes to a socket after the loss of its connection. */
 #define LATE_WRITE_WARNING "socket.send() raised exception."
-/* Counts a write after the connection was lost; asyncio logs a warning from the fifth on.  -1 with
- * an exception. */
+/* Counts a write after the connection was lost in *count, and logs `warning` if *count was at least
+ * asyncio's limit, 5.  -1 with an exception, and *count is unchanged. */
 GL_PRIVATE int gl_count_late_write(uint32_t *count, const char *warning);
 /* Makes a type with the methods of all transports and with max_size.  Its bases are the classes of
  * these names in asyncio.transports (`second` may be NULL), whose slots must lie where
@@ -300,7 +300,7 @@ GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *s
                                                 const char *base, const char *second,
                                                 long max_size);
 
-/* `_number` is -1 after the descriptor was closed. */
+/* `_fd` is -1 after the descriptor was closed; `_sock_fd` keeps the number, for repr. */
 #define TRANSPORT_MEMBERS                                                                          \
     {"__dictoffset__", T_PYSSIZET, offsetof(gl_transport, dict), READONLY, NULL},                  \
         {"__weaklistoffset__", T_PYSSIZET, offsetof(gl_transport, weakrefs), READONLY, NULL},      \

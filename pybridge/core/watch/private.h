@@ -24,7 +24,9 @@ GL_PRIVATE bool older_waiters_remove(gl_older_waiters *older, const PyObject *wa
  * remove. */
 GL_PRIVATE bool watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only);
 /* Puts `made` into the slot of a direction and steals its references and `file` (NULL: none), on
- * failure too.  For reading, also ends a listener on the number.  -1 with an exception. */
+ * failure too.  For reading, first ends a listener on the number.  A replaced Handle is cancelled;
+ * a Future that is replaced by a Future waits on; a new Handle drops all waiting Futures.  -1 with
+ * an exception, and the slot is unchanged. */
 GL_PRIVATE int watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file);
 /* Returns the fd that is watched for this object itself, or -1, without an exception. */
 GL_PRIVATE int watch_find_by_file(gl_loop *loop, PyObject *file);

@@ -71,7 +71,8 @@ sockop_call_failed(sockop *op, int err)
     return gl_set_oserror(err);
 }
 
-/* Returns a lease of the socket's present number, for one call; it needs no release. */
+/* Returns a lease of the socket's present number, for one call; it needs no release.  After the
+ * socket's close() it is empty, and a call with it fails with EBADF. */
 static inline gl_lease
 sockop_lease(sockop *op)
 {
@@ -294,7 +295,8 @@ sockop_check(const sockop *op, bool finished)
 }
 
 /* Makes one step of the coroutine: a system call, and the wait that it may need.  PYGEN_NEXT with
- * the Future, PYGEN_RETURN with the value, or PYGEN_ERROR. */
+ * the Future (OP_WAITING), PYGEN_RETURN with the value, or PYGEN_ERROR with an exception; the last
+ * two finish the operation (OP_FINISHED). */
 static PySendResult
 sockop_step(sockop *op, PyObject **result)
 {
@@ -325,7 +327,8 @@ sockop_step(sockop *op, PyObject **result)
 }
 
 /* Implements am_send: resumes the coroutine.  PYGEN_NEXT with the Future to wait for, PYGEN_RETURN
- * with the value, or PYGEN_ERROR. */
+ * with the value, or PYGEN_ERROR: ValueError while a step runs, RuntimeError after the end,
+ * TypeError for a first `value` other than None, else the exception of the operation. */
 static PySendResult
 sockop_am_send(PyObject *self, PyObject *value, PyObject **result)
 {
@@ -504,7 +507,6 @@ gl_sockop_init_type(PyObject *module)
     if (gl_type_make(&G.sockop_type, module, &sockop_spec, NULL) < 0 ||
         GL_GUARD_TYPE(G.sockop_type, sockop, owner_loop, NULL, GL_GUARD_DEALLOC) < 0)
         return -1;
-    /* asyncio.iscoroutine must say yes: the type is registered as an abstract Coroutine. */
     PyObject *cls = gl_import_attr("collections.abc", "Coroutine");
     PyObject *r = NULL;
     if (cls)

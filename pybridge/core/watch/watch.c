@@ -38,8 +38,9 @@ watch_unregister(gl_loop *loop, gl_watch *w)
 }
 
 /* Submits a wait after a refused call, which needs no call of Go: the submission is decoded before
- * the poll.  Returns false, without an exception, if the registration has to be updated now: there
- * is none, a Handle watches the other direction, or there is no memory. */
+ * the poll, and the next iteration polls.  Returns false, without an exception, if the registration
+ * has to be updated now: there is none, a Handle watches the other direction, or there is no
+ * memory. */
 GL_NO_PYTHON static bool
 watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
 {
@@ -180,10 +181,11 @@ watch_find_or_make(gl_loop *loop, int fd)
 }
 
 /* Puts `made` into the slot of a direction and steals its references, on failure too.  For reading,
- * also ends a listener on the number, as asyncio does.  A replaced Handle is cancelled.  A Future
- * that another Future replaces waits on as an older one; a Handle drops all Futures.  `file`
- * (stolen, may be NULL) is the object with the fd.  -1 with an exception, and the slot is
- * unchanged. */
+ * first ends a listener on the number, as asyncio does; the listener has ended even if the
+ * registration fails afterwards.  A replaced Handle is cancelled.  A Future that is replaced by a
+ * Future waits on in the list of older waiters.  If `made` is a Handle, the references to all
+ * waiting Futures are dropped; the Futures are not cancelled.  `file` (stolen, may be NULL) is the
+ * object with the fd.  Runs Python.  -1 with an exception, and the slot is unchanged. */
 GL_PRIVATE int
 watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {

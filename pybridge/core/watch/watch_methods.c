@@ -80,8 +80,10 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-/* _wait_readable(sock) and _wait_writable: returns a new Future that is resolved when the socket,
- * or the fd, is ready.  NULL with an exception. */
+/* _wait_readable(sock) and _wait_writable: returns a new Future that is resolved with None when the
+ * socket or the fd is ready once.  `arg` is an int or an object with fileno(), which is kept until
+ * then.  NULL with an exception: of gl_fd_from_object(), RuntimeError if the loop can't be used, or
+ * OSError. */
 static PyObject *
 wait_for_direction(gl_loop *self, PyObject *arg, int which)
 {
@@ -113,8 +115,9 @@ wait_for_direction(gl_loop *self, PyObject *arg, int which)
 WATCH_METHODS(reader, GL_READING)
 WATCH_METHODS(writer, GL_WRITING)
 
-/* _forget_wait(fd, future): removes a Future whose task was cancelled or has run, and stops keeping
- * its socket open.  Returns None; does nothing for a closed loop. */
+/* _forget_wait(fd, future): removes a Future whose task was cancelled or has run from both
+ * directions of the fd, and stops keeping its socket open.  Returns None; does nothing for a closed
+ * loop. */
 static PyObject *
 loop_forget_wait(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
