@@ -21,17 +21,22 @@ older_waiters_discard(gl_older_waiters *older)
     PyMem_RawFree(out.slot);
 }
 
-/* Adds the waiter of a slot as the newest one, and empties the slot.  Returns false, without an
- * exception, if out of memory; the slot then keeps its waiter. */
+/* Makes room in the list for one more Future.  Returns false, without an exception, if out of
+ * memory. */
 GL_NO_PYTHON GL_PRIVATE bool
+older_waiters_reserve(gl_older_waiters *older)
+{
+    return gl_grow(&older->slot, &older->cap, older->len, sizeof(gl_watch_slot), 4);
+}
+
+/* Moves the waiter of the slot `old` to the list as the newest one.  The caller has called
+ * older_waiters_reserve(). */
+GL_NO_PYTHON GL_PRIVATE void
 older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
 {
-    if (!gl_grow(&older->slot, &older->cap, older->len, sizeof(gl_watch_slot), 4))
-        return false;
     older->slot[older->len] = *old;
     older->len++;
     *old = (gl_watch_slot){.waiter = NULL};
-    return true;
 }
 
 /* Moves the entry of the Future `waiter`, or of the newest one if NULL, to *out.  Returns false if

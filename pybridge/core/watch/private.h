@@ -9,9 +9,11 @@
 
 /* Drops the references to all older Futures and their sockets; runs Python. */
 GL_PRIVATE void older_waiters_discard(gl_older_waiters *older);
-/* Moves a Future that was replaced in its slot to the list, as the newest one.  Returns false,
- * without an exception, if out of memory; `old` then keeps its references. */
-GL_PRIVATE bool older_waiters_add(gl_older_waiters *older, gl_watch_slot *old);
+/* older_waiters_reserve() makes room in the list for one more Future; it returns false, without an
+ * exception, if out of memory.  older_waiters_add() then moves a Future that was replaced in its
+ * slot, with its references, to the list as the newest one. */
+GL_PRIVATE bool older_waiters_reserve(gl_older_waiters *older);
+GL_PRIVATE void older_waiters_add(gl_older_waiters *older, gl_watch_slot *old);
 /* Moves the Future `waiter`, or the newest one if NULL, with its references to *out.  Returns false
  * if there is none. */
 GL_PRIVATE bool older_waiters_remove(gl_older_waiters *older, const PyObject *waiter,

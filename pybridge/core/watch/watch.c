@@ -195,11 +195,15 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
         listener = gl_fd_take_listener(loop, fd);
     gl_watch_slot out = made; /* released at the end: the previous waiter, or `made` */
     int err = 0;
+    bool waits_on = false; /* the previous Future becomes an older waiter */
     if (w != NULL) {
         out = w->slot[which];
+        waits_on = made.once && out.once && out.waiter != NULL;
         made.turn = loop->turns;
         w->slot[which] = made;
-        if (!made.refused || !watch_submit_rearm(loop, w, which))
+        if (waits_on && !older_waiters_reserve(&w->older[which]))
+            err = ENOMEM;
+        else if (!made.refused || !watch_submit_rearm(loop, w, which))
             err = watch_update_interest(loop, w, false);
         if (err != 0) {
             w->slot[which] = out;
@@ -216,8 +220,8 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     if (placed && !made.once) {
         dropped = w->older[which];
         w->older[which] = (gl_older_waiters){NULL, 0, 0};
-    } else if (placed && out.once && out.waiter != NULL) {
-        (void)older_waiters_add(&w->older[which], &out);
+    } else if (placed && waits_on) {
+        older_waiters_add(&w->older[which], &out);
     }
     if (placed)
         watch_cancel_replaced(&out);
