@@ -264,7 +264,8 @@ static const gl_reg_ops datagram_ops = {
     .blocks_number = gl_transport_blocks_number,
 };
 
-/* Adds the type DatagramTransport to the module.  -1 with an exception. */
+/* Adds the type DatagramTransport to the module, and sets the functions for its registrations
+ * (G.reg_ops).  -1 with an exception. */
 GL_PRIVATE int
 gl_datagram_init_type(PyObject *module)
 {

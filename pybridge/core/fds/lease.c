@@ -192,8 +192,9 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
 }
 
 /* Starts to keep a socket open for `waiter`: fills *kept, with a new reference to `waiter`, and
- * steals the reference to the socket.  Returns false if the socket does not count its users; then
- * nothing is stolen. */
+ * steals the reference to the socket.  Becomes one of the socket's users, unless its count reports
+ * close().  Returns false, without an exception, if the socket does not count its users or without
+ * memory; then nothing is stolen. */
 GL_PRIVATE bool
 gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {

@@ -111,7 +111,8 @@ GL_PRIVATE int gl_socket_observe_close(PyObject *sock);
  * NULL. */
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
 /* Starts keeping a socket open for `waiter`: fills *kept and steals the reference to the socket.
- * Returns false if the socket does not count its users; then nothing is stolen. */
+ * Returns false, without an exception, if the socket does not count its users or without memory;
+ * then nothing is stolen. */
 GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter);
 /* Stops keeping a socket open and drops the references.  If its owner has closed the socket
  * meanwhile, it is really closed now, which runs Python; an exception goes to

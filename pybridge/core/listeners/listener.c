@@ -82,8 +82,9 @@ listener_prepare_socket(gl_listener *l, gl_loop *loop, const gl_lease *lease)
 }
 
 /* Listener(loop, sock, context, max_accepts, tcp): starts to accept at most `max_accepts`
- * connections in a turn.  Ends a watch of the socket.  -1 with TypeError, RuntimeError (the loop
- * or the socket can't be used) or OSError; the socket still belongs to the caller. */
+ * connections in a turn.  Makes the socket non-blocking and ends a watch of it.  -1 with TypeError,
+ * RuntimeError (the loop or the socket can't be used) or OSError; the socket still belongs to the
+ * caller. */
 static int
 listener_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -358,7 +359,8 @@ static PyType_Spec listener_spec = {
     .slots = listener_slots,
 };
 
-/* Adds the type Listener to the module.  -1 with an exception. */
+/* Adds the type Listener to the module, makes its methods take the loop's lock in a build without
+ * the GIL, and sets the functions for its registrations (G.reg_ops).  -1 with an exception. */
 GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {

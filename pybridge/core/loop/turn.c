@@ -416,8 +416,8 @@ run_begins(gl_loop *self)
 /* Ends a run: this thread is not the owner any more, and `thread_id` is `thread_before`, its value
  * before the run.  Clears `stopping` and a stale current task, records the end in a trace, stops
  * the metrics' clocks, pauses the monitor, reports the end of a blocked iteration, sends pending
- * writes, and releases the sockets that were kept open.  -1 with the exception of the report. Keeps
- * the exception that ended the run. */
+ * writes, and releases the sockets that were kept open.  -1 with the exception of the report.
+ * Keeps the exception that ended the run. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {

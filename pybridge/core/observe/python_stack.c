@@ -92,9 +92,9 @@ python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 
 /* Reads the frames of a thread, innermost first, without the GIL: at most `cap`, up to the frame
  * `until` (0: the first `cap` of all).  If there are more frames before `until`, the last place
- * gets the outermost one.  *coroutine: the coroutine of the last frame that was read, or 0. Returns
- * the number of stored frames; -1: the chain breaks, or frames can't be read; ~n: n frames, and the
- * chain ends without `until`. */
+ * gets the outermost one.  *coroutine: the coroutine of the last frame that was read, or 0.
+ * Returns the number of stored frames; -1: the chain breaks, or frames can't be read; ~n: n frames,
+ * and the chain ends without `until`. */
 GL_PRIVATE int
 python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                    uint64_t *coroutine)

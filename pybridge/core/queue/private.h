@@ -42,9 +42,9 @@ GL_PRIVATE PyObject *handle_get_args(PyObject *self, void *Py_UNUSED(closure));
 /* cancel(), cancelled() and _run(), of all types. */
 GL_PRIVATE_DATA PyMethodDef handle_methods[4];
 /* Runs a handle of any type that is not cancelled: calls the callback in its context, or a
- * program's replacement of _run(), and reports an exception.  The caller keeps the handle alive. -1
- * if an exception ends the run of the loop: SystemExit, KeyboardInterrupt, or an exception of the
- * exception handler. */
+ * program's replacement of _run(), and reports an exception.  The caller keeps the handle alive.
+ * -1 if an exception ends the run of the loop: SystemExit, KeyboardInterrupt, or an exception of
+ * the exception handler. */
 GL_PRIVATE int handle_run(gl_loop *loop, PyObject *self);
 
 /* ---- scheduling.c ------------------------------------------------------------------------- */

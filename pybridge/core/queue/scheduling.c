@@ -108,8 +108,8 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 }
 
 /* Runs a handle that is not cancelled, and records the call in a trace.  In debug mode the handle
- * is the loop's current_handle meanwhile, and a slow one is logged.  The caller has a reference. -1
- * if an exception ends the run of the loop. */
+ * is the loop's current_handle meanwhile, and a slow one is logged.  The caller has a reference.
+ * -1 if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {

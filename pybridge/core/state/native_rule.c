@@ -36,8 +36,8 @@ static const struct {
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
 };
 
-/* Sets the class of a rule, which can be used from then on; imports the module of its functions. -1
- * with TypeError if `cls` is not a class, or with another exception; the rule then still has no
+/* Sets the class of a rule, which can be used from then on; imports the module of its functions.
+ * -1 with TypeError if `cls` is not a class, or with another exception; the rule then still has no
  * class. */
 GL_PRIVATE int
 gl_rule_begin(enum gl_rule rule, PyObject *cls)

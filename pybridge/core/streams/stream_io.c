@@ -59,7 +59,7 @@ stream_release_sent(gl_stream *s)
     gl_shared_unlock(s->loop);
 }
 
-/* Drops all pieces, sent or not.  Go sends none of them any more. */
+/* Drops all pieces, sent or not: Go sends none of them any more, and stream_queued() is 0. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_discard_queue(gl_stream *s)
 {

@@ -207,7 +207,8 @@ static const gl_reg_ops stream_reg_ops = {
     .is_dormant = stream_is_dormant,
 };
 
-/* Adds the types StreamTransport and ReadPipeTransport to the module.  -1 with an exception. */
+/* Adds the types StreamTransport and ReadPipeTransport to the module, sets the functions for their
+ * registrations (G.reg_ops), and makes the default write limits.  -1 with an exception. */
 GL_PRIVATE int
 gl_stream_init_type(PyObject *module)
 {

@@ -72,7 +72,8 @@ flush_or_end(gl_stream *s)
 }
 
 /* _maybe_pause_protocol(): flushes a queue above the high-water mark first, because only bytes that
- * the kernel refuses count, and then calls pause_writing() if it is still too long. */
+ * the kernel refuses count, and then calls pause_writing() if it is still too long.  A failed send
+ * ends the transport.  Returns None, or NULL with an exception that leaves the call. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -170,7 +171,8 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 
 /* get_write_buffer_size(): returns the number of queued bytes, 0 for an ended stream.  Tries to
  * send the queue first, so that only bytes that the kernel refuses are counted, as in asyncio.  A
- * failed send ends the transport. */
+ * failed send ends the transport; the result is then 0.  NULL with an exception that leaves the
+ * call. */
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -395,7 +397,8 @@ stream_write_each(gl_stream *s, PyObject *list)
 #endif
 
 /* Queues all items of a tuple.  Queues none if one is invalid or the loop can't be used (-1 with an
- * exception), or if the stream was ended meanwhile (0). */
+ * exception), or if the conversion of the items has ended the stream or called write_eof() (0).  -1
+ * with MemoryError, and some items may be queued. */
 static int
 stream_write_items(gl_stream *s, PyObject *items)
 {

@@ -132,8 +132,8 @@ raise_other_task(const char *format, PyObject *task, PyObject *other)
 }
 
 /* Makes `task` the running task of `loop` at the beginning of a step.  -1 with RuntimeError if
- * another task runs.  `queued`: the task is an entry of the loop's ready queue, and `loop` is a
- * gl_loop. */
+ * another task runs, or (from 3.14 on) another loop.  `queued`: the task is an entry of the loop's
+ * ready queue, and `loop` is a gl_loop. */
 GL_PRIVATE_INLINE int
 current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
@@ -163,8 +163,9 @@ current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
     return current_task_set(ts, loop, task);
 }
 
-/* Ends the step of `task`: no task runs, or the entry becomes stale (`queued`, as above).  -1 with
- * RuntimeError if another task runs, which then stays the running task. */
+/* Ends the step of `task`: no task runs afterwards; before 3.14 the entry of a `queued` task
+ * becomes stale instead of being removed.  -1 with RuntimeError if another task runs, which then
+ * stays the running task. */
 GL_PRIVATE_INLINE int
 current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {

@@ -32,9 +32,9 @@
 static _Thread_local bool publishing;
 
 /* Stores the task in the loop's entry of the dict (NULL: removes the entry) and in
- * current.published.  The caller has the mutex;
- * lint: allow python-under-mutex: the loop's hash takes no mutex while `publishing`.  An exception
- * that is set stays. */
+ * current.published; if the dict can't be changed, current.published is NULL.  Keeps the current
+ * exception.  The caller has the mutex; lint: allow python-under-mutex: the loop's hash takes no
+ * mutex while `publishing` */
 static void
 set_dict_entry(gl_loop *loop, PyObject *task)
 {
@@ -92,7 +92,8 @@ wait_for_publishers(gl_loop *loop)
 }
 
 /* hash(loop): publishes the running task in asyncio's dict first, since each lookup of the loop in
- * the dict computes the hash.  Returns the object's default hash. */
+ * the dict computes the hash; if no task runs, waits until no other thread publishes one.  Returns
+ * the object's default hash. */
 GL_PRIVATE Py_hash_t
 gl_loop_hash(PyObject *self)
 {

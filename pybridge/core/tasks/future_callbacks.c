@@ -157,8 +157,9 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     return r;
 }
 
-/* Future.add_done_callback(fn, *, context=None), also of Task.  Without a context the callback runs
- * in a copy of the current one.  Returns None.  For wrong arguments asyncio's method raises the
+/* Future.add_done_callback(fn, *, context=None), also of Task: adds the callback, or schedules it
+ * if the future is done.  Without a context the callback runs in a copy of the current one.
+ * Returns None.  NULL as future_add_callback(); for wrong arguments asyncio's method raises the
  * error. */
 GL_PRIVATE PyObject *
 future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,

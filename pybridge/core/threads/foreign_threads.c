@@ -39,7 +39,7 @@ python_is_alive(void)
 
 /* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python: then it takes
  * the GIL.  The thread may neither block nor import until it detaches.  Returns false, and nothing
- * is to be detached, if Python has ended. */
+ * is to be detached, if Python ends or has ended. */
 GL_PRIVATE bool
 gl_foreign_thread_attach(PyGILState_STATE *gil)
 {

@@ -174,7 +174,8 @@ attribute_set(PyObject *self, PyObject *value, void *closure)
     return PyMember_SetOne((char *)self, a->member, value);
 }
 
-/* Makes the definition of a guarded attribute, which is never freed.  NULL with MemoryError. */
+/* Makes the definition of a guarded attribute, which is never freed.  The caller sets `getset` or
+ * `member`, the original.  NULL with MemoryError. */
 static guarded_attribute *
 attribute_new(const char *name, const char *doc, bool writable, Py_ssize_t loop_offset)
 {
@@ -360,8 +361,10 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     return rc;
 }
 
-/* Makes all methods of a new type take the loop's lock, except `free_names`, and makes the type
- * immortal; threads.h explains the parameters.  -1 with an exception. */
+/* Makes all methods and attributes of a new type take the loop's lock, except `free_names`, with
+ * GL_GUARD_DEALLOC also its tp_dealloc, tp_clear and tp_finalize, and makes the type immortal.
+ * threads.h explains the parameters.  -1 with an exception: SystemError after GL_GUARD_TYPES types.
+ */
 GL_PRIVATE int
 gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
               enum gl_guard_scope scope)

@@ -69,9 +69,10 @@ enum gl_guard_scope {
     GL_GUARD_CALLS = 0,   /* methods and attributes */
     GL_GUARD_DEALLOC = 1, /* methods, attributes, tp_dealloc, tp_clear and tp_finalize */
 };
-/* Makes all methods of a new type take the loop's lock, and makes the type immortal.  `loop_offset`
- * is the offset of gl_owner_loop, or one of the constants above.  The methods `free_names` (a list
- * that ends with NULL, or NULL) take the lock themselves, or need none.  -1 with an exception. */
+/* Makes all methods and attributes of a new type take the loop's lock (`scope`: its deallocation
+ * too), and makes the type immortal.  `loop_offset` is the offset of gl_owner_loop, or one of the
+ * constants above.  The methods `free_names` (a list that ends with NULL, or NULL) take the lock
+ * themselves, or need none.  -1 with an exception. */
 GL_PRIVATE int gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset,
                              const char *const *free_names, enum gl_guard_scope scope);
 /* Adds guarded copies of the methods and attributes that `type` inherits from `base` and does not
@@ -102,7 +103,7 @@ GL_PRIVATE void gl_submissions_trim(gl_loop *loop);
 
 /* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python: then it takes
  * the GIL.  The thread may neither block nor import until it detaches.  Returns false, and nothing
- * is to be detached, if Python has ended. */
+ * is to be detached, if Python ends or has ended. */
 GL_PRIVATE bool gl_foreign_thread_attach(PyGILState_STATE *gil);
 GL_PRIVATE void gl_foreign_thread_detach(const PyGILState_STATE *gil);
 /* Refuses new threads when Python ends, and waits until all have detached. */

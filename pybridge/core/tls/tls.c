@@ -269,8 +269,8 @@ static PyMethodDef tls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Creates the type TLSEngine and adds _begin_tls() to the module, at import.  -1 with an
- * exception. */
+/* Creates the type TLSEngine, which streams pass received bytes to directly (G.native_protocol and
+ * G.native_receive), and adds _begin_tls() to the module, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_tls_init_type(PyObject *module)
 {

@@ -195,8 +195,9 @@ tls_app_buffer(gl_tls *t, Py_buffer *view)
 }
 
 /* Reads for a BufferedProtocol: fills one buffer, calls buffer_updated(), and schedules another
- * read if the buffer is full.  Reads nothing if get_buffer() has paused or closed the connection.
- * -1 with an exception. */
+ * read if the buffer is full.  An empty buffer ends the connection, as in asyncio.  Reads nothing
+ * if get_buffer() has paused or closed the connection.  If OpenSSL can't be used, it calls
+ * asyncio's method instead.  -1 with an exception. */
 static int
 tls_read_buffered(gl_tls *t)
 {

@@ -203,7 +203,8 @@ sockop_direction(const sockop *op)
 }
 
 /* Registers for the direction and stores the Future that the coroutine yields in op->wait.  -1 with
- * an exception: OSError (EBADF) for a closed socket, RuntimeError if a transport uses the fd. */
+ * OSError (EBADF) for a closed socket, RuntimeError if a transport uses the fd, or another
+ * exception of make_wait_future(). */
 static int
 sockop_wait(sockop *op)
 {

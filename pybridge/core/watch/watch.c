@@ -59,9 +59,10 @@ watch_submit_rearm(gl_loop *loop, const gl_watch *w, int which)
     return rc == 0;
 }
 
-/* Updates the registration to the slots.  If both are empty, it ends if `deregister` is true, and
- * otherwise stays without interest, so that the next wait costs one call.  Returns 0 or an errno.
- */
+/* Updates the registration to the slots, and creates it if a slot is set; the next iteration polls.
+ * If both slots are empty, the registration ends if `deregister` is true, and otherwise stays
+ * without interest, so that the next wait costs one call.  Returns 0 or an errno; sets no
+ * exception. */
 GL_NO_PYTHON static int
 watch_update_interest(gl_loop *loop, gl_watch *w, bool deregister)
 {
