@@ -33,7 +33,7 @@ func (r *Reactor) countReceived(n int) {
 	}
 }
 
-// countSent counts a send of n bytes in the metrics.
+// countSent counts a send of n bytes in the metrics; a send of 0 bytes is not counted.
 func (r *Reactor) countSent(n uint64) {
 	if countMetrics && n > 0 {
 		r.shared.Metrics.Writes++

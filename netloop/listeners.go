@@ -121,7 +121,9 @@ func (r *Reactor) putAcceptError(t token, errno syscall.Errno, willRetry int64) 
 }
 
 // backOff adds a listener, which is out of the poller, to the listeners that back off. The first
-// one also makes closes in other reactors wake this one.
+// one also makes closes in other reactors wake this one, and permits early retries if
+// registrations have ended in the last earlyRetryTurns turns, unless it has just made such a
+// retry.
 func (r *Reactor) backOff(t token, l *transports.Listener) {
 	if len(r.backingOff) == 0 {
 		closeCount := r.calls.closes.addWaiter(r)
@@ -158,7 +160,8 @@ func (r *Reactor) retryBackedOff() {
 
 // resumeListeners resumes the listeners whose delay is over, or with early all listeners. A
 // listener that the poller refuses backs off again if the poller is out of memory or watches, and
-// else stops and is added to failedListeners.
+// else stops and is added to failedListeners. When no listener backs off any more, closes in other
+// reactors do not wake this one.
 func (r *Reactor) resumeListeners(now int64, early bool) {
 	remaining := r.backingOff[:0]
 	for _, t := range r.backingOff {

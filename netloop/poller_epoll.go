@@ -357,8 +357,8 @@ func (p *poller) isRegistered(fd int32) bool {
 
 // renew opens another epoll and moves it to the number of the old one, because other threads wake
 // the reactor by this number. Registrations that cannot be removed by number end with the old
-// epoll. register is called once, while add and modify refer to the new epoll. After an errno the
-// old epoll stays in use.
+// epoll. register is called at most once, while add and modify refer to the new epoll. After an
+// errno, which may come after that call, the old epoll stays in use.
 func (p *poller) renew(register func(isKnown func(fd int32, t token, in interest) bool)) syscall.Errno {
 	fresh, errno := p.calls.Create()
 	if errno != 0 {

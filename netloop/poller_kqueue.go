@@ -100,7 +100,8 @@ func (p *poller) add(fd int32, t token, in interest) syscall.Errno {
 }
 
 // modify registers the directions in `in`, re-enables a oneShot, deletes the other directions of
-// `registered`, and stores the token. EPERM if the file cannot be polled.
+// `registered`, and stores the token, also if the kernel refuses. EPERM if the file cannot be
+// polled.
 func (p *poller) modify(fd int32, t token, registered, in interest) syscall.Errno {
 	flags := evAdd | evEnable
 	if in&oneShot != 0 {

@@ -35,7 +35,7 @@ func (r *Reactor) WatchOpen(fd int32, want, once uint32) (id, gen uint32, err er
 
 // WatchSet replaces both sets of directions and drops readiness that was not reported yet. ENOENT
 // if the registration has ended. EEXIST if the number belongs to a transport now: the directions
-// stay. After an errno of the poller the watch is not polled.
+// stay, but the readiness is dropped. After an errno of the poller the watch is not polled.
 func (r *Reactor) WatchSet(id, gen, want, once uint32) error {
 	s := r.registry.findKind(id, gen, kindWatch)
 	if s == nil {
@@ -105,8 +105,8 @@ func (r *Reactor) rearmAfterEAGAIN(t token, s *slot, direction interest) {
 	}
 }
 
-// arm registers a watch in the poller. If this fails, the watch becomes ready, so that the
-// waiting task makes its call again and gets the error.
+// arm registers a watch in the poller. If this fails, or the number belongs to a transport now,
+// the watch becomes ready, so that the waiting task makes its call again and gets the error.
 func (r *Reactor) arm(t token, s *slot) {
 	w := &s.watch
 	registered := w.want | w.once
