@@ -116,7 +116,8 @@ def introspect() -> None:
     """Start the introspection server in this process and in its forked children.
 
     Further calls do nothing, unless the program has closed the socket: then a new one is opened.
-    Raises OSError if the socket cannot be opened, RuntimeError if no thread can be started.
+    Raises OSError if the socket cannot be opened, RuntimeError if no thread can be started. After
+    that error the socket stays open, but only the monitor answers there.
     """
     global _serving, _serving_file, _fork_hook_registered
     if _serving is not None:

@@ -106,7 +106,7 @@ class Terminal:
         return number
 
     def size(self) -> tuple[int, int]:
-        """Return the terminal's columns and rows."""
+        """Return the terminal's columns and rows; 80 and 24 if they are unknown."""
         columns, rows = 0, 0
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(self.fd)
