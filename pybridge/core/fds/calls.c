@@ -1,10 +1,10 @@
 /*
  * calls.c: the system calls on descriptors of connections.
  *
- * A call takes a lease, never a number, and is made through a table of functions, G.calls, as Go
- * uses its Calls.  The table has the kernel's functions.  With simulated kernels it has those of
- * golib/simulation_linux.go, which pass each call to the kernel of the number, or fail if a test
- * requires it.
+ * A call takes a lease, never a number (except gl_call_close()), and is made through a table of
+ * functions, G.calls, as Go uses its Calls.  The table has the kernel's functions.  With simulated
+ * kernels it has those of golib/simulation_linux.go, which pass each call to the kernel of the
+ * number, or fail if a test requires it.
  */
 #include "fds/fds.h"
 

@@ -149,8 +149,8 @@ gl_fd_take_listener(gl_loop *loop, int fd)
     return NULL;
 }
 
-/* Returns -1 with RuntimeError, in asyncio's words, if an open transport uses the number.  `named`
- * is the object for the message; NULL: the number. */
+/* Returns -1 with RuntimeError, in asyncio's words, if an open transport uses the number, else 0.
+ * `named` is the object for the message; NULL: the number. */
 GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {

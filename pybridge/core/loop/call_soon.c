@@ -1,7 +1,8 @@
 /*
  * call_soon.c: the loop's methods call_soon, call_soon_threadsafe, call_later, call_at and time.
  *
- * Any thread may call call_soon_threadsafe; only the loop's own thread may call the other methods.
+ * Any thread may call call_soon_threadsafe and time; only the loop's own thread may call the other
+ * methods.
  */
 #include "loop/private.h"
 

@@ -8,7 +8,9 @@
  * States: made (a reactor is open) -> running <-> stopped -> closed (without reactor and queues).
  * In a forked child a loop of the parent is foreign: methods that would use its reactor raise.  It
  * can be closed: this frees its memory and leaves the reactor alone.
- * All methods except call_soon_threadsafe and _wake must be called in the loop's own thread.
+ * Any thread may call call_soon_threadsafe, _wake, in guest mode _poll, and the methods that only
+ * read (is_running, time, _check_closed, _describe, metrics).  All other methods must be called in
+ * the loop's own thread.
  */
 #include "loop/private.h"
 

@@ -257,7 +257,7 @@ library_text(text_writer write, void *about)
 /* _block(): describes the current or the last blocked iteration by a tuple: Go's report ("" in a
  * forked child), the iteration's duration in seconds (0.0: it has ended), the collector's time in
  * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop,
- * also if another thread closes it meanwhile. */
+ * also if another thread closes it meanwhile, or with an exception of library_text(). */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -383,8 +383,9 @@ collector_seconds(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 /* _thread_stack(ident): returns the stack of the thread with this threading.get_ident() as a str,
- * read as the watchdog reads it; empty if there is no such thread or if the stack changes
- * meanwhile.  Starts the library in a process without one; ImportError if that is not possible. */
+ * read as the watchdog reads it; empty if there is no such thread, if the stack changes meanwhile,
+ * or if this Python's frames can't be read.  Starts the library in a process without one;
+ * ImportError if that is not possible. */
 static PyObject *
 thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 {

@@ -274,8 +274,9 @@ guard_handles(void)
     return 0;
 }
 
-/* Creates the types of handles, at import.  -1 with ImportError if the layout of asyncio's handles
- * is unknown, or with another exception. */
+/* Creates the types of handles, at import; ThreadSafeHandle only from 3.14 on.  Makes their methods
+ * take the loop's lock in a build without the GIL.  -1 with ImportError if the layout of asyncio's
+ * handles is unknown, or with another exception. */
 GL_PRIVATE int
 gl_handle_init_types(PyObject *module)
 {

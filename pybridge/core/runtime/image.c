@@ -22,7 +22,8 @@
  * locked for ever by a thread that the child does not have.  Memory that Go has mapped (its heap)
  * stays mapped and is not used again.
  *
- * The caller has set gl_here->opening, or is the import of goloop.
+ * The caller has set gl_here->opening, or is the import of goloop; image_forget_thread() needs
+ * neither.
  */
 #include "runtime/private.h"
 

@@ -120,7 +120,7 @@ struct gl_library_thread {
     unsigned depth;   /* number of nested runs and calls */
     char *ours;       /* the thread's signal stack if goloop allocated it; else NULL */
     stack_t before;   /* the signal stack before that; valid if `ours` is not NULL */
-    uintptr_t lowest; /* lowest address of the thread's own stack; 0: far away, or not read yet */
+    uintptr_t lowest; /* lowest address of the thread's own stack; 0: unknown, or not read yet */
     bool lowest_known;
 };
 GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;

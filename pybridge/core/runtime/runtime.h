@@ -8,7 +8,7 @@
  *
  *   import of goloop         gl_library_set_path
  *   a new Loop               gl_library, then store gl_library_epoch()
- *   every method of a Loop   epoch != gl_library_epoch(): the parent's loop
+ *   use of a Loop's reactor  epoch != gl_library_epoch(): the parent's loop
  *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
  *
  * docs/internals/fork.md has a drawing of the states at a fork.

@@ -162,7 +162,8 @@ stack_leave(void)
 /* Go's own threads have a stack of this size for the same work, without C's frames. */
 #define GL_STACK_LEAST (16u * 1024u)
 
-/* Returns the lowest address of the calling thread's stack; 0 if it is unknown or far away. */
+/* Returns the lowest address of the calling thread's stack; 0 if it is unknown, and for the
+ * process's first thread, whose stack can still grow. */
 static uintptr_t
 stack_lowest(void)
 {

@@ -2,7 +2,7 @@
  * loop_state.c: whether a loop can be used.
  *
  * A closed loop stays closed, and a loop is foreign in a process that was forked from its own.
- * Every entry point calls gl_loop_check_usable().
+ * Entry points that schedule a callback or use the reactor call gl_loop_check_usable().
  */
 #include "state/state.h"
 

@@ -10,8 +10,8 @@
  * never before.  Only C moves the arrays; a connection with an empty queue has none.
  *
  * The record is only written under the shared lock, which excludes the monitor and a turn of
- * another thread (threads/shared_lock.c).  The caller of a static function in this file has the
- * shared lock.
+ * another thread (threads/shared_lock.c).  The caller of a queue_ function or of
+ * submit_if_changed() has the shared lock.
  */
 #include "streams/stream.h"
 

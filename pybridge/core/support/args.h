@@ -44,7 +44,7 @@ typedef struct gl_params {
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
 
-/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function in value[0 ..  count), borrowed,
+/* Stores the arguments of a METH_FASTCALL | METH_KEYWORDS function in value[0 .. count), borrowed,
  * NULL for missing ones.  Arguments of *args are not stored: they begin at args[positional].
  * Returns 0, or -1 with the TypeError of a wrong call. */
 static inline int

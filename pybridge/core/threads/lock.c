@@ -168,8 +168,9 @@ lock_wait(gl_guard *guard, gl_loop *loop)
 }
 
 /* Offers the lock to the waiting threads and waits until one has taken it, at most 0.2 ms.  The
- * loop's thread calls it between iterations and before a poll.  The thread is detached from Python
- * meanwhile, which releases the lock; on return it has the lock again. */
+ * loop's thread calls this function at the start of an iteration if threads wait (gl_lock_offer()).
+ * The thread is detached from Python meanwhile, which releases the lock; on return it has the lock
+ * again. */
 GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {

@@ -47,9 +47,10 @@ GL_PRIVATE void gl_visit_stopped_world(gcvisitobjects_t visit, void *arg);
 
 /* Creates the lock and the inbox of a new loop.  -1 with MemoryError. */
 GL_PRIVATE int gl_lock_init(gl_loop *loop);
-/* Lets waiting threads take the lock, between iterations and before a poll. */
+/* Offers the lock to the waiting threads and waits until one has taken it, at most 0.2 ms.  The
+ * loop's thread only, which has the lock before and afterwards. */
 GL_PRIVATE void gl_lock_let_in(gl_loop *loop);
-/* Lets waiting threads take the lock, if there are any. */
+/* Calls gl_lock_let_in() if threads wait for the lock; at the start of an iteration. */
 static inline void
 gl_lock_offer(gl_loop *loop)
 {

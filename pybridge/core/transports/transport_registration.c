@@ -42,11 +42,10 @@ transport_number_is_used(gl_transport *t, gl_loop *loop, int fd)
            (w != NULL && w->watched && (w->slot[0].waiter != NULL || w->slot[1].waiter != NULL));
 }
 
-/* Registers the descriptor with the reactor, or a duplicate of it if the number is in use, and
- * sends the interest.  Ends a watch of the number, also if the registration fails.  Runs Python.
- * -1 with an exception: RuntimeError if the loop can't be used, OSError (EBADF: the owner has
- * closed the descriptor) or of the interest; in the last case the transport is registered all the
- * same. */
+/* Registers the descriptor with the reactor (a pipe's duplicate if the number is in use), and sends
+ * the interest.  Ends a watch of the number, also if the registration fails.  Runs Python.  -1 with
+ * an exception: RuntimeError if the loop can't be used, OSError (EBADF: the owner has closed the
+ * descriptor) or of the interest; in the last case the transport is registered all the same. */
 GL_PRIVATE int
 gl_transport_register(gl_transport *t)
 {

@@ -183,8 +183,9 @@ struct gl_transport {
 
 /* ---- transport_registration.c ----------------------------------------------------------- */
 
-/* Registers the descriptor with the reactor, or a duplicate of it if the number is in use.  -1 with
- * an exception; if the interest can't be sent, the transport is registered all the same. */
+/* Registers the descriptor with the reactor (a pipe's duplicate if the number is in use), and ends
+ * a watch of the number.  Runs Python.  -1 with an exception; if the interest can't be sent, the
+ * transport is registered all the same. */
 GL_PRIVATE int gl_transport_register(gl_transport *t);
 /* Unregisters from the reactor and discards the queue.  Drops the registry's reference; the caller
  * has a reference of its own.  May run Python. */

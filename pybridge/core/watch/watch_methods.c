@@ -145,7 +145,7 @@ slot_waits_for(const gl_watch_slot *slot, PyObject *users)
 /* _waits(users, fd): called before a socket is closed; `users` is its counter object
  * (ObservedRefCount), which identifies the socket.  True if a Future waits for it, None if the loop
  * keeps it open for a waiter that has not run yet, else False.  Deregisters a watch without
- * waiters. */
+ * waiters.  NULL with TypeError for wrong arguments, or as gl_fd_from_object(). */
 static PyObject *
 loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
