@@ -99,7 +99,7 @@ gl_call_close(int fd)
 /* _simulate(request): passes the request, a writable buffer, to golib/simulation_requests_linux.go,
  * which writes the answer into the buffer.  Returns the result of that call as an int.  Then sets
  * the system calls of all threads, and the clock of this thread, as the existing simulations
- * require.  NULL with ImportError (no library) or BufferError. */
+ * require.  NULL with ImportError (no library), TypeError or BufferError. */
 static PyObject *
 simulate(PyObject *Py_UNUSED(module), PyObject *request)
 {

@@ -31,7 +31,7 @@
     PyObject *cancelled;                                                                           \
     PyObject *context;                                                                             \
     PyObject *loop;                                                                                \
-    PyObject *repr; /* Python sees NULL in these two as None */                                    \
+    PyObject *repr; /* Python reads NULL in this and the next field as None */                     \
     PyObject *source_traceback;                                                                    \
     GL_HANDLE_WEAKREFS
 

@@ -93,7 +93,7 @@ library_abandon_inherited(void)
 /* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, removes
  * the signal handlers and the pthread key of the parent's runtime, and calls exit_watch().  _Fork()
  * and a raw clone do not call this handler.  For them the kernel clears the page, and the first
- * gl_library() of the child does the rest (library_open). */
+ * gl_library() of the child removes the handlers and the key (library_open). */
 static void
 library_in_child(void)
 {

@@ -1,7 +1,7 @@
 /*
  * inbox.h: the fields of a loop that threads write without the loop's lock, in a build without the
- * GIL.  queue/inbox.c posts callbacks by these fields, and threads/lock.c waits for the lock by
- * them.
+ * GIL.  queue/inbox.c posts callbacks into these fields, and a thread that waits for the loop's
+ * lock uses them (threads/lock.c).
  */
 #pragma once
 

@@ -6,7 +6,7 @@
  * only if asyncio would call the stdlib's own:
  *
  *     gl_replaced(rule, class)          which methods of the class are not the original ones
- *     gl_object_replaced(rule, object)  the same, and which ones the object's own dict has
+ *     gl_object_replaced(rule, object)  these methods, and those that the object's own dict has
  *     gl_native(rule, object)           the object's class is the rule's, and none is replaced
  *
  * No other file decides this.  docs/internals/native-rule.md lists the methods of each rule and

@@ -4,9 +4,9 @@
  * States:  new --next--> waiting (the future is yielded, with its blocking flag set)
  *          --next, done--> the result or the exception; before 3.14 exhausted afterwards
  *
- * It replaces asyncio's iterator for two reasons.  It does not look for _asyncio's module state,
- * and it creates no StopIteration object for the result None: tp_iternext may return NULL without
- * an exception.  Freed iterators are cached for the next await (G.iter_pool).
+ * FutureIter replaces asyncio's iterator for two reasons.  It does not look for _asyncio's module
+ * state, and it creates no StopIteration object for the result None: tp_iternext may return NULL
+ * without an exception.  Freed iterators are cached for the next await (G.iter_pool).
  *
  * FutureIter has a strong reference to its future until it is deallocated.
  */

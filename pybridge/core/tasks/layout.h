@@ -75,7 +75,7 @@
 #define GL_TASK_NODE
 #endif
 
-/* The flags are bits, those of the Task in the same unit as those of the Future. */
+/* The flags are bit fields; the Task's flags share the storage unit of the Future's flags. */
 #define GL_FUTURE_FIELDS                                                                           \
     GL_FUTURE_OBJECTS(GL_OBJECT_FIELD)                                                             \
     int state; /* enum gl_future_state */                                                          \

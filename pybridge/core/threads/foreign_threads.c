@@ -9,11 +9,11 @@
  *         |
  *     gl_foreign_thread_detach
  *
- * These threads are the monitor and the one that answers `goloop top`, which read Python's memory,
- * and the one that reports a blocked loop.  A process may live on for long after Python has ended:
- * in atexit handlers of C, or in a program that embeds Python, perhaps with a second
- * interpreter, in which goloop can't be loaded.  So an atexit handler refuses further threads for
- * good, and waits for the attached ones.
+ * Foreign threads are the monitor and the thread that answers `goloop top`, which both read
+ * Python's memory, and the thread that reports a blocked loop.  A process may live on for long
+ * after Python has ended: in atexit handlers of C, or in a program that embeds Python, perhaps with
+ * a second interpreter, in which goloop can't be loaded.  So an atexit handler refuses further
+ * threads for good, and waits for the attached ones.
  *
  * A Python thread that stops the world counts as attached too (threads/stop_world.c): if Python
  * ended then, it would stop the thread for good, with a lock that the end of Python needs.

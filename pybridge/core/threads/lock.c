@@ -15,10 +15,10 @@
  * computes loses the lock after some milliseconds, as with the GIL: the waiting thread stops the
  * world, which makes every thread release its sections, and takes the lock while it is stopped.
  *
- * A section counts only while it is the innermost: one below another is not taken back after a wait
- * until that one ends.  So a method begins a section of its own, unless the loop's section is the
- * innermost already.  CPython allows a second section of one lock in a thread; the check costs a
- * comparison.
+ * A section counts only while it is the thread's innermost: after a wait CPython takes the lock of
+ * an outer section back only when the inner section ends.  So a method begins a section of its own,
+ * unless the loop's section is the innermost already.  CPython allows a second section of one lock
+ * in a thread; the check costs a comparison.
  */
 #include "threads/threads.h"
 
@@ -139,8 +139,8 @@ take_lock_in_stopped_world(PyObject *Py_UNUSED(first_object), void *guard)
 }
 
 /* Waits until the loop offers the lock, or stops the world after some attempts, and takes the lock.
- * Then lets the gl_lock_let_in() that has offered it return.  The thread is detached from Python
- * while it waits. */
+ * Then signals `entered`, so that gl_lock_let_in() returns in the thread that offered the lock.
+ * The thread is detached from Python while it waits. */
 static void
 lock_wait(gl_guard *guard, gl_loop *loop)
 {

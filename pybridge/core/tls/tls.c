@@ -48,7 +48,7 @@ tls_process_outgoing_method(gl_tls *t, PyObject *Py_UNUSED(ignored))
  * microseconds.  `handshake_running` keeps other calls of C for this connection away from OpenSSL.
  * If the program calls the SSLObject meanwhile, the effect is the same as during a call of _ssl's
  * do_handshake().  Without a GIL, the functions of _ssl that compute have a lock of their own.
- * They do not lock the object, as its getters do. */
+ * They do not lock the Python object; only its getters do. */
 static PyObject *
 tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {
