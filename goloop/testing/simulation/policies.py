@@ -132,7 +132,7 @@ class Delays:
                 self._queue(task)
         order = sorted(range(len(ready)), key=lambda index: self._queued_at[ready[index]])
         chosen, *others = order
-        while others and self._is_delayed():
+        while others and self._take_decision():
             self._queue(ready[chosen])
             chosen, *others = others
         del self._queued_at[ready[chosen]]
@@ -144,10 +144,10 @@ class Delays:
 
     def reaches_next_timer(self, ns: int) -> bool:
         """Return true if an iteration lasts until the next timer; counts as a decision."""
-        return self._is_delayed()
+        return self._take_decision()
 
-    def _is_delayed(self) -> bool:
-        """Count a decision; return true if the set contains its number."""
+    def _take_decision(self) -> bool:
+        """Count a decision; return true if it differs from asyncio's: its number is in the set."""
         self._decisions += 1
         return self._decisions - 1 in self._delayed
 
@@ -179,7 +179,7 @@ class Exploration:
     def __init__(self) -> None:
         self._greatest, self._reached = -1, True
 
-    def is_complete(self, position: tuple[int, bool] | None) -> bool:
+    def add_run(self, position: tuple[int, bool] | None) -> bool:
         """Record the position of a run; return true if there are no more different runs.
 
         None, of another policy than "dfs", changes nothing and gives false.

@@ -226,7 +226,7 @@ def explore(call: SimulatedCall, plan: Plan, seeds: int) -> None:
             result = plan.run(call.main, seed)
             if result.exc is not None:
                 _rerun_and_fail(call, plan, result)
-            if explored.is_complete(result.position):
+            if explored.add_run(result.position):
                 return
             if options.progress is not None and time.monotonic() - reported >= PROGRESS:
                 reported = time.monotonic()
