@@ -518,7 +518,10 @@ def _thread_name(ident: int | None) -> str:
 
 
 def _task_and_awaiters(loop: Any) -> tuple[str | None, tuple[str, ...]]:
-    """Return the names of the running task and of the tasks that await it."""
+    """Return the names of the running task and of the tasks that await it; None, () without one.
+
+    The search ends at _AWAITERS_MAX names; in a loop with more than _TASKS_MAX tasks there is none.
+    """
     task: Any = asyncio.current_task(loop)
     if task is None:
         return None, ()

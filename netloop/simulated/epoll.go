@@ -166,7 +166,9 @@ func (k *Kernel) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	return c.done(errno, op, fd, int(ev.Events))
 }
 
-// epollCtl is EpollCtl without the fault and the trace.
+// epollCtl is EpollCtl without the fault and the trace. EBADF for a number that is not open, EPERM for a
+// file that cannot be polled, EINVAL if epfd is no epoll or fd is the epoll itself, EEXIST or ENOENT for
+// a registration that exists or is missing, ELOOP for a circle of epolls.
 func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	poller, f := k.file(epfd), k.file(fd)
 	if poller == nil || f == nil {
@@ -216,7 +218,8 @@ func (ep *epoll) watchesIndirectly(other *epoll) bool {
 }
 
 // EpollWait is epoll_pwait2(2) with a timeout in ns; < 0 waits without a limit. It returns the number of
-// events, 0 after the timeout. ETIME or EDEADLK as idle returns them.
+// events, 0 after the timeout. EBADF or EINVAL for a wrong epfd or without space for events, ETIME or
+// EDEADLK as idle returns them.
 func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (int, syscall.Errno) {
 	name := "epoll_wait"
 	if timeout > 0 {

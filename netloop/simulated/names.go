@@ -55,8 +55,9 @@ func (k *Kernel) bindPort(s *socket, a address) syscall.Errno {
 	return 0
 }
 
-// checkBind returns the errno of bind(2) if an internet socket can't have an address, else 0. For IPv4 it
-// replaces the family AF_UNSPEC of a wildcard address by AF_INET.
+// checkBind returns the errno of bind(2) if an internet socket can't have an address, else 0:
+// EAFNOSUPPORT for another family, EADDRNOTAVAIL for an address of another host, EINVAL for a bound
+// socket. For IPv4 it replaces the family AF_UNSPEC of a wildcard address by AF_INET.
 func (s *socket) checkBind(a *address) syscall.Errno {
 	if a.family == unix.AF_UNSPEC && s.family == unix.AF_INET && a.isAny() {
 		a.family = unix.AF_INET

@@ -93,6 +93,7 @@ func (p Program) Sendto(fd int, b []byte, flags int, to unix.Sockaddr) error {
 	return failure(errno)
 }
 
+// SendmsgN ignores ancillary data. Without an address it is sendmsg(2) in the trace, else sendto(2).
 func (p Program) SendmsgN(fd int, b, _ []byte, to unix.Sockaddr, flags int) (int, error) {
 	if to == nil {
 		return result(p.Kernel.SendVectors(fd, b, flags))
@@ -141,6 +142,7 @@ func (p Program) Socketpair(domain, kind, _ int) ([2]int, error) {
 
 func (p Program) Pipe(ends []int) error { return p.Pipe2(ends, 0) }
 
+// Pipe2 stores the reading end and the writing end in ends, or nothing after an error.
 func (p Program) Pipe2(ends []int, flags int) (err error) {
 	reads, writes, errno := p.Kernel.Pipe(flags)
 	if errno == 0 {
@@ -185,6 +187,7 @@ func (p Program) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
 	return failure(p.Kernel.EpollCtl(epfd, op, fd, ev))
 }
 
+// EpollWait waits up to ms milliseconds; < 0 waits without a limit.
 func (p Program) EpollWait(epfd int, events []unix.EpollEvent, ms int) (int, error) {
 	timeout := int64(ms)
 	if ms > 0 {

@@ -152,8 +152,8 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 	return 0
 }
 
-// checkOptionLevel returns the errno of setsockopt(2) if a socket of this type does not have an option,
-// else 0.
+// checkOptionLevel returns the errno of setsockopt(2) if a socket of this type does not have an option of
+// a level other than SOL_SOCKET, else 0. EOPNOTSUPP for a Unix socket, ENOPROTOOPT for others.
 func (s *socket) checkOptionLevel(level, name int) syscall.Errno {
 	switch {
 	case !s.isInternet():
@@ -170,7 +170,8 @@ func (s *socket) checkOptionLevel(level, name int) syscall.Errno {
 	return syscall.ENOPROTOOPT
 }
 
-// getOption is getsockopt(2) of an int. Reading SO_ERROR clears the error.
+// getOption is getsockopt(2) of an int. Reading SO_ERROR clears the error. An option that was not set has
+// its default. ENOPROTOOPT or EOPNOTSUPP if the socket does not have the option.
 func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 	if level == unix.SOL_SOCKET {
 		switch name {

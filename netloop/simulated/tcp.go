@@ -131,7 +131,7 @@ func (t *tcp) poll() uint32 {
 // hasSpace reports whether the socket is writable: a third of its send buffer is free.
 func (t *tcp) hasSpace() bool { return t.sndbuf-t.queued >= t.queued/2 }
 
-// bind is bind(2).
+// bind is bind(2), with the errors of checkBind and bindPort. EINVAL unless the socket is closed.
 func (t *tcp) bind(a address) syscall.Errno {
 	if errno := t.checkBind(&a); errno != 0 {
 		return errno
@@ -183,8 +183,10 @@ func (t *tcp) accept() (endpoint, syscall.Errno) {
 }
 
 // connect sends a SYN and returns EINPROGRESS, or reports the progress of an earlier connect: EALREADY, 0
-// once after its success and EISCONN later, or its error. An address of AF_UNSPEC disconnects. ENETUNREACH
-// for an address of no host. bad, an error in the address, is returned if a SYN would be sent.
+// once after its success and EISCONN later, or its error, after which the socket is in its initial state.
+// An address of AF_UNSPEC disconnects. EINVAL after a shutdown while connecting, EISCONN for a listener,
+// ENETUNREACH for an address of no host. bad, an error in the address, is returned if a SYN would be
+// sent.
 func (t *tcp) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad == 0 && a.family == unix.AF_UNSPEC {
 		t.disconnect()
@@ -407,7 +409,7 @@ func (t *tcp) breakConnection(errno syscall.Errno) {
 	}
 }
 
-// peerName is getpeername(2).
+// peerName is getpeername(2). ENOTCONN unless the connection is established.
 func (t *tcp) peerName() (address, syscall.Errno) {
 	if t.remote.port == 0 || t.state == closed || t.state == synSent {
 		return address{}, syscall.ENOTCONN

@@ -204,7 +204,7 @@ func (u *udp) shutdown(how uint8) syscall.Errno {
 // release is close(2): the port becomes free.
 func (u *udp) release() { u.k.releasePort(&u.socket) }
 
-// peerName is getpeername(2).
+// peerName is getpeername(2). ENOTCONN for an unconnected socket.
 func (u *udp) peerName() (address, syscall.Errno) {
 	if !u.connected {
 		return address{}, syscall.ENOTCONN

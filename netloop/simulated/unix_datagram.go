@@ -187,7 +187,7 @@ func (u *unixDatagram) drain() {
 	}
 }
 
-// peerName is getpeername(2).
+// peerName is getpeername(2). ENOTCONN without a peer. The address of an unnamed peer has an empty name.
 func (u *unixDatagram) peerName() (address, syscall.Errno) {
 	if u.peer == nil {
 		return address{}, syscall.ENOTCONN

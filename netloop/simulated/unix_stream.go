@@ -100,7 +100,7 @@ func (u *unixStream) listen(backlog int) syscall.Errno {
 
 // connect creates the other end in the listener's backlog. The connection is established at once, so it
 // never returns EINPROGRESS. EAGAIN if the backlog is full, ECONNREFUSED if the named socket does not
-// listen, EISCONN for a connected socket; else the errors of socketByName.
+// listen, EISCONN for a connected socket, EINVAL for a listener; else the errors of socketByName.
 func (u *unixStream) connect(a address, bad syscall.Errno) syscall.Errno {
 	if bad != 0 {
 		return bad
@@ -275,7 +275,8 @@ func (u *unixStream) breakConnection(errno syscall.Errno) {
 	}
 }
 
-// peerName is getpeername(2). It still returns the address after the peer is closed.
+// peerName is getpeername(2). It still returns the address after the peer is closed. ENOTCONN for a
+// socket that was never connected.
 func (u *unixStream) peerName() (address, syscall.Errno) {
 	if !u.connected {
 		return address{}, syscall.ENOTCONN

@@ -294,7 +294,10 @@ class ClockLoop(Loop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule callback(*args) at the clock's time `when`; return a TimerHandle."""
+        """Schedule callback(*args) at the clock's time `when`; return a TimerHandle.
+
+        TypeError if `when` is None, RuntimeError if the loop is closed.
+        """
         if when is None:
             raise TypeError("when cannot be None")
         self._check_closed()
@@ -310,7 +313,10 @@ class ClockLoop(Loop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Schedule callback(*args) after `delay` seconds of the clock; return a TimerHandle."""
+        """Schedule callback(*args) after `delay` seconds of the clock; return a TimerHandle.
+
+        TypeError if `delay` is None, RuntimeError if the loop is closed.
+        """
         if delay is None:
             raise TypeError("delay must not be None")
         return self.call_at(self.time() + delay, callback, *args, context=context)

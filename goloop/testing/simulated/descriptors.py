@@ -144,7 +144,11 @@ def open_(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """Replacement of open(): a number may be a simulated descriptor, which becomes a PipeFile."""
+    """Replacement of open(): a number may be a simulated descriptor, which becomes a PipeFile.
+
+    The result is the PipeFile itself without buffering, else a file over it. ValueError for text
+    without buffering.
+    """
     if not is_simulated(file):
         return _open(file, mode, buffering, encoding, errors, newline, closefd, opener)
     raw = PipeFile(file, mode.replace("b", "").replace("t", ""), closefd)

@@ -122,7 +122,7 @@ class Socket(socket.socket):
         self._timeout = value or None
 
     def gettimeout(self) -> float | None:
-        """Return the stored timeout in seconds, 0.0 in non-blocking mode."""
+        """Return the stored timeout in seconds, 0.0 in non-blocking mode; None: no timeout."""
         return self._timeout if self.getblocking() else 0.0
 
     def get_inheritable(self) -> bool:

@@ -213,7 +213,7 @@ class Pool:
             self._job_done()
 
     def _run(self, call: Callable[[], Any]) -> tuple[Any, BaseException | None, float]:
-        """Call a function as in a thread; return its result, its exception, and its sleep time.
+        """Call a function as in a thread; return its result, its exception or None, its sleep time.
 
         Only KeyboardInterrupt is raised.  EscapedSimulation is also recorded in the session.
         """

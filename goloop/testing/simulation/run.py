@@ -229,7 +229,7 @@ def run(
         EscapedSimulation: The program has used something that can't be simulated.
         RuntimeError: The thread runs a loop or a simulation already, or the system is not Linux.
         TypeError: `main` is a coroutine, or not a coroutine function.
-        ValueError: `policy` or `loop` does not exist.
+        ValueError: `policy` or `loop` does not exist, or `seed` is out of range.
     """
     __tracebackhide__ = True
     refuse_coroutine(main, "testing.run")
