@@ -123,12 +123,13 @@ why_go_cannot_start(void)
         return library_why("the size of a thread's stack could not be read: %s", strerror(err));
     pthread_attr_getstacksize(&attributes, &stack);
     size_t missing = limits_space(stack);
+    if (missing == 0)
+        err = limits_threads(&attributes, stack);
+    pthread_attr_destroy(&attributes);
     if (missing != 0)
         return library_why("the process has less than %zu MiB of address space left "
                            "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
                            missing >> 20);
-    err = limits_threads(&attributes, stack);
-    pthread_attr_destroy(&attributes);
     if (err != 0)
         return library_why("%d threads could not be started: %s", GL_GO_THREADS, strerror(err));
     return NULL;

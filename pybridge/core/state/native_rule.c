@@ -155,8 +155,8 @@ static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
     PyObject *const *method = G.rule[GL_RULE_SOCKET].method;
+    unsigned replaced = gl_object_replaced(GL_RULE_SOCKET, sock); /* clears exceptions */
     PyObject *names = PyList_New(0);
-    unsigned replaced = gl_object_replaced(GL_RULE_SOCKET, sock);
     for (int i = 0; names && i < GL_RULE_METHODS && method[i]; i++)
         if ((replaced & 1u << i) && PyList_Append(names, method[i]) < 0)
             Py_CLEAR(names);
