@@ -99,8 +99,8 @@ func (ep *epoll) sorted() []*item {
 }
 
 // collect fills events from the front of the list and returns their number; 0: no item is ready.
-// Level-triggered items go to the end of the list, items that did not fit stay at its front, and items of
-// paused hosts stay in the list without an event. Items that are not ready leave the list. Items with
+// Level-triggered items go to the end of the list, and so do items of paused hosts, without an event; items
+// that did not fit stay at its front. Items that are not ready leave the list. Items with
 // EPOLLONESHOT are disarmed by their event.
 func (ep *epoll) collect(events []unix.EpollEvent) int {
 	n, back := 0, []*item(nil)
@@ -154,7 +154,7 @@ func controlName(op int) string {
 	return "epoll_ctl"
 }
 
-// EpollCtl is epoll_ctl(2).
+// EpollCtl is epoll_ctl(2), with the errors of epollCtl, or of an injected fault.
 func (k *Kernel) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 	c, errno := k.begin(controlName(op), epfd)
 	if errno == 0 {

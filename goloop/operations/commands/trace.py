@@ -166,7 +166,7 @@ class _EventWriter:
             self.emit(event)
 
     def stop(self, loop: _LoopState, at: float) -> None:
-        """End all open slices of a loop."""
+        """End and emit all open slices of a loop."""
         self.close(loop.item, at)
         self.close(loop.iteration, at)
         if loop.turn is not None:

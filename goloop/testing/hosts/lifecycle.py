@@ -155,7 +155,10 @@ class HostedLoopMixin(SimulatedLoopMixin):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Schedule a callback from the simulation's thread, gated by its host run."""
+        """Schedule a callback for the next iteration, gated by its host run.
+
+        Is delayed for a job, and refused for another thread, as in the simulated loop.
+        """
         return _schedule_gated(super().call_soon_threadsafe, callback, args, context)
 
     def call_at(
