@@ -3,6 +3,7 @@
 package simulated
 
 import (
+	"cmp"
 	"slices"
 	"syscall"
 
@@ -16,6 +17,7 @@ type epoll struct {
 	watchers
 	items map[itemKey]*item
 	ready []*item // items that may be ready
+	added int     // number of registrations so far
 }
 
 // itemKey identifies a registration: the number and the open file that it had when it was registered.
@@ -28,6 +30,7 @@ type itemKey struct {
 type item struct {
 	ep       *epoll
 	key      itemKey
+	added    int    // the epoll's count of registrations, with this one
 	events   uint32 // requested events, always with EPOLLERR and EPOLLHUP
 	fd, pad  int32  // the program's data, which is returned with an event
 	listed   bool   // in epoll.ready
@@ -88,13 +91,16 @@ func (ep *epoll) release() {
 	}
 }
 
-// sorted returns the items in the order of their numbers, because the order of a map is random.
+// sorted returns the items in the order of their numbers, because the order of a map is random. Items of one
+// number, for several files, are in the order of their registration.
 func (ep *epoll) sorted() []*item {
 	all := make([]*item, 0, len(ep.items))
 	for _, it := range ep.items {
 		all = append(all, it)
 	}
-	slices.SortFunc(all, func(a, b *item) int { return a.key.fd - b.key.fd })
+	slices.SortFunc(all, func(a, b *item) int {
+		return cmp.Or(cmp.Compare(a.key.fd, b.key.fd), cmp.Compare(a.added, b.added))
+	})
 	return all
 }
 
@@ -190,7 +196,8 @@ func (k *Kernel) epollCtl(epfd, op, fd int, ev *unix.EpollEvent) syscall.Errno {
 		if inner, ok := f.node.(*epoll); ok && inner.watchesIndirectly(ep) {
 			return syscall.ELOOP
 		}
-		it = &item{ep: ep, key: key}
+		ep.added++
+		it = &item{ep: ep, key: key, added: ep.added}
 		ep.items[key] = it
 		w := f.node.watched()
 		w.items = append(w.items, it)

@@ -290,6 +290,29 @@ func TestEagainByFaultIsFollowedByAnEdge(t *testing.T) {
 	}
 }
 
+func TestRegistrationsOfOneNumberHaveAFixedOrder(t *testing.T) {
+	k := New(Options{Sealed: true})
+	p := Program{k}
+	ep := must(p.EpollCreate1(0))
+	number := must(p.Eventfd(0, 0))
+	for i := range 4 { // the duplicates keep the files open, and with them their registrations
+		check(p.EpollCtl(ep, unix.EPOLL_CTL_ADD, number, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}))
+		if _, errno := k.Dup(number, 20, false); errno != 0 {
+			t.Fatal(errno)
+		}
+		check(p.Close(number))
+		if again := must(p.Eventfd(0, 0)); again != number {
+			t.Fatalf("the number is %d, not %d", again, number)
+		}
+	}
+	first, _ := k.FDInfo(ep)
+	for range 50 {
+		if text, _ := k.FDInfo(ep); string(text) != string(first) {
+			t.Fatalf("%s\nthen\n%s", first, text)
+		}
+	}
+}
+
 func TestDescriptorsRunOut(t *testing.T) {
 	p := Program{New(Options{Descriptors: 6})}
 	must(p.Eventfd(0, 0))
