@@ -30,6 +30,7 @@ _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_echo": (("epoll_echo.c",), ()),
     "uring_echo": (("uring_echo.c",), ()),
     "epoll_pipe": (("epoll_pipe.c",), ()),
+    "machine": (("machine.c",), ("-pthread",)),
 }
 
 
