@@ -8,14 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import compare, native, report, results, runner, servers, where
+from benchmarks import compare, native, quiet, report, results, runner, servers, where
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
+from benchmarks.runner import ROUNDS, UNTIL
 
 RESULTS = Path(__file__).resolve().parent / "results"
-# The default number of rounds, and the default width of the intervals.
-ROUNDS, UNTIL = 5, 0.05
 WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
 WHERE_CASES = ("protocol-1k-x4", "protocol-1k-x10", "tls-churn-x10")
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
@@ -122,7 +121,9 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(do=_where)
 
     command = commands.add_parser(
-        "report", help="write docs/performance.md, its plots and its data from the saved runs"
+        "report",
+        help="write docs/performance.md, its plots and its data from the saved runs; rows that "
+        "were disturbed are refused",
     )
     command.set_defaults(do=_report)
     return parser
@@ -203,6 +204,8 @@ def _run_one(
     # Saved after each case: an interrupted run loses one case only.
     measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
     print(report.summary(run, cases, [loop.name for loop in loops]))
+    for line in quiet.told(quiet.choose([run], layouts=bool(run.layouts))[1]):
+        runner.to_stderr(line)
     if keep:
         runner.to_stderr(f"saved in {path.name}; next: python -m benchmarks report")
     # A failed row is a result, and the report shows it; a goloop that can't be
@@ -257,9 +260,12 @@ def failed(run: results.Run) -> set[str]:
 
 
 def _report(_options: argparse.Namespace) -> int:
-    for path in report.write(RESULTS):
+    written = report.write(RESULTS)
+    for path in written.files:
         print(path.relative_to(native.ROOT))
-    return 0
+    for line in quiet.told(written.refused):
+        runner.to_stderr(line)
+    return 1 if written.refused else 0
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ The kind of a case determines the program that measures it:
   the loop itself.  Its samples are nanoseconds per operation.
 * ``latency``: as ``net``, at a constant rate: a share of uvloop's peak rate in the same
   round.  The result is a latency.
+* ``fixed``: as ``net``, at a constant rate, the same for every machine: `pace` messages a
+  second.  The result is the server's CPU for a message, and latencies.
 * ``memory``: as ``net``, with idle connections.  The result is the server's memory for each
   connection, in bytes.
 * ``storm``: one process under the loop (storm.py) that serves TLS and runs a timer, and
@@ -32,7 +34,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Kind = Literal["net", "children", "micro", "startup", "latency", "memory", "storm", "loops"]
+Kind = Literal[
+    "net", "children", "micro", "startup", "latency", "fixed", "memory", "storm", "loops"
+]
 CONNECTIONS = (1, 10, 100)
 # Few connections are most services' case; of the small messages they have rows of their own.
 FEW = (1, 2, 4, 10, 20, 100)
@@ -50,10 +54,16 @@ ALLOCATES = {
 }  # fmt: skip
 # Cells of the grid of kinds, sizes and connections that are measured by default.
 USUAL = {
-    "protocol-1k-x1", "protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10",
-    "buffered-1k-x10", "buffered-100k-x10", "streams-1k-x10", "streams-1k-x100",
-    "readline-1k-x100", "sock-1k-x100",
+    *(f"protocol-1k-x{connections}" for connections in (1, 2, 4, 10, 100)),
+    "protocol-100k-x10", "buffered-1k-x10", "buffered-100k-x10",
+    "streams-1k-x4", "streams-1k-x10", "streams-1k-x100",
+    "readline-1k-x100", "sock-1k-x4", "sock-1k-x100",
 }  # fmt: skip
+# Messages a second and connections of the rows at a fixed rate.
+PACES = {"2k": 2_000, "10k": 10_000, "40k": 40_000}
+FIXED_CONNECTIONS = (4, 10, 100)
+# A process with more connections needs a higher limit of open files than the usual soft one.
+MANY = 900
 
 
 @dataclass(frozen=True)
@@ -78,6 +88,8 @@ class Case:
     key: str = "rate"
     # latency only: the share of uvloop's peak rate
     share: float = 0
+    # fixed only: messages a second over all connections
+    pace: int = 0
     # loops only: the number of loops, and the cores that they and other threads use
     loops: int = 1
     cores: int = 1
@@ -100,7 +112,13 @@ class Case:
 
         A pipe ends with its client, and an earlier window changes the memory of connections.
         """
-        return self.kind in ("net", "latency") and not self.server.startswith("pipe-")
+        paced = self.kind in ("latency", "fixed")
+        return paced or (self.kind == "net" and not self.server.startswith("pipe-"))
+
+    @property
+    def many_files(self) -> bool:
+        """Return true if client and server need a higher limit of open files than usual."""
+        return self.connections > MANY
 
     @property
     def needs_tls(self) -> bool:
@@ -139,20 +157,25 @@ _ECHO_SERVERS = {
 
 
 _APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
+_HELLOS = (
+    ("aiohttp", "aiohttp", _APPLICATIONS["aiohttp"], (4, 100), (1,),
+     "a real application: HTTP parsing, a task, a timer and a response per request"),
+    ("uvicorn", "uvicorn", _APPLICATIONS["uvicorn"], (100,), (1, 4),
+     "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
+    ("fastapi", "FastAPI", ("fastapi", "uvicorn", "httptools"), (4, 100), (1,),
+     "a framework on the ASGI server: routing, validation and JSON beside the loop's part"),
+    ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,), (1, 4),
+     "the same with uvicorn's parser in Python, as plain `pip install uvicorn` has it"),
+)  # fmt: skip
 _OTHER_NETWORK = (
     *(
         Case(
-            f"{server}-x{connections}", server, "net", f"{server} hello ×{connections}", isolates,
+            f"{server}-x{connections}", server, "net", f"{words} hello ×{connections}", isolates,
             "requests/s", server=server, mode="http", connections=connections, size=1,
-            packages=_APPLICATIONS[server], full=connections < 100,
+            packages=packages, full=connections in rare,
         )
-        for server, isolates in (
-            ("aiohttp",
-             "a real application: HTTP parsing, a task, a timer and a response per request"),
-            ("uvicorn",
-             "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
-        )
-        for connections in (1, 4, 100)
+        for server, words, packages, usual, rare, isolates in _HELLOS
+        for connections in sorted((*usual, *rare))
     ),
     *(
         Case(
@@ -172,7 +195,7 @@ _OTHER_NETWORK = (
             "messages/s", server="tls", mode="tls", connections=connections,
             size=SIZES[label],
         )
-        for label, connections in (("1k", 100), ("100k", 10))
+        for label, connections in (("1k", 4), ("1k", 100), ("100k", 10))
     ),
     Case(
         "tls-churn-x10", "tls", "net", "TLS connect, handshake, echo 64 B, close ×10",
@@ -189,9 +212,19 @@ _OTHER_NETWORK = (
             f"unix-1k-x{connections}", "unix", "net", f"Unix socket echo, 1 KiB ×{connections}",
             "the transport again, over a kernel path that costs a third of TCP's",
             "messages/s", ("c-epoll",), server="unix", mode="echo", connections=connections,
-            size=1024, full=connections < 100,
+            size=1024,
         )
         for connections in (4, 10, 100)
+    ),
+    *(
+        Case(
+            f"broadcast-x{connections}", "broadcast", "net",
+            f"broadcast of 100 B to {connections:,} connections",
+            "writes to many transports in one callback, as in a chat or a feed of prices",
+            "writes/s", ("c-epoll",), server="broadcast", mode="broadcast",
+            connections=connections, size=100,
+        )
+        for connections in (1_000, 5_000)
     ),
     *(
         Case(
@@ -225,6 +258,17 @@ _HELD = (
         )
         for server, packages in _APPLICATIONS.items()
         for percent in (30, 60, 90)
+    ),
+    *(
+        Case(
+            f"fixed-{label}-x{connections}", "fixed", "fixed",
+            f"Protocol echo, 1 KiB ×{connections}, {pace:,}/s",
+            "a server that is not saturated: CPU for a message when the loop sleeps in between",
+            "µs", ("c-epoll",), server="protocol", mode="echo-paced", connections=connections,
+            size=1024, key="server_us", pace=pace,
+        )
+        for label, pace in PACES.items()
+        for connections in FIXED_CONNECTIONS
     ),
     Case(
         "timer-storm-x200", "storm", "storm", "1 ms timer, 200 TLS handshakes at once",

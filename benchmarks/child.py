@@ -13,6 +13,8 @@ import sys
 
 # The result of describe() for a distribution that is not installed or has no version.
 ABSENT = "without metadata"
+# The distributions whose versions are recorded, those of the servers' programs.
+PACKAGES = ("aiohttp", "uvicorn", "httptools", "h11", "fastapi", "starlette", "pydantic")
 
 LAUNCH = """
 import sys
@@ -59,9 +61,7 @@ def describe(factories: list[str]) -> dict[str, object]:
     return {
         "python": platform.python_version(),
         "build": f"{platform.python_implementation()} {sys.version}".split("\n")[0],
-        "packages": {
-            name: _version(importlib.metadata, name) for name in ("aiohttp", "uvicorn", "httptools")
-        },
+        "packages": {name: _version(importlib.metadata, name) for name in PACKAGES},
         "openssl": ssl.OPENSSL_VERSION,
         "loops": loops,
     }

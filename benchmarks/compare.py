@@ -16,7 +16,8 @@ from benchmarks.loops import BY_NAME
 from benchmarks.results import Run
 from benchmarks.runner import Runner, Settings, order
 from benchmarks.servers import Failure
-from benchmarks.stats import claim, short, summarize, table
+from benchmarks.stats import claim, table
+from benchmarks.tables import median_cell, qualities
 
 NAMES = ("before", "after")
 
@@ -50,20 +51,28 @@ def compare(
         finally:
             for each in runners.values():
                 each.end_servers()
-        say(f"[{place}/{len(cases)}] {' | '.join(_row(run, case))}")
+        for row in _rows(run, case):
+            say(f"[{place}/{len(cases)}] {' | '.join(row)}")
     return table(
         ["case", "before", "after", "after ÷ before", "server CPU, after ÷ before"],
-        [_row(run, case) for case in cases if case.name in run.samples],
+        [row for case in cases if case.name in run.samples for row in _rows(run, case)],
     )
 
 
-def _row(run: Run, case: Case) -> list[str]:
-    figures = [run.figures(case.name, name, case.key) for name in NAMES]
-    cells = [short(summarize(list(each.values())).median) if each else "–" for each in figures]
+def _rows(run: Run, case: Case) -> list[list[str]]:
+    """Return a row for a case, or at a constant rate one for each quality."""
+    if case.kind not in ("latency", "fixed"):
+        return [_row(run, case, case.name, case.key)]
+    return [_row(run, case, f"{case.name}, {words}", key) for words, key, _more in qualities(case)]
+
+
+def _row(run: Run, case: Case, title: str, key: str) -> list[str]:
+    figures = [run.figures(case.name, name, key) for name in NAMES]
+    cells = [median_cell(run, case, name, key) for name in NAMES]
     ratios = [_claim(*figures)]
-    if case.key == "rate":
+    if key == "rate":
         ratios.append(_claim(*(run.figures(case.name, name, "server_us") for name in NAMES)))
-    return [case.name, *cells, *ratios, *["–"] * (2 - len(ratios))]
+    return [title, *cells, *ratios, *["–"] * (2 - len(ratios))]
 
 
 def _claim(before: Mapping[int, float], after: Mapping[int, float]) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import native
 
-# What /proc/cpuinfo calls the parts of a processor's family, on x86 and on ARM.
+# The names of a processor's family in /proc/cpuinfo, on x86 and on ARM.
 FAMILIES = (
     (("vendor_id", ""), ("cpu family", "family "), ("model", "model "), ("stepping", "stepping ")),
     (("CPU implementer", "implementer "), ("CPU variant", "variant "), ("CPU part", "part ")),

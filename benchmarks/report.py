@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks import front, native, plot
-from benchmarks.allocator import setting
+from benchmarks import conditions, front, native, plot, quiet
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
-from benchmarks.loops import BY_NAME as LOOP_NAMES
 from benchmarks.loops import CEILINGS, LOOPS
-from benchmarks.results import Run, dump, latest, load
-from benchmarks.stats import OTHERS, disturbed, paired_ratio, ratio_of, short, table, times
+from benchmarks.results import REACHED, Run, dump, load
+from benchmarks.stats import paired_ratio, ratio_of, short, table, times
 from benchmarks.tables import (
     BASE,
     CONTROL,
@@ -33,10 +32,10 @@ from benchmarks.tables import (
     cpu_table,
     figure,
     instructions_tables,
-    latency_table,
     measured,
     median_cell,
     network_table,
+    paced_table,
     plain_table,
     qualities,
     ratio,
@@ -50,20 +49,20 @@ DOCS = native.ROOT / "docs"
 # A core that is idle for less than this share of a window counts as fully used.
 BUSY = 0.9
 
-# Above this share of disturbed windows the page has a warning about its rates.
-TOLERATED = 0.1
-DISTURBED = """\
-> **Provisional.** Other programs, or the host of a virtual machine, used the two cores in many
-> network windows. Compare the CPU time per message instead of the rates, or measure again on an
-> idle machine."""
-
 COSTS = """\
 Microseconds of the server's CPU for one message (of a pipe: for one MiB), if known with
 user + system in parentheses:"""
 LATENCY = f"""\
 Microseconds from when a request was due to the end of its answer, median / 99th percentile,
 at a constant rate: a share of the peak of {BASE} in the same round. A request that was delayed by
-a late answer counts from its due time."""
+a late answer counts from its due time. A loop that answers less than {REACHED:.0%} of the requests
+in its median round does not reach the rate, and has no figures."""
+FIXED = f"""\
+Microseconds: the server's CPU for one message / the median / the 99th percentile of the times from
+when a message was due to the end of its answer, at a constant rate that is the same for every loop
+and machine. A message that was delayed by a late answer counts from its due time. A loop that
+answers less than {REACHED:.0%} of the messages in its median round does not reach the rate, and has
+no figures."""
 STORMS = """\
 Microseconds by which a timer of 1 ms came late, 99th percentile, while 200 clients at a time
 make TLS handshakes. A delayed tick counts from its due time."""
@@ -110,7 +109,7 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     missing += [
         f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
     ]
-    head = f"CPython {run.python}; medians of {_rounds(run)}, ratios to {BASE}"
+    head = f"CPython {run.python}; medians of {conditions.rounds(run)}, ratios to {BASE}"
     parts = [head, table(["case", "unit", *shown, *ceilings], rows)]
     if run.layouts:
         some = [case for case in cases if case.name in run.samples]
@@ -125,9 +124,10 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     some = [case for case in cases if case.kind == "loops" and case.name not in run.missing]
     if some:
         parts += several({case.name: run for case in some}, some)
-    some = [case for case in cases if case.kind == "latency" and case.name in run.samples]
-    if some:
-        parts += [LATENCY, latency_table({case.name: run for case in some}, some)]
+    for kind, text in (("latency", LATENCY), ("fixed", FIXED)):
+        some = [case for case in cases if case.kind == kind and case.name in run.samples]
+        if some:
+            parts += [text, paced_table({case.name: run for case in some}, some)]
     return "\n".join([*parts, *missing])
 
 
@@ -165,8 +165,8 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
         rows.append(row)
     header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
     parts = [
-        f"CPython {run.python}; medians of {_rounds(run)}; ratios with their 95 % intervals, "
-        "more is better:",
+        f"CPython {run.python}; medians of {conditions.rounds(run)}; ratios with their 95 % "
+        "intervals, more is better:",
         table(header, rows),
     ]
     for loop, words in verdicts.items():
@@ -183,23 +183,34 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
 # ---- the page ----------------------------------------------------------------------
 
 
-def write(results: Path) -> list[Path]:
-    """Write the page, its plots and its data; return the files.
+@dataclass(frozen=True)
+class Written:
+    """The written files, and the rows that were disturbed and so are not in them."""
 
-    Raises ValueError if there is no run.
+    files: list[Path]
+    refused: list[quiet.Refusal]
+
+
+def write(results: Path) -> Written:
+    """Write the page, its plots and its data, without the rows that quiet.py refuses.
+
+    Raises ValueError if no row remains.
     """
     kept = DOCS / "performance.json"
     runs: dict[tuple[str, str, int], Run] = {}
     for path in [*([kept] if kept.exists() else []), *sorted(results.glob("*.json"))]:
         for run in load(path):
             runs[(run.tag, run.date, run.layouts)] = run
-    chosen = _known(latest(runs.values()))
-    layouts = _known(latest(runs.values(), layouts=True))
+    known = [_known(run) for run in runs.values()]
+    chosen, refused = quiet.choose(known)
+    layouts, refused_layouts = quiet.choose(known, layouts=True)
+    refused += refused_layouts
     missing: dict[str, dict[str, str]] = {}
     for run in sorted(runs.values(), key=lambda run: run.date):
         missing.setdefault(run.tag, {}).update(run.missing)
     if not any(chosen.values()):
-        raise ValueError("nothing has been measured; first: python -m benchmarks run")
+        nothing = ["nothing has been measured; first: python -m benchmarks run"]
+        raise ValueError("\n".join(quiet.told(refused) or nothing))
     written = []
     sections = []
     for tag in sorted(chosen, reverse=True):
@@ -212,11 +223,11 @@ def write(results: Path) -> list[Path]:
     pages[1].write_text("\n\n".join([HEAD, *sections]) + "\n")
     kept.write_text(dump(_shown_part([*chosen.values(), *layouts.values()])))
     written += front.draw(chosen, DOCS / "img")
-    for page, images, pages_at in front_pages():
+    for page, images_at, pages_at in front_pages():
         if page.exists():
-            page.write_text(front.rewritten(page.read_text(), chosen, images, pages_at))
+            page.write_text(front.rewritten(page.read_text(), chosen, images_at, pages_at))
             written.append(page)
-    return [*pages, kept, *written]
+    return Written([*pages, kept, *written], refused)
 
 
 def front_pages() -> list[tuple[Path, str, str]]:
@@ -272,17 +283,22 @@ the interval is in parentheses."""
 # The rows that most programs depend on; two cases in one row stand side by side.
 USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Protocol echo, 1 KiB ×1", ("protocol-1k-x1",)),
+    ("Protocol echo, 1 KiB ×4", ("protocol-1k-x4",)),
     ("Protocol echo, 1 KiB ×10", ("protocol-1k-x10",)),
     ("Protocol echo, 1 KiB ×100", ("protocol-1k-x100",)),
     ("Protocol echo, 100 KiB ×10", ("protocol-100k-x10",)),
+    ("streams, 1 KiB ×4", ("streams-1k-x4",)),
     ("streams, 1 KiB ×100", ("streams-1k-x100",)),
     ("sock_recv / sock_sendall, 1 KiB ×100", ("sock-1k-x100",)),
+    ("aiohttp hello ×4", ("aiohttp-x4",)),
     ("aiohttp hello ×100", ("aiohttp-x100",)),
     ("uvicorn hello ×100", ("uvicorn-x100",)),
+    ("FastAPI hello ×100", ("fastapi-x100",)),
     ("TLS echo, 1 KiB ×100", ("tls-1k-x100",)),
     ("TLS echo, 100 KiB ×10", ("tls-100k-x10",)),
     ("UDP echo, 512 B ×50", ("udp-512-x50",)),
     ("Unix socket echo, 1 KiB ×100", ("unix-1k-x100",)),
+    ("broadcast of 100 B to 1,000 / 5,000", ("broadcast-x1000", "broadcast-x5000")),
     ("pipe, reading / writing", ("pipe-read", "pipe-write")),
     ("start /bin/true and wait", ("spawn",)),
     ("connect, echo, close ×100", ("churn-x100",)),
@@ -316,10 +332,9 @@ def usual(chosen: dict[str, Chosen]) -> str:
     steady = all(run.allocator for run in shown)
     version = newest.loops.get(BASE, {}).get("version", BASE)
     words = (
-        f"CPython {newest.python} beside {version}, on {newest.machine['processor']}, "
-        f"{newest.machine['cores']} cores; {(STEADY if steady else AS_IT_COMES).format(TABLES)}. A "
-        "figure is the median of the rounds' ratios, with its 95 % confidence interval for six "
-        "rounds or more:"
+        f"CPython {newest.python} beside {version}, on {conditions.machine(newest)}; "
+        f"{(STEADY if steady else AS_IT_COMES).format(TABLES)}. A figure is the median of the "
+        "rounds' ratios, with its 95 % confidence interval for six rounds or more:"
     )
     filled = textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)
     return f"{filled}\n\n{table(['case', f'rate ÷ {BASE}', f'server CPU ÷ {BASE}'], rows)}"
@@ -331,12 +346,13 @@ the allocator as it comes, so that rows with large blocks depend on the heap's l
 ([more]({}))"""
 
 
-def _known(chosen: dict[str, Chosen]) -> dict[str, Chosen]:
+def _known(run: Run) -> Run:
     """Omit cases that the catalogue no longer has."""
-    return {
-        tag: {case: run for case, run in by_case.items() if case in BY_NAME}
-        for tag, by_case in chosen.items()
-    }
+    return replace(
+        run,
+        samples={case: each for case, each in run.samples.items() if case in BY_NAME},
+        errors={case: each for case, each in run.errors.items() if case in BY_NAME},
+    )
 
 
 HEAD = """\
@@ -362,6 +378,9 @@ important rows and all rows in which another loop is better. `make bench` measur
   layout of the heap. So the main tables are measured with `MALLOC_TRIM_THRESHOLD_`,
   `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_` (values: `benchmarks/allocator.py`). "The allocator
   as it comes" shows glibc's defaults under several layouts, from the lowest rate to the highest.
+- A window in which other programs, or the host, had more than a tenth of the two cores is
+  disturbed. A row with more than a tenth of such windows, or more than a third in one loop's, is
+  not shown.
 - *c-epoll* is a C server with the same system calls and nothing else, *c-uring* the same by
   io_uring, *gnet* the same in Go: upper limits, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (higher is better), all others are
@@ -380,7 +399,7 @@ def section(
     """
     newest = max(chosen.values(), key=lambda run: run.date)
     build = ", free-threaded" if newest.free_threaded else ""
-    parts = [f"## CPython {newest.python}{build}", facts(chosen)]
+    parts = [f"## CPython {newest.python}{build}", conditions.facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
     network = measured(chosen, lambda case: case.kind == "net")
     if network:
@@ -389,9 +408,12 @@ def section(
         parts += instructions_tables(chosen, network)
         parts += limited_by_client(chosen, network)
     parts += allocations(layouts)
+    fixed = measured(chosen, lambda case: case.kind == "fixed")
+    if fixed:
+        parts += ["### Messages at a fixed rate", FIXED, paced_table(chosen, fixed)]
     latency = measured(chosen, lambda case: case.kind == "latency")
     if latency:
-        parts += ["### Latency at a fixed rate", LATENCY, latency_table(chosen, latency)]
+        parts += ["### Latency at a share of the peak rate", LATENCY, paced_table(chosen, latency)]
     children = measured(chosen, lambda case: case.kind == "children")
     if children:
         parts += ["### Child processes", network_table(chosen, children)]
@@ -434,66 +456,6 @@ def section(
     if lacking:
         parts += ["### Not measured", "\n".join(lacking)]
     return "\n\n".join(parts)
-
-
-def facts(chosen: Chosen) -> str:
-    """Write machine, versions, and the conditions of the runs."""
-    runs = sorted({id(run): run for run in chosen.values()}.values(), key=lambda run: run.date)
-    newest = runs[-1]
-    machine = newest.machine
-    lines = [
-        f"- Machine: {machine['processor']}, {machine['cores']} cores, {machine['memory']}, "
-        f"{machine['kernel']}, {machine['libc']}; {newest.cores}.",
-        f"- Interpreter: {newest.build}.",
-    ]
-    versions: dict[str, str] = {}
-    absent: dict[str, str] = {}
-    for run in runs:
-        for loop, entry in run.loops.items():
-            if "error" in entry:
-                absent[loop] = entry["error"]
-            elif loop not in LOOP_NAMES or not LOOP_NAMES[loop].variant_of:
-                versions[loop] = entry["version"]
-                absent.pop(loop, None)
-    # Runs of an earlier format name aiohttp alone.
-    others = [machine.get(key, "") for key in ("packages", "openssl", "aiohttp")]
-    named = [*versions.values(), *(version for version in others if version)]
-    lines.append(f"- Versions: {'; '.join(named)}.")
-    lines += [f"- Not measured: {loop} ({why})." for loop, why in absent.items()]
-    # The data has the command, the date and the tree of each run.
-    alike: dict[str, list[Run]] = {}
-    for run in runs:
-        conditions = (
-            f"{_rounds(run)} of {run.seconds:g} s after {run.warmup:g} s; "
-            f"load generator: {run.client}; {setting(run.allocator)}"
-            f"{f'; PYTHON_GIL={run.gil}' if run.gil else ''}"
-        )
-        alike.setdefault(conditions, []).append(run)
-    for conditions, some in alike.items():
-        count = sum(1 for shown in chosen.values() if any(shown is run for run in some))
-        days = sorted({some[0].date[:10], some[-1].date[:10]})
-        lines.append(f"- {count} rows, measured {' to '.join(days)}: {conditions}.")
-    windows, bad, unknown = _disturbances(chosen)
-    if windows:
-        lines.append(
-            f"- In {bad} of {windows} network windows others (programs, the host) had more "
-            f"than {OTHERS:.0%} of the two cores."
-        )
-    if unknown:
-        lines.append(f"- What others had of the cores in {unknown} more windows is not known.")
-    if bad > windows * TOLERATED:
-        lines += ["", DISTURBED]
-    return "\n".join(lines)
-
-
-def _rounds(run: Run) -> str:
-    """Write how many rounds a run had."""
-    if run.until:
-        return (
-            f"{run.rounds} to {run.max_rounds} rounds (until the interval of {OURS} ÷ {BASE} was "
-            f"within ± {run.until:.0%})"
-        )
-    return "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
 
 
 def allocations(layouts: Chosen) -> list[str]:
@@ -576,6 +538,9 @@ def losses(chosen: Chosen) -> str:
         if OURS not in run.samples.get(case.name, {}):
             lines.append(f"- {case.title}: goloop has no figure.")
             continue
+        if not run.reaches(case.name, OURS):
+            lines.append(f"- {case.title}: goloop does not reach the rate.")
+            continue
         for words, key, more_is_better in qualities(case):
             ahead = behind(run, case, key, more_is_better)
             if ahead:
@@ -597,23 +562,6 @@ def failures(chosen: Chosen) -> str:
 
 
 # ---- choices -------------------------------------------------------------------------
-
-
-def _disturbances(chosen: Chosen) -> tuple[int, int, int]:
-    """Count the network windows with known CPU use, the disturbed ones, and the unknown ones."""
-    known = bad = unknown = 0
-    for name, run in chosen.items():
-        if BY_NAME[name].kind != "net":
-            continue
-        # The default is the result of machine.interrupts_apart() for an unknown kernel.
-        apart = run.machine.get("interrupts") != "within"
-        for rounds in run.samples.get(name, {}).values():
-            for sample in rounds.values():
-                found = disturbed(sample, interrupts_apart=apart)
-                known += found is not None
-                bad += bool(found)
-                unknown += found is None
-    return known, bad, unknown
 
 
 def _shown_part(chosen: Sequence[Chosen]) -> list[Run]:

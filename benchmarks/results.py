@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 FORMAT = 1
+# A loop reaches a constant rate if it answers this share of the messages in its median round.
+REACHED = 0.95
+# The figures that a loop has even if it does not reach the rate.
+RATES = {"rate", "asked"}
 Sample = dict[str, float]
 
 
@@ -63,11 +68,23 @@ class Run:
         """Return one figure of each round; rates and CPU costs are derived here.
 
         Rounds without this figure are omitted: an older run, or a machine without such a
-        counter, does not have it.
+        counter, does not have it.  A loop that does not reach a constant rate has no figures at
+        this rate, in no round: its waiting times would be a function of the window's length.
         """
         rounds = self.samples.get(case, {}).get(loop, {})
+        if key not in RATES and not self.reaches(case, loop):
+            return {}
         found = {number: _figure(sample, key) for number, sample in rounds.items()}
         return {number: figure for number, figure in found.items() if figure is not None}
+
+    def reaches(self, case: str, loop: str) -> bool:
+        """Return false if a loop was slower than the constant rate that a case asks for."""
+        shares = [
+            sample["messages"] / sample["seconds"] / sample["asked"]
+            for sample in self.samples.get(case, {}).get(loop, {}).values()
+            if sample.get("asked")
+        ]
+        return not shares or statistics.median(shares) >= REACHED
 
     def tried(self, case: str) -> int:
         """Return the number of rounds of a case."""
@@ -179,15 +196,22 @@ def save(path: Path, runs: Iterable[Run]) -> None:
     partial.replace(path)
 
 
-def latest(runs: Iterable[Run], *, layouts: bool = False) -> dict[str, dict[str, Run]]:
+def latest(
+    runs: Iterable[Run],
+    *,
+    layouts: bool = False,
+    fits: Callable[[Run, str], bool] = lambda _run, _case: True,
+) -> dict[str, dict[str, Run]]:
     """Return tag -> case -> the newest run of that Python that measured the case.
 
-    The runs are those of the main tables, or with `layouts` those of the allocator's table.  A
-    case counts as measured even if every loop failed, because failures are results.
+    The runs are those of the main tables, or with `layouts` those of the allocator's table; `fits`
+    selects among their rows.  A case counts as measured even if every loop failed, because
+    failures are results.
     """
     chosen: dict[str, dict[str, Run]] = {}
     wanted = [run for run in runs if bool(run.layouts) == layouts]
     for run in sorted(wanted, key=lambda run: run.date):
         for case in [*run.samples, *run.errors]:
-            chosen.setdefault(run.tag, {})[case] = run
+            if fits(run, case):
+                chosen.setdefault(run.tag, {})[case] = run
     return chosen

@@ -44,12 +44,16 @@ WINDOWS = 8
 GIL = "PYTHON_GIL"
 # Other open files of a process with many connections, with the uncounted batch.
 SPARE_FILES = 1000
+# How the ceiling in C serves as a server of serve.py.
+CEILING_MODES = {"udp": "udp", "buffered": "copy", "broadcast": "broadcast"}
 NOTHING: Mapping[str, str] = MappingProxyType({})
 T = TypeVar("T")
 
 
 # The interval of this ratio determines the number of rounds.
 OURS, BASE = "goloop", "uvloop"
+# The default number of rounds, and the default width of the intervals.
+ROUNDS, UNTIL = 5, 0.05
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Runner:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
             elif case.cores > len(machine.usable()):
                 missing[case.name] = f"it needs {case.cores} cores"
-            elif case.kind == "memory" and self._files() < case.connections + SPARE_FILES:
+            elif case.many_files and self._files() < case.connections + SPARE_FILES:
                 missing[case.name] = f"a process may open {self._files()} files, too few"
             elif case.mode:
                 try:
@@ -256,6 +260,8 @@ class Runner:
             asked = None
             if case.kind == "latency":
                 asked = max(round(self._peak(case, number) * case.share), 1)
+            elif case.kind == "fixed":
+                asked = case.pace
             sample = self._network_sample(case, name, layout, asked)
             return sample if asked is None else {**sample, "asked": asked}
         if name == PYTHON:
@@ -321,8 +327,8 @@ class Runner:
         key = (case.name, name, layout)
         alive = self.alive.pop(key, None) or self._start(case, name, layout)
         try:
-            size = case.size if rate is None else rate
-            sample = self._load(case, [alive.address, str(case.connections), str(size)], alive)
+            size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
+            sample = self._load(case, [alive.address, str(case.connections), size], alive)
         except BaseException:
             alive.end()
             raise
@@ -347,8 +353,7 @@ class Runner:
                 command = self._python_command([*words, str(case.loops)])
             if case.needs_tls:
                 shutil.copy(native.identity(), directory.name)
-            many_files = case.kind == "memory"
-            pin = _pin(machine.usable()[: case.cores], many_files=many_files)
+            pin = _pin(machine.usable()[: case.cores], many_files=case.many_files)
             return Server(directory, command, variables, pin, case.loops)
         except BaseException:
             directory.cleanup()
@@ -410,7 +415,7 @@ class Runner:
         command = [str(native.c_program("epoll_echo"))]
         if server == "unix":
             return [*command, "unix", str(directory / "socket")]
-        return [*command, {"udp": "udp", "buffered": "copy"}.get(server, "tcp")]
+        return [*command, CEILING_MODES.get(server, "tcp")]
 
     def _child(
         self,
@@ -508,7 +513,8 @@ def _progress(run: Run, case: Case) -> str:
     parts = []
     for name in run.samples.get(case.name, {}):
         figures = list(run.figures(case.name, name, case.key).values())
-        parts.append(f"{name} {short(summarize(figures).median)}")
+        reached = short(summarize(figures).median) if figures else "does not reach the rate"
+        parts.append(f"{name} {reached}")
     return f"{case.name} ({case.unit}): " + ", ".join(parts)
 
 

@@ -16,7 +16,7 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from benchmarks.threads import burn
 
@@ -26,6 +26,8 @@ CHUNK = 256 * 1024
 BACKLOG = 1024
 # The size of one write to a pipe: a pipe's usual capacity.
 BLOCK = 64 * 1024
+# uvicorn's parsers of HTTP.
+HTTP = Literal["auto", "h11", "httptools"]
 
 
 class Echo(asyncio.Protocol):
@@ -63,6 +65,36 @@ class BurningEcho(Echo):
         """Work, and echo."""
         burn()
         self.transport.write(data)
+
+
+class Broadcast(asyncio.Protocol):
+    """Writes a member's data to every member.
+
+    The first data of a connection make it a member and are echoed, so that the client knows it.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, members: dict[Broadcast, asyncio.Transport]) -> None:
+        """Keep the members, whom all connections of a server share."""
+        self.members = members
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Join, or write to all."""
+        if self in self.members:
+            for transport in self.members.values():
+                transport.write(data)
+        else:
+            self.members[self] = self.transport
+            self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave."""
+        self.members.pop(self, None)
 
 
 class BufferedEcho(asyncio.BufferedProtocol):
@@ -190,6 +222,12 @@ async def serve_protocol(
         async with server:
             announce(port)
             await forever()
+
+
+async def serve_broadcasts() -> None:
+    """Serve the broadcast."""
+    members: dict[Broadcast, asyncio.Transport] = {}
+    await serve_protocol(lambda: Broadcast(members))
 
 
 async def serve_tls(directory: Path) -> None:
@@ -321,32 +359,48 @@ async def hello_asgi(scope: dict[str, Any], _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def serve_uvicorn() -> None:
-    """Serve a hello by uvicorn, without an access log.
+async def serve_asgi(application: Any, http: HTTP = "auto") -> None:
+    """Serve an ASGI application by uvicorn, without an access log.
 
     The server runs on the running loop; `uvicorn --loop` would make the same loop by a factory.
+    With the parser `auto`, uvicorn uses httptools if it is installed, for every loop.
     """
     import uvicorn
 
     with listening() as listener:
-        # uvicorn uses httptools if it is installed, for every loop.
         config = uvicorn.Config(
-            hello_asgi, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG
-        )
+            application, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG,
+            http=http,
+        )  # fmt: skip
         announce(listener.getsockname()[1])
         await uvicorn.Server(config).serve(sockets=[listener])
+
+
+async def serve_fastapi(http: HTTP) -> None:
+    """Serve a hello in JSON by FastAPI."""
+    import fastapi
+
+    async def hello() -> dict[str, str]:
+        return {"message": "Hello, world"}
+
+    application = fastapi.FastAPI()
+    application.add_api_route("/", hello)
+    await serve_asgi(application, http)
 
 
 SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "protocol": lambda _: serve_protocol(Echo),
     "slotted": lambda _: serve_protocol(SlottedEcho),
+    "broadcast": lambda _: serve_broadcasts(),
     "burning": lambda _: serve_protocol(BurningEcho),
     "buffered": lambda _: serve_protocol(BufferedEcho),
     "streams": lambda _: serve_streams(echo_stream),
     "readline": lambda _: serve_streams(echo_lines),
     "sock": lambda _: serve_sockets(),
     "aiohttp": lambda _: serve_aiohttp(),
-    "uvicorn": lambda _: serve_uvicorn(),
+    "uvicorn": lambda _: serve_asgi(hello_asgi),
+    "fastapi": lambda _: serve_fastapi("httptools"),
+    "fastapi-h11": lambda _: serve_fastapi("h11"),
     "tls": serve_tls,
     "unix": serve_unix,
     "udp": lambda _: serve_datagrams(),

@@ -13,6 +13,9 @@ OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
 # A row counts as level within this share of the best peer, because rounds differ as much.
 LEVEL = 0.02
 
+# The words of qualities() in the heads of columns.
+SHORT = {"median": "p50", "99th percentile": "p99"}
+
 Chosen = dict[str, Run]  # case -> the run that is shown
 
 
@@ -52,6 +55,8 @@ def median_cell(run: Run, case: Case, loop: str, key: str | None = None) -> str:
 
 def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
     """Write a table cell: the text, or the reason for a missing one."""
+    if text is None and not run.reaches(case.name, loop):
+        return "not reached"
     if text is not None:
         return text + ("\u00a0†" if loop in run.errors.get(case.name, {}) else "")
     return "failed" if loop in run.errors.get(case.name, {}) else "–"
@@ -59,8 +64,11 @@ def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
 
 def qualities(case: Case) -> list[tuple[str, str, bool]]:
     """Return the measures of a case: name, key of the results, and true if more is better."""
+    waiting = [("median", "p50_us", False), ("99th percentile", "p99_us", False)]
     if case.kind == "latency":
-        return [("median", "p50_us", False), ("99th percentile", "p99_us", False)]
+        return waiting
+    if case.kind == "fixed":
+        return [("CPU", "server_us", False), *waiting]
     found = [("", case.key, case.higher_is_better)]
     if case.higher_is_better:
         found.append(("CPU", "server_us", False))
@@ -73,10 +81,10 @@ def behind(run: Run, case: Case, key: str, more_is_better: bool) -> list[str]:
     for loop in run.samples.get(case.name, {}):
         if loop == OURS or loop in CEILINGS:
             continue
-        ends = [loop, OURS] if more_is_better else [OURS, loop]
-        lead = ratio(run, case, *ends, key)
+        first, second = (loop, OURS) if more_is_better else (OURS, loop)
+        lead = ratio(run, case, first, second, key)
         if lead is not None and lead > 1 + LEVEL:
-            ahead.append((lead, f"{loop} {claimed(run, case, *ends, key)}"))
+            ahead.append((lead, f"{loop} {claimed(run, case, first, second, key)}"))
     return [text for _lead, text in sorted(ahead, reverse=True)]
 
 
@@ -218,22 +226,25 @@ def _extremes(run: Run, case: Case, loop: str) -> str | None:
     return f"{text} ({min(ratios):.2f}–{max(ratios):.2f}×)"
 
 
-def latency_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Return the median and 99th percentile of every loop, and goloop's ratios of both."""
-    loops = loops_in(chosen, cases)
-    keys = ("p50_us", "p99_us")
+def paced_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+    """Return the qualities of every loop at a constant rate, and goloop's ratios of each.
+
+    The cases are of one kind.  A loop that does not reach the rate has these words as its cell.
+    """
+    shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
+    measures = [(words, key) for words, key, _more in qualities(cases[0])]
     rows = []
     for case in cases:
         run = chosen[case.name]
-        asked = figure(run, case, BASE, "asked")
+        asked = figure(run, case, BASE, "asked") or figure(run, case, OURS, "asked")
         row = [case.title, "–" if asked is None else short(asked.median)]
-        for loop in loops:
-            found = [figure(run, case, loop, key) for key in keys]
+        for loop in shown:
+            found = [figure(run, case, loop, key) for _words, key in measures]
             text = " / ".join(short(each.median) for each in found if each is not None)
             row.append(cell(run, case, loop, text or None))
-        rows.append([*row, *(claimed(run, case, OURS, BASE, key) for key in keys)])
-    header = ["case", "asked/s", *loops, f"{OURS} ÷ {BASE}, p50", f"{OURS} ÷ {BASE}, p99"]
-    return table(header, rows)
+        rows.append([*row, *(claimed(run, case, OURS, BASE, key) for _words, key in measures)])
+    ratios = [f"{OURS} ÷ {BASE}, {SHORT.get(words, words)}" for words, _key in measures]
+    return table(["case", "asked/s", *shown, *ratios], rows)
 
 
 def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:

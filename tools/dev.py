@@ -119,6 +119,7 @@ KINDS = {
         "default",
         paths=[
             "project/test_benchmarks.py",
+            "project/test_benchmarks_quiet.py",
             "project/test_benchmarks_where.py",
             "project/test_docs.py",
             "project/test_emulation.py",

@@ -4,10 +4,12 @@
  * recv and one send for each readable event.  A Python event loop that makes the
  * same calls can come near this rate, but cannot exceed it.
  *
- * Usage: epoll_echo [tcp | copy | udp | unix PATH].  Prints "port N" once it listens on
+ * Usage: epoll_echo [tcp | copy | broadcast | udp | unix PATH].  Prints "port N" once it listens on
  * 127.0.0.1, or "path PATH", and runs until it is killed.  A datagram is echoed by
  * one recvfrom and one sendto.  With `copy` each connection receives into its own buffer
  * and sends a copy of the received bytes, as the server of the BufferedProtocol rows does.
+ * With `broadcast` a connection's first bytes come back to it alone and make it a member;
+ * later bytes are sent to every member, one send each.
  *
  * A connection is in one of two states: *reading* (pending == NULL, polled for
  * EPOLLIN), or *draining* (the kernel took only part of an answer; the rest is
@@ -34,18 +36,40 @@ typedef struct connection {
     char *own; /* with `copy`: the receive buffer */
     char *pending;
     size_t pending_start, pending_end;
+    int place; /* with `broadcast`: the index in `members`, or -1 */
 } connection;
 
 static int poller;
 static char buffer[BUFFER];
-static int copies;
+static int copies, broadcasts;
+static connection **members;
+static int member_count, member_room;
 
 static void fail(const char *call) {
     fprintf(stderr, "epoll_echo: %s: %s\n", call, strerror(errno));
     exit(1);
 }
 
+static void join(connection *c) {
+    if (member_count == member_room) {
+        member_room = member_room ? 2 * member_room : 1024;
+        members = realloc(members, (size_t)member_room * sizeof *members);
+        if (members == NULL)
+            fail("realloc");
+    }
+    c->place = member_count;
+    members[member_count++] = c;
+}
+
+static void leave(connection *c) {
+    connection *moved = members[--member_count];
+    members[c->place] = moved;
+    moved->place = c->place;
+}
+
 static void drop(connection *c) {
+    if (c->place >= 0)
+        leave(c);
     close(c->fd);
     free(c->pending);
     free(c->own);
@@ -72,6 +96,7 @@ static void accept_all(int listener) {
         if (c == NULL)
             fail("calloc");
         c->fd = fd;
+        c->place = -1;
         if (copies && (c->own = calloc(1, BUFFER)) == NULL)
             fail("calloc");
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
@@ -91,6 +116,13 @@ static void keep(connection *c, const char *rest, size_t length) {
     watch(c, EPOLLOUT);
 }
 
+/* A broadcast begins when every member has the last one, so the kernel has room for it. */
+static void send_to_all(size_t length) {
+    for (int i = 0; i < member_count; i++)
+        if (send(members[i]->fd, buffer, length, MSG_NOSIGNAL) != (ssize_t)length)
+            fail("send");
+}
+
 static void readable(connection *c) {
     ssize_t got = recv(c->fd, copies ? c->own : buffer, BUFFER, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -99,6 +131,12 @@ static void readable(connection *c) {
         drop(c);
         return;
     }
+    if (broadcasts && c->place >= 0) {
+        send_to_all((size_t)got);
+        return;
+    }
+    if (broadcasts)
+        join(c);
     if (copies)
         memcpy(buffer, c->own, (size_t)got);
     ssize_t sent = send(c->fd, buffer, (size_t)got, MSG_NOSIGNAL);
@@ -182,6 +220,7 @@ int main(int argc, char **argv) {
     const char *kind = argc > 1 ? argv[1] : "tcp";
     int datagrams = strcmp(kind, "udp") == 0, listener;
     copies = strcmp(kind, "copy") == 0;
+    broadcasts = strcmp(kind, "broadcast") == 0;
     if (strcmp(kind, "unix") == 0 && argc == 3)
         listener = open_unix(argv[2]);
     else

@@ -7,11 +7,16 @@
  * bytes of later answers (MSG_TRUNC), so they are counted but never copied.  Unix
  * sockets do not support this; for TLS see load_tls.c.
  *
- * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID
+ * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS SERVER_PID
  *   echo       SIZE bytes, the last one a newline, come back unchanged
- *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers
- *   http-paced the same at a constant rate: SIZE requests a second over all connections;
- *              a latency counts from when the request was due, sent late or not
+ *   echo-paced the same at a constant rate: RATE messages a second over all connections;
+ *              a latency counts from when the message was due, sent late or not
+ *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers; SIZE is
+ *              not used
+ *   http-paced the same at a constant rate, as echo-paced
+ *   broadcast  the first SIZE bytes of a connection come back to it alone; then the first
+ *              connection sends SIZE bytes, which every connection receives, and again as
+ *              soon as all have them; each of them is a message
  *   idle       open CONNECTIONS that send nothing; report the growth of the server's memory
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
@@ -55,16 +60,20 @@
 #endif
 
 enum { EVENTS = 512, HTTP_BUFFER = 16384, SOURCES = 250, PLAIN = 256 * 1024, PORTS = 64 };
+/* Connections of a broadcast that may be under way at once: fewer than a server's backlog. */
+enum { JOINING = 256 };
 
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, paced, churn, udp, tls, idle, capacity;
+    int http, paced, churn, udp, tls, idle, broadcast, capacity;
     void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
 static const mode MODES[] = {
     {.name = "echo"},
+    {.name = "echo-paced", .paced = 1},
+    {.name = "broadcast", .broadcast = 1},
     {.name = "http", .http = 1},
     {.name = "http-paced", .http = 1, .paced = 1},
     {.name = "idle", .idle = 1},
@@ -99,8 +108,10 @@ static size_t size;
 static char *request;
 static int64_t messages, now_ns;
 static int unanswered;  /* connections without a first answer */
-static int outstanding; /* answers still expected after the last request */
+static int outstanding; /* answers still expected after the last request, or of a broadcast */
 static int ending;
+static connection *all_connections; /* `opened_connections` of them have been opened */
+static int opened_connections, wanted_connections;
 static int64_t period; /* paced: nanoseconds between a connection's requests */
 
 /* ---- sending -------------------------------------------------------------------- */
@@ -281,6 +292,12 @@ static void open_connection(connection *c) {
     poll_for(c, EPOLL_CTL_ADD, 1);
 }
 
+/* Opens the next connection, if one is wanted. */
+static void open_next(void) {
+    if (opened_connections < wanted_connections)
+        open_connection(&all_connections[opened_connections++]);
+}
+
 static void count(connection *c) {
     messages++;
     outstanding--;
@@ -297,6 +314,8 @@ static void answered(connection *c) {
         open_connection(c);
     } else if (how->paced) {
         answered_in_time(c);
+    } else if (how->broadcast) {
+        open_next();
     } else if (!ending) {
         next_message(c);
     }
@@ -417,25 +436,52 @@ static void await_last_answers(int connections) {
     }
 }
 
+/* Sends one broadcast, and waits until every connection has received it.  So a window begins
+ * and ends between two broadcasts, and the server's CPU time belongs to the counted writes. */
+static void broadcast(void) {
+    int64_t until = now_ns + 10000000000;
+    outstanding = wanted_connections;
+    for (int i = 0; i < wanted_connections; i++) {
+        all_connections[i].sent_at = now_ns;
+        all_connections[i].expected = size;
+    }
+    all_connections[0].unsent = size;
+    send_rest(&all_connections[0]);
+    while (outstanding > 0) {
+        if (now_ns > until)
+            refuse("a broadcast did not reach every connection within 10 seconds");
+        poll_once(1000);
+    }
+}
+
+static void step(void) {
+    if (how->paced) {
+        wait_until(keep_pace(all_connections, wanted_connections));
+        poll_once(0);
+    } else if (how->broadcast && unanswered == 0) {
+        broadcast();
+    } else {
+        poll_once(1000);
+    }
+}
+
 static void talk(int connections) {
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (poller < 0)
         fail("epoll_create1");
-    connection *all = calloc((size_t)connections, sizeof *all);
-    if (all == NULL)
+    all_connections = calloc((size_t)connections, sizeof *all_connections);
+    if (all_connections == NULL)
         fail("calloc");
-    unanswered = connections;
+    unanswered = wanted_connections = connections;
     now_ns = clock_ns();
-    for (int i = 0; i < connections; i++) {
-        if (how->http && (all[i].head = malloc(HTTP_BUFFER)) == NULL)
+    for (int i = 0; how->http && i < connections; i++)
+        if ((all_connections[i].head = malloc(HTTP_BUFFER)) == NULL)
             fail("malloc");
-        open_connection(&all[i]);
-    }
-    while (!window_moved(now_ns, messages)) {
-        if (how->paced)
-            wait_until(keep_pace(all, connections));
-        poll_once(how->paced ? 0 : 1000);
-    }
+    int at_once = how->broadcast && connections > JOINING ? JOINING : connections;
+    while (opened_connections < at_once)
+        open_next();
+    while (!window_moved(now_ns, messages))
+        step();
     if (how->udp)
         await_last_answers(connections);
 }
@@ -462,13 +508,19 @@ int main(int argc, char **argv) {
     unix_path = argv[2][0] == '/' ? argv[2] : NULL;
     find_ports(argv[2]);
     int connections = atoi(argv[3]);
-    size = strtoul(argv[4], NULL, 10);
+    char *rate = argv[4];
+    size = strtoul(argv[4], &rate, 10);
     if (connections < 1 || size < 1)
         refuse("CONNECTIONS and SIZE are at least 1");
-    if (how->paced) { /* SIZE is the rate; the kernel's timer slack must not add to latencies */
-        period = (int64_t)(1e9 * connections / (double)size);
+    if (how->paced) { /* the kernel's timer slack must not add to latencies */
+        double asked = *rate == '@' ? atof(rate + 1) : 0;
+        if (asked <= 0)
+            refuse("a paced mode needs SIZE@RATE");
+        period = (int64_t)(1e9 * connections / asked);
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     }
+    if (how->broadcast)
+        permit_files();
     static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     request = how->http ? strdup(get) : payload(size);
     if (how->http)

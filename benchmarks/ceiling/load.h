@@ -58,6 +58,9 @@ void pipe_drain(const char *path, size_t size, int capacity);
 
 /* ---- load_idle.c ------------------------------------------------------------- */
 
+/* Raises the limit of open files to the highest that is permitted. */
+void permit_files(void);
+
 /* Opens the connections and one batch more, sends a question on some of them, and prints the
  * growth of the server's resident memory for each connection, as a JSON object. */
 void idle_hold(int port, int connections, const char *question, size_t size, int server);

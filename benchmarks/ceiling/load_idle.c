@@ -52,13 +52,17 @@ static long resident(int server) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-void idle_hold(int port, int connections, const char *question, size_t size, int server) {
-    long before = 0;
+void permit_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
         fail("getrlimit");
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void idle_hold(int port, int connections, const char *question, size_t size, int server) {
+    long before = 0;
+    permit_files();
     for (int i = 0; i < BATCH + connections; i++) {
         int fd = open_one(port);
         if (i % BATCH == BATCH - 1 || i == BATCH + connections - 1)

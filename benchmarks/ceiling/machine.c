@@ -27,7 +27,7 @@
 
 enum { BATCHES = 21, CALLS = 2000, TRIPS = 100, NAME = 12 };
 
-/* One descriptor for each direction. */
+/* The eventfds, each for one direction. */
 static int there, back;
 
 static void fail(const char *what) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from benchmark_runs import a_run, sample, window
 
 from benchmarks import (
     allocator,
@@ -116,15 +118,6 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
     assert short(value) == text
 
 
-def window(**changed: float) -> dict[str, float]:
-    """Return a window of a second on two cores in which both ends were idle half of the time."""
-    quiet = {
-        "seconds": 1.0, "client_cpu": 0.5, "server_cpu": 0.5,
-        "cores": 2, "idle": 1.0, "steal": 0.0, "interrupts": 0.0,
-    }  # fmt: skip
-    return {**quiet, **changed}
-
-
 def test_others_share_excludes_client_server_and_idle_time() -> None:
     def share(apart: bool = False, **changed: float) -> float | None:
         return others(window(**changed), interrupts_apart=apart)
@@ -140,54 +133,6 @@ def test_others_share_excludes_client_server_and_idle_time() -> None:
 
 
 # ---- runs -------------------------------------------------------------------------
-
-
-def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
-    """Return a sample of a second in which the server was busy all the time."""
-    return {
-        "messages": rate,
-        "p50_us": 10.0,
-        "p99_us": 20.0,
-        **window(server_cpu=server_cpu, idle=0.5),
-    }
-
-
-def a_run(date: str = "2026-01-01 00:00:00", python: str = "3.14.3") -> results.Run:
-    """A run with a win, a loss, a failure and a loop that is not there."""
-    run = results.Run(
-        python=python,
-        build="CPython",
-        command="python -m benchmarks run",
-        date=date,
-        machine={
-            **{name: f"a {name}" for name in ("processor", "kernel", "libc", "openssl")},
-            "cores": "2",
-            "memory": "1 GiB",
-            "packages": "aiohttp 3, uvicorn 0",
-            "interrupts": "within",
-        },
-        client="C epoll",
-        cores="server on core 0, client on core 1",
-        rounds=2,
-        seconds=1.0,
-        warmup=0.1,
-        commit="abc",
-        loops={
-            "goloop": {"version": "goloop 1"},
-            "asyncio": {"version": "CPython 3.14.3"},
-            "uvloop": {"version": "uvloop 1"},
-            "zuvloop": {"error": "zuvloop is not installed"},
-            "rloop": {"version": "rloop 1"},
-            "c-epoll": {"version": "C"},
-        },
-    )
-    for number in range(2):
-        for loop, rate in (("goloop", 120), ("asyncio", 70), ("uvloop", 100), ("c-epoll", 125)):
-            run.add("protocol-1k-x10", loop, number, sample(rate * 1000))
-        for loop, ns in (("goloop", 200), ("asyncio", 1000), ("uvloop", 100)):
-            run.add("sleep-0", loop, number, {"ns": ns, "us": ns / 1000, "best_ns": ns - 1})
-    run.fail("protocol-1k-x10", "rloop", "the server was ended by SIGSEGV: ")
-    return run
 
 
 def test_a_run_survives_its_file(tmp_path: Path) -> None:
@@ -212,7 +157,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
     def written(*runs: results.Run) -> str:
         results.save(kept, runs)
-        assert page in report.write(kept.parent)
+        assert page in report.write(kept.parent).files
         text = page.read_text()
         # The short page alone has the losses.
         assert "Where other loops are faster" not in text
@@ -254,6 +199,9 @@ def a_newer_run(rounds: int = 7) -> results.Run:
             taken |= {"server_user": 0.2, "server_system": 0.4}
             taken |= {"user_instructions": taken["messages"] * 5000}
             run.add("protocol-1k-x10", loop, number, taken)
+        for loop, rate, late in (("goloop", 1_960, 80.0), ("uvloop", 1_800, 90.0)):
+            asked = {"asked": 2_000.0, "p50_us": late / 2, "p99_us": late}
+            run.add("fixed-2k-x4", loop, number, {**sample(rate, server_cpu=0.0098), **asked})
         for loop, late in (("goloop", 100.0), ("uvloop", 400.0)):
             asked = {"asked": 30_000.0, "p50_us": late / 2, "p99_us": late}
             run.add("latency-aiohttp-60", loop, number, {**sample(30_000), **asked})
@@ -295,7 +243,9 @@ ROWS = [
     (NETWORK, "protocol-1k-x10", ["100k", "123k", "1.23× (1.20–1.26)", "0.98× (0.96–1.01)"]),
     (report.COSTS, "protocol-1k-x10", ["4.88 (1.63 + 3.25)"]),
     ("Instructions of the server in user mode", "protocol-1k-x10", ["5.00k", "5.00k", "5.00k"]),
-    ("### Latency at a fixed rate", "latency-aiohttp-60",
+    ("### Messages at a fixed rate", "fixed-2k-x4",
+     ["2.00k", "5.00 / 40.0 / 80.0", "not reached", "–", "–", "–"]),
+    ("### Latency at a share of the peak rate", "latency-aiohttp-60",
      ["30.0k", "50.0 / 100", "200 / 400", "0.25× (0.25–0.25)", "0.25× (0.25–0.25)"]),
     ("### Operations of the loop", "gather", ["200", "–", "400", "150"]),
     ("### Timers while others shake hands", "timer-storm-x200", ["100", "400"]),
@@ -379,7 +329,13 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert [case.name for case in cases.select(["loops-sleep,loops-flood", "spawn"])] == [
         "spawn", "loops-sleep-x1", "loops-sleep-x2", "loops-flood",
     ]  # fmt: skip
-    assert cases.BY_NAME["protocol-1k-x10"] in usual
+    few = {
+        *(f"protocol-1k-x{connections}" for connections in (1, 2, 4, 10, 100)),
+        *("streams-1k-x4", "tls-1k-x4", "aiohttp-x4", "sock-1k-x4", "unix-1k-x4", "unix-1k-x10"),
+        *("fastapi-x4", "fastapi-x100", "broadcast-x1000", "broadcast-x5000"),
+        *(f"fixed-{rate}-x{few}" for rate in ("2k", "10k", "40k") for few in (4, 10, 100)),
+    }
+    assert few - {case.name for case in usual} == set()
     assert cases.BY_NAME["protocol-10k-x10"] not in usual
     with pytest.raises(ValueError, match="no case is called 'nothing'"):
         cases.select(["nothing"])
@@ -419,8 +375,10 @@ def measurable(name: str) -> None:
 
 # A case of each kind and program; `make bench` runs the whole catalogue.
 MEASURED = (
-    *("protocol-1k-x1", "streams-1k-x1", "churn-x10", "aiohttp-x100", "tls-1k-x100", "udp-512-x50"),
-    *("unix-1k-x10", "pipe-read", "spawn", "idle-memory", "timer-storm-x200", "startup-time"),
+    *("protocol-1k-x1", "streams-1k-x4", "churn-x10", "aiohttp-x4", "tls-1k-x4", "udp-512-x50"),
+    *("sock-1k-x4", "unix-1k-x10", "fastapi-x4", "fastapi-h11-x100", "uvicorn-x100"),
+    *("broadcast-x1000", "broadcast-x5000", "fixed-2k-x4", "fixed-10k-x10", "fixed-40k-x100"),
+    *("pipe-read", "spawn", "idle-memory", "timer-storm-x200", "startup-time"),
     *("latency-aiohttp-30", "loops-sleep-x2", "loops-echo-x2", "loops-flood"),
 )
 
@@ -428,10 +386,17 @@ MEASURED = (
 @needs_compiler
 @pytest.mark.parametrize("loop", ["asyncio", "goloop"])
 @pytest.mark.parametrize("name", MEASURED)
-def test_a_case_is_measured(name: str, loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_is_measured(
+    name: str, loop: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     monkeypatch.setattr(runner, "BASE", loop)  # whose peak a latency's rate is a share of
+    monkeypatch.setattr(results, "REACHED", 0)  # a busy machine may be too slow
     measurable(name)
     case = cases.BY_NAME[name]
+    # The benchmarks raise the limit themselves.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
     measuring = a_runner()
     run = measuring.new_run([BY_NAME[loop]], "a test", ("c-epoll", "c-uring"), [case])
     measuring.measure(run, [case], [BY_NAME[loop]])
@@ -441,9 +406,19 @@ def test_a_case_is_measured(name: str, loop: str, monkeypatch: pytest.MonkeyPatc
     for competitor, rounds in run.samples[name].items():
         [figure] = run.figures(name, competitor, case.key).values()
         assert figure > 0
+        assert case.kind != "fixed" or rounds[0]["asked"] == case.pace
         if case.kind in ("net", "children", "loops"):
             assert rounds[0]["messages"] > 0
             assert rounds[0]["server_cpu"] > 0
+
+
+@needs_compiler
+def test_a_row_of_more_connections_than_files_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner.Runner, "_files", staticmethod(lambda: 4096))
+    wanted = cases.select(["broadcast", "idle-memory", "protocol-1k-x100"])
+    why = "a process may open 4096 files, too few"
+    missing = a_runner().new_run([], "a test", (), wanted).missing
+    assert missing == {"broadcast-x5000": why, "idle-memory": why}
 
 
 @needs_compiler
@@ -492,14 +467,14 @@ def load(
     mode: str,
     seconds: str,
     connections: int = 1,
-    size: int = 64,
+    size: str = "64",
     generator: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a load generator, the one in C if no other is named, against a server."""
     assert server.stdout is not None
     port = server.stdout.readline().strip()
-    command = [generator or native.c_program("epoll_load"), mode, port]
-    command += [str(connections), str(size), "0", seconds, str(server.pid)]
+    command = [str(generator or native.c_program("epoll_load")), mode, port]
+    command += [str(connections), size, "0", seconds, str(server.pid)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -550,31 +525,69 @@ def test_the_load_generators_refuse_wrong_answers(
     assert complaint in done.stderr
 
 
-# Answers each request, the first of a connection late: those due meanwhile are late too.
+# Answers each question, with a pause before some answers: those due meanwhile are late too.
 PACED = """
-import socket, threading, time
+import socket, time
 listener = socket.create_server(('127.0.0.1', 0))
 print(listener.getsockname()[1], flush=True)
 client, _ = listener.accept()
-data, answers = b'', 0
+data, answers, size = b'', 0, {size}
 while piece := client.recv(4096):
     data += piece
-    while b'\\r\\n\\r\\n' in data:
-        data = data.partition(b'\\r\\n\\r\\n')[2]
+    while len(data) >= size:
+        question, data = data[:size], data[size:]
         answers += 1
         if answers % 25 == 20: time.sleep(0.3)
-        client.sendall(b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok')
+        client.sendall({answer})
 """
+HTTP = ("b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok'", 35)
 
 
 @needs_compiler
-def test_late_answer_delays_the_requests_after_it() -> None:
-    with serving(PACED) as server:
-        done = load(server, "http-paced", "1.5", size=100)
+@pytest.mark.parametrize(
+    ("mode", "answer", "size"), [("http-paced", *HTTP), ("echo-paced", "question", 64)]
+)
+def test_late_answer_delays_the_messages_after_it(mode: str, answer: str, size: int) -> None:
+    with serving(PACED.format(answer=answer, size=size)) as server:
+        done = load(server, mode, "1.5", size="64@100")
     assert done.returncode == 0, done.stderr
     # 100 a second, and a pause of 0.3 s after every 25 answers: most requests were due during a
     # pause, so the median is late. Counted from their sending, one answer of 25 would be late.
     assert json.loads(done.stdout)["p50_us"] > 20_000
+
+
+@needs_compiler
+def test_a_paced_mode_needs_its_rate() -> None:
+    with serving(PACED.format(answer="question", size=64)) as server:
+        done = load(server, "echo-paced", "1", size="64")
+    assert (done.returncode, done.stderr) == (1, "epoll_load: a paced mode needs SIZE@RATE\n")
+
+
+# Echoes each connection's first bytes, then sends the first one's bytes to all.
+MEMBERS = """
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+members = [listener.accept()[0] for _ in range(3)]
+for member in members:
+    member.sendall(member.recv(64))
+while data := members[0].recv(64):
+    for member in members:
+        member.sendall({sent})
+"""
+
+
+@needs_compiler
+def test_a_broadcast_counts_whole_rounds_of_every_connection() -> None:
+    with serving(MEMBERS.format(sent="data")) as server:
+        done = load(server, "broadcast", "0.2", connections=3)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["messages"] % 3 == 0
+    with serving(MEMBERS.format(sent="data + b'!'")) as server:
+        done = load(server, "broadcast", "60", connections=3)
+    assert (done.returncode, done.stderr) == (
+        1, "epoll_load: an answer is longer than its question\n",
+    )  # fmt: skip
 
 
 # ---- rounds and their reports -------------------------------------------------------------
