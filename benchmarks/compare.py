@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.cases import Case
+from benchmarks.conditions import disturbances
 from benchmarks.loops import BY_NAME
 from benchmarks.results import Run
 from benchmarks.runner import Runner, Settings, order
@@ -29,7 +30,10 @@ def compare(
     settings: Settings,
     say: Callable[[str], None],
 ) -> str:
-    """Measure both builds and return a table, with a dash for a case that a build can't run."""
+    """Measure both builds and return a table, with a dash for a case that a build can't run.
+
+    The number of disturbed windows follows the table.
+    """
     runners = {
         name: Runner(path, settings, say) for name, path in zip(NAMES, (before, after), strict=True)
     }
@@ -53,10 +57,12 @@ def compare(
                 each.end_servers()
         for row in _rows(run, case):
             say(f"[{place}/{len(cases)}] {' | '.join(row)}")
-    return table(
+    measured = [case for case in cases if case.name in run.samples]
+    found = table(
         ["case", "before", "after", "after ÷ before", "server CPU, after ÷ before"],
-        [row for case in cases if case.name in run.samples for row in _rows(run, case)],
+        [row for case in measured for row in _rows(run, case)],
     )
+    return "\n".join([found, *disturbances({case.name: run for case in measured})])
 
 
 def _rows(run: Run, case: Case) -> list[list[str]]:

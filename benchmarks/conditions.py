@@ -45,7 +45,7 @@ def facts(chosen: Chosen) -> str:
         days = sorted({some[0].date[:10], some[-1].date[:10]})
         measured = f"{_rows(chosen, some)} rows, measured {' to '.join(days)}"
         lines.append(f"- {measured}: {conditions}.")
-    return "\n".join([*lines, *_disturbances(chosen)])
+    return "\n".join([*lines, *(f"- {line}" for line in disturbances(chosen))])
 
 
 def machine(run: Run) -> str:
@@ -77,6 +77,22 @@ def rounds(run: Run) -> str:
             f"within ± {run.until:.0%})"
         )
     return "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
+
+
+def disturbances(chosen: Chosen) -> list[str]:
+    """Write the numbers of disturbed windows and of windows without an account."""
+    served = {name: run for name, run in chosen.items() if BY_NAME[name].kind in JUDGED}
+    each = [count for name, run in served.items() for count in windows(run, name).values()]
+    found = sum(each, Windows())
+    lines = []
+    if found.known:
+        lines.append(
+            f"In {found.disturbed} of {found.known} network windows others (programs, the host) "
+            f"had more than {OTHERS:.0%} of the two cores."
+        )
+    if found.unknown:
+        lines.append(f"What others had of the cores in {found.unknown} more windows is not known.")
+    return lines
 
 
 def _machines(chosen: Chosen, runs: Sequence[Run]) -> list[str]:
@@ -119,21 +135,3 @@ def _alike(runs: Sequence[Run], words: Callable[[Run], str]) -> dict[str, list[R
 def _rows(chosen: Chosen, some: Sequence[Run]) -> int:
     """Count the shown rows of some runs."""
     return sum(any(shown is run for run in some) for shown in chosen.values())
-
-
-def _disturbances(chosen: Chosen) -> list[str]:
-    """Write the numbers of disturbed windows and of windows without an account."""
-    served = {name: run for name, run in chosen.items() if BY_NAME[name].kind in JUDGED}
-    each = [count for name, run in served.items() for count in windows(run, name).values()]
-    found = sum(each, Windows())
-    lines = []
-    if found.known:
-        lines.append(
-            f"- In {found.disturbed} of {found.known} network windows others (programs, the host) "
-            f"had more than {OTHERS:.0%} of the two cores."
-        )
-    if found.unknown:
-        lines.append(
-            f"- What others had of the cores in {found.unknown} more windows is not known."
-        )
-    return lines

@@ -176,6 +176,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
             if word in words
         )
         parts += [f"Beside {loop}, goloop is {said}."] * bool(said)
+    parts += conditions.disturbances({case.name: run for case in cases})
     parts += [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
     return "\n".join([*parts, *(f"{case}: {why}" for case, why in run.missing.items())])
 

@@ -445,6 +445,7 @@ def test_two_builds_are_compared_with_intervals() -> None:
     number = r"\d+\.\d{3}"
     ratio = rf"{number}× \({number}–{number}\)"
     assert [len(re.findall(ratio, row)) for row in rows] == [2, 1], text
+    assert re.search(r"^In \d+ of 12 network windows others", text, re.MULTILINE), text
 
 
 # ---- the load generators ---------------------------------------------------------------
