@@ -43,8 +43,9 @@ LOOPS = (
         "aiofastnet",
         "benchmarks.factories:uvloop_with_aiofastnet",
         ("aiofastnet", "uvloop"),
-        ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn",
-         "churn", "tls", "unix", "latency", "storm", "memory"),
+        ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn", "fastapi",
+         "fastapi-h11", "churn", "tls", "unix", "broadcast", "fixed", "latency", "storm",
+         "memory"),
     ),
     # Shows the effect of goloop's own tasks: the same loop with asyncio's tasks.
     Loop(
@@ -60,8 +61,8 @@ LOOPS = (
         "goloop-single-calls",
         "goloop:new_event_loop",
         ("goloop",),
-        ("protocol-1k-x10", "protocol-1k-x100", "protocol-10k-x100", "streams-1k-x100",
-         "tls-1k-x100", "unix-1k-x100"),
+        ("protocol-1k-x4", "protocol-1k-x10", "protocol-1k-x100", "protocol-10k-x100",
+         "streams-1k-x100", "tls-1k-x100", "unix-1k-x100", "broadcast-x1000"),
         {"GOLOOP_IO_URING": "0"},
         variant_of="goloop",
     ),
