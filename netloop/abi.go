@@ -85,6 +85,9 @@ type Metrics struct {
 	Reads               uint64
 	Writes              uint64
 	LateWrites          uint64
+	BusyPolls           uint64
+	BusyPollHits        uint64
+	BusyPollTime        uint64
 	ConnectionsAccepted uint64
 	BlockedSpells       uint64
 }
@@ -245,6 +248,7 @@ type Shared struct {
 	Base          uint64
 	SampleEvery   int64
 	SlowLimit     int64
+	BusyPoll      int64
 	Gc            uintptr
 	GcBefore      int64
 	Popped        uintptr

@@ -29,6 +29,8 @@ type Calls struct {
 
 	// Clock returns CLOCK_MONOTONIC in ns. nil: the host's clock, see clock.go.
 	Clock func() int64
+	// Preemptions returns how often another thread has taken the processor from this thread.
+	Preemptions func() int64
 	// FreeMemory starts returning unused memory of Go's heap to the host and does not wait for
 	// the end.
 	FreeMemory func()
@@ -50,7 +52,8 @@ func SystemCalls() Calls {
 		WakeWrite: writeWakeup,
 		WakeDrain: drainWakeup,
 
-		FreeMemory: func() { go debug.FreeOSMemory() },
+		Preemptions: preemptions,
+		FreeMemory:  func() { go debug.FreeOSMemory() },
 
 		closes: &processCloses,
 	}

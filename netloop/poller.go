@@ -210,10 +210,10 @@ func (s *slot) pollInterest(in interest) interest {
 // of assumedArmed (watches.go). It does not wait if this makes a registration ready.
 func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
 	if len(r.assumedArmed) == 0 {
-		return r.poller.wait(timeout)
+		return r.wait(timeout)
 	}
 	if r.assumedArmedTurns++; r.assumedArmedTurns < maxAssumedArmedTurns {
-		if events, errno := r.poller.wait(0); timeout == 0 || events != 0 || errno != 0 {
+		if events, errno := r.wait(0); timeout == 0 || events != 0 || errno != 0 {
 			return events, errno
 		}
 	}
@@ -231,5 +231,5 @@ func (r *Reactor) poll(timeout int64) (int, syscall.Errno) {
 	if r.ready.n > 0 {
 		timeout = 0 // the registration of a watch has failed
 	}
-	return r.poller.wait(timeout)
+	return r.wait(timeout)
 }

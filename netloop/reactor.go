@@ -47,6 +47,7 @@ type Reactor struct {
 	assumedArmed      []token // watches that are assumed to be armed in the poller; see watches.go
 	assumedArmedTurns int     // turns since assumedArmed became non-empty
 	busy              bool    // the last poll returned many events
+	busyPoll          busyPoll
 
 	expiredIDs         [256]uint32 // buffer for the ids of expired timers
 	timersFired        int         // number of timers that expired in the last turn

@@ -53,6 +53,10 @@ typedef struct gl_metrics {
     uint64_t writes;
     /* the monitor: number of its flushes that sent something */
     uint64_t late_writes;
+    /* Go: attempts of busy polling, the ones that found an event, and their time in ns */
+    uint64_t busy_polls;
+    uint64_t busy_poll_hits;
+    uint64_t busy_poll_time;
     /* Go: number of accepted connections */
     uint64_t connections_accepted;
     /* the monitor: number of iterations that it reported as blocked */

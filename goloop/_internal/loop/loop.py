@@ -24,6 +24,7 @@ from ..process import aiofastnet_compat
 from ..process.processes import Processes
 from . import arg_errors
 from . import debugging as debugging  # imported for C, which uses its functions
+from .busy_poll import BusyPolling
 from .cpu_time import CpuTime
 from .running import Running, closed_loop_metrics, pack_final_metrics
 from .watching import Watching
@@ -46,7 +47,16 @@ class _NestPatched:
 
 
 class Loop(
-    Running, Sendfile, Resolver, UnixSockets, Datagrams, Pipes, Processes, StartTLS, Watching
+    Running,
+    Sendfile,
+    Resolver,
+    UnixSockets,
+    Datagrams,
+    Pipes,
+    Processes,
+    StartTLS,
+    Watching,
+    BusyPolling,
 ):
     """An asyncio event loop with a reactor written in Go.
 
@@ -70,6 +80,7 @@ class Loop(
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
         self._init_watchdog()
+        self._init_busy_poll()
         self._init_signals()
         self._init_streams()
         self._init_unix_sockets()

@@ -162,6 +162,21 @@ METRICS: tuple[MetricSpec, ...] = (
         "Number of times that the monitor sent writes that a long callback delayed",
     ),
     MetricSpec(
+        "busy_polls", "counter", "gl_metrics", "{attempt}",
+        "goloop_busy_polls_total", "goloop.busy_poll.attempts",
+        "Number of times that the loop polled without sleeping before it would have slept",
+    ),
+    MetricSpec(
+        "busy_poll_hits", "counter", "gl_metrics", "{attempt}",
+        "goloop_busy_poll_hits_total", "goloop.busy_poll.hits",
+        "Attempts of busy polling that found an event and so saved a sleep",
+    ),
+    MetricSpec(
+        "busy_poll_time", "counter", "gl_metrics", "s",
+        "goloop_busy_poll_seconds_total", "goloop.busy_poll.time",
+        "Processor time that busy polling has cost, a part of the time in the poll",
+    ),
+    MetricSpec(
         "write_buffer_bytes", "state", "gl_counts", "By",
         "goloop_write_buffer_bytes", "goloop.network.write_buffer.size",
         "Bytes written to transports and not yet accepted by the kernel",

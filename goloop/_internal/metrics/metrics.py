@@ -104,6 +104,12 @@ class Metrics:
     """Send calls of which the kernel accepted data."""
     late_writes: int = 0
     """Number of times that the monitor sent writes that a long callback delayed."""
+    busy_polls: int = 0
+    """Number of times that the loop polled without sleeping before it would have slept."""
+    busy_poll_hits: int = 0
+    """Attempts of busy polling that found an event and so saved a sleep."""
+    busy_poll_time: float = 0.0
+    """Processor time that busy polling has cost, a part of `time_idle`, in seconds."""
     write_buffer_bytes: int = 0
     """Bytes written to transports that the kernel has not accepted yet."""
     connections_open: int = 0

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 
-from ..backend import new_event_loop
+from ..backend import Loop, native, new_event_loop
 from . import policy
 
 TYPE_CHECKING = False
@@ -21,6 +21,7 @@ def run(
     *,
     debug: bool | None = None,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = new_event_loop,
+    busy_poll: float | None = None,
 ) -> _T:
     """Run a coroutine on a new goloop loop and return its result.
 
@@ -32,19 +33,36 @@ def run(
         main: The coroutine.
         debug: Debug mode of the loop; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
         loop_factory: Returns a new loop; None uses asyncio's policy.
+        busy_poll: Seconds of `loop.set_busy_poll()`; None uses `GOLOOP_BUSY_POLL`. The pure-Python
+            wheel ignores it.
 
     Returns:
         The result of the coroutine.
 
     Raises:
         RuntimeError: A loop is already running in this thread.
-        ValueError: `main` is not a coroutine (TypeError from Python 3.14 on).
+        ValueError: `main` is not a coroutine (TypeError from Python 3.14 on), or `busy_poll` is out
+            of range.
+        TypeError: `busy_poll` is given, and the loop is not a goloop loop.
         ImportError: The Go library cannot be opened; the message has the reason.
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError("goloop.run() cannot be called from a running event loop")
     with asyncio.Runner(debug=debug, loop_factory=loop_factory) as runner:
+        if busy_poll is not None and native:
+            try:
+                _set_busy_poll(runner.get_loop(), busy_poll)
+            except BaseException:
+                main.close()  # avoids the warning that the coroutine was never awaited
+                raise
         return runner.run(main)
+
+
+def _set_busy_poll(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Set the busy polling of a goloop loop; TypeError for another loop."""
+    if not isinstance(loop, Loop):
+        raise TypeError(f"busy_poll needs a goloop loop, but loop_factory returned {loop!r}")
+    loop.set_busy_poll(seconds)
 
 
 def install() -> None:

@@ -41,6 +41,7 @@ The exit status is 1 if the report has a problem, else 0.
 # The variables that goloop reads in a running program (docs/settings.md, "Running").
 VARIABLES = (
     "GOLOOP_AIOFASTNET",
+    "GOLOOP_BUSY_POLL",
     "GOLOOP_DOCTOR",
     "GOLOOP_INTROSPECT",
     "GOLOOP_IO_URING",

@@ -338,6 +338,18 @@ loop__set_slow_limit(gl_loop *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+/* _set_busy_poll(seconds): sets the time for which the loop polls without sleeping before it
+ * sleeps; 0: none. */
+static PyObject *
+loop__set_busy_poll(gl_loop *self, PyObject *arg)
+{
+    double seconds = PyFloat_AsDouble(arg);
+    if ((seconds == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
+        return NULL;
+    GL_WRITE(self->shared->busy_poll, ns_from_seconds(seconds));
+    Py_RETURN_NONE;
+}
+
 /* _set_sampling(every, number): sets the interval of the profile's samples in seconds (0: no
  * samples), and the loop's number in reports. */
 static PyObject *
@@ -428,6 +440,7 @@ static PyMethodDef watchdog_table[] = {
     {"_set_report_state", (PyCFunction)loop__set_report_state, METH_VARARGS, NULL},
     {"_set_watchdog", (PyCFunction)loop__set_watchdog, METH_VARARGS, NULL},
     {"_set_slow_limit", GL_ONEARG(loop__set_slow_limit), NULL},
+    {"_set_busy_poll", GL_ONEARG(loop__set_busy_poll), NULL},
     {"_set_sampling", (PyCFunction)loop__set_sampling, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -1,0 +1,202 @@
+"""Busy polling: its settings, its counters, and the conditions under which it stops.
+
+netloop/busy_poll_linux_test.go tests the policy with a made clock; here the kernel is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import threading
+import warnings
+
+import ended
+import pytest
+
+import goloop
+from goloop import testing
+
+linux_only = pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="pins threads to processors"
+)
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, 0.0100001, float("nan"), float("inf")])
+def test_time_out_of_range_is_refused(seconds: float) -> None:
+    loop = goloop.new_event_loop()
+    try:
+        with pytest.raises(ValueError, match=r"seconds must be >= 0 and <= 0\.01, got "):
+            loop.set_busy_poll(seconds)
+    finally:
+        loop.close()
+
+
+def test_time_of_a_wrong_type_is_refused() -> None:
+    loop = goloop.new_event_loop()
+    try:
+        with pytest.raises(TypeError):
+            loop.set_busy_poll("50us")  # type: ignore[arg-type]
+    finally:
+        loop.close()
+
+
+def test_closed_loop_refuses_the_setting() -> None:
+    loop = goloop.new_event_loop()
+    loop.close()
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        loop.set_busy_poll(0)
+
+
+async def nothing() -> None:
+    pass
+
+
+def test_run_refuses_busy_polling_of_another_loop() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also for a coroutine that was never awaited
+        with pytest.raises(TypeError, match="busy_poll needs a goloop loop, but loop_factory"):
+            goloop.run(nothing(), loop_factory=asyncio.SelectorEventLoop, busy_poll=1e-5)
+        with pytest.raises(ValueError, match=r"got 1\.0"):
+            goloop.run(nothing(), busy_poll=1.0)
+        gc.collect()
+
+
+def answers(
+    count: int, seconds: float, pinned: set[int] | None = None, hits: int = 0
+) -> goloop.Metrics:
+    """Return the metrics of a loop that has answered `count` messages of a thread without a pause.
+
+    The loop polls busily for `seconds`; `pinned` are the processors of both threads. The thread
+    goes on until the loop has counted this number of hits: on a busy machine few attempts hit.
+    """
+    here, there = socket.socketpair()
+
+    def client() -> None:
+        if pinned:
+            os.sched_setaffinity(0, pinned)
+        sent = 0
+        while sent < count or not enough.is_set():
+            there.send(b"x")
+            assert there.recv(1) == b"x"
+            sent += 1
+        there.close()
+
+    class Echo(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)
+            if loop.metrics().busy_poll_hits >= hits:
+                enough.set()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.set()
+
+    enough = threading.Event()
+    lost = asyncio.Event()
+    loop = goloop.new_event_loop()
+
+    async def main() -> goloop.Metrics:
+        here.setblocking(False)
+        await loop.create_connection(Echo, sock=here)
+        thread = threading.Thread(target=client)
+        thread.start()
+        await lost.wait()
+        thread.join()
+        return loop.metrics()
+
+    before = os.sched_getaffinity(0) if pinned else set()
+    try:
+        if pinned:
+            os.sched_setaffinity(0, pinned)
+        return goloop.run(main(), loop_factory=lambda: loop, busy_poll=seconds)
+    finally:
+        if pinned:
+            os.sched_setaffinity(0, before)
+
+
+def test_busy_loop_polls_without_sleeping_and_counts_it() -> None:
+    # The client needs the GIL for its answer, which the loop does not have while it polls.
+    counted = answers(200, 0.01, hits=1)
+    assert 0 < counted.busy_poll_hits <= counted.busy_polls
+    assert 0 < counted.busy_poll_time <= counted.time_idle
+
+
+def test_no_busy_polling_without_the_setting() -> None:
+    counted = answers(200, 0)
+    assert (counted.busy_polls, counted.busy_poll_hits, counted.busy_poll_time) == (0, 0, 0)
+
+
+@linux_only
+def test_busy_polling_stops_on_one_processor_with_the_peer() -> None:
+    counted = answers(3000, 50e-6, {min(os.sched_getaffinity(0))})
+    assert 0 < counted.busy_polls < 1500
+
+
+def test_a_simulated_loop_does_not_poll_busily() -> None:
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, goloop.Loop)
+        loop.set_busy_poll(0.01)
+        for _ in range(10):
+            await asyncio.sleep(0.001)
+        return loop.metrics().busy_polls
+
+    assert testing.run(main).value == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "warns"),
+    [
+        ("50us", False), ("50µs", False), ("0.05ms", False), ("0.00005", False), ("0", False),
+        ("0.00005s", False), ("50", True), ("-1us", True), ("fast", True), ("", True), ("us", True),
+    ],
+)  # fmt: skip
+def test_variable_sets_the_time_or_warns(
+    monkeypatch: pytest.MonkeyPatch, text: str, warns: bool
+) -> None:
+    monkeypatch.setenv("GOLOOP_BUSY_POLL", text)
+    times: list[float] = []
+    monkeypatch.setattr(goloop.Loop, "_set_busy_poll", lambda self, seconds: times.append(seconds))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        goloop.new_event_loop().close()
+    expected = 0.0 if warns or text == "0" else 50e-6
+    assert times == [pytest.approx(expected)]
+    messages = [str(each.message) for each in caught]
+    if warns:
+        [message] = messages
+        assert message == (
+            f"GOLOOP_BUSY_POLL={text!r} is not a time from 0 to 10ms, such as 50us; "
+            "busy polling is off"
+        )
+    else:
+        assert messages == []
+
+
+def test_the_variable_reaches_the_loops_of_a_program() -> None:
+    program = """
+import asyncio, socket, threading, goloop
+async def main():
+    here, there = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=here)
+    def client():
+        for _ in range(100):
+            there.send(b"x")
+            there.recv(1)
+    thread = threading.Thread(target=client)
+    thread.start()
+    for _ in range(100):
+        writer.write(await reader.read(1))
+    await asyncio.to_thread(thread.join)
+    assert asyncio.get_running_loop().metrics().busy_polls > 0  # attempts, with a hit or without
+    writer.close()
+    there.close()
+goloop.run(main())
+"""
+    done = ended.python("-c", program, GOLOOP_BUSY_POLL="10ms")
+    assert done.returncode == 0, done.stdout
