@@ -66,6 +66,16 @@ LOOPS = (
         {"GOLOOP_IO_URING": "0"},
         variant_of="goloop",
     ),
+    # Shows the effect of busy polling before a sleep.
+    Loop(
+        "goloop-busy-poll",
+        "goloop:new_event_loop",
+        ("goloop",),
+        ("protocol-1k-x1", "protocol-1k-x4", "streams-1k-x4", "aiohttp-x4", "fixed-2k-x4",
+         "fixed-10k-x4", "fixed-10k-x10"),
+        {"GOLOOP_BUSY_POLL": "50us"},
+        variant_of="goloop",
+    ),
     # Shows the effect of goloop's own transports: the same loop with aiofastnet's, on add_reader.
     Loop(
         "goloop-aiofastnet",
