@@ -97,7 +97,7 @@ func run(t *testing.T, name string, args ...string) string {
 
 func TestLibraryThroughItsTable(t *testing.T) {
 	library, driver := build(t)
-	for _, name := range []string{"echo", "timers", "wake", "threads", "monitor", "yield_to_flusher"} {
+	for _, name := range []string{"stream", "timers", "wake", "threads", "monitor", "yield_to_flusher"} {
 		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
 	}
 	t.Run("reactor_facts", func(t *testing.T) {

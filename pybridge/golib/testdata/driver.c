@@ -41,6 +41,7 @@ typedef struct loop {
     int32_t number;
 } loop;
 
+/* Returns the monotonic clock in nanoseconds. */
 static int64_t
 now(void)
 {
@@ -49,6 +50,7 @@ now(void)
     return ts.tv_sec * 1000000000ll + ts.tv_nsec;
 }
 
+/* Opens a loop: allocates its buffers and makes its reactor. */
 static void
 loop_open(loop *l)
 {
@@ -64,6 +66,7 @@ loop_open(loop *l)
     EXPECT(l->shared.wake_fd >= 0);
 }
 
+/* Closes the loop's reactor and frees the buffers. */
 static void
 loop_close(loop *l)
 {
@@ -73,6 +76,7 @@ loop_close(loop *l)
     free(l->shared.arena);
 }
 
+/* Appends a submission for the next turn; `op` decides the meanings of `id`, `gen` and `arg`. */
 static void
 submit(loop *l, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
@@ -112,8 +116,10 @@ await_kind(loop *l, uint32_t kind)
     return (gl_completion){0};
 }
 
+/* A stream from opening to closing: receive, send, flush_stream, EOF, unregister; then the errors
+ * of a second unregister and of a turn of a closed loop. */
 static void
-case_echo(void)
+case_stream(void)
 {
     loop l;
     int ends[2];
@@ -151,6 +157,8 @@ case_echo(void)
     EXPECT(go->turn(l.number, 0) == -EBADF);
 }
 
+/* Timers expire in the order of their deadlines and not earlier, a cancelled one never, and
+ * next_deadline is the deadline of the next one. */
 static void
 case_timers(void)
 {
@@ -172,6 +180,7 @@ case_timers(void)
     loop_close(&l);
 }
 
+/* A thread that wakes the loop `arg`, as another thread's call_soon_threadsafe() does. */
 static void *
 wake_up(void *arg)
 {
@@ -182,6 +191,7 @@ wake_up(void *arg)
     return NULL;
 }
 
+/* A wake-up from another thread ends a blocked poll, and is counted and cleared. */
 static void
 case_wake(void)
 {
@@ -201,6 +211,8 @@ case_wake(void)
     loop_close(&l);
 }
 
+/* Prints the reactor's facts, which are JSON, for the Go test.  Without a buffer the call returns
+ * their length, which may vary with the numbers. */
 static void
 case_reactor_facts(void)
 {
@@ -227,14 +239,17 @@ lock_shared(loop *l)
         EXPECT(go->yield_to_flusher(sh) == 0);
 }
 
+/* Releases the lock of lock_shared(). */
 static void
-let_go(loop *l)
+unlock_shared(loop *l)
 {
     __atomic_store_n(&l->shared.lock_depth, 0u, __ATOMIC_RELEASE);
 }
 
+/* Marks the loop as running Python code, and wakes the monitor if it is parked; see loop_active in
+ * abi.h. */
 static void
-awake(loop *l)
+set_active(loop *l)
 {
     gl_shared *sh = &l->shared;
     __atomic_store_n(&sh->loop_active, 1u, __ATOMIC_RELAXED);
@@ -262,12 +277,12 @@ case_monitor(void)
             __atomic_store_n(&l.shared.loop_active, 0u, __ATOMIC_RELAXED);
             usleep(50000);
         }
-        awake(&l);
+        set_active(&l);
         lock_shared(&l);
         numbers[round] = round;
         stream_write(&l, &io, id, gen, &numbers[round], sizeof numbers[round]);
         __atomic_store_n(&l.shared.sends_pending, 1u, __ATOMIC_RELAXED);
-        let_go(&l);
+        unlock_shared(&l);
         struct pollfd ready = {ends[1], POLLIN, 0};
         EXPECT(poll(&ready, 1, 60000) == 1);
         uint32_t number;
@@ -275,11 +290,11 @@ case_monitor(void)
         seen++;
         lock_shared(&l); /* waits until the monitor has unlocked */
         EXPECT(io.head == io.tail && io.sent == io.appended);
-        let_go(&l);
+        unlock_shared(&l);
         if (round % 8 == 0) { /* and the turns in between work as usual */
             lock_shared(&l);
             EXPECT(go->turn(l.number, 0) >= 0);
-            let_go(&l);
+            unlock_shared(&l);
         }
     }
     EXPECT(seen == ROUNDS && l.shared.metrics.late_writes == ROUNDS);
@@ -290,8 +305,10 @@ case_monitor(void)
 }
 
 #if defined(__linux__)
+/* A thread that takes the shared lock `arg` while the flusher has it: waits for the flusher, and
+ * then has the lock. */
 static void *
-yields(void *arg)
+wait_for_flusher(void *arg)
 {
     gl_shared *sh = arg;
     __atomic_store_n(&sh->lock_depth, 1u, __ATOMIC_SEQ_CST);
@@ -301,7 +318,7 @@ yields(void *arg)
 }
 
 /* A thread that waits for the flusher sleeps in the kernel, which knows the owner and gives it the
- * waiter's priority. A thread that yields would keep the owner off its processor. */
+ * waiter's priority. A thread that wait_for_flusher would keep the owner off its processor. */
 static void
 case_yield_to_flusher(void)
 {
@@ -311,7 +328,7 @@ case_yield_to_flusher(void)
     loop_open(&l);
     for (int round = 0; round < 100; round++) {
         __atomic_store_n(&l.shared.flusher_lock, me, __ATOMIC_SEQ_CST);
-        EXPECT(pthread_create(&thread, NULL, yields, &l.shared) == 0);
+        EXPECT(pthread_create(&thread, NULL, wait_for_flusher, &l.shared) == 0);
         while (__atomic_load_n(&l.shared.flusher_lock, __ATOMIC_SEQ_CST) != (me | FUTEX_WAITERS))
             usleep(100);
         EXPECT(__atomic_load_n(&l.shared.lock_depth, __ATOMIC_SEQ_CST) == 0);
@@ -324,35 +341,39 @@ case_yield_to_flusher(void)
     loop_close(&l);
 }
 #else
+/* Passes: only Linux has this futex. */
 static void
 case_yield_to_flusher(void)
 {
 }
 #endif
 
+/* A thread that opens, uses and closes ten loops, one after the other; `arg` is not used. */
 static void *
-loop_of_a_thread(void *arg)
+use_loops(void *arg)
 {
     (void)arg;
     for (int i = 0; i < 5; i++) {
-        case_echo();
+        case_stream();
         case_timers();
     }
     return NULL;
 }
 
+/* Four threads at once: each opens, uses and closes its own loops. */
 static void
 case_threads(void)
 {
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
-        EXPECT(pthread_create(&threads[i], NULL, loop_of_a_thread, NULL) == 0);
+        EXPECT(pthread_create(&threads[i], NULL, use_loops, NULL) == 0);
     }
     for (int i = 0; i < 4; i++) {
         pthread_join(threads[i], NULL);
     }
 }
 
+/* Opens the library, compares its ABI with abi.h, and runs the case. */
 int
 main(int argc, char **argv)
 {
@@ -371,7 +392,7 @@ main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } cases[] = {
-        {"echo", case_echo},
+        {"stream", case_stream},
         {"timers", case_timers},
         {"wake", case_wake},
         {"reactor_facts", case_reactor_facts},

@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+// main waits for timers of goroutines, for a pipe and for the scavenger, and panics if an early timer does not
+// end the wait for a later one or the pipe cannot be read.
 func main() {
 	runtime.GOMAXPROCS(2)
 	// An earlier timer ends the wait for a later one.
