@@ -45,11 +45,13 @@ static int copies, broadcasts;
 static connection **members;
 static int member_count, member_room;
 
+/* Prints a failed call with the text of errno, and exits with 1. */
 static void fail(const char *call) {
     fprintf(stderr, "epoll_echo: %s: %s\n", call, strerror(errno));
     exit(1);
 }
 
+/* Adds a connection to the members of broadcasts. */
 static void join(connection *c) {
     if (member_count == member_room) {
         member_room = member_room ? 2 * member_room : 1024;
@@ -61,12 +63,14 @@ static void join(connection *c) {
     members[member_count++] = c;
 }
 
+/* Removes a connection from the members of broadcasts. */
 static void leave(connection *c) {
     connection *moved = members[--member_count];
     members[c->place] = moved;
     moved->place = c->place;
 }
 
+/* Closes a connection and frees its memory. */
 static void drop(connection *c) {
     if (c->place >= 0)
         leave(c);
@@ -76,12 +80,14 @@ static void drop(connection *c) {
     free(c);
 }
 
+/* Polls a connection for these events only, EPOLLIN or EPOLLOUT. */
 static void watch(connection *c, uint32_t events) {
     struct epoll_event event = {.events = events, .data.ptr = c};
     if (epoll_ctl(poller, EPOLL_CTL_MOD, c->fd, &event) < 0)
         fail("epoll_ctl");
 }
 
+/* Accepts connections until the listener's queue is empty; they begin as *reading*. */
 static void accept_all(int listener) {
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -123,6 +129,7 @@ static void send_to_all(size_t length) {
             fail("send");
 }
 
+/* Receives once and sends the bytes back.  Drops the connection at its end, or if a call failed. */
 static void readable(connection *c) {
     ssize_t got = recv(c->fd, copies ? c->own : buffer, BUFFER, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -151,6 +158,8 @@ static void readable(connection *c) {
         keep(c, buffer + sent, (size_t)(got - sent));
 }
 
+/* Sends pending bytes; once all are sent the connection is *reading* again.  Drops the
+ * connection if the call failed. */
 static void writable(connection *c) {
     ssize_t sent = send(c->fd, c->pending + c->pending_start,
                         c->pending_end - c->pending_start, MSG_NOSIGNAL);
@@ -167,6 +176,8 @@ static void writable(connection *c) {
     }
 }
 
+/* Opens a socket of a kind, SOCK_STREAM or SOCK_DGRAM, on a free port of 127.0.0.1, and prints
+ * the port.  A stream socket listens. */
 static int open_inet(int kind) {
     int fd = socket(AF_INET, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int on = 1;
@@ -186,6 +197,7 @@ static int open_inet(int kind) {
     return fd;
 }
 
+/* Opens a Unix socket that listens at a path, and prints the path. */
 static int open_unix(const char *path) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -216,6 +228,7 @@ static void echo_datagrams(int fd) {
     }
 }
 
+/* Opens the socket that the arguments select, and serves it until the process is killed. */
 int main(int argc, char **argv) {
     const char *kind = argc > 1 ? argv[1] : "tcp";
     int datagrams = strcmp(kind, "udp") == 0, listener;

@@ -116,6 +116,8 @@ static int64_t period; /* paced: nanoseconds between a connection's requests */
 
 /* ---- sending -------------------------------------------------------------------- */
 
+/* Adds a socket to the epoll set or modifies it (`operation`): polled for EPOLLIN, and with
+ * `out` for EPOLLOUT. */
 static void poll_for(connection *c, int operation, int out) {
     struct epoll_event event = {
         .events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = c};
@@ -124,6 +126,7 @@ static void poll_for(connection *c, int operation, int out) {
     c->polling_out = out;
 }
 
+/* Sends unsent bytes, and polls for EPOLLOUT while the kernel has not accepted all. */
 static void send_rest(connection *c) {
     const char *bytes = request + (size - c->unsent);
     if (c->tls != NULL)
@@ -143,6 +146,7 @@ static void send_rest(connection *c) {
         poll_for(c, EPOLL_CTL_MOD, c->unsent > 0);
 }
 
+/* Sends a message; its latency counts from `sent_at`, which the caller has set. */
 static void start_message(connection *c) {
     c->unsent = size;
     c->expected = how->http ? 0 : size;
@@ -152,6 +156,7 @@ static void start_message(connection *c) {
     send_rest(c);
 }
 
+/* Sends a message whose latency counts from now. */
 static void next_message(connection *c) {
     c->sent_at = now_ns;
     start_message(c);
@@ -164,12 +169,14 @@ static void next_message(connection *c) {
  * after that answer, and its latency counts from its due time.  So the delay that one slow
  * answer causes for later requests is counted too, as in wrk2. */
 
+/* Sends the request if it is due; else the connection waits. */
 static void send_due(connection *c) {
     c->waiting = c->sent_at > now_ns;
     if (!c->waiting)
         start_message(c);
 }
 
+/* Sets the due time of a connection's first request, and sends it if it is due. */
 static void begin_pace(connection *c) {
     static int64_t opened;
     static int number;
@@ -181,6 +188,7 @@ static void begin_pace(connection *c) {
     send_due(c);
 }
 
+/* Continues a paced connection after an answer: the next request is due a period later. */
 static void answered_in_time(connection *c) {
     c->sent_at += period;
     send_due(c);
@@ -209,6 +217,7 @@ static void wait_until(int64_t due) {
 
 /* ---- opening and closing ------------------------------------------------------------ */
 
+/* Continues a TLS handshake; sends the first message once it is complete. */
 static void shake_hands(connection *c) {
     int done = tls_handshake(c->tls);
     send_rest(c);
@@ -237,6 +246,7 @@ static void connected(connection *c) {
         c->sent_at = began;
 }
 
+/* Continues a connection whose connect() has ended; exits if it failed. */
 static void finish_connect(connection *c) {
     int error = 0;
     socklen_t length = sizeof error;
@@ -247,6 +257,7 @@ static void finish_connect(connection *c) {
     connected(c);
 }
 
+/* Connects to the Unix socket; the call does not wait. */
 static void connect_unix(connection *c) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(unix_path) >= sizeof address.sun_path)
@@ -277,6 +288,7 @@ static void connect_inet(connection *c) {
         fail("connect");
 }
 
+/* Opens a socket, starts to connect it, and polls for the end of connect(). */
 static void open_connection(connection *c) {
     int kind = how->udp ? SOCK_DGRAM : SOCK_STREAM;
     c->fd = socket(unix_path != NULL ? AF_UNIX : AF_INET,
@@ -298,6 +310,7 @@ static void open_next(void) {
         open_connection(&all_connections[opened_connections++]);
 }
 
+/* Counts an answer; the warm-up begins when every connection has had one. */
 static void count(connection *c) {
     messages++;
     outstanding--;
@@ -307,6 +320,8 @@ static void count(connection *c) {
     c->checked = 1;
 }
 
+/* Continues after a whole answer: a new connection in a churn, else the next message, unless the
+ * run is ending. */
 static void answered(connection *c) {
     count(c);
     if (how->churn) {
@@ -323,6 +338,8 @@ static void answered(connection *c) {
 
 /* ---- answers ---------------------------------------------------------------------- */
 
+/* Receives at most `room` bytes.  Returns 0 if there are none yet; exits if the server has closed
+ * the connection or the call failed. */
 static size_t receive(connection *c, char *into, size_t room, int flags) {
     if (c->tls != NULL)
         return tls_read(c->tls, into, room);
@@ -362,6 +379,8 @@ static void read_echo(connection *c) {
         read_echo(c); /* OpenSSL may have buffered more than it returned */
 }
 
+/* Receives part of an HTTP answer: the header up to the blank line, or the body, which is only
+ * counted.  Exits unless it is a 200 with Content-Length. */
 static void read_http(connection *c) {
     if (c->expected > 0) { /* the body, counted only */
         c->expected -= receive(c, NULL, c->expected, MSG_TRUNC);
@@ -393,6 +412,7 @@ static void read_http(connection *c) {
 
 /* ---- the run ------------------------------------------------------------------------- */
 
+/* Handles the epoll events of a connection by its state. */
 static void happened(connection *c, uint32_t events) {
     if (c->state == CONNECTING) {
         finish_connect(c);
@@ -410,6 +430,7 @@ static void happened(connection *c, uint32_t events) {
         read_echo(c);
 }
 
+/* Polls once, for at most some milliseconds, and handles the events. */
 static void poll_once(int milliseconds) {
     struct epoll_event events[EVENTS];
     int n = epoll_wait(poller, events, EVENTS, milliseconds);
@@ -454,6 +475,7 @@ static void broadcast(void) {
     }
 }
 
+/* Sends what is due and polls once; in a broadcast's mode also sends the next broadcast. */
 static void step(void) {
     if (how->paced) {
         wait_until(keep_pace(all_connections, wanted_connections));
@@ -465,6 +487,7 @@ static void step(void) {
     }
 }
 
+/* Opens the connections and runs them until the window is over. */
 static void talk(int connections) {
     poller = epoll_create1(EPOLL_CLOEXEC);
     if (poller < 0)
@@ -486,6 +509,7 @@ static void talk(int connections) {
         await_last_answers(connections);
 }
 
+/* Reads the ports, with commas between them, from ADDRESS. */
 static void find_ports(const char *address) {
     for (const char *next = address; next != NULL && port_count < PORTS;) {
         ports[port_count++] = atoi(next);
@@ -494,6 +518,7 @@ static void find_ports(const char *address) {
     }
 }
 
+/* Returns the mode of a name; exits if there is none. */
 static const mode *find_mode(const char *name) {
     for (size_t i = 0; i < sizeof MODES / sizeof *MODES; i++)
         if (strcmp(MODES[i].name, name) == 0)
@@ -501,6 +526,7 @@ static const mode *find_mode(const char *name) {
     refuse("there is no such MODE, or it was built without it");
 }
 
+/* Reads the arguments, runs the mode, and prints the result. */
 int main(int argc, char **argv) {
     if (argc != 8)
         refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID");

@@ -20,11 +20,13 @@ enum { BUFFER = 256 * 1024, BLOCK = 64 * 1024 };
 
 static char buffer[BUFFER];
 
+/* Prints a failed call with the text of errno, and exits with 1. */
 static void fail(const char *call) {
     fprintf(stderr, "epoll_pipe: %s: %s\n", call, strerror(errno));
     exit(1);
 }
 
+/* Opens the FIFO, which waits for the other end, and reads or writes until it is killed. */
 int main(int argc, char **argv) {
     if (argc != 3) {
         fprintf(stderr, "usage: epoll_pipe read|write PATH\n");

@@ -72,6 +72,7 @@ void idle_hold(int port, int connections, const char *question, size_t size, int
 
 typedef struct tls_session tls_session;
 
+/* Returns a new session of a connected socket, before its handshake. */
 tls_session *tls_new(int fd);
 
 /* Returns 1 when the handshake is complete, 0 while it needs more bytes from the server. */
@@ -86,8 +87,10 @@ size_t tls_read(tls_session *session, char *into, size_t room);
 /* Receives and counts without decrypting; after the first call tls_read() cannot be used. */
 size_t tls_skim(tls_session *session);
 
-/* Return the unsent bytes; remove sent bytes from them. */
+/* Returns the number of unsent bytes, and sets *bytes to them. */
 size_t tls_unsent(const tls_session *session, const char **bytes);
+
+/* Removes sent bytes from the unsent ones. */
 void tls_sent(tls_session *session, size_t length);
 
 #endif

@@ -17,6 +17,7 @@
 
 enum { BATCH = 500, LONGEST = 4096 };
 
+/* Returns a connected socket. */
 static int open_one(int port) {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)port),
@@ -29,6 +30,7 @@ static int open_one(int port) {
     return fd;
 }
 
+/* Sends a question and waits for the answer, for at most 10 seconds. */
 static void ask(int fd, const char *question, size_t size) {
     char answer[LONGEST];
     struct timeval patience = {.tv_sec = 10};
@@ -41,6 +43,7 @@ static void ask(int fd, const char *question, size_t size) {
         refuse("one of the connections had no answer for 10 seconds");
 }
 
+/* Returns the bytes of the server's resident memory. */
 static long resident(int server) {
     char path[64];
     long pages = 0;
@@ -60,6 +63,7 @@ void permit_files(void) {
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Opens one batch, then the connections whose memory counts; the process's end closes them. */
 void idle_hold(int port, int connections, const char *question, size_t size, int server) {
     long before = 0;
     permit_files();

@@ -27,6 +27,7 @@ enum {
  * noticed. */
 static void wake(int signal) { (void)signal; }
 
+/* Starts the interval timer; a closed pipe is an error (EPIPE) and not a signal. */
 static void wake_up_every_second(void) {
     struct sigaction action = {.sa_handler = wake}; /* no SA_RESTART */
     struct itimerval second = {.it_interval.tv_sec = 1, .it_value.tv_sec = 1};
@@ -67,8 +68,10 @@ static void pump(ssize_t (*move)(int fd), int fd, size_t size, uint64_t capacity
 
 static struct iovec block;
 
+/* Writes the block, whose pages the kernel borrows. */
 static ssize_t lend(int fd) { return vmsplice(fd, &block, 1, 0); }
 
+/* Fills the block with a payload, and writes it again and again. */
 void pipe_feed(const char *path, size_t size, int capacity) {
     block.iov_base = aligned_alloc(4096, BLOCK);
     block.iov_len = BLOCK;
@@ -86,10 +89,12 @@ void pipe_feed(const char *path, size_t size, int capacity) {
 
 static int nowhere;
 
+/* Moves the pipe's bytes to /dev/null. */
 static ssize_t discard(int fd) {
     return splice(fd, NULL, nowhere, NULL, 16 * BLOCK, SPLICE_F_MOVE);
 }
 
+/* Opens both descriptors, and moves bytes until the window is over. */
 void pipe_drain(const char *path, size_t size, int capacity) {
     nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int fd = open(path, O_RDONLY | O_CLOEXEC); /* waits for the writer */

@@ -39,6 +39,7 @@ struct tls_session {
 static SSL_CTX *context;
 static BIO_METHOD *collector;
 
+/* Exits with a sentence and the text of OpenSSL's error. */
 static void tls_fail(const char *what) {
     static char sentence[256];
     unsigned long code = ERR_peek_error();
@@ -50,6 +51,7 @@ static void tls_fail(const char *what) {
     refuse(sentence);
 }
 
+/* The BIO's write function: appends bytes to the session's unsent bytes. */
 static int collect(BIO *bio, const char *data, int length) {
     tls_session *session = BIO_get_data(bio);
     size_t due = session->end + (size_t)length;
@@ -64,11 +66,13 @@ static int collect(BIO *bio, const char *data, int length) {
     return length;
 }
 
+/* The BIO's control function: a flush succeeds, every other command is not supported. */
 static long control(BIO *bio, int command, long number, void *pointer) {
     (void)bio, (void)number, (void)pointer;
     return command == BIO_CTRL_FLUSH;
 }
 
+/* Makes the context of all sessions (TLS 1.3) and the class of their output BIO. */
 static void prepare(void) {
     context = SSL_CTX_new(TLS_client_method());
     collector = BIO_meth_new(BIO_TYPE_SOURCE_SINK | BIO_get_new_index(), "collector");

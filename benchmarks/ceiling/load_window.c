@@ -44,6 +44,7 @@ char *payload(size_t size) {
 
 /* ---- clocks and latencies ------------------------------------------------------ */
 
+/* Returns a clock's nanoseconds; exits if it cannot be read. */
 static int64_t read_clock(clockid_t clock) {
     struct timespec t;
     if (clock_gettime(clock, &t) < 0)
@@ -57,6 +58,7 @@ int64_t clock_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 enum { BITS = 6, STEPS = 1 << BITS, BUCKETS = 64 * STEPS };
 static int64_t histogram[BUCKETS];
 
+/* Returns the histogram's bucket for a latency. */
 static int bucket_of(int64_t ns) {
     if (ns < STEPS)
         return (int)(ns < 0 ? 0 : ns);
@@ -64,6 +66,7 @@ static int bucket_of(int64_t ns) {
     return (octave - BITS + 1) * STEPS + (int)((ns >> (octave - BITS)) - STEPS);
 }
 
+/* Returns the lowest latency of a bucket, in microseconds. */
 static double bucket_us(int bucket) {
     if (bucket < STEPS)
         return bucket / 1e3;
@@ -71,6 +74,8 @@ static double bucket_us(int bucket) {
     return (double)((int64_t)(bucket % STEPS + STEPS) << (octave - BITS)) / 1e3;
 }
 
+/* Returns the bucket, in microseconds, up to which a share (0 to 1) of the latencies are; 0
+ * without answers. */
 static double percentile(double share) {
     int64_t total = 0, seen = 0;
     for (int i = 0; i < BUCKETS; i++)
@@ -92,6 +97,7 @@ typedef struct account {
 
 static cpu_set_t cores; /* client's and server's; empty if one of them is not pinned */
 
+/* Finds the cores, if client and server are pinned to one core each. */
 static void find_cores(int server) {
     cpu_set_t mine, theirs;
     if (sched_getaffinity(0, sizeof mine, &mine) == 0 && CPU_COUNT(&mine) == 1 &&
@@ -100,6 +106,7 @@ static void find_cores(int server) {
         CPU_OR(&cores, &mine, &theirs);
 }
 
+/* Returns the account of the two cores from /proc/stat; zeros if it cannot be read. */
 static account read_account(void) {
     account sum = {0, 0, 0};
     if (CPU_COUNT(&cores) == 0)
@@ -133,6 +140,7 @@ typedef struct modes {
     double user, system;
 } modes;
 
+/* Returns the server's CPU time by mode, in ticks; zeros if it cannot be read. */
 static modes read_modes(int server) {
     modes found = {0, 0};
     char path[64], text[1024];
@@ -158,6 +166,7 @@ static modes read_modes(int server) {
 enum { THREADS = 256 };
 static int counters[THREADS], counting, user_only;
 
+/* Opens the counter of one thread; -1 with errno. */
 static int open_counter(int thread) {
     struct perf_event_attr wanted = {
         .type = PERF_TYPE_HARDWARE,
@@ -170,6 +179,7 @@ static int open_counter(int thread) {
     return (int)syscall(SYS_perf_event_open, &wanted, thread, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
+/* Closes all counters. */
 static void close_counters(void) {
     while (counting > 0)
         close(counters[--counting]);
@@ -197,6 +207,7 @@ static void count_threads(int server) {
     closedir(threads);
 }
 
+/* Opens counters of all instructions, or of those in user mode, or none. */
 static void open_counters(int server) {
     count_threads(server);
     if (counting > 0)
@@ -205,6 +216,7 @@ static void open_counters(int server) {
     count_threads(server);
 }
 
+/* Returns the sum of the counters. */
 static int64_t read_counters(void) {
     int64_t sum = 0, one;
     for (int i = 0; i < counting; i++)
@@ -227,6 +239,7 @@ static int server_process;
 static clockid_t server_clock;
 static reading first, last;
 
+/* Reads all clocks, accounts and counters at once, for the begin or the end of the window. */
 static reading take(int64_t now, int64_t messages) {
     return (reading){
         .at = now,

@@ -56,11 +56,13 @@ static struct buffer {
 } buffers[BUFFERS];
 static connection *starved;
 
+/* Prints a failed call with the text of errno, and exits with 1. */
 static void fail(const char *call) {
     fprintf(stderr, "uring_echo: %s: %s\n", call, strerror(errno));
     exit(1);
 }
 
+/* Maps memory that the kernel shares: of the ring, at an offset, or anonymous if fd is -1. */
 static void *map(size_t size, int fd, off_t offset) {
     int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_POPULATE, fd, offset);
@@ -69,6 +71,7 @@ static void *map(size_t size, int fd, off_t offset) {
     return at;
 }
 
+/* Returns a buffer to the kernel, which may receive into it again. */
 static void give_back(int index) {
     struct io_uring_buf *slot = &free_buffers->bufs[free_tail & (BUFFERS - 1)];
     slot->addr = (uintptr_t)(memory + (size_t)index * BUFFER);
@@ -79,6 +82,8 @@ static void give_back(int index) {
                           memory_order_release);
 }
 
+/* Makes the ring, maps its queues, and passes the buffers to the kernel; exits if the kernel
+ * refuses. */
 static void open_ring(void) {
     struct io_uring_params p = {
         .flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQSIZE,
@@ -120,6 +125,8 @@ static void enter(unsigned least) {
         sq_queued -= (unsigned)n;
 }
 
+/* Queues a request, and returns it for further fields; a full queue is submitted first.  Its
+ * completions have the kind and the connection. */
 static struct io_uring_sqe *request(int opcode, int fd, connection *c, int kind) {
     if (sq_queued == ENTRIES)
         enter(0);
@@ -135,6 +142,7 @@ static struct io_uring_sqe *request(int opcode, int fd, connection *c, int kind)
     return sqe;
 }
 
+/* Requests to receive from a connection, again and again, into the kernel's buffers. */
 static void receive(connection *c) {
     struct io_uring_sqe *sqe = request(IORING_OP_RECV, c->fd, c, RECEIVED);
     sqe->ioprio = IORING_RECV_MULTISHOT;
@@ -143,6 +151,7 @@ static void receive(connection *c) {
     c->receiving = 1;
 }
 
+/* Requests to send the first buffer of the connection's queue. */
 static void send_first(connection *c) {
     struct buffer *b = &buffers[c->first];
     struct io_uring_sqe *sqe = request(IORING_OP_SEND, c->fd, c, SENT);
@@ -152,6 +161,7 @@ static void send_first(connection *c) {
     c->sending = 1;
 }
 
+/* Removes the first buffer from the connection's queue, and returns it to the kernel. */
 static void drop_first(connection *c) {
     int index = c->first;
     c->first = buffers[index].next;
@@ -165,6 +175,8 @@ static void drop_first(connection *c) {
     }
 }
 
+/* Ends a connection: marks it as *ending*, returns its buffers, and closes and frees it.  If a
+ * request is pending, its completion calls this function again. */
 static void end(connection *c) {
     c->ending = 1;
     if (c->sending)
@@ -184,6 +196,7 @@ static void end(connection *c) {
     free(c);
 }
 
+/* Starts a connection for an accepted socket. */
 static void accepted(int fd) {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -195,6 +208,8 @@ static void accepted(int fd) {
     receive(c);
 }
 
+/* Handles a completion of receiving: queues the buffer, or ends the connection.  Without a free
+ * buffer the connection waits in `starved`. */
 static void received(connection *c, int result, unsigned flags) {
     c->receiving = (flags & IORING_CQE_F_MORE) != 0;
     if (result == -ENOBUFS && !c->ending) {
@@ -219,6 +234,7 @@ static void received(connection *c, int result, unsigned flags) {
     end(c);
 }
 
+/* Handles a completion of sending: sends the rest or the next buffer. */
 static void sent(connection *c, int result) {
     c->sending = 0;
     if (result <= 0) {
@@ -235,6 +251,7 @@ static void sent(connection *c, int result) {
         end(c);
 }
 
+/* Opens a listener on a free port of 127.0.0.1, and prints the port. */
 static int listen_inet(void) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int on = 1;
@@ -254,12 +271,14 @@ static int listen_inet(void) {
     return fd;
 }
 
+/* Requests to accept connections, again and again. */
 static void accept_all(int listener) {
     struct io_uring_sqe *sqe = request(IORING_OP_ACCEPT, listener, NULL, ACCEPTED);
     sqe->ioprio = IORING_ACCEPT_MULTISHOT;
     sqe->accept_flags = SOCK_CLOEXEC;
 }
 
+/* Opens the ring and the listener, and handles completions until the process is killed. */
 int main(int argc, char **argv) {
     open_ring();
     if (argc == 2 && strcmp(argv[1], "check") == 0)

@@ -50,8 +50,9 @@ type outcome struct {
 	err  error
 }
 
-// measure counts ended connections. The warm-up begins after as many connections have ended
-// as are open at a time.
+// measure counts ended connections, prints the result of the window as JSON, and returns.
+// It returns the error of the first connection that fails. The warm-up begins after as many
+// connections have ended as are open at a time.
 func measure(asked request, ends <-chan outcome) error {
 	m := newMeter(asked.server)
 	var messages int64
@@ -86,7 +87,9 @@ func measure(asked request, ends <-chan outcome) error {
 	return errors.New("no connection is left")
 }
 
-// converse runs one connection from connect to end.
+// converse runs one connection from connect to end; its number selects the source address.
+// The answer is read into a buffer of the question's length. It returns an error if a call
+// fails or takes longer than patience, or if the answer differs from the question.
 func converse(address string, number int, config *tls.Config, question, answer []byte) error {
 	dialer := net.Dialer{
 		LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(1+number%sources))},

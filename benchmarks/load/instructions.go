@@ -20,6 +20,8 @@ type counters struct {
 	userOnly bool // /proc/sys/kernel/perf_event_paranoid may allow user mode only
 }
 
+// openCounters opens counters of all instructions of a process, or of those in user mode if
+// only these may be counted, or none; it does not fail.
 func openCounters(pid int) counters {
 	if files := countThreads(pid, 0); files != nil {
 		return counters{files: files}

@@ -13,6 +13,7 @@ import (
 	"os"
 )
 
+// main runs the command line, and exits with 1 and the error on stderr if that fails.
 func main() {
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
@@ -20,6 +21,7 @@ func main() {
 	}
 }
 
+// run runs the command of the arguments. Other arguments give an error with the usage.
 func run(args []string) error {
 	const usage = "usage: load serve | load tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
 	if len(args) == 1 && args[0] == "serve" {

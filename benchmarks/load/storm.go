@@ -56,8 +56,8 @@ func storm(args []string) error {
 	})
 }
 
-// churnConfig has TLS 1.3 and the key exchange that OpenSSL prefers, the same for every
-// version of Go.
+// churnConfig returns a configuration that has TLS 1.3 and the key exchange that OpenSSL
+// prefers, the same for every version of Go.
 func churnConfig() *tls.Config {
 	return &tls.Config{
 		InsecureSkipVerify: true, // the server is known

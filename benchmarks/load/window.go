@@ -43,7 +43,9 @@ type request struct {
 	server         int // process id
 }
 
-// parse reads PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID.
+// parse reads PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID; args must have these six. It
+// returns an error for an argument that is not a number, and for CONNECTIONS or SIZE below
+// 1.
 func parse(args []string) (request, error) {
 	numbers := make([]float64, len(args))
 	for i, arg := range args {
@@ -67,7 +69,8 @@ func parse(args []string) (request, error) {
 	return asked, nil
 }
 
-// payload is printable and ends with its only newline, as the C generator's.
+// payload returns a message of a given size, which is printable and ends with its only
+// newline, as the C generator's.
 func payload(size int) []byte {
 	p := make([]byte, size)
 	for i := range p {
@@ -100,7 +103,8 @@ type reading struct {
 // MAKE_PROCESS_CPUCLOCK with CPUCLOCK_SCHED in include/linux/posix-timers.h).
 func processClock(pid int) int32 { return int32(^pid<<3 | 2) }
 
-// newMeter finds the cores; there are none if client or server is not pinned.
+// newMeter opens the counters of the server's instructions and finds the cores; there are
+// none if client or server is not pinned.
 func newMeter(server int) meter {
 	m := meter{pid: server, counts: openCounters(server), server: processClock(server)}
 	var mine, theirs unix.CPUSet
@@ -115,6 +119,8 @@ func newMeter(server int) meter {
 	return m
 }
 
+// cpu reads a CPU clock, such as unix.CLOCK_PROCESS_CPUTIME_ID or the result of
+// processClock. It returns an error if the process no longer exists.
 func cpu(clock int32) (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(clock, &t); err != nil {
@@ -123,6 +129,8 @@ func cpu(clock int32) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
+// read returns the meter's state, with the time and the number of messages of the caller.
+// It returns an error if a CPU clock or /proc/stat cannot be read.
 func (m *meter) read(now time.Time, messages int64) (reading, error) {
 	r := reading{at: now, messages: messages}
 	var err error
@@ -155,8 +163,9 @@ func modes(pid int) (user, system float64) {
 	return user, system
 }
 
-// account sums up /proc/stat's lines of the two cores: proc_stat(5), in units of a
-// hundredth of a second, which sysconf(_SC_CLK_TCK) is on every Linux port.
+// account adds to r the times of the two cores in /proc/stat: proc_stat(5), in units of a
+// hundredth of a second, which sysconf(_SC_CLK_TCK) is on every Linux port. It returns an
+// error if the file cannot be opened.
 func (m *meter) account(r *reading) error {
 	const tick = 0.01
 	file, err := os.Open("/proc/stat")
@@ -186,7 +195,8 @@ func (m *meter) account(r *reading) error {
 	return nil
 }
 
-// between sorts the latencies in place.
+// between returns the result of the window between two readings; it sorts the latencies in
+// place.
 func (m *meter) between(first, last reading, latencies []time.Duration) result {
 	cpu := (last.server - first.server).Seconds()
 	user, system := last.user-first.user, last.system-first.system
@@ -214,7 +224,8 @@ func (m *meter) between(first, last reading, latencies []time.Duration) result {
 	}
 }
 
-// percentile returns microseconds; it sorts the slice in place.
+// percentile returns a percentile of the latencies in microseconds, for a share from 0 to
+// 1; 0 without latencies. It sorts the slice in place.
 func percentile(latencies []time.Duration, share float64) float64 {
 	if len(latencies) == 0 {
 		return 0

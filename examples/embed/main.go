@@ -3,7 +3,7 @@
 //
 //	Go program --- goroutine ------------ TCP -----------+
 //	     |                                               v
-//	     +--- main thread: CPython --- goloop.run --- echo server
+//	     +--- main thread: CPython --- goloop.run --- upper-case server
 //
 // Two Go runtimes live in this process, the program's own and the one inside
 // goloop's library. They share nothing: each has its own threads, heap and garbage
@@ -64,8 +64,9 @@ goloop.run(main(%d))
 // lines is the number of lines that the client sends.
 const lines = 1000
 
-// talk is the client: it sends each line and reads the answer. Go's garbage collector runs
-// meanwhile, while Python executes.
+// talk is the client: it sends each line and reads the answer, which must be the line in upper
+// case. It returns an error if the connection fails or an answer differs. Go's garbage collector
+// runs meanwhile, while Python executes.
 func talk(port string) error {
 	conn, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
@@ -92,6 +93,8 @@ func talk(port string) error {
 	return nil
 }
 
+// run starts the client, then runs the application on this thread, which is locked to the
+// goroutine from then on. It returns the client's error, or an error if the application fails.
 func run() error {
 	// Plain numbers: an os.File would close Python's end again, after Python has closed it.
 	var ends [2]int
