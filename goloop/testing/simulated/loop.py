@@ -55,10 +55,12 @@ def hashed_by_number(base: Any) -> Any:
         __slots__ = ("_number",)
 
         def __init__(self, *args: Any, loop: Any, **options: Any) -> None:
+            """Take the loop's next number; the arguments are those of the base class."""
             self._number = next(loop._numbers)
             super().__init__(*args, loop=loop, **options)
 
         def __hash__(self) -> int:
+            """Return the serial number."""
             number: int = self._number
             return number
 
@@ -78,6 +80,7 @@ class SimulatedLoopMixin(_Base):
     """Overrides of a loop's methods in a simulation; a mixin in front of the loop's class."""
 
     def __init__(self, simulation: Any, *args: Any) -> None:
+        """Create the loop of a simulation, whose only real thread is the current one."""
         self._simulation = simulation
         self._own_thread = threading.get_ident()
         self._numbers = itertools.count(1)
@@ -271,6 +274,7 @@ class _Address(tuple):  # type: ignore[type-arg]
     __slots__ = ()
 
     def __hash__(self) -> int:
+        """Return a checksum of the text, because hashes of strings differ in each process."""
         return zlib.crc32(repr(self).encode())
 
 
@@ -355,17 +359,17 @@ class SimulatedLoop(SimulatedLoopMixin, Loop):
         while not self._simulation.needs_checks:
             self._hosted = self._checks_requested = False
             super()._run()
-            self._simulation.check()
+            self._simulation.after_iteration()
             if self._stop_requested or not self._checks_requested:
                 return
         self._hosted = True
         while (busy := super()._run()) is not None:
             try:
-                self._simulation.check()
+                self._simulation.after_iteration()
                 if not busy:
                     self._poll()
             except BaseException:
                 self.stop()
                 super()._run()
                 raise
-        self._simulation.check()
+        self._simulation.after_iteration()

@@ -31,6 +31,7 @@ class _Epoll:
     nanoseconds = -1  # timeout of the next poll; -1: no limit
 
     def __init__(self) -> None:
+        """Create an epoll instance in this thread's simulated kernel."""
         self._number = request(Request.EPOLL, kernel_of_thread[threading.get_ident()].number)[0]
 
     def fileno(self) -> int:
@@ -71,6 +72,7 @@ class _Selector(selectors.EpollSelector):
     _selector: _Epoll
 
     def __init__(self, loop: OracleLoop) -> None:
+        """Create a selector that takes the time of the next timer from `loop`."""
         super().__init__()
         self._loop = loop
 
@@ -100,6 +102,7 @@ class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
     _task, _future = hashed_by_number(asyncio.Task), hashed_by_number(asyncio.Future)
 
     def __init__(self, simulation: Any) -> None:
+        """Create the loop with a selector of its own on the simulated kernel."""
         self._serving = set()
         super().__init__(simulation, _Selector(self))
 
@@ -113,11 +116,11 @@ class OracleLoop(SimulatedLoopMixin, asyncio.SelectorEventLoop):
         return bool(self._ready)  # type: ignore[attr-defined]
 
     def _run_once(self) -> None:
-        """Run one iteration of asyncio's loop, then the simulation's checks."""
+        """Run one iteration of asyncio's loop, then the simulation's work after it."""
         # Timers before time() + _clock_resolution are due; the sum must differ from time().
         self._clock_resolution = math.ulp(self._now())
         super()._run_once()  # type: ignore[misc]
-        self._simulation.check()
+        self._simulation.after_iteration()
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Notify the simulation of an unhandled exception; then call the handler."""

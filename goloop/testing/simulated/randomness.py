@@ -26,6 +26,7 @@ class SeededRandomness:
     """Derives all decisions from a seed."""
 
     def __init__(self, seed: int) -> None:
+        """Store the seed."""
         self.seed = seed
 
     def generator(self, kind: str) -> random.Random:
@@ -65,7 +66,8 @@ class DrawnRandomness:
         self._bytes: random.Random | None = None
         self._ahead = _AHEAD
         self._supplied: collections.deque[int] = collections.deque()
-        # By kind: the decisions made, and the decisions that were not 0.
+        # The number of decisions of each kind (taken), and of those that were not the default 0
+        # (chosen).
         self.taken: collections.Counter[str] = collections.Counter()
         self.chosen: collections.Counter[str] = collections.Counter()
 
@@ -119,10 +121,11 @@ class DrawnRandomness:
         return self._bytes.getrandbits(bits)
 
     def supply(self, kernel: Kernel) -> None:
-        """Supply digits to a kernel in advance; raise the exception if drawing has failed.
+        """Supply digits to a kernel in advance, and count its decisions since the last call.
 
-        Also counts the kernel's decisions since the last call.  After the limit of digits the
-        kernel gets a seed instead, once.
+        Raises the exception of an earlier draw, except after end().  If a draw of this call fails,
+        the next call raises.  After the limit of digits the kernel gets a seed instead, once, and
+        its decisions are no longer counted.
         """
         if self.failed is not None and not self._ended:
             raise self.failed
@@ -163,6 +166,7 @@ class _Generator(random.Random):
         return super().__new__(cls)
 
     def __init__(self, source: DrawnRandomness, kind: str) -> None:
+        """Draw the numbers from `source`, which counts them as decisions of a kind."""
         self._source, self._kind, self._is_seeded = source, kind, False
         self.gauss_next = None
 

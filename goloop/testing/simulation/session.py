@@ -55,9 +55,9 @@ def loop_class(name: str) -> Any:
 class SimulationRun:
     """A simulation from its start to its end.
 
-    Decisions are made by `drawn` if it is passed, else by the seed.  With `record` the trace
-    includes the steps of tasks.  If `allow` is not None, leaks are errors, except the kinds in
-    `allow`.
+    Decisions are made by `drawn` if it is passed, else by the seed.  `policy` is the order of ready
+    callbacks, and `loop` names the loop's class.  With `record` the trace includes the steps of
+    tasks.  If `allow` is not None, leaks are errors, except the kinds in `allow`.
     """
 
     def __init__(
@@ -70,6 +70,7 @@ class SimulationRun:
         allow: Collection[str] | None = None,
         drawn: randomness.DrawnRandomness | None = None,
     ) -> None:
+        """Create the kernel and the parts of the simulation; the class describes the arguments."""
         self._loop_class = loop_class(loop)
         self._randomness = drawn or randomness.SeededRandomness(policies.outer_seed(policy, seed))
         self._scheduler = policies.scheduler(policy, seed, self._randomness)
@@ -307,13 +308,16 @@ class SimulationRun:
 
     @property
     def needs_checks(self) -> bool:
-        """Return true if check() must be called after each iteration."""
+        """Return true if after_iteration() must be called after each iteration."""
         return self._drawn or self._callback_times is not None or bool(self.invariants)
 
-    def check(self) -> None:
-        """Supply digits, check the invariants, and advance the clock after an iteration.
+    def after_iteration(self) -> None:
+        """Do the work that follows each iteration of the loop.
 
-        Raises the exception of the drawing function, of check_after_step(), or of an invariant.
+        This supplies the kernel with digits for its next decisions (`DrawnRandomness.supply()`;
+        nothing with a seed), raises an exception that check_after_step() has stored, checks the
+        invariants, and perhaps advances the clock to the next timer. Also raises the exceptions of
+        `supply()` and of invariants.
         """
         self._randomness.supply(self.kernel)
         if self._broken is not None:
@@ -324,7 +328,7 @@ class SimulationRun:
         self._advance_after_iteration()
 
     def check_after_step(self) -> None:
-        """Check the invariants after a step of a task; check() raises the exception later.
+        """Check the invariants after a step of a task; after_iteration() raises the exception.
 
         A failure removes all invariants.
         """
