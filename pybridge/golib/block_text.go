@@ -32,8 +32,8 @@ func withoutStartFrames(stack []frame) []frame {
 	return stack
 }
 
-// isImporting reports whether an import is in progress in the loop's iteration; goloop/watchdog.py has the
-// same rule.
+// isImporting reports whether the iteration of the loop is inside an import. An import that has called the
+// loop does not count; _is_importing in goloop/watchdog.py has the same rule.
 func isImporting(stack []frame) bool {
 	return slices.ContainsFunc(withoutStartFrames(stack), func(f frame) bool {
 		return f.function == "_find_and_load" && f.file == "<frozen importlib._bootstrap>"

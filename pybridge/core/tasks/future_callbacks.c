@@ -85,9 +85,9 @@ callback_pair(PyObject *list, Py_ssize_t i)
     return NULL;
 }
 
-/* Schedules all callbacks of a future that has just become done, and drops them; an instance of a
- * subclass of Task is also unregistered.  -1 with an exception, and the callbacks that follow the
- * failed one are lost. */
+/* Schedules all callbacks of a future that has just become done, and drops them; a task (a Task or
+ * an instance of a subclass) is also unregistered, before anything is scheduled.  -1 with an
+ * exception, and the callbacks that follow the failed one are lost. */
 GL_PRIVATE int
 future_schedule_callbacks(gl_future *f)
 {
