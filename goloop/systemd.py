@@ -77,6 +77,7 @@ class _LoopState:
     __slots__ = ("waits",)
 
     def __init__(self) -> None:
+        """Begin in the state in which the loop must run."""
         self.waits = True
 
     def beat(self) -> None:

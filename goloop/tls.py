@@ -36,6 +36,7 @@ class _Sessions:
     # Python, too (operations of an OrderedDict are not).
 
     def __init__(self, hosts: int) -> None:
+        """Store the sessions of at most `hosts` servers."""
         self._hosts = hosts
         # The oldest entries are first, in both the dict and the lists.
         self._stored: dict[_Key, list[ssl.SSLSession]] = {}

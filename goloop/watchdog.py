@@ -7,10 +7,11 @@ Python stack of the loop's thread, without the GIL. All further work needs the G
                          four and eight times the limit
     Loop._block_ended()  on the loop's thread, after the iteration
 
-The first and the last create a `Blocked`, which is logged ("goloop", as a warning) and passed to
-the subscribers, once for each such iteration and in this order. Later stacks are logged if their
-calls differ. Loop._set_report_state() reports the progress of the log: if the GIL is never
-released, or the log does not accept the report, C writes the stack to stderr.
+The first and the last create a `Blocked`, which is logged ("goloop", as a warning; at INFO if the
+loop imports modules before its first event) and passed to the subscribers, once for each such
+iteration and in this order. Later stacks are logged if their calls differ. Loop._set_report_state()
+reports the progress of the log: if the GIL is never released, or the log does not accept the
+report, C writes the stack to stderr.
 """
 
 from __future__ import annotations
@@ -112,13 +113,16 @@ class Blocked:
     application in the loop. No client waits yet, so the block is logged at the level INFO only."""
 
     def __init__(self, **fields: Any) -> None:
+        """Set all fields; each must be passed."""
         for name in self.__slots__:
             object.__setattr__(self, name, fields[name])
 
     def __setattr__(self, name: str, value: object) -> None:
+        """Raise AttributeError: the fields are read-only."""
         raise AttributeError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> None:
+        """Raise AttributeError: the fields are read-only."""
         raise AttributeError(f"cannot delete field {name!r}")
 
     def _fields(self) -> dict[str, Any]:
@@ -126,11 +130,13 @@ class Blocked:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def __eq__(self, other: object) -> bool:
+        """Compare all fields."""
         if not isinstance(other, Blocked):
             return NotImplemented
         return self._fields() == other._fields()
 
     def __hash__(self) -> int:
+        """Return a hash of all fields."""
         return hash(tuple(self._fields().values()))
 
     def __repr__(self) -> str:
@@ -138,6 +144,7 @@ class Blocked:
         return f"Blocked({fields})"
 
     def __str__(self) -> str:
+        """Return the sentence of the log about the first stack."""
         template, values = _message(self, self.stack)
         return template % values
 
@@ -164,7 +171,11 @@ def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _is_importing(stack: tuple[Frame, ...]) -> bool:
-    """Return true if an import is in progress; pybridge/golib/block_text.go has the same rule."""
+    """Return true if the iteration of the loop is inside an import.
+
+    An import that has called the loop does not count; isImporting in pybridge/golib/block_text.go
+    has the same rule.
+    """
     return any(
         frame.function == "_find_and_load" and frame.file == "<frozen importlib._bootstrap>"
         for frame in _below_the_loop(stack)
@@ -309,9 +320,11 @@ def _record_attributes(blocked: Blocked, stack: tuple[Frame, ...]) -> dict[str, 
 
 
 def _log(blocked: Blocked, look: int) -> None:
-    """Log a block; `look` is the position of the new stack in `later`, from 1, or 0.
+    """Log a block as a warning, or at INFO if `blocked.importing` is true.
 
-    The stack is shown below the line while the block lasts, unless it is a repeat.
+    `look` selects the stack: 0 is `blocked.stack`, n is number n of `blocked.later` (from 1). While
+    the block lasts, and not during an import, the stack follows the line; for a repeated stack the
+    line has the number of repeats instead.
     """
     level = logging.INFO if blocked.importing else logging.WARNING
     if not logger.isEnabledFor(level):

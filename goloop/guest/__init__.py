@@ -111,6 +111,7 @@ class Guest(Generic[_T]):
         debug: bool | None = None,
         context: contextvars.Context | None = None,
     ) -> None:
+        """Create the loop and the main task; the polling thread is not started yet."""
         self.outcome = concurrent.futures.Future()
         self.outcome.set_running_or_notify_cancel()
         self._loop: Any = new_event_loop()

@@ -84,6 +84,7 @@ class _Poster:
     """
 
     def __init__(self, root: tkinter.Misc) -> None:
+        """Open the pipe, and let Tk's loop watch its reading end."""
         self._calls: deque[Callable[[], object]] = deque()
         self._tk = root.tk
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -65,6 +65,7 @@ class Instrumentation:
     __module__ = "goloop.otel"
 
     def __init__(self, cleanups: list[Callable[[], object]]) -> None:
+        """Store the functions that end the instrumentation."""
         self._cleanups = cleanups
 
     def uninstrument(self) -> None:
@@ -136,6 +137,7 @@ class _Observer:
     """The instruments of a meter, which cannot be created twice and cannot be removed."""
 
     def __init__(self, meter: Meter) -> None:
+        """Create the instruments, which report nothing until `active` is true."""
         self._meter = meter
         self.active = False
         # The process id, the metrics at the latest collection, their difference to the previous
@@ -273,6 +275,7 @@ class _BlockedSpans:
     """Records a span for each blocking iteration, when the iteration has ended."""
 
     def __init__(self, tracer: Tracer) -> None:
+        """Record spans by `tracer`."""
         self._tracer = tracer
         # The context of the task that blocks the loop, for iterations that have not ended.
         self._contexts: dict[tuple[int, int], Context] = {}
@@ -324,6 +327,7 @@ class _ExceptionSpans:
     """Records a span without duration for each call of a loop's exception handler."""
 
     def __init__(self, tracer: Tracer) -> None:
+        """Record spans by `tracer`."""
         self._tracer = tracer
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

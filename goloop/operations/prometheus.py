@@ -95,6 +95,7 @@ class Collector:
     def __init__(
         self, directory: str | os.PathLike[str] | None = None, interval: float = 1.0
     ) -> None:
+        """Create a collector; the class describes the arguments and exceptions."""
         if not 0 < interval <= threading.TIMEOUT_MAX:
             most = f"{threading.TIMEOUT_MAX:.0f}"
             raise ValueError(f"interval must be > 0 and <= {most} seconds, got {interval!r}")
@@ -193,6 +194,7 @@ class _SharedDirectory:
     """The shared directory: writes this process's file and reads the files of other processes."""
 
     def __init__(self, directory: Path, interval: float) -> None:
+        """Start to write to the directory; OSError if its lock file cannot be opened."""
         self._directory = directory
         self._interval = interval
         # Operations that fail at present, for which a warning was logged: "own", "others".

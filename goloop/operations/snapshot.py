@@ -268,6 +268,7 @@ class _Marks:
     """Numbers that identify objects, although an id() may be reused."""
 
     def __init__(self) -> None:
+        """Create the numbering without objects."""
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._last = 0
 

@@ -33,6 +33,7 @@ class CpuTime:
     __slots__ = ("_reported", "_state")
 
     def __init__(self) -> None:
+        """Start without a run and without CPU time."""
         # Nanoseconds of all earlier runs; of the current run, the clock's value at its begin,
         # and the clock.
         self._state = _pack(0, 0, _NO_CLOCK)

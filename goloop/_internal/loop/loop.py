@@ -74,6 +74,7 @@ class Loop(
     _nest_patched = _NestPatched()
 
     def __init__(self) -> None:
+        """Create the loop's two halves and the state of its mixins; `Loop` names the exceptions."""
         # First, because from then on other threads may read metrics.
         self._python_counters = {}
         self._cpu_time = CpuTime()
@@ -90,6 +91,7 @@ class Loop(
         aiofastnet_compat.patch_aiohttp()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
+        """Issue a ResourceWarning and close the loop if it is still open, as asyncio does."""
         # After an __init__ that failed, or was never called, there is nothing to close.
         if hasattr(self, "_transports"):
             super().__del__(_warn)

@@ -57,6 +57,7 @@ class SlowIteration:
     """Stack samples after 1, 2 and 4 times the limit."""
 
     def __str__(self) -> str:
+        """Return several lines: time, duration and callbacks, then the stacks with their tasks."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
         fraction = f"{self.started % 1:.3f}"[1:]
         words = f"{when}{fraction}  loop {self.loop}: {self.seconds:.3f} s"

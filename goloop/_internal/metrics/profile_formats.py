@@ -93,6 +93,7 @@ class _Numbering(dict[object, int]):
     """Numbers objects in the order of their first use, from `first` on."""
 
     def __init__(self, first: int) -> None:
+        """Give the number `first` to the first object."""
         self._first = first
 
     def of(self, thing: object) -> int:
@@ -170,6 +171,7 @@ class _Box:
     """A call in the flame graph, with its callees."""
 
     def __init__(self, name: str) -> None:
+        """Create a call of the function `name`, without time and callees."""
         self.name = name
         self.seconds = self.cpu = 0.0
         self.below: dict[str, _Box] = {}

@@ -182,6 +182,7 @@ class Profile:
         return flame_graph(self, title)
 
     def __str__(self) -> str:
+        """Return the profile as a table."""
         from .profile_formats import table
 
         return table(self)

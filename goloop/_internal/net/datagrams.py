@@ -55,9 +55,11 @@ class DatagramTransport(_core.DatagramTransport):
         waiter: asyncio.Future[Any] | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        """Create the transport and register it with the loop; arguments as of asyncio's hook.
+        """Create the transport, and schedule connection_made().
 
-        Adds the entries for get_extra_info(). RuntimeError if another transport has the fd.
+        `address` is the remote address, the only destination, or None. `waiter` gets its result
+        after connection_made(). `extra` has entries for get_extra_info(), to which those of the
+        socket are added. RuntimeError if another transport has the fd.
         """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(extra, trsock.TransportSocket(sock), sock)

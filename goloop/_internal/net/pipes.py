@@ -218,7 +218,8 @@ class Pipes(CoreLoop):
     ) -> asyncio.ReadTransport:
         """Return the transport of connect_read_pipe(): native, or asyncio's for message sockets.
 
-        If a write transport has the same socket, it no longer reports the peer's end itself.
+        A write transport that already uses the same socket stops watching whether the peer has
+        closed.
         ValueError for a file that is not pollable.
         """
         message: Any = _unix_events._UnixReadPipeTransport

@@ -87,6 +87,7 @@ class OtherDatagramTransport(SelectorTransportMixin, _SelectorDatagramTransport)
     if _SelectorDatagramTransport.is_reading is asyncio.ReadTransport.is_reading:
         # The first releases of 3.11 have no is_reading(): the transport reads until it is closed.
         def is_reading(self) -> bool:
+            """Return true until the transport closes."""
             return not self._closing
 
 
@@ -141,6 +142,7 @@ class FdPassingSocket:
     """
 
     def __init__(self, loop: Any, sock: socket.socket) -> None:
+        """Wrap a socket; the caller sets `transport` as soon as the transport exists."""
         self._loop = loop
         self._sock = sock
         self._sent = 0
@@ -249,6 +251,7 @@ class DescriptorTransport(OtherStreamTransport):
     _sock: FdPassingSocket
 
     def __init__(self, loop: Any, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        """Wrap the socket in an FdPassingSocket; pass the other arguments to asyncio's class."""
         fd_socket = FdPassingSocket(loop, sock)
         super().__init__(loop, fd_socket, *args, **kwargs)
         fd_socket.transport = weakref.ref(self)

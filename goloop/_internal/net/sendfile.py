@@ -40,6 +40,7 @@ class _TransportSender:
     """
 
     def __init__(self, loop: Sendfile, transport: Any) -> None:
+        """Install the first empty waiter of a transport whose queue is empty."""
         self._loop = loop
         self._transport = transport
         self._waiter: asyncio.Future[None] | None = None

@@ -144,10 +144,13 @@ class StreamTransport(_core.StreamTransport):
         context: contextvars.Context | None = None,
         exposed: bool = False,
     ) -> None:
-        """Create the transport of a connected socket; arguments as of asyncio's hook.
+        """Create the transport of a connected socket, and schedule connection_made().
 
-        Sets TCP_NODELAY on a TCP socket. `exposed`: the program can use the socket, too, so each
-        write is sent at once. Raises RuntimeError if another transport has the fd.
+        Sets TCP_NODELAY on a TCP socket. `waiter` gets its result after connection_made(). `extra`
+        has entries for get_extra_info(), to which those of the socket are added. `server` is the
+        server of an accepted connection. `context` is the context of the callbacks; None: a copy of
+        the current one. `exposed`: the program can use the socket, too, so each write is sent at
+        once. Raises RuntimeError if another transport has the fd.
         """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(
@@ -480,12 +483,15 @@ class ServerClients:
         return found.keys()
 
     def __contains__(self, transport: object) -> bool:
+        """Return true for a connection of this server."""
         return self._has(transport) or transport in self._others
 
     def __iter__(self) -> Iterator[Any]:
+        """Iterate over a snapshot of the connections."""
         return iter(self.copy())
 
     def __len__(self) -> int:
+        """Return the number of connections."""
         return self._count + len(self._others)
 
 

@@ -100,6 +100,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _inner_reads: TLSProtocol | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Create the protocol with an empty buffer; the arguments are those of SSLProtocol."""
         # SSLProtocol.__init__ allocates a receive buffer of max_size bytes. The stream transport
         # passes its bytes to the engine without a buffer; get_buffer() enlarges the buffer for
         # other transports.

@@ -122,6 +122,7 @@ class TransportSocket(trsock.TransportSocket):
     __slots__ = ("_transport",)
 
     def __init__(self, sock: socket.socket, transport: _core.StreamTransport) -> None:
+        """Wrap the socket of a transport, to which a weak reference is stored."""
         self._transport = weakref.ref(transport)
         _socket_slot.__set__(self, sock)
 

@@ -31,6 +31,7 @@ class _Loader(Loader):
     """Wraps a module's own loader, and runs the action after it."""
 
     def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
+        """Wrap `loader`, the loader of the module of `spec`."""
         self._spec = spec
         self._loader = loader
 

@@ -26,6 +26,7 @@ class CallQueue:
     """The queue; the thread that creates it enters it as a context manager and makes the calls."""
 
     def __init__(self) -> None:
+        """Create an empty queue without sockets."""
         self._pending: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         # Reentrant, because a signal handler may run while its thread has the lock.
         self._lock = threading.RLock()
@@ -34,6 +35,7 @@ class CallQueue:
         self._previous_wakeup_fd = -1
 
     def __enter__(self) -> CallQueue:
+        """Open the queue and its sockets; wake_on_signals() sets the wakeup fd."""
         self._read_socket, self._write_socket = socket.socketpair()
         self._files = file_of(self._read_socket.fileno()), file_of(self._write_socket.fileno())
         self._write_socket.setblocking(False)
@@ -41,6 +43,7 @@ class CallQueue:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        """Close the queue and its sockets, and restore the wakeup fd."""
         with self._lock:
             # Threads that still run must not write to a descriptor that gets this number next.
             self._open = False

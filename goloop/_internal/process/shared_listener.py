@@ -59,6 +59,7 @@ class SharedListener:
         backlog: int = 100,
         reuse_port: bool = False,
     ) -> None:
+        """Bind the address and listen; the class describes the arguments and exceptions."""
         addresses_given = [host is not None or port is not None, path is not None, sock is not None]
         if sum(addresses_given) > 1:
             raise ValueError("host/port, path and sock can not be specified at the same time")
@@ -241,6 +242,7 @@ class SharedListener:
                 pass
 
     def __enter__(self) -> SharedListener:
+        """Return the listener."""
         return self
 
     def __exit__(
@@ -249,6 +251,7 @@ class SharedListener:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close the listener."""
         self.close()
 
 

@@ -155,6 +155,7 @@ class Address:
     """A listening socket and the loops that serve on it; all methods are thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
+        """Take a listening socket, which no loop serves yet."""
         self.sock = sock
         self._reset()
 

@@ -115,6 +115,7 @@ class _Worker:
     """A thread of the group, with its loop and its main task."""
 
     def __init__(self, group: _Group, index: int, name: str) -> None:
+        """Create thread `index` of a group, with a copy of the current context; do not start it."""
         context = contextvars.copy_context()
         self.group = group
         self.index = index
@@ -188,6 +189,7 @@ class _Worker:
         return True
 
     def __str__(self) -> str:
+        """Return the thread's name and index, for notes and errors."""
         return f"{self.thread.name} (index {self.index})"
 
 
@@ -201,6 +203,7 @@ class _Group:
         loop_factory: _LoopFactory | None,
         shutdown_timeout: float | None,
     ) -> None:
+        """Store the arguments of run_threads(); the caller adds the workers."""
         self.main = main
         self.debug = debug
         self.loop_factory = loop_factory
@@ -368,18 +371,20 @@ class _Group:
             raise self._signal_exception(self.signals[0])
         return [worker.result for worker in self.workers]
 
-    def _add_notes(self, first_exception: BaseException) -> None:
-        """Add notes to an exception: the thread that raised it, and all other exceptions.
+    def _add_notes(self, exception: BaseException) -> None:
+        """Add notes to the exception that run_threads() will raise.
 
-        CancelledErrors are left out. An exception that rejects notes stays unchanged.
+        For `self.first_exception`: the thread that raised it, if it was a thread. In all cases: the
+        other exceptions, without CancelledErrors of threads and without `self.first_exception`
+        (which is the cause of a timeout error). A note that the exception rejects is skipped.
         """
         notes = []
-        if first_exception is self.first_exception and self.first_failed_worker is not None:
+        if exception is self.first_exception and self.first_failed_worker is not None:
             notes.append(f"in thread {self.first_failed_worker} of goloop.run_threads()")
         for worker in self.workers:
             for exc in worker.exceptions:
                 if (
-                    exc is first_exception
+                    exc is exception
                     or exc is self.first_exception
                     or isinstance(exc, asyncio.CancelledError)
                 ):
@@ -393,4 +398,4 @@ class _Group:
         for note in notes:
             # Some exception classes reject attributes, such as frozen dataclasses.
             with contextlib.suppress(Exception):
-                first_exception.add_note(note)
+                exception.add_note(note)

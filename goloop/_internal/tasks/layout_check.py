@@ -44,6 +44,7 @@ class _ProbeLoop:
     """The part of a loop's interface that a task's steps need; it runs nothing by itself."""
 
     def __init__(self) -> None:
+        """Create a loop without debug mode and without scheduled steps."""
         self.debug = False
         self.steps: list[Callable[..., object]] = []
 

@@ -31,6 +31,7 @@ class TaskStepMethWrapper:
     __slots__ = ("__self__", "_error")
 
     def __init__(self, task: asyncio.Task[Any], error: BaseException | None = None) -> None:
+        """Store the task and the exception to throw, or None."""
         self.__self__ = task
         self._error = error
 

@@ -40,14 +40,17 @@ class TaskSet(_WeakSet):
     """The set of asyncio's tasks and goloop's."""
 
     def __iter__(self) -> Iterator[Any]:
+        """Iterate over goloop's tasks, then over asyncio's."""
         # goloop's tasks first: C lists them in one call, under the GIL.
         yield from _live_tasks()
         yield from super().__iter__()
 
     def __len__(self) -> int:
+        """Return the number of goloop's tasks and asyncio's."""
         return len(_live_tasks()) + super().__len__()
 
     def __contains__(self, task: object) -> bool:
+        """Return true for a task of the WeakSet or of goloop's list."""
         return super().__contains__(task) or task in _live_tasks()
 
     def discard(self, task: Any) -> None:

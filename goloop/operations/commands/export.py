@@ -71,6 +71,7 @@ class Page:
     """Metric families with their samples, in the order of their first sample."""
 
     def __init__(self) -> None:
+        """Create a page without samples."""
         self._families: dict[Family, list[str]] = {}
 
     def add(self, family: Family, labels: Row, value: float, part: str = "") -> None:
@@ -336,6 +337,7 @@ class Server(http.server.ThreadingHTTPServer):
     """
 
     def __init__(self, exporter: Exporter, where: str | tuple[str, int]) -> None:
+        """Bind the address; the path of a stale Unix socket is removed before."""
         self.exporter = exporter
         self._path = ""
         if isinstance(where, str):

@@ -32,6 +32,7 @@ class WatchedProcess:
     """A process that is requested repeatedly, with the state between its answers."""
 
     def __init__(self, pid: int) -> None:
+        """Create the state for a process; no request is sent."""
         self.pid = pid
         self.question: Question | None = None
         self.asked = 0.0

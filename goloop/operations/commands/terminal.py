@@ -83,6 +83,7 @@ class Terminal:
     """The output stream: its capabilities, and the conversion of lines to text."""
 
     def __init__(self, file: Any = None) -> None:
+        """Determine the capabilities of `file`, by default standard output."""
         self._file = sys.stdout if file is None else file
         self._encoding = self._file.encoding or "utf-8"
         # False for a pager, a file, and for a dumb terminal, which has no cursor control.
@@ -158,6 +159,7 @@ class Screen:
     _LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 
     def __init__(self, terminal: Terminal) -> None:
+        """Find the keyboard; the terminal does not change before enter()."""
         self._terminal = terminal
         self._keyboard: int | None = None
         self._modes: list[Any] | None = None
@@ -171,10 +173,12 @@ class Screen:
         return self._keyboard
 
     def __enter__(self) -> Screen:
+        """Switch to the alternate screen."""
         self.enter()
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Restore the previous screen and terminal modes."""
         self.leave()
 
     def enter(self) -> None:

@@ -196,11 +196,13 @@ class _Signals:
     _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
+        """Install nothing yet."""
         self.ending: int | None = None
         self.suspended = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Signals:
+        """Install the handlers, except for ignored signals, and a wakeup fd, read at `fd`."""
         self.fd, self._write = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write, False)
@@ -212,6 +214,7 @@ class _Signals:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Restore the previous handlers and the wakeup fd."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)

@@ -84,6 +84,7 @@ class View:
     """Formats reports for a number of columns and rows; None: unlimited."""
 
     def __init__(self, terminal: Terminal, columns: int | None, rows: int | None) -> None:
+        """Create a view that is not scrolled, with the tasks in the order "time"."""
         self._terminal = terminal
         self._columns = columns
         self._rows = rows
@@ -351,7 +352,10 @@ class View:
         return found
 
     def _ordered(self, tasks: list[tuple[Row, Row]]) -> list[tuple[Row, Row]]:
-        """Return the tasks in the chosen order."""
+        """Return the tasks in the order `self.order`.
+
+        `tasks` are pairs (report of the process, row of the task).
+        """
         keys: dict[str, Callable[[tuple[Row, Row]], Any]] = {
             "time": lambda pair: (-round(pair[1]["seen"], 1), pair[1]["mark"]),
             "age": lambda pair: (pair[1]["mark"], pair[0]["pid"]),
@@ -361,7 +365,11 @@ class View:
         return sorted(tasks, key=keys[self.order])
 
     def _tasks(self, tasks: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
-        """Return the table of tasks, of `count` tasks in all; with a PID column for `several`."""
+        """Return the table of tasks.
+
+        `tasks` are pairs (report of the process, row of the task); `count` is the number of all
+        tasks, shown or not.  With `several` processes the table has a PID column.
+        """
         names = [printable(row["name"]) for _, row in tasks]
         awaiters = [printable(", ".join(row["awaiters"])) for _, row in tasks]
         wide = self._columns
@@ -391,7 +399,11 @@ class View:
         return self._table(head, cells, widths, pids)
 
     def _streams(self, streams: list[tuple[Row, Row]], count: int, several: bool) -> list[Line]:
-        """Return the table of connections; parameters as of _tasks()."""
+        """Return the table of connections.
+
+        `streams` are pairs (report of the process, row of the connection); `count` is the number of
+        all connections, shown or not.  With `several` processes the table has a PID column.
+        """
         cells = [
             [
                 printable(row["peer"]),

@@ -81,6 +81,7 @@ class Host:
     __module__ = "goloop.testing"
 
     def __init__(self, session: Session, name: str, ipv6: bool) -> None:
+        """Create the machine in the simulation's kernel; it is up and has no programs."""
         self._session = session
         self._ipv6 = ipv6
         self._name = name
@@ -252,6 +253,7 @@ class Hosts:
     """The hosts of one simulation."""
 
     def __init__(self, session: Session) -> None:
+        """Create the set without hosts."""
         self._session = session
         self._by_name: dict[str, Host] = {}
 

@@ -70,6 +70,7 @@ class HostRun:
     )
 
     def __init__(self, host: Host | None, number: int) -> None:
+        """Begin a run that is neither paused nor ended."""
         self.host = host
         self.number = number
         self.has_ended = self.paused = False
@@ -103,6 +104,7 @@ class GatedCallback:
     def __init__(
         self, host_run: HostRun, callback: Any, args: tuple[Any, ...], context: contextvars.Context
     ) -> None:
+        """Store the callback with its arguments, its context and its host run."""
         self.host_run, self.callback, self.args, self.context = host_run, callback, args, context
 
     def __call__(self) -> None:
@@ -122,6 +124,7 @@ class GatedCallback:
     # Both attributes are the callback's own: task_of_step() recognizes steps of tasks by them.
     @property
     def __self__(self) -> Any:
+        """The object to which the callback is bound, or None."""
         return getattr(self.callback, "__self__", None)
 
     @property

@@ -46,6 +46,7 @@ class Process:
     __module__ = "goloop.testing"
 
     def __init__(self, args: tuple[str, ...], env: Mapping[str, str], cwd: str, pid: int) -> None:
+        """Store the arguments; the simulation sets the three streams when the program starts."""
         self.args = args
         """Words of the command; the first one is the program's name."""
         self.env = dict(env)
@@ -72,6 +73,7 @@ class Programs:
     """The child programs of one simulation, registered and running."""
 
     def __init__(self, session: Session) -> None:
+        """Create the registry without programs."""
         self._session = session
         self._functions: dict[str, _Function] = {}
         self._children: dict[int, Child] = {}
@@ -198,6 +200,7 @@ class Child:
         preexec_fn: Any = None,
         **_: Any,
     ) -> None:
+        """Open the pipes and schedule the start; the arguments are those of `subprocess.Popen`."""
         simulation = loop._simulation
         self._loop, self.transport = loop, transport
         self.args = _split_command(args, shell)

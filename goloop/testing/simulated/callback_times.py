@@ -52,6 +52,7 @@ class RandomCallbackTimes:
     """Random times; if the generator gives its lowest numbers, no time passes."""
 
     def __init__(self, generator: random.Random) -> None:
+        """Choose the range of the times by the generator, which then gives the times, too."""
         self._random = generator
         self._among = _AMONG[generator.randrange(len(_AMONG))]
 
@@ -76,6 +77,7 @@ class TimedLoopMixin(SimulatedLoopMixin):
     """
 
     def __init__(self, simulation: Any, *args: Any) -> None:
+        """Create the loop with an empty heap of timers; the arguments are the base class's."""
         self._now: Callable[[], float]
         self._due: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._orders = itertools.count()

@@ -58,6 +58,7 @@ class IdleWatch:
     """
 
     def __init__(self, loop: Any) -> None:
+        """Watch a loop, to which a weak reference is stored."""
         self._loop = weakref.ref(loop)
         # Heap of (cushion, last, number, callback).
         self._waiting: list[tuple[float, bool, int, Callable[[], object]]] = []
@@ -193,6 +194,7 @@ class MockClock:
     """
 
     def __init__(self, rate: float = 0.0, autojump_threshold: float = 0.0) -> None:
+        """Create a clock at 0; the class describes the arguments and exceptions."""
         self._lock = threading.Lock()
         self._virtual = 0.0
         self._real = time.perf_counter()
@@ -275,6 +277,7 @@ class ClockLoop(Loop):
     __module__ = "goloop.testing"
 
     def __init__(self, clock: MockClock) -> None:
+        """Create a loop and register it with the clock."""
         self._clock = clock
         self._virtual_timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_numbers = itertools.count()

@@ -84,6 +84,7 @@ class PipeFile(io.RawIOBase):
     """A raw file over a simulated descriptor, for `open()`."""
 
     def __init__(self, number: int, mode: str, closefd: bool = True) -> None:
+        """Wrap descriptor `number` of this thread's kernel; `closefd` is as in open()."""
         super().__init__()
         self._number, self._closefd = number, closefd
         self._kernel = kernel_of_thread.get(threading.get_ident())
@@ -299,6 +300,7 @@ class Poll:
     """Replacement of a poll object of select.poll(), for simulated and real descriptors."""
 
     def __init__(self) -> None:
+        """Create an object without registered descriptors."""
         self._real_poll: Any = _poll()
         self._wanted: dict[int, int] = {}
 

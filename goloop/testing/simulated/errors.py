@@ -57,6 +57,7 @@ class LeftBehind(SimulationError):
     __module__ = "goloop.testing"
 
     def __init__(self, message: str, findings: tuple[str, ...] = ()) -> None:
+        """Create the exception with its message and `findings`."""
         super().__init__(message)
         self.findings = findings
 

@@ -128,6 +128,7 @@ class Kernel:
         latency: tuple[float, float] = (0.0, 0.0),
         trace: bool = False,
     ) -> None:
+        """Create the kernel, which close() frees; the class describes the arguments."""
         if not 0 <= seed < 1 << 63:
             raise ValueError(f"a seed must be a number from 0 to 2**63 - 1, got {seed}")
         times = map(_ns, (start, call_time, *latency))
@@ -136,6 +137,7 @@ class Kernel:
         self.closed = False
 
     def __enter__(self) -> Kernel:
+        """Let the current thread's system calls go to this kernel."""
         request(Request.ENTER, self._number)
         signals.simulated.add(threading.get_ident())
         kernel_of_thread[threading.get_ident()] = self
@@ -147,6 +149,7 @@ class Kernel:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Let the current thread's system calls go to the real kernel again."""
         signals.simulated.discard(threading.get_ident())
         kernel_of_thread.pop(threading.get_ident(), None)
         request(Request.LEAVE)

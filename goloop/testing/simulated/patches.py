@@ -450,6 +450,7 @@ class _SharedGeneratorPatch:
     """The patch that sets the class of the generator of the module `random`."""
 
     def __init__(self) -> None:
+        """Set the class; restore() resets it."""
         self._generator = random._inst
         self._generator.__class__ = _SharedGenerator
 

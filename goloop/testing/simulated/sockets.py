@@ -91,6 +91,7 @@ class Socket(socket.socket):
         return f"<simulated socket fd={self.fileno()} family={self.family} type={self.type}>"
 
     def __del__(self) -> None:
+        """Close the descriptor."""
         # As socket.socket does: asyncio relies on it if it fails to make a transport.
         with contextlib.suppress(OSError):
             self._real_close()

@@ -269,6 +269,7 @@ class HostExecutors:
     """The executors of one host run; their jobs end with the host."""
 
     def __init__(self) -> None:
+        """Create the set without executors."""
         self.default: Any = None
         self.is_shut = False
         self._pools: weakref.WeakKeyDictionary[Any, Pool] = weakref.WeakKeyDictionary()
@@ -438,6 +439,7 @@ class _WorkerQueue:
     """The queue of an anyio worker; an item becomes a job of a simulated thread."""
 
     def __init__(self, worker: Any) -> None:
+        """Create the queue of an anyio worker, with a simulated thread."""
         self._worker = worker
         self._items: deque[Any] = deque()
         self._thread = Pool(session_of_thread[threading.get_ident()], 1, None)

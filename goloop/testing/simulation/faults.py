@@ -29,6 +29,7 @@ class Faults:
     __module__ = "goloop.testing"
 
     def __init__(self, kernel: Kernel, host: int = _EVERYWHERE) -> None:
+        """Control the faults of the host with a number; by default those of all hosts."""
         self._kernel, self._host = kernel, host
 
     def set(

@@ -36,6 +36,7 @@ class DrawnSimulation:
     __module__ = "goloop.testing"
 
     def __init__(self, draw: Callable[[int, int], Sequence[int]], plan: Plan) -> None:
+        """Store the drawing function and the plan; run() starts the simulation."""
         self._draw, self._plan = draw, plan
 
     def __repr__(self) -> str:

@@ -27,6 +27,7 @@ class Invariants:
     """The predicates of one simulation, in the order of their registration."""
 
     def __init__(self) -> None:
+        """Create the set without predicates."""
         self._always: list[tuple[str, Callable[[], object], str]] = []
         self._promised: list[_Promise] = []
 
@@ -83,6 +84,7 @@ class Invariants:
         self._promised.clear()
 
     def __bool__(self) -> bool:
+        """Return true if any predicate is registered."""
         return bool(self._always or self._promised)
 
 

@@ -33,6 +33,7 @@ class Network:
     __module__ = "goloop.testing"
 
     def __init__(self, kernel: Kernel, hosts: Hosts, latency: tuple[float, float]) -> None:
+        """Control the links of a kernel; `latency`, (min, max) in seconds, is their default."""
         self._kernel = kernel
         self._hosts = hosts
         self._latency = latency

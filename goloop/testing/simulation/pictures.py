@@ -40,6 +40,7 @@ class _TraceEvents:
     """Converts the lines of a trace to events of the Trace Event Format."""
 
     def __init__(self) -> None:
+        """Begin with the main function as the only host."""
         self._hosts = {"main": 0}
         self._host_of_descriptor: dict[int, int] = {}  # the number of the owner
         self._steps: dict[

@@ -55,6 +55,7 @@ class Shuffle:
     """A random order."""
 
     def __init__(self, generator: random.Random) -> None:
+        """Take the order from a generator."""
         self._random = generator
 
     def choose(self, ready: Sequence[Task]) -> int:
@@ -177,6 +178,7 @@ class Exploration:
     """
 
     def __init__(self) -> None:
+        """Begin without runs."""
         self._greatest, self._reached = -1, True
 
     def add_run(self, position: tuple[int, bool] | None) -> bool:
@@ -267,6 +269,7 @@ class Names:
     """Names of tasks that are equal in each run; asyncio numbers tasks by process."""
 
     def __init__(self) -> None:
+        """Begin without names."""
         self._names: weakref.WeakKeyDictionary[Task, str] = weakref.WeakKeyDictionary()
         self._count = 0
 

@@ -63,6 +63,7 @@ class Simulation:
     __module__ = "goloop.testing"
 
     def __init__(self, session: SimulationRun) -> None:
+        """Wrap the run; the simulation passes the object to the main function."""
         self._session = session
 
     @property
