@@ -878,6 +878,9 @@ func (d *differential) setOption() bool {
 	value := d.rand.IntN(2)
 	if o[0] == unix.IPPROTO_TCP && o[1] >= unix.TCP_KEEPIDLE && o[1] <= unix.TCP_USER_TIMEOUT {
 		value = pick(d.rand, -1, 0, 1, 40, 127, 128, 32767, 32768) // around the limits
+		if o[1] == unix.TCP_USER_TIMEOUT && value > 0 {
+			value *= 60_000 // ms: Linux must not close the connection on a busy machine
+		}
 	}
 	err := d.both(fmt.Sprintf("setsockopt(#%d, %d, %d, %d)", h.id, o[0], o[1], value), func(world int, s System) error {
 		return s.SetsockoptInt(h.fd[world], o[0], o[1], value)
