@@ -8,6 +8,7 @@
  *     gl_replaced(rule, class)          which methods of the class are not the original ones
  *     gl_object_replaced(rule, object)  these methods, and those that the object's own dict has
  *     gl_native(rule, object)           the object's class is the rule's, and none is replaced
+ *     gl_native_per_call(rule, object)  the same, cheaper: for objects that are used per packet
  *
  * No other file decides this.  docs/internals/native-rule.md lists the methods of each rule and
  * the code that uses it.
@@ -20,10 +21,20 @@
  */
 #include "state/state.h"
 
-/* The rules: the methods that a program may replace. */
+#if GL_GET_METHOD_IS_INTERNAL
+/* Looks a method up for a call.  1: *method is a function of the class, a new reference, and the
+ * object has no such attribute of its own; 0: it is any other attribute, or NULL with an
+ * exception. */
+PyAPI_FUNC(int) _PyObject_GetMethod(PyObject *o, PyObject *name, PyObject **method);
+#endif
+
+/* The rules: the methods that a program may replace, and the attributes that C reads and writes in
+ * the object itself, because the class defines none of these names. */
 static const struct {
     const char *origin; /* the module of the class's functions; NULL: its methods are C's */
     const char *methods[GL_RULE_METHODS];
+    const char *attributes[GL_RULE_ATTRIBUTES];
+    const char *property; /* a property whose function is an original, or NULL */
 } rules[GL_RULES] = {
     /* In the order of the bits in state.h. */
     [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running", "call_at", "create_future"}},
@@ -34,7 +45,26 @@ static const struct {
                          "sendto", "accept"}},
     [GL_RULE_SSL_OBJECT] = {"ssl", {"do_handshake", "read", "write"}},
     [GL_RULE_TLS_TRANSPORT] = {"asyncio.sslproto", {"write"}},
+    [GL_RULE_STREAM_PROTOCOL] = {"asyncio.streams",
+                                 {"data_received"},
+                                 {"_stream_reader_wr"},
+                                 "_stream_reader"},
+    [GL_RULE_STREAM_READER] = {"asyncio.streams",
+                               {"feed_data", "_wakeup_waiter"},
+                               {"_buffer", "_eof", "_limit", "_paused", "_transport", "_waiter"}},
 };
+
+/* Interns up to `max` names into `strings`; the first NULL ends them.  -1 with MemoryError. */
+static int
+intern_names(PyObject **strings, const char *const *names, int max)
+{
+    for (int i = 0; i < max && names[i] != NULL; i++) {
+        strings[i] = PyUnicode_InternFromString(names[i]);
+        if (strings[i] == NULL)
+            return -1;
+    }
+    return 0;
+}
 
 /* Sets the class of a rule, which can be used from then on; imports the module of its functions.
  * -1 with TypeError if `cls` is not a class, or with another exception; the rule then still has no
@@ -47,11 +77,11 @@ gl_rule_begin(enum gl_rule rule, PyObject *cls)
         PyErr_Format(PyExc_TypeError, "a rule needs a class, got %R", cls);
         return -1;
     }
-    for (int i = 0; i < GL_RULE_METHODS && rules[rule].methods[i]; i++) {
-        r->method[i] = PyUnicode_InternFromString(rules[rule].methods[i]);
-        if (r->method[i] == NULL)
-            return -1;
-    }
+    if (intern_names(r->method, rules[rule].methods, GL_RULE_METHODS) < 0 ||
+        intern_names(r->attribute, rules[rule].attributes, GL_RULE_ATTRIBUTES) < 0 ||
+        intern_names(&r->property, &rules[rule].property, 1) < 0)
+        return -1;
+    r->getter = gl_slot_offset((PyObject *)&PyProperty_Type, "fget");
     if (rules[rule].origin != NULL) {
         PyObject *origin = PyImport_ImportModule(rules[rule].origin);
         if (origin == NULL)
@@ -77,6 +107,51 @@ is_original(const struct gl_rule_class *r, PyTypeObject *type, PyObject *name, P
     return own != NULL && PyUnicode_Compare(own, name) == 0;
 }
 
+/* Returns the attribute of a class or its bases as a new reference; NULL, without an exception, if
+ * there is none.  Runs no Python. */
+static PyObject *
+class_attribute(PyTypeObject *type, PyObject *name)
+{
+#ifdef GL_FREE_THREADED
+    return _PyType_LookupRef(type, name);
+#else
+    return Py_XNewRef(_PyType_Lookup(type, name));
+#endif
+}
+
+/* Returns true if the class has the original property of the rule, or if the rule has none.  Runs
+ * no Python. */
+static bool
+has_original_property(const struct gl_rule_class *r, PyTypeObject *type)
+{
+    if (r->property == NULL)
+        return true;
+    PyObject *found = class_attribute(type, r->property);
+    bool original = false;
+    if (found != NULL && Py_IS_TYPE(found, &PyProperty_Type) && r->getter >= 0) {
+        PyObject *getter = *(PyObject **)((char *)found + r->getter);
+        original = is_original(r, type, r->property, getter);
+    }
+    Py_XDECREF(found);
+    return original;
+}
+
+/* Returns true if the objects of the class have the attributes of the rule in themselves: the class
+ * defines none of them, and stores attributes in the usual way.  Runs no Python. */
+static bool
+has_own_attributes(const struct gl_rule_class *r, PyTypeObject *type)
+{
+    if (r->attribute[0] == NULL)
+        return true;
+    bool own = type->tp_setattro == PyObject_GenericSetAttr;
+    for (int i = 0; own && i < GL_RULE_ATTRIBUTES && r->attribute[i]; i++) {
+        PyObject *found = class_attribute(type, r->attribute[i]);
+        own = found == NULL;
+        Py_XDECREF(found);
+    }
+    return own;
+}
+
 /* Inspects the class and returns the result of gl_replaced(): the bits of replaced methods, or
  * GL_NOT_OURS if the class does not derive from the rule's, has its own attribute lookup
  * (`__getattribute__`, `__getattr__`), or the rule has no class yet.  Caches only bits, and only
@@ -91,17 +166,15 @@ inspect_class(enum gl_rule rule, PyTypeObject *type)
     unsigned replaced = 0;
     unsigned tag = 0;
     for (int i = 0; i < GL_RULE_METHODS && r->method[i]; i++) {
-#ifdef GL_FREE_THREADED
-        PyObject *found = _PyType_LookupRef(type, r->method[i]);
-#else
-        PyObject *found = Py_XNewRef(_PyType_Lookup(type, r->method[i]));
-#endif
+        PyObject *found = class_attribute(type, r->method[i]);
         if (i == 0)
             tag = GL_READ(type->tp_version_tag);
         if (!is_original(r, type, r->method[i], found))
             replaced |= 1u << i;
         Py_XDECREF(found);
     }
+    if (!has_original_property(r, type) || !has_own_attributes(r, type))
+        replaced |= GL_OWN_ATTRIBUTES;
     if (tag != 0 && tag == GL_READ(type->tp_version_tag))
         __atomic_store_n(&G.rule[rule].seen, (uint64_t)tag << 16 | replaced, __ATOMIC_RELAXED);
     return replaced;
@@ -148,6 +221,28 @@ gl_native(enum gl_rule rule, PyObject *o)
     return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
 }
 
+/* Returns what gl_native() returns, by one lookup for each method of the rule in place of the
+ * object's dict, which CPython would have to create.  Clears the current exception, so none may be
+ * set.  Runs no Python: the class is known to have functions under these names, and to look
+ * attributes up in the usual way. */
+GL_PRIVATE_INLINE bool
+gl_native_per_call(enum gl_rule rule, PyObject *o)
+{
+    const struct gl_rule_class *r = &G.rule[rule];
+    if (Py_TYPE(o) != r->type || gl_replaced(rule, r->type) != 0)
+        return false;
+    for (int i = 0; i < GL_RULE_METHODS && r->method[i] != NULL; i++) {
+        PyObject *found = NULL;
+        int is_function_of_class = _PyObject_GetMethod(o, r->method[i], &found);
+        if (found == NULL)
+            PyErr_Clear();
+        Py_XDECREF(found);
+        if (!is_function_of_class)
+            return false;
+    }
+    return true;
+}
+
 /* _core.replaced_methods(sock): returns a new list of the names of socket methods that the program
  * has replaced, for Python, which chooses transports; all names for an object that is not a
  * socket.socket.  NULL with an exception. */
@@ -169,14 +264,16 @@ static PyMethodDef native_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Sets the classes of the rules for asyncio's handles and for sockets, and adds replaced_methods()
- * to the module.  -1 with an exception. */
+/* Sets the classes of the rules for asyncio's handles and streams and for sockets, and adds
+ * replaced_methods() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
     if (gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
         gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
-        gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0)
+        gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0 ||
+        gl_rule_begin(GL_RULE_STREAM_PROTOCOL, G.asyncio_StreamReaderProtocol) < 0 ||
+        gl_rule_begin(GL_RULE_STREAM_READER, G.asyncio_StreamReader) < 0)
         return -1;
     return PyModule_AddFunctions(module, native_functions);
 }

@@ -199,7 +199,8 @@ gl_loop_runs_here(const gl_loop *loop)
 
 /* ---- native_rule.c ---------------------------------------------------------------- */
 
-/* gl_native_init() sets the classes of the rules for asyncio's handles and for sockets, at import.
+/* gl_native_init() sets the classes of the rules for asyncio's handles and streams and for sockets,
+ * at import.
  * gl_rule_begin() sets the class of another rule; until then the rule's result is GL_NOT_OURS.
  * Both return -1 with an exception. */
 GL_PRIVATE int gl_native_init(PyObject *module);
@@ -218,6 +219,12 @@ GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
  * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none
  * may be set. */
 GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
+/* Returns what gl_native() returns, faster, for objects that are used for each packet.  Clears the
+ * current exception, so none may be set.  Runs no Python. */
+GL_PRIVATE_INLINE bool gl_native_per_call(enum gl_rule rule, PyObject *o);
+/* The bit of a class whose objects do not have the attributes of the rule in themselves, or whose
+ * property is not the original one. */
+#define GL_OWN_ATTRIBUTES 0x8000u
 /* The bits of a socket: fileno() and the methods that streams use. */
 #define GL_OWN_RECV 1u
 #define GL_OWN_RECV_INTO 2u

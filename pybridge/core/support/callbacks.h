@@ -131,6 +131,8 @@
     X(asyncio_Protocol, "asyncio", "Protocol") \
     X(asyncio_TimerHandle, "asyncio", "TimerHandle") \
     X(allocate_lock, "_thread", "allocate_lock") \
+    X(asyncio_StreamReader, "asyncio.streams", "StreamReader") \
+    X(asyncio_StreamReaderProtocol, "asyncio.streams", "StreamReaderProtocol") \
     X(caller_stack, "goloop._internal.loop.debugging", \
       "caller_stack") /* a handle's stack in debug mode */ \
     X(fd_number, "goloop._internal.loop.arg_errors", \

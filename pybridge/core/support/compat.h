@@ -68,6 +68,8 @@
 /* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with space for 30 attributes. */
 #define GL_HAS_INLINE_VALUES GL_PYTHON(14)
 
+/* The declaration of _PyObject_GetMethod() is in an internal header; the function is exported. */
+#define GL_GET_METHOD_IS_INTERNAL GL_PYTHON(13)
 /* The structs of tasks/layout.h: as in 3.11 and 3.12, in 3.13, or since 3.14. */
 #define GL_FUTURE_LAYOUT_SINCE_3_13 GL_PYTHON(13)
 #define GL_FUTURE_LAYOUT_SINCE_3_14 GL_PYTHON(14)

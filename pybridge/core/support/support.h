@@ -68,9 +68,12 @@ enum gl_rule {
     GL_RULE_SOCKET,
     GL_RULE_SSL_OBJECT,
     GL_RULE_TLS_TRANSPORT,
+    GL_RULE_STREAM_PROTOCOL,
+    GL_RULE_STREAM_READER,
     GL_RULES,
 };
-#define GL_RULE_METHODS 9 /* at most 16 */
+#define GL_RULE_METHODS 9 /* at most 15: the last bit stands for the attributes */
+#define GL_RULE_ATTRIBUTES 6
 
 /* Freed objects of one type, for reuse. */
 #define GL_MAX_POOL 2048
@@ -162,6 +165,9 @@ struct gl_globals {
         PyTypeObject *type; /* NULL until the rule begins; read only afterwards */
         PyObject *globals;  /* the globals of original functions, or NULL */
         PyObject *method[GL_RULE_METHODS];
+        PyObject *attribute[GL_RULE_ATTRIBUTES];
+        PyObject *property;    /* or NULL */
+        Py_ssize_t getter;     /* the offset of `fget` in a property; -1: not known */
         uint64_t seen;         /* version tag of a class, and 16 bits: its replaced methods
                                 * [atomic] */
     } rule[GL_RULES];          /* state/native_rule.c */
