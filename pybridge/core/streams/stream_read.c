@@ -478,6 +478,7 @@ GL_PRIVATE int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {
     PyObject *bytes = NULL;
+    const char *data = c->ptr;
     enum receive_path path = choose_receive_path(s, c);
     if (path == RECEIVE_NOTHING)
         return 0;
@@ -492,8 +493,9 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
         bytes = gl_large_detach(s->loop, c);
         if (bytes == NULL)
             return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        data = PyBytes_AS_STRING(bytes); /* cutting may have moved it */
     }
-    int rc = stream_deliver_bytes(s, c->ptr, (Py_ssize_t)c->arg, bytes);
+    int rc = stream_deliver_bytes(s, data, (Py_ssize_t)c->arg, bytes);
     Py_XDECREF(bytes);
     if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
         s->receives_large = true;
