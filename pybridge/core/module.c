@@ -84,6 +84,7 @@
 #include "streams/stream.c"
 #include "streams/stream_io.c"
 #include "streams/stream_write.c"
+#include "streams/stream_reader.c"
 #include "streams/stream_read.c"
 #include "streams/stream_failed_send.c"
 #include "streams/stream_completions.c"

@@ -106,9 +106,11 @@ GL_PRIVATE_INLINE void gl_large_record_receive(gl_loop *loop, int64_t n);
 GL_PRIVATE void gl_large_refill(gl_loop *loop);
 /* Frees the lent buffers. */
 GL_PRIVATE void gl_large_free(gl_loop *loop);
-/* gl_large_alloc() allocates a bytes object for a large receive; NULL with MemoryError.
+/* gl_large_size() returns the size of the next large receive by C.  gl_large_alloc() allocates a
+ * bytes object of that size; NULL with MemoryError.
  * gl_large_truncate() cuts the object to the n received bytes; it sets *bytes to NULL with
  * MemoryError. */
+GL_PRIVATE Py_ssize_t gl_large_size(gl_loop *loop);
 GL_PRIVATE PyObject *gl_large_alloc(gl_loop *loop);
 GL_PRIVATE void gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n);
 /* The size of the scratch buffer, into which C receives. */

@@ -126,13 +126,20 @@ gl_large_detach(gl_loop *loop, const gl_completion *c)
     return bytes;
 }
 
+/* Returns the size of the next large receive by C. */
+GL_PRIVATE Py_ssize_t
+gl_large_size(gl_loop *loop)
+{
+    uint64_t size = loop->shared->large_size;
+    return size ? (Py_ssize_t)size : GL_LARGE_SIZE;
+}
+
 /* Allocates a bytes object, with undefined contents, for a large receive by C; NULL with
  * MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_alloc(gl_loop *loop)
 {
-    uint64_t size = loop->shared->large_size;
-    return PyBytes_FromStringAndSize(NULL, size ? (Py_ssize_t)size : GL_LARGE_SIZE);
+    return PyBytes_FromStringAndSize(NULL, gl_large_size(loop));
 }
 
 /* Cuts an object of gl_large_alloc() to the n received bytes; n <= 0: to none.  Chooses the size of

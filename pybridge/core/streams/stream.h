@@ -6,6 +6,7 @@
  *   stream_io.c           the record shared with Go: the write queue, and the stream's interest
  *   stream_write.c        write, flow control, write_eof
  *   stream_read.c         received bytes on their way to the protocol
+ *   stream_reader.c       ... on their way to an asyncio.StreamReader, without Python
  *   stream_failed_send.c  the last received bytes after a failed send
  *   stream_completions.c  dispatches completions
  *   stream_type.c         methods and attributes of socket streams, their type
@@ -138,6 +139,7 @@ enum receive_path {
     RECEIVE_FROM_ARENA,           /* received by Go, copied */
     RECEIVE_FROM_LENT_BUFFER,     /* received by Go into a bytes object */
     RECEIVE_INTO_PROTOCOL_BUFFER, /* received by C into get_buffer() */
+    RECEIVE_INTO_READER,          /* received by C into the buffer of a StreamReader */
     RECEIVE_INTO_BYTES,           /* received by C into a bytes object */
     RECEIVE_INTO_SCRATCH,         /* received by C into the scratch buffer, copied */
 };
@@ -248,12 +250,22 @@ GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n
 /* Receives at most `size` bytes without blocking.  Returns the result of recv(2), with errno in
  * *err. */
 GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err);
+/* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
+ * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
+ * error or EOF; -1 with an exception. */
+GL_PRIVATE int stream_handle_recv_result(gl_stream *s, ssize_t n, int err);
 GL_PRIVATE bool stream_has_pending(gl_transport *t);
 GL_PRIVATE int stream_deliver_item(gl_transport *t, PyObject *item);
 /* Handle a READY, a DATA, and an EOF or READ_ERROR completion. */
 GL_PRIVATE int stream_handle_readable(gl_stream *s, const gl_completion *c);
 GL_PRIVATE int stream_handle_data(gl_stream *s, const gl_completion *c);
 GL_PRIVATE int stream_handle_read_end(gl_stream *s, const gl_completion *c);
+
+/* ---- stream_reader.c --------------------------------------------------------------- */
+
+/* Executes RECEIVE_INTO_READER: receives into the buffer of the protocol's StreamReader.  1; 0 if
+ * that is not possible, and nothing was received; -1 with an exception. */
+GL_PRIVATE int stream_receive_into_reader(gl_stream *s);
 
 /* ---- stream_failed_send.c --------------------------------------------------------- */
 

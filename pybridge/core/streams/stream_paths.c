@@ -151,6 +151,9 @@ has_paused_input(const gl_stream *s)
  *                                           after close()
  * RECEIVE_INTO_PROTOCOL_BUFFER  READY       a BufferedProtocol, not one  without a copy
  *                                           of C
+ * RECEIVE_INTO_READER           READY       as the next row, and a       without a bytes object.  A
+ *                                           StreamReaderProtocol         reader that C can't feed
+ *                                                                        gets the next row
  * RECEIVE_INTO_BYTES            READY       the last receive was of at   without a copy: a bytes
  *                                           least LARGE_RECEIVE_MIN      object, cut to its length
  * RECEIVE_INTO_SCRATCH          READY       otherwise: few streams are   the bytes are in cache,
@@ -176,6 +179,8 @@ choose_receive_path(const gl_stream *s, const gl_completion *c)
             return RECEIVE_NOTHING;
         if (s->buffered && s->native_receive == NULL)
             return RECEIVE_INTO_PROTOCOL_BUFFER;
+        if (s->receives_large && gl_may_feed_reader(s->protocol))
+            return RECEIVE_INTO_READER;
         if (s->receives_large)
             return RECEIVE_INTO_BYTES;
         return RECEIVE_INTO_SCRATCH;

@@ -5,9 +5,11 @@
  *
  *   stream_handle_readable                 READY: C receives
  *     stream_receive_into_protocol_buffer
+ *     stream_receive_into_reader           many bytes for a StreamReader: stream_reader.c
  *     stream_receive_into_bytes
  *     stream_receive_into_scratch
- *       stream_deliver_bytes               data_received() or get_buffer() and buffer_updated()
+ *       stream_deliver_bytes               data_received() or get_buffer() and buffer_updated();
+ *                                          a StreamReader is fed by stream_reader.c
  *   stream_handle_data                     DATA: Go has received
  *     stream_deliver_bytes
  *   stream_handle_read_end                 EOF, READ_ERROR
@@ -114,24 +116,29 @@ stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_
     return stream_buffer_updated(s, n);
 }
 
-/* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them.  An
- * exception of the method closes a socket's transport; a pipe goes on reading: -1 with the
- * exception. */
+/* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them.  A
+ * StreamReader is fed without the call where the native rule allows it.  An exception closes a
+ * socket's transport; a pipe goes on reading: -1 with the exception. */
 static int
 stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
-    PyObject *bytes = whole ? Py_NewRef(whole) : PyBytes_FromStringAndSize(data, n);
-    if (bytes == NULL)
-        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
     PyObject *protocol = Py_NewRef(s->protocol);
-    int rc = gl_call_method(protocol, G.s_data_received, bytes);
+    int rc = gl_stream_reader_feed((PyObject *)s->loop, protocol, data, n);
+    if (rc == 0) {
+        PyObject *bytes = whole ? Py_NewRef(whole) : PyBytes_FromStringAndSize(data, n);
+        if (bytes == NULL) {
+            Py_DECREF(protocol);
+            return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        }
+        rc = gl_call_method(protocol, G.s_data_received, bytes);
+        Py_DECREF(bytes);
+    }
     Py_DECREF(protocol);
-    Py_DECREF(bytes);
     /* asyncio's pipes go on reading, and the loop reports the exception. */
     if (rc < 0 && s->kind == KIND_SOCKET)
         rc = gl_transport_fatal_current(&s->base,
                                         "Fatal error: protocol.data_received() call failed.");
-    return rc;
+    return Py_MIN(rc, 0);
 }
 
 /* Passes n bytes to a BufferedProtocol that is written in C, without get_buffer and buffer_updated.
@@ -351,7 +358,7 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 /* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
  * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
  * error or EOF; -1 with an exception. */
-static int
+GL_PRIVATE int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
     if (n < 0) {
@@ -433,9 +440,15 @@ stream_receive_into_scratch(gl_stream *s)
 GL_PRIVATE int
 stream_handle_readable(gl_stream *s, const gl_completion *c)
 {
+    int rc;
     switch (choose_receive_path(s, c)) {
     case RECEIVE_INTO_PROTOCOL_BUFFER:
         return stream_receive_into_protocol_buffer(s);
+    case RECEIVE_INTO_READER:
+        rc = stream_receive_into_reader(s);
+        if (rc != 0)
+            return Py_MIN(rc, 0);
+        return stream_receive_into_bytes(s);
     case RECEIVE_INTO_BYTES:
         return stream_receive_into_bytes(s);
     case RECEIVE_INTO_SCRATCH:

@@ -10,6 +10,18 @@ GL_PRIVATE int gl_stream_init_type(PyObject *module);
 /* Returns true if the argument is a class of stream transports (a program may replace the class);
  * else false with TypeError. */
 GL_PRIVATE bool gl_stream_class(PyObject *cls);
+/* Feeds n received bytes (n > 0) to the StreamReader of a StreamReaderProtocol, as data_received()
+ * would, if both follow the native rule.  `loop` is the loop of the transport, or any object.  1 if
+ * the bytes were fed, or dropped because the reader is gone; 0: nothing has changed, and the caller
+ * calls data_received(); -1 with the exception that data_received() would raise. */
+GL_PRIVATE int gl_stream_reader_feed(PyObject *loop, PyObject *protocol, const char *data,
+                                     Py_ssize_t n);
+/* Returns true if gl_stream_reader_feed() is worth a try for the protocol. */
+static inline bool
+gl_may_feed_reader(PyObject *protocol)
+{
+    return Py_TYPE(protocol) == G.rule[GL_RULE_STREAM_PROTOCOL].type;
+}
 /* A connection that Go has accepted. */
 typedef struct gl_accepted {
     int fd;

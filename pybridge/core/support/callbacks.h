@@ -66,6 +66,7 @@
       "sendto() with a host name in place of an address") \
     X(_attach, "asyncio.base_events.Server", "a server's connection is made") \
     X(_detach, "asyncio.base_events.Server", "a server's connection is closed") \
+    X(pause_reading, "asyncio.ReadTransport", "a StreamReader has more than twice its limit") \
     X(write, "asyncio.WriteTransport", "TLS: encrypted bytes for a transport that is not native") \
     /* TLS */ \
     X(_call_eof_received, "goloop._internal.net.tls.TLSProtocol", \
@@ -117,8 +118,9 @@
 
 /* Other interned strings: names of arguments and of attributes. */
 #define GL_WORDS(X) \
-    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_app_transport) X(_asyncio_future_blocking) X(_sslobj) \
-    X(addr) X(buf) X(callback) X(context) X(data) X(delay) X(eager_start) X(list_of_data) X(loop) \
+    X(LOG_THRESHOLD_FOR_CONNLOST_WRITES) X(_app_transport) X(_asyncio_future_blocking) X(_buffer) \
+    X(_eof) X(_limit) X(_paused) X(_sslobj) X(_stream_reader_wr) X(_transport) X(_waiter) X(addr) \
+    X(buf) X(callback) X(context) X(data) X(delay) X(eager_start) X(list_of_data) X(loop) \
     X(n) X(name) X(protocol) X(raw) X(sock) X(when)
 
 /* X(field, module, attribute): objects that G.field has from the import of goloop._core on. */
@@ -129,10 +131,10 @@
     X(asyncio_Handle, "asyncio", "Handle") \
     X(asyncio_InvalidStateError, "asyncio", "InvalidStateError") \
     X(asyncio_Protocol, "asyncio", "Protocol") \
-    X(asyncio_TimerHandle, "asyncio", "TimerHandle") \
-    X(allocate_lock, "_thread", "allocate_lock") \
     X(asyncio_StreamReader, "asyncio.streams", "StreamReader") \
     X(asyncio_StreamReaderProtocol, "asyncio.streams", "StreamReaderProtocol") \
+    X(asyncio_TimerHandle, "asyncio", "TimerHandle") \
+    X(allocate_lock, "_thread", "allocate_lock") \
     X(caller_stack, "goloop._internal.loop.debugging", \
       "caller_stack") /* a handle's stack in debug mode */ \
     X(fd_number, "goloop._internal.loop.arg_errors", \

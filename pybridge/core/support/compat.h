@@ -60,16 +60,19 @@
 /* Py_mod_multiple_interpreters exists. */
 #define GL_HAS_MULTIPLE_INTERPRETERS_SLOT GL_PYTHON(12)
 
+/* PyWeakref_GetRef() exists. */
+#define GL_HAS_WEAKREF_GET_REF GL_PYTHON(13)
+
 /* ---- CPython's internals ---------------------------------------------------------------- */
 
 /* A heap type with __weakref__ has the list of weak references as a field; since 3.12 the list
  * precedes the object. */
 #define GL_WEAKREFS_ARE_A_FIELD (!GL_PYTHON(12))
+/* The declaration of _PyObject_GetMethod() is in an internal header; the function is exported. */
+#define GL_GET_METHOD_IS_INTERNAL GL_PYTHON(13)
 /* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with space for 30 attributes. */
 #define GL_HAS_INLINE_VALUES GL_PYTHON(14)
 
-/* The declaration of _PyObject_GetMethod() is in an internal header; the function is exported. */
-#define GL_GET_METHOD_IS_INTERNAL GL_PYTHON(13)
 /* The structs of tasks/layout.h: as in 3.11 and 3.12, in 3.13, or since 3.14. */
 #define GL_FUTURE_LAYOUT_SINCE_3_13 GL_PYTHON(13)
 #define GL_FUTURE_LAYOUT_SINCE_3_14 GL_PYTHON(14)
