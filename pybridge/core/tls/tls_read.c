@@ -134,6 +134,22 @@ tls_plaintext_max(gl_tls *t)
     return max;
 }
 
+/* Delivers the first n bytes of a new bytes object, whose reference it steals: feeds a
+ * StreamReader, or calls data_received().  -1 with an exception. */
+static int
+tls_deliver(gl_tls *t, PyObject *bytes, Py_ssize_t n)
+{
+    PyObject *protocol = gl_ref_or_none(t->app_protocol);
+    int r = gl_stream_reader_feed(t->loop, protocol, PyBytes_AS_STRING(bytes), n);
+    if (r == 0 && _PyBytes_Resize(&bytes, n) < 0)
+        r = -1;
+    if (r == 0)
+        r = gl_call_method(protocol, G.s_data_received, bytes);
+    Py_DECREF(protocol);
+    Py_XDECREF(bytes);
+    return Py_MIN(r, 0);
+}
+
 /* Reads for a Protocol: calls data_received() until OpenSSL needs more bytes, or the protocol
  * pauses or closes.  If OpenSSL can't be used any more, it calls asyncio's method instead.  -1 with
  * an exception: of the protocol, or of OpenSSL for a bad record. */
@@ -161,13 +177,7 @@ tls_read_copied(gl_tls *t)
                 return gl_drop_result(tls_raise(t, "read", error));
             continue;
         }
-        if (_PyBytes_Resize(&bytes, n) < 0)
-            return -1;
-        PyObject *protocol = gl_ref_or_none(t->app_protocol);
-        int r = gl_drop_result(PyObject_CallMethodOneArg(protocol, G.s_data_received, bytes));
-        Py_DECREF(protocol);
-        Py_DECREF(bytes);
-        if (r < 0)
+        if (tls_deliver(t, bytes, n) < 0)
             return -1;
     }
     return tls_end_reads(t, error);
