@@ -63,6 +63,31 @@ async def streams() -> None:
         await writer.wait_closed()
 
 
+async def stream_readers() -> None:
+    """Large receives, a pause, a cancelled read, a replaced method, and a reader that is gone."""
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=ours, limit=1000)
+    _, sender = await asyncio.open_connection(sock=theirs)
+    for _ in range(3):
+        sender.write(b"x" * 100_000)
+        assert len(await reader.readexactly(100_000)) == 100_000
+    waiting = asyncio.ensure_future(reader.read(1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    sender.write(b"y")
+    assert await reader.read(10) == b"y"
+    reader.feed_data = lambda data: None  # type: ignore[method-assign]
+    sender.write(b"to the replaced method")
+    await asyncio.sleep(0.001)
+    del reader, writer._reader  # type: ignore[attr-defined]
+    sender.write(b"dropped")
+    await asyncio.sleep(0.001)
+    for each in (sender, writer):
+        each.close()
+        await each.wait_closed()
+
+
 async def protocols() -> None:
     """A connection by protocols; the client's end is aborted."""
     loop = asyncio.get_running_loop()
@@ -340,6 +365,7 @@ async def signals() -> None:
 
 SCENARIOS: list[Round] = [
     streams,
+    stream_readers,
     protocols,
     datagrams,
     blocked_datagrams,
