@@ -101,8 +101,9 @@ class World:
         for _ in range(count):
             if loop.is_closed() or loop.is_running():
                 return
-            # Out of the loop comes what looking at a callback's name raises, too.
-            with contextlib.suppress(Interrupt, Exception):
+            # asyncio formats a callback and its arguments within Handle._run(), and an exception of
+            # their repr() leaves the loop: also the CancelledError of an argument that is a task.
+            with contextlib.suppress(Interrupt, Exception, asyncio.CancelledError):
                 loop.call_soon(loop.stop)
                 loop.run_forever()
 
