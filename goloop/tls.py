@@ -45,10 +45,12 @@ class _Sessions:
         self._failed: dict[_Key, None] = {}
 
     def offer(self, sslobj: ssl.SSLObject, address: Any) -> _Offer:
-        """Offer a stored session, if there is a valid one, before a handshake.
+        """Offer the newest stored session before a handshake.
 
-        Returns the argument for keep() and failed(). A session is offered once (RFC 8446, C.4), and
-        each connection provides the next one.
+        Offers none if there is none, if it has expired or belongs to another context (it is dropped
+        then), or while the server is refused, see failed(). Returns the argument for keep() and
+        failed(). A session is offered once (RFC 8446, C.4), and each connection provides the next
+        one.
         """
         key = _session_key(sslobj, address)
         now = time.time()

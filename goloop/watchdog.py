@@ -323,8 +323,9 @@ def _log(blocked: Blocked, look: int) -> None:
     """Log a block as a warning, or at INFO if `blocked.importing` is true.
 
     `look` selects the stack: 0 is `blocked.stack`, n is number n of `blocked.later` (from 1). While
-    the block lasts, and not during an import, the stack follows the line; for a repeated stack the
-    line has the number of repeats instead.
+    the block lasts, and not during an import, the stack follows the line, with the stack of the
+    thread that holds the GIL, if known; for a repeated stack the line has the number of repeats
+    instead. Does nothing, and counts no repeat, if the logger is not enabled for the level.
     """
     level = logging.INFO if blocked.importing else logging.WARNING
     if not logger.isEnabledFor(level):

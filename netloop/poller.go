@@ -149,8 +149,9 @@ func (r *Reactor) renewPoller() {
 const renewalRetryTurns = 64
 
 // reregister adds a slot to the renewed poller. A slot whose number was reused, or which the
-// poller refuses, becomes ready instead. A slot that reports nothing at present stays
-// unregistered. isKnown reports whether the old poller has a registration of this number and its
+// poller refuses, becomes ready instead, in the directions that it had registered; a watch is also
+// marked as lost, and ends with that report. A slot that reports nothing at present stays
+// unregistered. A slot that is not added does not own its number any longer. isKnown reports whether the old poller has a registration of this number and its
 // present file.
 func (r *Reactor) reregister(id uint32, s *slot, isKnown func(int32, token, interest) bool) {
 	t, registered := makeToken(id, s.gen), s.registered

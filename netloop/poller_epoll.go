@@ -217,7 +217,8 @@ func (p *poller) isValid() bool {
 // It is for a running loop and usually does not read the epoll's description, which lists all of
 // possibly thousands of registrations: the eventfd is identified by its count, and an epoll that
 // has registered this eventfd is this reactor's. The description is only read if the kernel does
-// not report the count. The call may undo a wake-up.
+// not report the count. Without /proc the number only has to refer to an epoll that has registered
+// the wake-up (tracks). The call may undo a wake-up, so the caller repeats a pending one.
 func (p *poller) isValidQuick() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {

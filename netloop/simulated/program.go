@@ -187,7 +187,8 @@ func (p Program) EpollCtl(epfd, op, fd int, ev *unix.EpollEvent) error {
 	return failure(p.Kernel.EpollCtl(epfd, op, fd, ev))
 }
 
-// EpollWait waits up to ms milliseconds; < 0 waits without a limit.
+// EpollWait waits up to ms milliseconds; < 0 waits without a limit. It returns the number of events,
+// 0 after the timeout, or ETIME or EDEADLK if the simulation cannot go on (Kernel.EpollWait).
 func (p Program) EpollWait(epfd int, events []unix.EpollEvent, ms int) (int, error) {
 	timeout := int64(ms)
 	if ms > 0 {

@@ -425,9 +425,10 @@ set_parked(bool parked)
         __atomic_store_n(&w->shared->monitor_parked, parked, __ATOMIC_RELAXED);
 }
 
-/* Parks the monitor: waits until a loop wakes it, and moves the samples' times by that wait.
- * Returns at once if a loop has become active, or if the memory can't be ordered now.  With the
- * mutex, which is released meanwhile. */
+/* Parks the monitor: waits until a loop wakes it, moves the samples' times by that wait, and sets
+ * tick_at to its end, so that the wait does not count as a late tick.  Returns at once if a loop
+ * has become active, or if the memory can't be ordered now.  With the mutex, which is released
+ * meanwhile. */
 static void
 park(void)
 {

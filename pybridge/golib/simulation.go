@@ -19,7 +19,7 @@ func goloop_simulation_request(buffer *C.char, size C.int32_t) C.int32_t {
 	return simulate(cBytes(buffer, size))
 }
 
-// goloop_simulation_hooks stores in hooks the system calls and the clock that C must use in this thread. It
+// goloop_simulation_hooks stores in hooks the system calls of the process and the clock of this thread. It
 // returns 0, or -ENOSYS on a system without simulated kernels.
 //
 //export goloop_simulation_hooks

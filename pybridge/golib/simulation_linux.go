@@ -30,7 +30,7 @@ import (
 // One thread calls a kernel, so a wait that nothing can end is an error (EDEADLK).
 //
 // Of the API table, simulation_request answers a request in the buffer, and simulation_hooks returns the
-// system calls and the clock that C uses in this thread from then on.
+// system calls of the process and the clock of this thread from then on.
 const (
 	firstSimulatedFD = 1 << 24
 	simulatedFDBits  = 16
@@ -230,8 +230,9 @@ func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	return r, true, err
 }
 
-// setHooks stores in hooks the gl_calls and the clock that C uses in this thread; nil stands for C's own.
-// It returns 0.
+// setHooks stores in hooks the gl_calls for the whole process (nil unless a simulation lives or faults are
+// injected), and the clock of the calling thread (nil unless it is attached to a simulation). nil stands for
+// C's own. It returns 0.
 func setHooks(hooks *C.gl_simulation_hooks) C.int32_t {
 	hooks.calls, hooks.clock = nil, nil
 	if simulations.live.Load() > 0 || faults.on.Load() {

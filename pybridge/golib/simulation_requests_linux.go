@@ -260,7 +260,9 @@ func (r request) floats(to ...*float64) {
 	}
 }
 
-// callDescriptor makes a call on a descriptor of a kernel. It returns ENOSYS if the request, what, is unknown.
+// callDescriptor makes a call on a descriptor of a kernel. It returns the call's result (bytes, a descriptor,
+// an option's value or the number of events; 0 for calls without one) and its errno; ENOSYS if the request,
+// what, is unknown. Received bytes, addresses and events are written to the request's data.
 func (r request) callDescriptor(s *simulation, what, fd int) (int, syscall.Errno) {
 	switch what {
 	case reqBind:

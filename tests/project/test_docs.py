@@ -312,7 +312,7 @@ UNTESTED = (
     "**`os._exit()`, `os.execv()` or a fatal signal", "**`data_received()` and `resume_writing()`",
     "**SystemExit or KeyboardInterrupt from", "**128 failed accepts", "**A broken record",
     "**`protocol_factory` of a TLS", "**Exceptions from the private", "**Methods put into",
-    "**Other overridden methods", "**A method's replaced `__code__`**",
+    "**Other overridden methods", "**Assigning `__code__` of a method**",
 )  # fmt: skip
 
 

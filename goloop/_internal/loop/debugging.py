@@ -51,7 +51,11 @@ def as_handled(exc: BaseException, call: Callable[..., object], *args: object) -
 
 
 def caller_stack() -> tuple[Any, ...]:
-    """Return the frames of the caller of the loop's method, in the form for stack_summary()."""
+    """Return the innermost frames of Python in the form for stack_summary().
+
+    Called from C: these are the frames of the caller of the loop's method, at most
+    DEBUG_STACK_DEPTH.
+    """
     frames: list[Any] = [stack_summary]
     frame = sys._getframe().f_back
     for _ in range(constants.DEBUG_STACK_DEPTH):

@@ -109,7 +109,7 @@ class ObservedRefCount(int):
 
     # socket.makefile() increments the count, and the close of that file decrements it.
     def __add__(self, other: int) -> ObservedRefCount:
-        """Return the changed count, which also observes the comparison in close()."""
+        """Return the sum as an ObservedRefCount, so that close() is still observed."""
         return observed_ref_count(int.__add__(self, other), self.fd)
 
     def __sub__(self, other: int) -> ObservedRefCount:

@@ -90,8 +90,8 @@ def _format_stack(stack: SlowStack) -> list[str]:
 def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
     """Return the slow iterations in a snapshot of profiling.py, oldest first.
 
-    `number` selects a loop; None means all loops. Raises LookupError, TypeError or ValueError if
-    `raw` is not a snapshot.
+    `number` selects a loop; None means all loops. A dict without slow iterations gives an empty
+    list. Raises LookupError, TypeError or ValueError for malformed rows or frames.
     """
     frames = [Frame(*each) for each in raw.get("frames") or ()]
     offset = raw.get("time", 0.0) - raw.get("clock", 0.0)

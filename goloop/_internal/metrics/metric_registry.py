@@ -164,7 +164,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "busy_polls", "counter", "gl_metrics", "{attempt}",
         "goloop_busy_polls_total", "goloop.busy_poll.attempts",
-        "Number of times that the loop polled without sleeping before it would have slept",
+        "Attempts of busy polling: the loop polled for a while instead of sleeping at once",
     ),
     MetricSpec(
         "busy_poll_hits", "counter", "gl_metrics", "{attempt}",

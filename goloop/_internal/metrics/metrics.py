@@ -105,7 +105,7 @@ class Metrics:
     late_writes: int = 0
     """Number of times that the monitor sent writes that a long callback delayed."""
     busy_polls: int = 0
-    """Number of times that the loop polled without sleeping before it would have slept."""
+    """Attempts of busy polling: the loop polled for a while instead of sleeping at once."""
     busy_poll_hits: int = 0
     """Attempts of busy polling that found an event and so saved a sleep."""
     busy_poll_time: float = 0.0

@@ -69,9 +69,9 @@ def openssl_names() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
 
 
 def _error_text(method: str, data: bytes) -> str:
-    """Return the text of the error that `_ssl`'s method raises after receiving `data`; "" if none.
+    """Return the text of the SSLError of an SSLObject's method if the peer has sent `data`.
 
-    `method` is a key of _CALLS.
+    `method` is the method's name, a key of _CALLS. Returns "" if the method raises no SSLError.
     """
     incoming = ssl.MemoryBIO()
     incoming.write(data)

@@ -134,7 +134,10 @@ def _run_command(source: str, arguments: list[str]) -> None:
 
 
 def _compile_source(source: str, name: str) -> CodeType:
-    """Return the code of a source text, and register its lines for tracebacks."""
+    """Return the code of a source text; from 3.13 on, register its lines for tracebacks.
+
+    Raises SyntaxError.
+    """
     code: CodeType = compile(source, name, "exec", dont_inherit=True)
     # From 3.13 on, tracebacks show the source lines of `-c` programs, too.
     import linecache

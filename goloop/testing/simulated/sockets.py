@@ -229,7 +229,8 @@ class Socket(socket.socket):
     ) -> int:
         """Send the joined buffers; return the number of bytes.
 
-        EscapedSimulation for ancillary data.
+        As send(), or as sendto() if `address` is given, which ignores `flags`. Raises
+        EscapedSimulation if there is ancillary data.
         """
         if ancdata:
             raise EscapedSimulation(

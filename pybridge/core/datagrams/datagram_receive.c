@@ -130,8 +130,8 @@ datagram_budget_exhausted(gl_transport *t)
 
 /* Adds an item that can't be delivered now to the paused data.  If reading is not paused, the
  * delivery is scheduled for the next iteration, and the socket is not read until then.  Steals the
- * item, which may be NULL with an exception set.  A failure ends the transport by _fatal_error();
- * -1 as gl_transport_fatal_current(). */
+ * item, which may be NULL with an exception set.  Returns 0, also after a failure, which ends the
+ * transport by _fatal_error(); -1 as gl_transport_fatal_current(). */
 static int
 datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 {

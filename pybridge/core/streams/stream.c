@@ -298,7 +298,9 @@ stream_become_pipe(gl_stream *s, enum stream_kind kind)
 /* StreamTransport(loop, sock, protocol, ...): constructs the transport and schedules
  * connection_made.  For a pipe `sock` is the file object, and `pipe` is true for the writing end.
  * `watch_end`: readability means that the reader has closed.  `exposed`: the program can use the
- * socket or file too.  -1 with an exception: the descriptor still belongs to the caller. */
+ * socket or file too.  `waiter`: the Future to resolve at the start.  `server`: attached, and
+ * detached again after a failure.  `context`: by default a copy of the current one.  -1 with an
+ * exception, RuntimeError for a second call: the descriptor still belongs to the caller. */
 GL_PRIVATE int
 stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {

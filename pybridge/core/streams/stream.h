@@ -159,7 +159,8 @@ GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
 /* Returns a name that the kernel gave with an accepted connection, as a Python address.  NULL
  * without an exception: the kernel gave none, and the socket has to be asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
-/* _close_if_sent(): the second half of a close() that was called before resume_writing. */
+/* _close_if_sent(): ends a closing stream after resume_writing(), if its queue is still empty.
+ * close() schedules it when the protocol is paused and the queue is already empty. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int stream_clear(PyObject *self);

@@ -81,7 +81,7 @@ make_immortal(PyObject *o)
 
 /* ---- methods ------------------------------------------------------------------------------ */
 
-/* The definition of a guarded method, in its descriptor. */
+/* The PyMethodDef of a guarded method with more fields; d_method of its descriptor points to it. */
 typedef struct guarded_method {
     PyMethodDef def;
     vectorcallfunc call; /* the original: checks the arguments and calls */

@@ -82,8 +82,10 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
 
 /* _wait_readable(sock) and _wait_writable: returns a new Future that is resolved with None when the
  * socket or the fd is ready once.  `arg` is an int or an object with fileno(), which is kept until
- * then.  NULL with an exception: of gl_fd_from_object(), RuntimeError if the loop can't be used, or
- * OSError. */
+ * then; closing a socket object ends the wait.  A Handle of this direction is replaced and
+ * cancelled, and for reading a listener on the number ends; other Futures go on waiting.  NULL with
+ * an exception: of gl_fd_from_object() or create_future(), RuntimeError if the loop can't be used,
+ * OSError, or MemoryError. */
 static PyObject *
 wait_for_direction(gl_loop *self, PyObject *arg, int which)
 {
