@@ -119,7 +119,8 @@ core_thread_words(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 
 /* _core._task_names(module[, offset]): a memoryview of the module's state, or None.  With an
- * offset, the word there is the counter of default names from then on, for goloop.Task too. */
+ * offset, the word there is the counter of default names from then on, for goloop.Task too;
+ * ValueError if the state has no word at the offset. */
 static PyObject *
 core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -134,6 +135,9 @@ core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
         Py_RETURN_NONE;
     }
     if (offset >= 0) {
+        const Py_ssize_t size = (Py_ssize_t)sizeof *G.task_names;
+        if (offset > def->m_size - size || offset % size != 0)
+            return PyErr_Format(PyExc_ValueError, "no counter at offset %zd", offset);
         G.task_names = (unsigned long long *)(void *)(state + offset);
         Py_INCREF(of); /* never released, since G.task_names points into its state */
     }
