@@ -107,6 +107,22 @@ async def test_pieces_that_end_their_transport_are_not_sent(loop: Loop, pair: Pa
 
 
 @with_buffers
+@pytest.mark.goloop_only("asyncio uses the loop of the lost transport, which is None")
+async def test_datagram_that_loses_its_transport_is_dropped(loop: Loop, errors: Any) -> None:
+    transport, _ = await loop.create_datagram_endpoint(
+        asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
+    )
+
+    class Evil(bytes):
+        def __buffer__(self, flags: int) -> memoryview:
+            transport._call_connection_lost(None)  # type: ignore[attr-defined]
+            return memoryview(b"x")
+
+    transport.sendto(Evil(b"x"), None)  # not an address
+    assert errors.contexts == []
+
+
+@with_buffers
 async def test_datagram_keeps_its_address_if_its_buffer_sends_another(loop: Loop) -> None:
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for sock in sockets:

@@ -174,10 +174,15 @@ datagram_report_error(gl_datagram *d, PyObject *exc)
 
 /* Handles a failed send, whose exception is set: calls error_received() (SEND_FAILED_OS_ERROR),
  * reports a bad address to the loop's exception handler, or ends the transport (SEND_FAILED_FATAL).
- * Clears the exception.  -1 with an exception that leaves sendto(). */
+ * Clears the exception; does nothing else for a transport that the send itself has lost, by Python
+ * code of the data or of the address.  -1 with an exception that leaves sendto(). */
 static int
 datagram_send_failed(gl_datagram *d, enum send_result what)
 {
+    if (is_lost(d) && !gl_is_exit_exception()) {
+        PyErr_Clear();
+        return 0;
+    }
     if (what == SEND_FAILED_OS_ERROR)
         return datagram_report_error(d, gl_take_exception());
     if (what == SEND_FAILED_BAD_ADDRESS)
