@@ -327,15 +327,24 @@ loop__set_watchdog(gl_loop *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Stores a time in seconds in the field of gl_shared at `offset`, in ns.  Returns None, or NULL
+ * with TypeError or RuntimeError. */
+static PyObject *
+store_seconds(gl_loop *self, PyObject *arg, size_t offset)
+{
+    double seconds = PyFloat_AsDouble(arg);
+    if ((seconds == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
+        return NULL;
+    int64_t *field = (int64_t *)(void *)((char *)self->shared + offset);
+    GL_WRITE(*field, ns_from_seconds(seconds));
+    Py_RETURN_NONE;
+}
+
 /* _set_slow_limit(slow): sets the flight recorder's limit in seconds; 0: no limit. */
 static PyObject *
 loop__set_slow_limit(gl_loop *self, PyObject *arg)
 {
-    double slow = PyFloat_AsDouble(arg);
-    if ((slow == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
-        return NULL;
-    GL_WRITE(self->shared->slow_limit, ns_from_seconds(slow));
-    Py_RETURN_NONE;
+    return store_seconds(self, arg, offsetof(gl_shared, slow_limit));
 }
 
 /* _set_busy_poll(seconds): sets the time for which the loop polls without sleeping before it
@@ -343,11 +352,7 @@ loop__set_slow_limit(gl_loop *self, PyObject *arg)
 static PyObject *
 loop__set_busy_poll(gl_loop *self, PyObject *arg)
 {
-    double seconds = PyFloat_AsDouble(arg);
-    if ((seconds == -1.0 && PyErr_Occurred()) || gl_loop_check_usable(self) < 0)
-        return NULL;
-    GL_WRITE(self->shared->busy_poll, ns_from_seconds(seconds));
-    Py_RETURN_NONE;
+    return store_seconds(self, arg, offsetof(gl_shared, busy_poll));
 }
 
 /* _set_sampling(every, number): sets the interval of the profile's samples in seconds (0: no
