@@ -178,6 +178,20 @@ bytes_appended(PyObject *reader, const reader_state *state)
     return 0;
 }
 
+/* Makes a bytearray n bytes longer.  1 with the address of these bytes in *end; 0 if the buffer is
+ * exported, and can't grow; -1 with MemoryError.  Requires the object's lock.  Runs no Python. */
+static int
+extend_buffer(PyObject *buffer, Py_ssize_t n, char **end)
+{
+    if (((PyByteArrayObject *)buffer)->ob_exports != 0)
+        return 0;
+    Py_ssize_t before = PyByteArray_GET_SIZE(buffer);
+    if (PyByteArray_Resize(buffer, before + n) < 0)
+        return -1;
+    *end = PyByteArray_AS_STRING(buffer) + before;
+    return 1;
+}
+
 /* ---- many bytes ---------------------------------------------------------------------- */
 
 /* Receives at most `room` bytes to the end of a bytearray.  1 with the result of stream_recv() in
@@ -186,19 +200,16 @@ bytes_appended(PyObject *reader, const reader_state *state)
 static int
 receive_to_end(gl_stream *s, PyObject *buffer, Py_ssize_t room, ssize_t *n, int *err)
 {
-    int rc = 0;
+    int rc;
     GL_LOCK_OBJECT(buffer);
-    if (((PyByteArrayObject *)buffer)->ob_exports == 0) {
-        Py_ssize_t before = PyByteArray_GET_SIZE(buffer);
-        rc = -1;
-        if (PyByteArray_Resize(buffer, before + room) == 0) {
-            char *end = PyByteArray_AS_STRING(buffer) + before;
-            *n = stream_recv(s, end, room, err);
-            Py_ssize_t received = Py_MAX(*n, 0);
-            if (PyByteArray_Resize(buffer, before + received) == 0)
-                rc = 1;
-            else
-                memset(end + received, 0, (size_t)(room - received));
+    char *end;
+    rc = extend_buffer(buffer, room, &end);
+    if (rc > 0) {
+        *n = stream_recv(s, end, room, err);
+        Py_ssize_t unused = room - Py_MAX(*n, 0);
+        if (PyByteArray_Resize(buffer, PyByteArray_GET_SIZE(buffer) - unused) < 0) {
+            memset(end + room - unused, 0, (size_t)unused);
+            rc = -1;
         }
     }
     GL_UNLOCK_OBJECT();
@@ -239,16 +250,12 @@ stream_receive_into_reader(gl_stream *s)
 static int
 append_bytes(PyObject *buffer, const char *data, Py_ssize_t n)
 {
-    int rc = 0;
+    int rc;
     GL_LOCK_OBJECT(buffer);
-    if (((PyByteArrayObject *)buffer)->ob_exports == 0) {
-        Py_ssize_t before = PyByteArray_GET_SIZE(buffer);
-        rc = -1;
-        if (PyByteArray_Resize(buffer, before + n) == 0) {
-            memcpy(PyByteArray_AS_STRING(buffer) + before, data, (size_t)n);
-            rc = 1;
-        }
-    }
+    char *end;
+    rc = extend_buffer(buffer, n, &end);
+    if (rc > 0)
+        memcpy(end, data, (size_t)n);
     GL_UNLOCK_OBJECT();
     return rc;
 }
