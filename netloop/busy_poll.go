@@ -9,9 +9,9 @@ import (
 // Shared.BusyPoll ns, because a wake-up of a sleeping thread costs the peer's sender and this
 // thread several microseconds each. It is off (0) by default: it trades processor time for latency.
 //
-// It is off while it does not pay:
+// A loop does not poll busily while that does not pay:
 //
-//   - The last poll returned no event: the loop has run for a timer or another thread only.
+//   - The last poll returned no event: the loop ran for a timer.
 //   - The thread stood still: between two polls, which take less than a microsecond, more than
 //     maxSpinGap has passed. It was preempted for long, or a quota has stopped the process. This
 //     also ends the attempt.
@@ -19,7 +19,7 @@ import (
 //   - Other threads need the processor: they preempted this thread during a quarter of these
 //     attempts or more. A peer on the same processor can answer only if it preempts the loop.
 //
-// The last three pause it for minSpinPause, and for twice as long each time, up to maxSpinPause,
+// The last three pause busy polling for minSpinPause, and for twice as long each time, up to maxSpinPause,
 // until a sample of attempts succeeds again.
 const (
 	maxSpinGap   = 200_000 // ns

@@ -13,7 +13,7 @@ import warnings
 from .base import CoreLoop
 from .signals import simulated
 
-# Seconds; a loop with more would look busy to the watchdogs of its neighbours.
+# Seconds.  A peer that answers later than this gains nothing: a wake-up takes some microseconds.
 MAX_BUSY_POLL = 0.01
 
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -52,8 +52,8 @@ class BusyPolling(CoreLoop):
     """Configures busy polling of a loop."""
 
     def _init_busy_poll(self) -> None:
-        """Set the time of GOLOOP_BUSY_POLL."""
-        self.set_busy_poll(_from_env())
+        """Set the time of GOLOOP_BUSY_POLL, without a call of a subclass's method."""
+        BusyPolling.set_busy_poll(self, _from_env())
 
     def set_busy_poll(self, seconds: float) -> None:
         """Poll without sleeping for up to this time before this loop sleeps.
