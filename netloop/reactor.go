@@ -107,7 +107,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 }
 
 // Close closes the reactor's own descriptors, except for numbers that refer to other files now.
-// It waits for wake-ups in other threads; later ones fail. WakeFD and PollFD of the shared block
+// Before that it waits until wake-ups that other threads have begun are done; later wake-ups fail. WakeFD and PollFD of the shared block
 // become -1. Registered descriptors stay open.
 func (r *Reactor) Close() {
 	r.calls.closes.removeWaiter(r)

@@ -475,7 +475,8 @@ static void broadcast(void) {
     }
 }
 
-/* Sends what is due and polls once; in a broadcast's mode also sends the next broadcast. */
+/* Makes one step of the load: sends the messages that are due at a given rate, or the next broadcast
+ * once all connections have the last one, and polls once. */
 static void step(void) {
     if (how->paced) {
         wait_until(keep_pace(all_connections, wanted_connections));

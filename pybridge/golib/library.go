@@ -303,7 +303,8 @@ func goloop_listener_open(reactor, fd C.int32_t, owner *C.int32_t, backlog C.int
 }
 
 // goloop_watch_open registers a watch. want: directions to report in each turn; once: directions to report
-// one time. It stores the registration in outID and outGen and returns 0, or returns -errno.
+// a single time. It stores the registration's id and generation in outID and outGen and returns 0, or
+// returns -errno.
 //
 //export goloop_watch_open
 func goloop_watch_open(reactor, fd C.int32_t, want, once C.uint32_t, outID, outGen *C.uint32_t) C.int32_t {

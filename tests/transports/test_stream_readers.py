@@ -215,7 +215,7 @@ async def test_an_attribute_that_a_class_defines(
     await stream.close()
 
 
-# ---- what the attributes decide ----------------------------------------------------------
+# ---- values of the reader's attributes ---------------------------------------------------
 
 
 async def ended(stream: Stream, errors: Any, kind: type[BaseException]) -> None:
