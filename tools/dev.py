@@ -123,6 +123,7 @@ KINDS = {
             "project/test_benchmarks_where.py",
             "project/test_docs.py",
             "project/test_emulation.py",
+            "project/test_first_steps.py",
             "project/test_go_mirror.py",
             "project/test_internals.py",
             "project/test_kinds.py",

@@ -741,20 +741,24 @@ def test_command_line_shows_diagnostics_version_and_usage() -> None:
     assert python("-m", "goloop", "--help").stdout.startswith("usage: python -m goloop")
 
 
-def test_import_without_the_extension_names_the_build_command(tmp_path: Path) -> None:
+def test_import_without_the_extension_names_the_way_out(tmp_path: Path) -> None:
+    """tests/project/test_first_steps.py has the message beside an installed goloop."""
     source = Path(goloop.__file__).parent
-    shutil.copytree(
-        source, tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so", "__pycache__")
-    )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", "import goloop"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        "ImportError: goloop's C extension is not built for this Python in "
-        f"{tmp_path / 'goloop'}. Install goloop with this Python's pip, or run `make build` in its "
-        "source tree, or start Python in another folder"
-    )
+    ignored = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(source, tmp_path / "goloop", ignore=ignored)
+    missing = "ImportError: goloop's C extension is not built for this Python in "
+
+    def message() -> str:
+        words = [sys.executable, "-S", "-c", "import goloop"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 1
+        return done.stderr.splitlines()[-1]
+
+    installing = "Install goloop with this Python's pip"
+    assert message() == f"{missing}{tmp_path / 'goloop'}. {installing}"
+    (tmp_path / "build_backend" / "goloop_build").mkdir(parents=True)
+    building = "Run `pip install -e .` there"
+    assert message() == f"{missing}its source tree {tmp_path}. {building}"
 
 
 SUBINTERPRETER = """

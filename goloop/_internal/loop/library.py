@@ -9,18 +9,47 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import sys
 
 FOLDER = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+
+
+def _advice() -> str:
+    """Return where the C extension is missing, and what to do, without the final full stop."""
+    root = os.path.dirname(FOLDER)
+    missing = "goloop's C extension is not built for this Python in"
+    if not os.path.exists(os.path.join(root, "build_backend", "goloop_build")):
+        return f"{missing} {FOLDER}. Install goloop with this Python's pip"
+    if installed := _installed_elsewhere(root):
+        return (
+            f"{missing} goloop's source tree {root}, which Python found before the goloop that is "
+            f"installed in {installed}. Run the program by `python -P`, or from a folder outside "
+            "of the source tree, or run `pip install -e .` in the source tree"
+        )
+    return f"{missing} its source tree {root}. Run `pip install -e .` there"
+
+
+def _installed_elsewhere(root: str) -> str | None:
+    """Return the folder of sys.path with a goloop for this Python, other than `root`, or None."""
+    from importlib.machinery import PathFinder
+
+    for folder in sys.path:
+        if os.path.realpath(folder) == os.path.realpath(root):
+            continue
+        package = PathFinder.find_spec("goloop", [folder])
+        places = None if package is None else package.submodule_search_locations
+        names = ("goloop._core", "goloop._pure") if places else ()
+        if any(PathFinder.find_spec(name, places) for name in names):
+            return folder
+    return None
+
 
 try:
     from ... import _core
 except ImportError as error:
     if importlib.util.find_spec("goloop._core") is not None:
         raise
-    raise ImportError(
-        f"goloop's C extension is not built for this Python in {FOLDER}. Install goloop with this "
-        "Python's pip, or run `make build` in its source tree, or start Python in another folder"
-    ) from error
+    raise ImportError(_advice()) from error
 
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
