@@ -236,10 +236,10 @@ def interpreter(program: str) -> Interpreter | None:
 
 def default_interpreter() -> Interpreter:
     """Returns the interpreter in make's PYTHON, which runs this program."""
-    toolchain.check_machine()
+    toolchain.check_editable()
     program = getattr(sys, "_base_executable", sys.executable)
     found = interpreter(program) or interpreter(sys.executable)
-    assert found is not None, "check_machine has accepted this interpreter"
+    assert found is not None, "check_editable has accepted this interpreter"
     return found
 
 

@@ -47,8 +47,11 @@ def get_requires_for_build_wheel(config_settings: ConfigSettings = None) -> list
 
 
 def get_requires_for_build_editable(config_settings: ConfigSettings = None) -> list[str]:
-    """Returns the requirements of a wheel: an editable install compiles the same artefacts."""
-    toolchain.check_machine()
+    """Returns the requirements of a wheel: an editable install compiles the same artefacts.
+
+    Raises Unbuildable if the machine cannot build goloop.
+    """
+    toolchain.check_editable()
     requirements = _setuptools().get_requires_for_build_editable(config_settings)
     return [*requirements, *toolchain.go_requirements()]
 
@@ -85,9 +88,11 @@ def build_wheel(
 ) -> str:
     """Builds the wheel, adds the bill of materials, and rewrites it reproducibly; returns its name.
 
-    Raises Unbuildable if the machine cannot build goloop.
+    On a platform that cannot have goloop's own loop the wheel has no compiled parts, and a line
+    says so.  Raises Unbuildable if a tool is missing, or GOLOOP_PURE=0 forbids such a wheel.
     """
     toolchain.check_machine()
+    toolchain.report_fallback()
     _drop_stale_output()
     hook = _setuptools().build_wheel
     name = str(hook(wheel_directory, config_settings, metadata_directory))
@@ -109,7 +114,7 @@ def build_editable(
 
     Returns its name.  Raises Unbuildable if the machine cannot build goloop.
     """
-    toolchain.check_machine()
+    toolchain.check_editable()
     hook = _setuptools().build_editable
     return str(hook(wheel_directory, config_settings, metadata_directory))
 

