@@ -232,13 +232,11 @@ def write(results: Path) -> Written:
 
 
 def front_pages() -> list[tuple[Path, str, str]]:
-    """Return the pages with the front page's results, and the prefixes of their addresses.
+    """Return the pages with the front page's results, and the prefixes of their links.
 
-    The first prefix is for pictures, the second for pages.  README needs absolute addresses,
-    because PyPI shows it too.
+    The first prefix is for pictures, the second for pages.
     """
-    raw = "https://raw.githubusercontent.com/goloop/goloop/main/docs/img/"
-    readme = (DOCS.parent / "README.md", raw, "https://github.com/goloop/goloop/blob/main/docs/")
+    readme = (DOCS.parent / "README.md", "docs/img/", "docs/")
     return [readme, (DOCS / "index.md", "img/", "")]
 
 

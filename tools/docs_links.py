@@ -10,12 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = "https://github.com/goloop/goloop"
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+
+sys.path.insert(0, str(ROOT / "build_backend"))
+
+from goloop_build.address import PUBLISHED, REPOSITORY  # noqa: E402
 
 # A block of code, inline code, or the target of a link.
 _PARTS = re.compile(r"^(```|~~~).*?^\1|``.*?``|`[^`\n]*`|\]\((\.\./[^)\s#]*)", re.S | re.M)
@@ -46,11 +50,14 @@ def rewritten(markdown: str, page: Path) -> str:
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Adds the version to the foot of each page."""
+    """Adds the version to the foot of each page; removes links to an address without an answer."""
     source = (ROOT / "goloop" / "_internal" / "version.py").read_text()
     found = re.search(r'^__version__ = "(.+)"$', source, re.M)
     assert found is not None
     config["copyright"] = f"goloop {found[1]}, alpha. MIT licence."
+    if not PUBLISHED:
+        config["copyright"] += f" Not published yet: {REPOSITORY} does not answer."
+        config["repo_url"] = config["edit_uri"] = None
     return config
 
 

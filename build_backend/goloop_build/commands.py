@@ -41,7 +41,7 @@ from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
-from . import toolchain
+from . import address, toolchain
 from .elf import hide_constructors
 from .target import target
 
@@ -49,7 +49,7 @@ PACKAGE = "goloop"
 # Not *.so: Python and its tools would treat such a file as an extension module.
 LIBRARY = "libgoloop.so.1"
 GO_PACKAGE = "./pybridge/golib"
-GO_MODULE = "github.com/goloop/goloop"
+GO_MODULE = address.go_module()
 # Files that replace files of Go's runtime, by their paths in Go's sources.
 GO_OVERLAY = {
     f"runtime/{name}": os.path.join("pybridge", "golib", "_runtime", name)
@@ -480,12 +480,17 @@ class BuildPure(build_py):
 
 def setup_arguments() -> dict[str, Any]:
     """Returns the arguments of setup() that pyproject.toml does not have."""
+    with open("README.md", encoding="utf-8") as file:
+        described = {
+            "long_description": address.absolute(file.read()),
+            "long_description_content_type": "text/markdown",
+        }
     if toolchain.pure():
-        return {"cmdclass": {"build_py": BuildPure}}
+        return {"cmdclass": {"build_py": BuildPure}, **described}
     commands = {
         "bdist_wheel": BuildWheel,
         "build": Build,
         "build_ext": BuildExtension,
         "build_golib": BuildGoLibrary,
     }
-    return {"cmdclass": commands, "ext_modules": [core_extension()]}
+    return {"cmdclass": commands, "ext_modules": [core_extension()], **described}

@@ -19,12 +19,13 @@ import pytest
 import goloop.prometheus
 from goloop._internal.metrics.metric_registry import METRICS
 from goloop.operations.commands import export
+from goloop_build import address
 
 pytestmark = pytest.mark.goloop_only("asyncio counts nothing")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILE = DOCS / "alerts.yml"
-REPOSITORY = "https://github.com/goloop/goloop/blob/main/docs/"
+REPOSITORY = f"{address.REPOSITORY}/blob/main/docs/"
 
 
 def rules() -> list[dict[str, Any]]:

@@ -23,13 +23,14 @@ import ended
 import pytest
 
 from goloop import __main__
+from goloop_build import address
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 # Files of the repository by their addresses on the web: README is shown on PyPI, too.
-ADDRESS = re.compile(r"https://github\.com/goloop/goloop/(?:blob|tree)/main/")
+ADDRESS = re.compile(rf"{re.escape(address.REPOSITORY)}/(?:blob|tree)/main/")
 
 
 def blocks(page: Path, *kinds: str) -> list[str]:
@@ -167,10 +168,29 @@ def test_links_of_the_other_pages_lead_somewhere(name: str) -> None:
 
 
 def test_readmes_links_work_on_other_sites() -> None:
+    """The package index shows README with addresses for its relative links, pictures by files."""
     text = (ROOT / "README.md").read_text()
-    found = [*links(ROOT / "README.md"), *re.findall(r'(?:href|src)="([^"]+)"', text)]
-    assert len(found) > 10
+    shown = address.absolute(text)
+    found = re.findall(r"\]\(([^)\s]+)\)", without_code(shown))
+    found += re.findall(r'(?:href|src)="([^"]+)"', shown)
+    assert len(found) == len(links(ROOT / "README.md")) > 10
     assert [each for each in found if not each.startswith(("https://", "#"))] == []
+    in_tree = "https://raw.githubusercontent.com/goloop/goloop/main/docs/img/front.svg"
+    assert address.absolute("![a b](docs/img/front.svg)") == f"![a b]({in_tree})"
+    same = "[a](#b) [c](https://d.invalid) `[e](f.md)`\n```\n[g](h.md)\n```"
+    assert address.absolute(same) == same
+
+
+def test_readmes_pictures_are_files_of_the_tree() -> None:
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert [each for each in pictures if not (ROOT / each).is_file()] == []
+
+
+def test_pages_name_one_address_of_the_project() -> None:
+    named = [ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md", *PAGES, *DOCS.glob("*.yml")]
+    for page in named:
+        for found in re.findall(r"https?://[^\s)`\"]*/goloop/[^\s)`\",]*", page.read_text()):
+            assert f"{found}/".startswith(f"{address.REPOSITORY}/"), (page, found)
 
 
 def test_pictures_have_alternative_texts() -> None:
@@ -270,12 +290,13 @@ def test_start_page_shows_the_real_output(tmp_path: Path) -> None:
 
 
 def test_first_release_reports_missing_notes() -> None:
-    texts = {str(page.relative_to(ROOT)): page.read_text() for page in PAGES}
+    pages = [*PAGES, ROOT / "SECURITY.md"]
+    texts = {str(page.relative_to(ROOT)): page.read_text() for page in pages}
     step = texts["docs/releasing.md"].partition("<!-- before the first release -->")[2]
     named = set(re.findall(r"`([\w/]+\.md)`", step.split("\n3. ")[0]))
     noted = {name for name, text in texts.items() if "\n<!-- before the first release -->" in text}
     # With the first release all of them go.
-    assert not noted or noted == named
+    assert noted == (set() if address.PUBLISHED else named)
     if noted:
         installing = {
             str(page.relative_to(ROOT))
@@ -283,8 +304,8 @@ def test_first_release_reports_missing_notes() -> None:
             for block in blocks(page, "sh", "console")
             if ["pip", "install", "goloop"] in commands(block)
         }
-        # The Dockerfile of the other page installs it by a file.
-        assert installing == noted - {"docs/deployment.md"}
+        # The others have no such command.
+        assert installing == noted - {"docs/deployment.md", "docs/security.md", "SECURITY.md"}
 
 
 # ---- the table of methods ---------------------------------------------------------------

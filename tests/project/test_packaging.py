@@ -25,7 +25,7 @@ import pytest
 import environments
 import goloop
 import goloop_build
-from goloop_build import archives
+from goloop_build import address, archives
 from wheels import unpacked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ def test_a_source_distribution_of_a_source_distribution_is_the_same(
 
 def test_version_is_defined_in_one_place() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["dynamic"] == ["version"]
+    assert project["dynamic"] == ["version", "readme"]
     assert goloop.__version__ == importlib.metadata.version("goloop")
 
 
@@ -221,9 +221,12 @@ def test_docstrings_promise_no_newer_version() -> None:
 
 
 def test_addresses_match_the_go_module() -> None:
-    module = re.search(r"^module (\S+)$", (ROOT / "go.mod").read_text(), re.MULTILINE)
-    assert module is not None
-    repository = f"https://{module[1]}"
+    repository = address.REPOSITORY
+    for folder in (ROOT, ROOT / "examples" / "embed"):
+        module = re.search(r"^module (\S+)$", (folder / "go.mod").read_text(), re.MULTILINE)
+        assert module is not None
+        below = folder.relative_to(ROOT).as_posix().strip(".")
+        assert f"https://{module[1]}" == f"{repository}/{below}".rstrip("/")
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
     assert {"Homepage", "Documentation", "Source", "Issues", "Changelog"} == set(urls)
     for url in urls.values():
@@ -232,7 +235,15 @@ def test_addresses_match_the_go_module() -> None:
         assert found is None or (ROOT / found[1]).exists()
     site = (ROOT / "mkdocs.yml").read_text()
     assert f"\nrepo_url: {repository}\n" in site
-    assert f'REPOSITORY = "{repository}"' in (ROOT / "tools" / "docs_links.py").read_text()
+    assert f"\nrepo_name: {repository.removeprefix('https://github.com/')}\n" in site
+
+
+def test_metadata_describes_the_package_by_readme(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = f"goloop-{goloop.__version__}.dist-info/METADATA"
+        metadata = archive.read(name).decode()
+    assert "\nDescription-Content-Type: text/markdown" in metadata
+    assert address.absolute((ROOT / "README.md").read_text()).strip() in metadata
 
 
 # ---- archives ---------------------------------------------------------------------

@@ -95,6 +95,16 @@ def test_each_page_has_the_version_and_the_status_of_the_metadata() -> None:
         assert "goloop is alpha software" in " ".join(page.read_text().split())
 
 
+@pytest.mark.parametrize("published", [False, True])
+def test_site_links_to_the_repository_only_when_it_answers(
+    published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs_links, "PUBLISHED", published)
+    config = docs_links.on_config({"repo_url": "address", "edit_uri": "edit/"})
+    assert bool(config["repo_url"]) is bool(config["edit_uri"]) is published
+    assert ("Not published yet" in config["copyright"]) is not published
+
+
 def test_lines_that_a_program_prints_are_marked() -> None:
     def block(*lines: str, mark: str = "") -> str:
         spans = [
