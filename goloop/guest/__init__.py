@@ -30,7 +30,7 @@ from typing import Any, Generic, TypeVar
 
 from .._internal.backend import native, new_event_loop
 
-__all__ = ("Guest", "start")
+__all__ = ("Guest", "current", "start")
 
 _T = TypeVar("_T")
 _Post = Callable[[Callable[[], object]], object]
@@ -88,13 +88,37 @@ def start(
     return guest
 
 
+def current() -> Guest[Any]:
+    """Return the guest run of this thread, for example in a handler of a button.
+
+    Within an iteration it is the run of the running loop; in callbacks of the host loop it is the
+    run of the thread. Since 0.3.0.
+
+    Raises:
+        RuntimeError: No guest run has begun in this thread and not ended; or several have, and the
+            call is in none of their iterations. Keep what `start()` has returned in that case.
+    """
+    running, thread = _events._get_running_loop(), threading.get_ident()
+    guests = [guest for guest in list(_runs) if guest._loop._thread_id == thread]
+    for guest in guests:
+        if guest._loop is running:
+            return guest
+    if len(guests) == 1:
+        return guests[0]
+    if not guests:
+        raise RuntimeError("no guest run has begun in this thread, or it has ended")
+    raise RuntimeError(
+        f"this thread has {len(guests)} guest runs; keep what goloop.guest.start() returned"
+    )
+
+
 class Guest(Generic[_T]):
     """A run in guest mode, returned by `start()`. Since 0.3.0."""
 
     loop: asyncio.AbstractEventLoop
     """The loop. Callbacks of the host loop may use it and its objects, too, because they run in the
     same thread, between iterations. In these callbacks asyncio's functions find no running loop:
-    use `guest.loop.create_task()` instead of `asyncio.create_task()`."""
+    use `goloop.guest.current().loop.create_task()` instead of `asyncio.create_task()`."""
 
     outcome: concurrent.futures.Future[_T]
     """The result or exception of `main`, set when the loop is closed. This future cannot be
@@ -188,6 +212,7 @@ class Guest(Generic[_T]):
         """
         loop = self._loop
         loop._hosted, loop._thread_id = True, threading.get_ident()
+        _runs.append(self)
         try:
             loop._arm_wakeup()
             self._catch_interrupts()
@@ -352,6 +377,7 @@ class Guest(Generic[_T]):
         self._ended = True
         if self._thread.is_alive():
             self._end_thread()
+        _runs.remove(self)
         loop._hosted, loop._thread_id = False, None
         if self in _sigint_runs:
             _sigint_runs.remove(self)
@@ -407,6 +433,9 @@ class Guest(Generic[_T]):
         self._loop.call_soon_threadsafe(int)  # wakes a blocked poll
         self._thread.join()
 
+
+# The guest runs of all threads that have begun and not ended.
+_runs: list[Guest[Any]] = []
 
 # The guest runs of the main thread that handle SIGINT, oldest first. The first run in the list gets
 # each SIGINT until that run has ended.

@@ -46,7 +46,8 @@ def run(main: Coroutine[Any, Any, _T], app: Any, **options: Any) -> _T:
     """Run a Qt application until a coroutine has ended.
 
     The application quits when `main` has ended. If it quits first, as it does when its last window
-    is closed, `main` is cancelled and runs to its end. Since 0.3.0.
+    is closed, `main` is cancelled and runs to its end. The application's handlers get the run by
+    `goloop.guest.current()`. Since 0.3.0.
 
     Args:
         main: The coroutine.

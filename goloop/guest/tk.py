@@ -55,7 +55,8 @@ def run(main: Coroutine[Any, Any, _T], root: tkinter.Tk, **options: Any) -> _T:
     """Run a window until a coroutine has ended.
 
     The window is destroyed when `main` has ended. If it is closed first, `main` is cancelled and
-    runs to its end without the window. Since 0.3.0.
+    runs to its end without the window. The window's handlers get the run
+    by `goloop.guest.current()`. Since 0.3.0.
 
     Args:
         main: The coroutine.

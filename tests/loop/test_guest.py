@@ -748,6 +748,50 @@ def test_two_guests_of_one_host(host: Host) -> None:
     assert [guest.outcome.result() for guest in guests] == [0, 1, 2]
 
 
+def test_current_is_the_run_of_the_thread(host: Host) -> None:
+    with pytest.raises(RuntimeError, match="no guest run has begun in this thread"):
+        goloop.guest.current()
+    found: list[object] = []
+
+    async def main() -> None:
+        found.append(goloop.guest.current())
+        with pytest.raises(RuntimeError, match="no guest run has begun in this thread"):
+            await asyncio.to_thread(goloop.guest.current)
+
+    guest = host.start(main())
+    assert goloop.guest.current() is guest
+    task = goloop.guest.current().loop.create_task(asyncio.sleep(0, "of a handler"))
+    host.run()
+    assert found == [guest]
+    assert task.result() == "of a handler"
+    with pytest.raises(RuntimeError, match="or it has ended"):
+        goloop.guest.current()
+
+
+def test_current_of_two_runs_is_known_in_iterations_only(host: Host) -> None:
+    found: list[object] = []
+
+    async def main() -> None:
+        found.append(goloop.guest.current())
+        await asyncio.sleep(0.001)
+
+    guests = [host.start(main(), done_callback=None) for _ in range(2)]
+    with pytest.raises(RuntimeError, match="this thread has 2 guest runs"):
+        goloop.guest.current()
+    host.until(lambda: all(guest.outcome.done() for guest in guests))
+    assert found == guests
+
+
+def test_current_forgets_a_run_whose_start_failed() -> None:
+    def refuse(call: object) -> None:
+        raise Wrong
+
+    with pytest.raises(Wrong):
+        goloop.guest.start(asyncio.sleep(0), run_sync_soon_threadsafe=refuse)
+    with pytest.raises(RuntimeError, match="no guest run"):
+        goloop.guest.current()
+
+
 def test_the_context_is_mains(host: Host) -> None:
     variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable")
     context = contextvars.copy_context()

@@ -179,6 +179,26 @@ print(RUN)
 
 
 @BINDINGS
+def test_handlers_of_the_window_start_tasks_by_current(binding: str) -> None:
+    rest = """
+import goloop.guest
+
+def clicked():
+    loop = goloop.guest.current().loop
+    answer.set_result(loop.create_task(asyncio.sleep(0.001, "a task's result")))
+
+async def main():
+    global answer
+    answer = asyncio.get_running_loop().create_future()
+    later(1, clicked)
+    return await (await answer)
+
+print(RUN)
+"""
+    assert run(binding, "-c", program(binding, rest)) == "a task's result\n"
+
+
+@BINDINGS
 def test_a_window_that_is_closed_cancels_main_which_runs_to_its_end(binding: str) -> None:
     rest = """
 async def main():
