@@ -78,6 +78,53 @@ def test_a_misspelt_variable_is_a_problem(tmp_path: Path) -> None:
     assert told["problems"] == ["unknown variable GOLOOP_WATCHDOGS; did you mean GOLOOP_WATCHDOG?"]
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("-m uvicorn --loop goloop app:app", "--loop goloop`: pass --loop goloop:new_event_loop"),
+        ("-m uvicorn --loop=goloop.Loop", "--loop goloop.Loop`: pass --loop goloop:new_event_loop"),
+        ("uvicorn.py --loop goloop app:app", "--loop goloop`: pass --loop goloop:new_event_loop"),
+        (
+            "-X dev -m gunicorn -k goloop app:app",
+            "-k goloop`: pass --worker-class goloop.workers.GoloopWorker",
+        ),
+        (
+            "-m gunicorn --asgi-loop goloop app:app",
+            "--asgi-loop goloop`: pass --worker-class goloop.workers.GoloopWorker",
+        ),
+        (
+            "-m hypercorn --worker-class goloop app:app",
+            "--worker-class goloop`: run `python -m goloop -m hypercorn` without this option",
+        ),
+        (
+            "-m granian app:app --loop goloop",
+            "--loop goloop`: run `python -m goloop -m granian` without this option",
+        ),
+        ("-m uvicorn --loop goloop:new_event_loop app:app", None),
+        ("-m gunicorn -k goloop.web_worker.GoloopWebWorker app:app", None),
+        ("-m uvicorn app:app --loop", None),
+        ("-m other --loop goloop", None),
+        ("-m", None),
+    ],
+)
+def test_option_that_a_server_does_not_accept_is_a_problem(words: str, problem: str | None) -> None:
+    found = doctor._wrong_option(words.split())
+    if problem is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.endswith(problem)
+        assert found.partition(" ")[0] in words
+
+
+def test_report_names_the_option_of_a_server_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn.py").write_text("raise SystemExit(1)")
+    told = report("uvicorn.py", "--loop", "goloop", cwd=tmp_path, status=1)
+    assert told["problems"][0] == (
+        "uvicorn does not accept `--loop goloop`: pass --loop goloop:new_event_loop"
+    )
+
+
 def test_doctor_knows_the_variables_of_the_page() -> None:
     page = (ROOT / "docs" / "settings.md").read_text()
     running = page.split("\n## Running\n")[1].split("\n## ")[0]

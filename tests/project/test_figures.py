@@ -27,7 +27,7 @@ pytestmark = pytest.mark.goloop_only("about pages of goloop's")
 
 
 def words(path: str, pattern: str) -> str:
-    """What the group of a pattern matches in a file; the pattern must match once."""
+    """Return the text of a pattern's group in a file; the pattern must match once."""
     text = re.sub(r"\s+", " ", (ROOT / path).read_text())
     [found] = re.findall(pattern, text)
     return str(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -239,6 +240,33 @@ def test_program_with_its_own_loop_gets_one_warning(
     (line,) = (line for line in output.splitlines() if SAYS_NO_LOOP in line)
     assert loop in line
     assert hint in line
+
+
+def rejected() -> list[tuple[str, str]]:
+    """The commands of the page that servers reject, and the errors that it quotes."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "troubleshooting.md"
+    section = page.read_text().split("\n## The server rejects `goloop`\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)`: `([^`]+)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("command", "error"), rejected())
+def test_server_rejects_the_option_with_the_words_of_the_page(
+    programs: Programs, command: str, error: str
+) -> None:
+    needs(command.split()[0])
+    words = [*command.split(), "plain_app:app"]
+    if words[0] == "granian":
+        words += ["--interface", "asgi"]
+    program = programs.python("-m", *words)
+    assert program.process.wait(60) != 0
+    output = re.sub(r"\s+", " ", program.output.replace("│", " "))
+    assert error.removesuffix("...") in output
+
+
+def test_the_page_has_the_errors_of_all_servers() -> None:
+    assert {command.split()[0] for command, _ in rejected()} == {
+        *("granian", "gunicorn", "hypercorn", "uvicorn")
+    }
 
 
 @pytest.mark.parametrize("quiet", ["no loop", "goloop's", "both", "ignored"])

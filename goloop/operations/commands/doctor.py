@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -68,6 +69,31 @@ _PACKAGES = (
     "uvloop", "uvicorn", "gunicorn", "hypercorn", "granian", "aiohttp", "aiofastnet", "anyio",
     "pytest-asyncio",
 )  # fmt: skip
+
+# Servers with an option for the loop: the option's names, its values of goloop's, and how the
+# server gets goloop's loop.
+_SERVERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
+    "uvicorn": (
+        ("--loop",),
+        ("goloop:new_event_loop", "goloop:Loop"),
+        "pass --loop goloop:new_event_loop",
+    ),
+    "gunicorn": (
+        ("-k", "--worker-class", "--asgi-loop"),
+        (
+            "goloop.workers.GoloopWorker",
+            "goloop.uvicorn_worker.GoloopUvicornWorker",
+            "goloop.web_worker.GoloopWebWorker",
+        ),
+        "pass --worker-class goloop.workers.GoloopWorker",
+    ),
+    "hypercorn": (
+        ("-k", "--worker-class"),
+        (),
+        "run `python -m goloop -m hypercorn` without this option",
+    ),
+    "granian": (("--loop",), (), "run `python -m goloop -m granian` without this option"),
+}
 
 # The io_uring is created when this number of connections is busy in one iteration.
 _CLIENTS = 16
@@ -277,6 +303,8 @@ def _problems(report: dict[str, Any]) -> Iterator[str]:
     program = report.get("program")
     if program is None:
         return
+    if wrong := _wrong_option(program["arguments"]):
+        yield wrong
     others = [each for each in program["loops"] if not each["is_goloop"]]
     for each in others:
         yield (
@@ -287,6 +315,24 @@ def _problems(report: dict[str, Any]) -> Iterator[str]:
         yield "no event loop ran in the program"
     if program["status"] not in (0, *(-number for number in _END_SIGNALS)):
         yield f"the program ended with status {program['status']}"
+
+
+def _wrong_option(arguments: list[str]) -> str | None:
+    """Return what is wrong with a server's option that names goloop; None if nothing is.
+
+    `arguments` are the program with its arguments, as in `run_program()`.
+    """
+    at = arguments.index("-m") + 1 if "-m" in arguments[:-1] else 0
+    server = os.path.basename(arguments[at]).partition(".")[0]
+    names, accepted, remedy = _SERVERS.get(server, ((), (), ""))
+    for word, following in itertools.pairwise([*arguments[at + 1 :], ""]):
+        option, _, value = word.partition("=")
+        value = value or following
+        if option not in names or value in accepted:
+            continue
+        if value == "goloop" or value.startswith(("goloop.", "goloop:")):
+            return f"{server} does not accept `{option} {value}`: {remedy}"
+    return None
 
 
 def _notes(report: dict[str, Any]) -> Iterator[str]:
