@@ -190,7 +190,8 @@ def _suggestion(word: str) -> str | None:
     import difflib
     import importlib.util
 
-    if close := difflib.get_close_matches(word, COMMANDS, n=1):
+    # A name with a dot, such as nofile.py, is a file or a module, and no misspelt command.
+    if "." not in word and (close := difflib.get_close_matches(word, COMMANDS, n=1)):
         return f"there is no file and no command {word!r}; did you mean {close[0]!r}?"
     top = word.partition(".")[0]
     if top and importlib.util.find_spec(top) is not None:

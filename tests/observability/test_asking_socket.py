@@ -84,7 +84,9 @@ def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> Non
             os.kill(pid, signal.SIGCONT)
             until(lambda: state_of(pid) != "T")
             assert {answer_at(path) for _ in range(20)} == {b"app"}
-            assert f"process {pid} does not answer" in goloop("top", str(pid)).stderr
+            told = goloop("top", str(pid)).stderr
+            assert f"process {pid} does not answer" in told
+            assert "it has closed its socket; have it call goloop.introspect()" in told
         finally:
             os.kill(pid, signal.SIGKILL)
 

@@ -25,6 +25,7 @@ from asked_programs import goloop, running, until
 from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics import metrics
 from goloop.operations.commands import target, terminal, top_view
+from goloop.operations.commands import top as top_command
 
 PROGRAM = """
 import asyncio, os, socket, sys, goloop
@@ -475,6 +476,85 @@ def test_output_without_a_terminal_is_plain(program: subprocess.Popen[str]) -> N
         assert re.search(r"^127\.0\.0\.1:\d+ +StreamReaderProtocol +0 B$", text, re.MULTILINE)
     assert "since the start" in "\n".join(blocks[0])
     assert "over 0." in "\n".join(blocks[1])
+
+
+@pytest.mark.parametrize(("given", "columns"), [("", 120), ("70", 70), ("1", 40), ("no", 120)])
+def test_lines_without_a_terminal_are_not_longer_than_columns(
+    monkeypatch: pytest.MonkeyPatch, given: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", given)
+    report = a_report(1)
+    for loop in report["loops"]:
+        for task in loop["tasks"]:
+            task["stack"] = [["a_function", "/srv/a_folder/a_file.py", 10]] * 30
+    output = io.StringIO()
+    top_command._print_text(terminal.Terminal(output), [report])
+    widths = [terminal.width(line) for line in output.getvalue().splitlines()]
+    assert max(widths) == columns
+
+
+IMPORTS_LATE = """
+import sys
+print("started", flush=True)
+sys.stdin.readline()
+import goloop
+print("imported", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def starting() -> Iterator[subprocess.Popen[str]]:
+    """Yield a program that imports goloop when it gets a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", IMPORTS_LATE],
+        env={**os.environ, "GOLOOP_INTROSPECT": "1"},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        yield process
+        process.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environment is read from /proc")
+def test_top_waits_for_a_program_that_has_not_imported_goloop(
+    starting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        """Stand for time.sleep() between two requests: the program imports goloop."""
+        if not pauses:
+            assert starting.stdin is not None
+            assert starting.stdout is not None
+            print(file=starting.stdin, flush=True)
+            assert starting.stdout.readline() == "imported\n"
+        pauses.append(seconds)
+
+    monkeypatch.setattr("time.sleep", sleep)
+    shown: list[Any] = []
+    top_command.Top([starting.pid], 1.0, 1).print(shown.append)
+    assert len(pauses) == 1
+    [[report]] = shown
+    assert report["pid"] == starting.pid
+    assert "error" not in report
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the environment is read from /proc")
+def test_program_that_does_not_import_goloop_is_told_apart(
+    starting: subprocess.Popen[str],
+) -> None:
+    never = top_command.Top([starting.pid], 1.0, 1)
+    never._patient_until = 0.0
+    with pytest.raises(top_command._NothingToShow) as caught:
+        never.print(lambda reports: None)
+    assert str(caught.value).startswith(
+        f"process {starting.pid} was started with GOLOOP_INTROSPECT=1, but does not answer: "
+    )
+    assert "start it with" not in str(caught.value)
+    listed = goloop("ps", str(starting.pid))
+    assert "it has not imported goloop yet" in listed.stdout + listed.stderr
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:

@@ -426,6 +426,8 @@ def test_unknown_word_gives_a_suggestion(folder: Path, word: str, meant: str) ->
 
 def test_unknown_word_without_a_similar_command_is_left_to_python(folder: Path) -> None:
     assert same("no_such_word", cwd=folder).returncode == 2
+    # The name of a file is no misspelt "profile".
+    assert same("nofile.py", cwd=folder).returncode == 2
 
 
 @pytest.mark.parametrize("name", ["tpo", "help", "doctor"])

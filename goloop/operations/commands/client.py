@@ -35,9 +35,18 @@ _BYTES = 256 << 20
 
 HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
 
+NO_SOCKET_YET = (
+    "but does not answer: it has not imported goloop yet, or it only starts other processes; then "
+    "give the id of a worker process"
+)
+
 
 class NoAnswer(Exception):
     """The program has given no usable answer.  The text has the reason and often the remedy."""
+
+
+class NoSocketYet(NoAnswer):
+    """The program was started with GOLOOP_INTROSPECT=1 and has not imported goloop."""
 
 
 class Question:
@@ -67,7 +76,8 @@ class Question:
             self._socket.close()
             if not isinstance(error, OSError):
                 raise
-            raise NoAnswer(_no_answer_reason(pid, error, seconds)) from None
+            reason = _no_answer_reason(pid, error, seconds)
+            raise (NoSocketYet if reason.endswith(NO_SOCKET_YET) else NoAnswer)(reason) from None
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for select()."""
@@ -164,7 +174,19 @@ def _no_answer_reason(pid: int, error: OSError | None, seconds: float = SECONDS)
         return f"process {pid} belongs to another user: run this as that user or as root"
     if error is None:
         return f"process {pid} has closed the connection without an answer"
-    return f"process {pid} does not answer ({error.strerror or error}): {HINT}"
+    silent = f"process {pid} does not answer ({error.strerror or error})"
+    if not _contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0"):
+        return f"{silent}: {HINT}"
+    if not _contains(pid, "maps", b"/goloop/_core"):
+        return f"process {pid} was started with GOLOOP_INTROSPECT=1, {NO_SOCKET_YET}"
+    return f"{silent}: it has closed its socket; have it call goloop.introspect()"
+
+
+def _contains(pid: int, name: str, text: bytes) -> bool:
+    """Return true if a file of a process in /proc contains the text; false if it is unreadable."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+        return text in file.read()
+    return False
 
 
 def _timeout_reason(pid: int, seconds: float) -> str:

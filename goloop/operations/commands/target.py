@@ -12,7 +12,7 @@ import dataclasses
 import struct
 import time
 
-from .client import NoAnswer, Question
+from .client import NoAnswer, NoSocketYet, Question
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ class WatchedProcess:
         self.question: Question | None = None
         self.asked = 0.0
         self.error = ""
+        # True from a request that failed because the process had not imported goloop, until one
+        # succeeds: the socket does not open at the same time as the import begins.
+        self.starting = False
         self.report: Row | None = None
         self._facts: Row = {}
         # The loop's id by its number in reports; the monitor knows the number only.
@@ -57,6 +60,9 @@ class WatchedProcess:
             self.question = Question(self.pid, ask="top", tasks=TASKS, connections=CONNECTIONS)
         except NoAnswer as reason:
             self.error = str(reason)
+            self.starting |= isinstance(reason, NoSocketYet)
+        else:
+            self.starting = False
 
     def advance(self) -> bool:
         """Receive data; return true if no request is pending afterwards.

@@ -17,7 +17,7 @@ import time
 
 from ..introspection import is_alive
 from . import options
-from .client import HINT, Question, introspectable_pids
+from .client import HINT, SECONDS, Question, introspectable_pids
 from .target import WatchedProcess, without_unknown_fields
 from .terminal import Screen, Terminal
 from .top_view import ORDERS, View
@@ -44,6 +44,8 @@ class Top:
         self._interval = interval
         self._refreshes = refreshes
         self._answered = False
+        # Until this time the command waits for programs that have not imported goloop yet.
+        self._patient_until = time.monotonic() + SECONDS
 
     def _send_requests(self) -> None:
         """Send a request to each process; with --all, find new and ended processes first."""
@@ -64,6 +66,15 @@ class Top:
             several = [each for each in several if each.report is not None]
         return [each.latest() for each in several]
 
+    def _waits_for_start(self) -> bool:
+        """Return true if no process has answered, and one of them may still import goloop."""
+        several = self._watched.values()
+        return (
+            time.monotonic() < self._patient_until
+            and any(each.starting for each in several)
+            and all(each.report is None for each in several)
+        )
+
     def _check(self) -> None:
         """Record whether a process has answered; raise _NothingToShow if there is nothing to show.
 
@@ -72,7 +83,7 @@ class Top:
         """
         several = self._watched.values()
         self._answered |= any(each.report is not None for each in several)
-        if any(each.question is not None for each in several):
+        if any(each.question is not None for each in several) or self._waits_for_start():
             return
         if self._all and not self._answered:
             raise _NothingToShow(f"no program of this user answers: {HINT}")
@@ -103,6 +114,9 @@ class Top:
                 for each in waiting:
                     each.advance()
             self._check()
+            if self._waits_for_start():
+                time.sleep(0.1)
+                continue
             show(self._reports())
             done += 1
             if done == self._refreshes:
@@ -314,8 +328,14 @@ def _print_json(reports: list[Row]) -> None:
 
 
 def _print_text(terminal: Terminal, reports: list[Row]) -> None:
-    """Print the reports of one refresh as lines, cut to the terminal's width if it is one."""
-    columns = terminal.size()[0] if terminal.is_screen else None
+    """Print the reports of one refresh as lines, cut to the width of the terminal.
+
+    Without a terminal the width is that of the variable COLUMNS, or 120.
+    """
+    columns = terminal.size()[0]
+    if not terminal.is_screen:
+        wished = os.environ.get("COLUMNS", "")
+        columns = max(40, int(wished)) if wished.isascii() and wished.isdecimal() else 120
     lines = View(terminal, columns, None).lines(reports, {})
     terminal.write("".join(terminal.render(line, columns) + "\n" for line in [*lines, []]))
 
