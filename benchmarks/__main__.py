@@ -48,7 +48,11 @@ def _parser() -> argparse.ArgumentParser:
 
     for name, cases, text in (
         ("run", None, "measure cases and save the results"),
-        ("micro", ["micro", "startup"], "as run, by default without network cases"),
+        (
+            "micro",
+            ["micro", "startup"],
+            "the same as run, but by default only operations of the loop and start-up",
+        ),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument(

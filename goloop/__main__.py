@@ -36,22 +36,22 @@ usage: python -m goloop                      show diagnostics
        python -m goloop [option] -c command [arg...]
                                              run a program with goloop; the options are Python's
        python -m goloop doctor [program...]  examine this machine, and the loops of a program
-       python -m goloop ps PID               list the tasks of a running program
-       python -m goloop pstree PID           show its tasks as a tree, below their awaiting tasks
+       python -m goloop ps PID               list the tasks of the running process PID
+       python -m goloop pstree PID           show its tasks as a tree, each below its awaiter
        python -m goloop top PID|--all        show the activity of its loops every second
-       python -m goloop profile PID          show the time of its loops, by task and line
+       python -m goloop profile PID          show where its loops spend their time
        python -m goloop slow PID             show its last slow iterations
        python -m goloop export               serve the metrics of all processes to Prometheus
-       python -m goloop trace PID            record the events of its loops
+       python -m goloop trace PID            record every callback of its loops, for Perfetto
        python -m goloop help [command]       show help
        python -m goloop --version
 """
 HELP = """
 The command `goloop` is the same as `python -m goloop`.
 
-A program runs as with Python. If it leaves the choice of its event loop to asyncio or to a server
-(uvicorn, gunicorn, hypercorn, granian), it gets goloop's loop. So do child processes that
-multiprocessing starts.
+`goloop program.py` runs a program as Python would, on goloop's event loop. Child processes that
+multiprocessing starts get goloop's loop, too. If the program itself names another loop, for example
+by uvicorn's option --loop, it gets that loop.
 
   goloop program.py --its-own-option
   goloop -m uvicorn app:app --workers 2
@@ -61,10 +61,11 @@ Find out which loop a program uses, and why:
 
   goloop doctor -m uvicorn app:app
 
-Look into a running program. Start it with GOLOOP_INTROSPECT=1, then:
+Look into a running program. Start it with GOLOOP_INTROSPECT=1, and pass its process id:
 
-  goloop top 4711
-  goloop profile 4711
+  GOLOOP_INTROSPECT=1 goloop -m uvicorn app:app &
+  goloop top $!
+  goloop profile $!
 """
 COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top", "trace")
 

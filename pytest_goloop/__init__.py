@@ -40,22 +40,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--goloop-seeds",
         metavar="N",
         type=_positive_int,
-        help="run every simulated test with N seeds",
+        help="run every simulated test N times, each time with another seed",
     )
     simulated.addoption(
-        "--goloop-seed", metavar="S", type=int, help="run every simulated test with the seed S only"
+        "--goloop-seed", metavar="S", type=int, help="run every simulated test once, with seed S"
     )
     simulated.addoption(
         "--goloop-replay",
         metavar="TOKEN",
-        help="replay one failure, whose note has the TOKEN, such as io/7 (or: GOLOOP_SIM_REPLAY)",
+        help="repeat one failed run; its error message has the TOKEN, such as io/7. The variable "
+        "GOLOOP_SIM_REPLAY does the same",
     )
     simulated.addoption(
         "--goloop-jobs",
         metavar="N",
         type=_positive_int,
         default=1,
-        help="run the seeds of a simulated test in N processes",
+        help="run the seeds of a simulated test in N processes at once",
     )
     groups = [*getattr(parser, "_groups", ()), getattr(parser, "_anonymous", None)]
     if any("--loop" in each.names() for group in groups if group for each in group.options):
@@ -65,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         dest="goloop_loop",
         choices=("asyncio", "goloop"),
         default="asyncio",
-        help="the loop of async tests: goloop; asyncio (default): do not change the loop",
+        help="the event loop of asynchronous tests; asyncio, the default, does not change the loop",
     )
 
 

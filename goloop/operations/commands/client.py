@@ -303,14 +303,15 @@ def _blocked_loops(answer: Row) -> str:
 
 
 _ABOUT = {
-    "ps": "List the tasks of a running program: where each task waits, and which tasks await it.",
-    "pstree": "Show the tasks of a running program as a tree: each task is below the tasks that\n"
-    "await it, with functions, files and lines.",
+    "ps": "List the tasks of a running program: the line at which each task waits, and the tasks\n"
+    "that await it.",
+    "pstree": "Show the tasks of a running program as a tree, with functions, files and lines.\n"
+    "A task stands below the task that awaits it.",
 }
 _REQUIREMENTS = """\
 PID is the process id of a program that was started with GOLOOP_INTROSPECT=1 or has called
-goloop.introspect(). You must be its user or root. From Python 3.14 on, any program works
-that you are allowed to trace."""
+goloop.introspect(). Run this command as the program's user or as root. From Python 3.14 on,
+the command also works for other programs, if you may attach a debugger to them."""
 GIL_HELD = "the GIL is held; only facts from goloop's monitor thread are shown"
 
 

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 USAGE = """\
 usage: python -m goloop doctor [--json] [program.py|-m module|-c command [arg...]]
 
-Examine this Python and this machine: versions, poller, io_uring, limits, OpenSSL.
-With a program: also run it, and list the event loops that ran in its processes, with the
-reason for each. The program's output goes to stderr, the report to stdout.
+Print a report about this Python and this machine: versions, the system calls by which goloop
+waits for sockets, limits, OpenSSL, and problems with them.
 
-  --json      print the report as a JSON object
+With a program, doctor also runs it. When the program has ended (end a server with Ctrl-C), the
+report lists the event loops that ran in its processes, and why each was chosen. The report goes
+to stdout, the program's output to stderr.
+
+  --json      print the report as one JSON object
   -h, --help  show this help
 
 The exit status is 1 if the report has a problem, else 0.

@@ -416,9 +416,10 @@ def _parser() -> argparse.ArgumentParser:
     """Return the argument parser of `export`."""
     parser = options.Parser(
         prog="python -m goloop export",
-        description="Serve the metrics of all goloop processes of this machine to Prometheus, "
-        "even of processes that hang. The processes must belong to this user (root exports all) "
-        "and must be started with GOLOOP_INTROSPECT=1 or call goloop.introspect().",
+        description="Serve the metrics of all goloop processes of this machine at one address for "
+        "Prometheus, also of processes that hang. It serves the processes of your user (as root: "
+        "of all users) that were started with GOLOOP_INTROSPECT=1 or have called "
+        "goloop.introspect().",
     )
     add = parser.add_argument
     help_text = f"address: HOST:PORT, [HOST]:PORT or unix:PATH (default: {ADDRESS})"
@@ -429,9 +430,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WHERE",
         help=help_text,
     )
-    help_text = f"seconds to wait for the answers of processes (default: {SECONDS:g})"
+    help_text = f"seconds to wait for the answer of each process (default: {SECONDS:g})"
     add("--timeout", type=options.seconds(0.1), default=SECONDS, metavar="S", help=help_text)
-    add("--once", action="store_true", help="print the metrics once and exit")
+    add("--once", action="store_true", help="print the metrics once, then exit")
     return parser
 
 

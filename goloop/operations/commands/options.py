@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
-PID_HELP = "process id of a program started with GOLOOP_INTROSPECT=1"
+PID_HELP = "process id of a running program that was started with GOLOOP_INTROSPECT=1"
 
 
 class Parser(argparse.ArgumentParser):

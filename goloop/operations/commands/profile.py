@@ -43,15 +43,20 @@ def _parser() -> argparse.ArgumentParser:
     """Return the argument parser of `profile`."""
     parser = options.Parser(
         prog="python -m goloop profile",
-        description="Sample a running program, and show the time of its loops by task and line.",
-        epilog="Ctrl-C stops the sampling earlier.",
+        description="Show in which tasks, functions and lines the loops of a running program spend "
+        "their time.",
+        epilog="Ctrl-C ends the measurement early, and shows the samples up to then.",
     )
     add = parser.add_argument
     add("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
-    help_text = "seconds to sample (default: 30); 0: everything since the start"
+    help_text = (
+        "seconds to measure (default: 30); 0 shows all samples since the start of the program"
+    )
     add("--seconds", type=options.seconds(0), default=30.0, metavar="S", help=help_text)
-    help_text = "write a file; its extension chooses the format: .pb.gz for pprof, .svg for a "
-    help_text += "flame graph, .folded for folded stacks; may be repeated"
+    help_text = (
+        "write the samples to a file: NAME.svg is a flame graph for the browser, NAME.pb.gz "
+    )
+    help_text += "is for pprof, NAME.folded for speedscope; may be repeated"
     add(
         "-o",
         "--output",
@@ -140,7 +145,8 @@ def slow_main(arguments: list[str]) -> int:
     """Run `slow PID`; return the exit status: 1 if the process does not answer, else 0."""
     parser = options.Parser(
         prog="python -m goloop slow",
-        description="Show the last slow iterations of a running program's loops, with stacks.",
+        description="Show the last iterations of a running program's loops that took longer than "
+        "50 ms (or GOLOOP_SLOW), each with its stack.",
     )
     parser.add_argument("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     given = parser.parse_args(arguments)

@@ -273,14 +273,15 @@ def _parser() -> argparse.ArgumentParser:
     """Return the argument parser of `top`."""
     parser = options.Parser(
         prog="python -m goloop top",
-        description="Show the loops, tasks and connections of running programs, refreshed "
-        "periodically.",
-        epilog="Keys: q quits, p pauses, s changes the order of the tasks. The arrow keys, Page "
-        "Up, Page Down, Home and End scroll; so do k, j, b, the space bar, g and G.",
+        description="Show the loops, tasks and connections of running programs. The screen is "
+        "refreshed every second.",
+        epilog="Keys: q quits, p pauses and continues, s changes the order of the tasks. The arrow "
+        "keys, Page Up, Page Down, Home and End scroll the screen; so do k, j, b, the space bar, "
+        "g and G.",
     )
     add = parser.add_argument
     add("pid", nargs="*", type=options.pid, metavar="PID", help=options.PID_HELP)
-    add("--all", action="store_true", help="show all such programs of this user")
+    add("--all", action="store_true", help="show all programs of yours with this variable")
     add(
         "--interval",
         type=options.seconds(0.1),
@@ -288,8 +289,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="seconds between refreshes (default: 1)",
     )
-    add("-n", type=_refreshes, metavar="N", dest="refreshes", help="exit after N refreshes")
-    add("--once", action="store_true", help="print one refresh, with totals since the start")
+    add("-n", type=_refreshes, metavar="N", dest="refreshes", help="show N refreshes, then exit")
+    add(
+        "--once",
+        action="store_true",
+        help="print the values since the start of the program once, then exit",
+    )
     add("--json", action="store_true", help="print one JSON object for each refresh")
     return parser
 

@@ -456,15 +456,15 @@ def main(arguments: list[str]) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m goloop trace",
-        description="Record the events of a running program's loops in a file for "
-        "https://ui.perfetto.dev.",
-        epilog="Ctrl-C stops the recording earlier.",
+        description="Record every callback and task step of a running program's loops, with its "
+        "time, in a file. Open the file in https://ui.perfetto.dev.",
+        epilog="Ctrl-C ends the recording early, and writes the file.",
     )
     add = parser.add_argument
     add("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     help_text = "seconds to record (default: 5)"
     add("--seconds", type=options.seconds(0.1), default=5.0, metavar="S", help=help_text)
-    help_text = "output file (default: goloop-PID.json); the extension .gz compresses it"
+    help_text = "file to write (default: goloop-PID.json); a name that ends in .gz is compressed"
     add("-o", "--output", metavar="FILE", help=help_text)
     given = parser.parse_args(arguments)
     path = given.output or f"goloop-{given.pid}.json"
