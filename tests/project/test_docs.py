@@ -21,28 +21,13 @@ from pathlib import Path
 
 import ended
 import pytest
+from pages import DOCS, PAGES, ROOT, blocks
 
 from goloop import __main__
 from goloop_build import address
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-
 # Files of the repository by their addresses on the web: README is shown on PyPI, too.
 ADDRESS = re.compile(rf"{re.escape(address.REPOSITORY)}/(?:blob|tree)/main/")
-
-
-def blocks(page: Path, *kinds: str) -> list[str]:
-    """The fenced blocks of these kinds; one within a list is indented."""
-    found = re.findall(
-        r"^( *)```(\w*)[^\n]*\n(.*?)^\1```$", page.read_text(), re.DOTALL | re.MULTILINE
-    )
-    return [
-        re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
-        for indent, kind, text in found
-        if kind in kinds
-    ]
 
 
 def numbered(*kinds: str) -> list[object]:

@@ -335,7 +335,7 @@ def _print_json(reports: list[Row]) -> None:
 def _print_text(terminal: Terminal, reports: list[Row]) -> None:
     """Print the reports of one refresh as lines, cut to the width of the terminal.
 
-    Without a terminal the width is that of the variable COLUMNS, or 120.
+    Without a terminal the variable COLUMNS has the width; the default is 120.
     """
     columns = terminal.size()[0]
     if not terminal.is_screen:
