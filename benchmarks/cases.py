@@ -202,10 +202,14 @@ _OTHER_NETWORK = (
         "a whole handshake (no resumption) and close_notify in both directions",
         "connections/s", server="tls", mode="tls-churn", connections=10, size=64,
     ),
-    Case(
-        "udp-512-x50", "udp", "net", "UDP echo, 512 B ×50",
-        "datagrams: their receive and send path, with an address each",
-        "datagrams/s", ("c-epoll",), server="udp", mode="udp", connections=50, size=512,
+    *(
+        Case(
+            f"udp-512-x{connections}", "udp", "net", f"UDP echo, 512 B ×{connections}",
+            "datagrams: their receive and send path, with an address each",
+            "datagrams/s", ("c-epoll",), server="udp", mode="udp", connections=connections,
+            size=512,
+        )
+        for connections in (4, 50, 100)
     ),
     *(
         Case(

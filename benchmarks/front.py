@@ -1,45 +1,58 @@
-"""The front page's results: one picture, six rows and the losses, for README and the site's home.
+"""The front page's results: a headline with a picture, and a table, for README and the site's home.
 
 The text between two comments is generated and replaced as a whole.  All results are of one Python:
-the newest of the usual builds that has all six rows.
+the newest of the usual builds that has all rows of the table.
 """
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from benchmarks import conditions
 from benchmarks.cases import BY_NAME, CASES, Case
-from benchmarks.loops import CEILINGS
+from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.plot import COLOURS
 from benchmarks.results import Run
-from benchmarks.stats import Ratio, paired_ratio, ratio_of
-from benchmarks.tables import BASE, CONTROL, LEVEL, OURS, Chosen, qualities
+from benchmarks.stats import claim, paired_ratio, ratio_of, short
+from benchmarks.tables import BASE, CONTROL, LEVEL, OURS, Chosen, figure, qualities
 
-BEGIN = "<!-- figures: written by python -m benchmarks report -->"
-END = "<!-- end of the figures -->"
+# The comments around each block.
+HEADLINE = (
+    "<!-- headline: written by python -m benchmarks report -->",
+    "<!-- end of the headline -->",
+)
+FIGURES = (
+    "<!-- figures: written by python -m benchmarks report -->",
+    "<!-- end of the figures -->",
+)
 IMAGE = "front.svg"
-FAST = re.compile(
-    r"\*\*Fast\.\*\* [\d.]+ times uvloop's requests per second with aiohttp, "
-    r"[\d.]+ times with uvicorn \(CPython [\d.]+\)"
-)
 
-# Common uses, and the case that shows each.
-ROWS: tuple[tuple[str, str], ...] = (
-    ("HTTP, aiohttp", "aiohttp-x100"),
-    ("HTTP, uvicorn", "uvicorn-x100"),
-    ("TCP streams", "streams-1k-x100"),
-    ("TLS", "tls-1k-x100"),
-    ("UDP", "udp-512-x50"),
-    ("Tasks", "create-task"),
+# Common uses, with the number of connections, and the case that shows each.
+ROWS: tuple[tuple[str, str, str], ...] = (
+    ("FastAPI on uvicorn", "4", "fastapi-x4"),
+    ("FastAPI on uvicorn", "100", "fastapi-x100"),
+    ("aiohttp", "4", "aiohttp-x4"),
+    ("aiohttp", "100", "aiohttp-x100"),
+    ("asyncio streams, 1 KiB", "4", "streams-1k-x4"),
+    ("asyncio streams, 1 KiB", "100", "streams-1k-x100"),
+    ("TLS, 1 KiB", "4", "tls-1k-x4"),
+    ("TLS, 1 KiB", "100", "tls-1k-x100"),
+    ("UDP, 512 bytes", "4", "udp-512-x4"),
+    ("UDP, 512 bytes", "100", "udp-512-x100"),
+    ("a task, created and awaited", "–", "create-task"),
 )
-SHOWN = (OURS, BASE, "zuvloop", CONTROL, "c-epoll")
-WORDS = {"c-epoll": "raw C"}
-# Results that do not measure the loop's speed, with the reason.
-REMARKS = {("uvicorn-x100", CONTROL): "(waits for acknowledgements: Nagle)"}
+# The headline's case, and the cases of its picture.
+FIRST = "aiohttp-x100"
+PICTURE = (("aiohttp, 100 connections", "aiohttp-x100"), ("aiohttp, 4 connections", "aiohttp-x4"))
+SHOWN = (OURS, BASE, "zuvloop", CONTROL)
+
+NOTHING = (
+    "Undisturbed measurements of this version are not complete: "
+    "[`goloop compare`]({}compare.md) measures your own program."
+)
 
 WIDTH, LEFT, RIGHT, BAR, GAP = 400, 66, 340, 13, 3
 CUT = 2.0  # a longer bar is cut, with » before its value
@@ -50,112 +63,149 @@ def chosen_run(chosen: dict[str, Chosen]) -> tuple[str, Chosen] | None:
     fitting = [
         tag
         for tag, runs in chosen.items()
-        if not tag.endswith("t") and all(name in runs for _words, name in ROWS)
+        if not tag.endswith("t") and all(name in runs for _words, _number, name in ROWS)
     ]
     newest = max(fitting, key=lambda tag: int(tag.removeprefix("cp3")), default=None)
     return None if newest is None else (f"3.{newest.removeprefix('cp3')}", chosen[newest])
 
 
 def rewritten(text: str, chosen: dict[str, Chosen], images: str, pages: str) -> str:
-    """Return a page's text with the block of these runs, and README's first sentence.
+    """Return a page's text with the two blocks of these runs.
 
     `images` and `pages` are the prefixes of the addresses of pictures and pages.  Raises ValueError
-    unless each of the two comments is there once, and in order.
+    unless each of the four comments is there once, and in order.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in after:
-        raise ValueError("the page does not have the two comments around its results")
-    written = "".join([before, BEGIN, "\n\n", block(chosen, images, pages), "\n\n", END, after])
+    text = _replaced(text, HEADLINE, headline(chosen, images, pages))
+    return _replaced(text, FIGURES, block(chosen, pages))
+
+
+def _replaced(text: str, comments: tuple[str, str], inner: str) -> str:
+    before, begin, rest = text.partition(comments[0])
+    _old, end, after = rest.partition(comments[1])
+    if not begin or not end or begin in rest or end in after:
+        raise ValueError(f"the page does not have the two comments {comments}")
+    return "".join([before, begin, "\n\n", inner, "\n\n", end, after])
+
+
+def headline(chosen: dict[str, Chosen], images: str, pages: str) -> str:
+    """Return the first block: the picture, one figure with its interval, and the machine."""
     found = chosen_run(chosen)
     if found is None:
-        return written
-    version, runs = found
-    gains = [_speed(runs[name], BY_NAME[name], OURS, BASE) for name in _web()]
-    aiohttp, uvicorn = (f"{gain or 0:.2f}" for gain in gains)
-    fast = (
-        f"**Fast.** {aiohttp} times uvloop's requests per second with aiohttp, "
-        f"{uvicorn} times with uvicorn (CPython {version})"
+        return NOTHING.format(pages)
+    _version, runs = found
+    run, case = runs[FIRST], BY_NAME[FIRST]
+    rate = figure(run, case, OURS)
+    words = (
+        f"With aiohttp and 100 connections, goloop serves {rate.median if rate else 0:,.0f} "
+        f"requests per second on one core: {_claimed(run, case, BASE)} times uvloop's. "
+        f"{_losses(runs, pages)} "
+        f"CPython {run.python} on {_machine(runs)}."
     )
-    return FAST.sub(fast, written)
+    alt = "Bars: requests per second of goloop, uvloop, zuvloop and asyncio with aiohttp"
+    return f"{_wrapped(words)}\n\n![{alt}]({images}{IMAGE})"
 
 
-def _web() -> tuple[str, str]:
-    return ROWS[0][1], ROWS[1][1]
-
-
-def block(chosen: dict[str, Chosen], images: str, pages: str) -> str:
-    """Return the text between the comments."""
+def block(chosen: dict[str, Chosen], pages: str) -> str:
+    """Return the second block: the table, its conditions, and the other loops."""
     found = chosen_run(chosen)
     if found is None:
-        return "Nothing of this has been measured yet."
-    version, runs = found
-    six = {runs[name].date: runs[name] for _words, name in ROWS}
-    newest = six[max(six)]
-    machine = f"{newest.machine['processor']}, {newest.machine['cores']} cores"
-    base = newest.loops.get(BASE, {}).get("version", BASE)
+        return NOTHING.format(pages)
+    _version, runs = found
     rows = [
-        "| goloop's speed | ÷ uvloop | ÷ zuvloop | ÷ asyncio | CPU ÷ uvloop |",
-        "|---|--:|--:|--:|--:|",
+        "| program | connections | goloop | ÷ asyncio | ÷ uvloop | ÷ best other | CPU ÷ uvloop |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
-    rows += [f"| {words} | {' | '.join(_cells(runs[name], name))} |" for words, name in ROWS]
+    rows += [
+        f"| {words} | {number} | {' | '.join(_cells(runs[name], BY_NAME[name]))} |"
+        for words, number, name in ROWS
+    ]
+    newest = max((runs[name] for _words, _number, name in ROWS), key=lambda run: run.date)
     method = (
-        f"CPython {version} beside {base}, {machine}: 100 connections (UDP: 50); server and client "
-        "each on one core; all loops measured in turns; median. Higher is better, for CPU lower. "
-        f"[Method]({pages}benchmarks.md), [intervals]({pages}performance.md). † uvicorn on asyncio "
-        "waits for TCP acknowledgements (Nagle's algorithm)."
+        "Each connection is a client that has one request or message under way. Ratios compare "
+        "speeds: above 1, goloop is faster. In parentheses: the 95 % confidence interval. The last "
+        "column compares the server's processor time for one request: below 1, goloop needs less. "
+        f"CPython {newest.python} on {_machine(runs)}; server and client each on one core; all "
+        f"loops measured in turns. † uvicorn on asyncio waits for TCP acknowledgements (Nagle's "
+        f"algorithm). [Method]({pages}benchmarks.md), [all rows]({pages}performance.md)."
     )
-    alt = "Bars: goloop, uvloop, zuvloop, asyncio and raw C at six things that programs do"
-    return "\n\n".join(
-        [
-            f"![{alt}]({images}{IMAGE})",
-            "\n".join(rows),
-            _wrapped(method),
-            _wrapped(losses(runs, pages)),
-        ]
-    )
+    return "\n\n".join(["\n".join(rows), _wrapped(method), _losses(runs, pages), rivals(runs)])
 
 
-def losses(runs: Chosen, pages: str) -> str:
-    """Count the rows that goloop loses for certain: the whole interval is on the other side."""
-    count = sum(
-        _best(runs[case.name], case, key, more=more) is not None
+def rivals(runs: Chosen) -> str:
+    """Return a line for each other loop of the table's rows, with its address."""
+    names = {loop for _words, _number, name in ROWS for loop in runs[name].samples.get(name, {})}
+    others = [each for each in LOOPS if each.name in names and each.about]
+    return "\n".join(f"- [{each.name}]({each.home}): {each.about}." for each in others)
+
+
+def _machine(runs: Chosen) -> str:
+    some = [runs[name] for _words, _number, name in ROWS]
+    newest = max(some, key=lambda run: run.date)
+    return "; ".join(filter(None, [conditions.machine(newest), conditions.costs(some)]))
+
+
+def _losses(runs: Chosen, pages: str) -> str:
+    """Count the values that goloop loses for certain: the whole interval is on the other side."""
+    measures = [
+        (case, key, more)
         for case in CASES
         if case.name in runs and case.target is None
         for _words, key, more in qualities(case)
+    ]
+    count = sum(_best(runs[case.name], case, key, more=more) for case, key, more in measures)
+    return (
+        f"Another loop is better by more than {LEVEL:.0%} in {count} of {len(measures)} measured "
+        f"values ([where]({pages}performance.md#where-other-loops-are-faster))."
     )
-    where = f"[Where other loops are faster]({pages}performance.md#where-other-loops-are-faster)"
-    if not count:
-        return f"No other loop is ahead by more than its interval. {where} has the details."
-    noun = "value" if count == 1 else "values"
-    return f"Another loop is better in {count} measured {noun} (95 % sure): {where}."
 
 
-def _best(run: Run, case: Case, key: str, *, more: bool) -> tuple[str, Ratio] | None:
-    """Return the loop that is the furthest ahead of goloop, if one certainly is."""
-    ahead = []
+def _best(run: Run, case: Case, key: str, *, more: bool) -> bool:
+    """Return true if another loop is certainly ahead of goloop."""
     for loop in run.samples.get(case.name, {}):
         ends = [run.figures(case.name, name, key) for name in (loop, OURS)]
         found = ratio_of(*(ends if more else ends[::-1]))
         certain = found is not None and found.low > 1 and found.median > 1 + LEVEL
-        if found is not None and certain and loop not in (OURS, *CEILINGS):
-            ahead.append((loop, found))
-    return max(ahead, key=lambda entry: entry[1].median, default=None)
+        if certain and _is_rival(loop):
+            return True
+    return False
 
 
-def _cells(run: Run, name: str) -> list[str]:
-    case = BY_NAME[name]
-    speeds = [_speed(run, case, OURS, theirs) for theirs in (BASE, "zuvloop", CONTROL)]
-    cells = ["–" if speed is None else f"{speed:.2f}" for speed in speeds]
-    if (name, CONTROL) in REMARKS:
-        cells[2] = "†"
-    cost = None
+def _is_rival(loop: str) -> bool:
+    variants = {each.name for each in LOOPS if each.variant_of}
+    return loop != OURS and loop not in CEILINGS and loop not in variants
+
+
+def _cells(run: Run, case: Case) -> list[str]:
+    value = figure(run, case, OURS)
+    unit = "/s" if case.higher_is_better else " " + case.unit
+    cells = ["–" if value is None else short(value.median) + unit]
+    waits = case.server in ("uvicorn", "fastapi")
+    cells.append("†" if waits else _claimed(run, case, CONTROL))
+    cells.append(_claimed(run, case, BASE))
+    best = _best_rival(run, case)
+    cells.append("–" if best is None else f"{_claimed(run, case, best)}, {best}")
+    cost = "–"
     if case.higher_is_better:
-        costs = [run.figures(name, loop, "server_us") for loop in (OURS, BASE)]
-        cost = paired_ratio(*costs)
-    elif speeds[0]:
-        cost = 1 / speeds[0]  # an operation is timed by its CPU
-    return [*cells, "–" if cost is None else f"{cost:.2f}"]
+        ratio = paired_ratio(*(run.figures(case.name, each, "server_us") for each in (OURS, BASE)))
+        cost = "–" if ratio is None else f"{ratio:.2f}"
+    return [*cells, cost]
+
+
+def _best_rival(run: Run, case: Case) -> str | None:
+    """Return the fastest loop beside goloop and uvloop."""
+    found = {
+        loop: _speed(run, case, OURS, loop)
+        for loop in run.samples.get(case.name, {})
+        if _is_rival(loop) and loop != BASE
+    }
+    known = {loop: speed for loop, speed in found.items() if speed is not None}
+    return min(known, key=lambda loop: known[loop], default=None)
+
+
+def _claimed(run: Run, case: Case, theirs: str) -> str:
+    first, second = (OURS, theirs) if case.higher_is_better else (theirs, OURS)
+    ends = (run.figures(case.name, first, case.key), run.figures(case.name, second, case.key))
+    return claim(*ends, sign="")
 
 
 def _speed(run: Run, case: Case, ours: str, theirs: str) -> float | None:
@@ -184,32 +234,30 @@ def draw(chosen: dict[str, Chosen], directory: Path) -> list[Path]:
 def _svg(version: str, runs: Chosen) -> str:
     parts: list[str] = []
     y = 22
-    parts.append(_text(8, y, f"Speed, uvloop = 1 (CPython {version})", "title"))
-    for words, name in ROWS:
+    parts.append(_text(8, y, f"Requests per second, uvloop = 1 (CPython {version})", "title"))
+    for words, name in PICTURE:
         y += 26
         parts.append(_text(8, y, words, "row"))
         y += 5
         for loop in SHOWN:
-            speed = _speed(runs[name], BY_NAME[name], loop, BASE)
-            if loop == BASE:
-                speed = 1.0
+            speed = 1.0 if loop == BASE else _speed(runs[name], BY_NAME[name], loop, BASE)
             if speed is not None:
-                parts += _bar(y, loop, speed, REMARKS.get((name, loop), ""))
+                parts += _bar(y, loop, speed)
                 y += BAR + GAP
     line = LEFT + (RIGHT - LEFT) / CUT
     parts.append(f'<line x1="{line:g}" x2="{line:g}" y1="34" y2="{y}" class="one"/>')
     return _framed(parts, y + 10)
 
 
-def _bar(y: int, loop: str, speed: float, remark: str) -> Sequence[str]:
+def _bar(y: int, loop: str, speed: float) -> Sequence[str]:
     length = (RIGHT - LEFT) * min(speed, CUT) / CUT
-    figure = "» " * (speed > CUT) + f"{speed:.2f}" + (f" {remark}" if remark else "")
+    value = "» " * (speed > CUT) + f"{speed:.2f}"
     middle = y + BAR - 3
     return [
-        _text(LEFT - 6, middle, WORDS.get(loop, loop), "name ours" if loop == OURS else "name"),
+        _text(LEFT - 6, middle, loop, "name ours" if loop == OURS else "name"),
         f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="1.5" '
         f'fill="var(--{loop}, {COLOURS[loop][0]})"/>',
-        _text(LEFT + length + 5, middle, figure, "figure ours" if loop == OURS else "figure"),
+        _text(LEFT + length + 5, middle, value, "figure ours" if loop == OURS else "figure"),
     ]
 
 
@@ -231,7 +279,7 @@ def _framed(parts: Sequence[str], height: int) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-            f'width="{WIDTH}" role="img" aria-label="Speed of five loops, uvloop = 1">',
+            f'width="{WIDTH}" role="img" aria-label="Speed of four loops, uvloop = 1">',
             f"<style>{style}</style>",
             f'<rect width="{WIDTH}" height="{height}" fill="var(--paper, #ffffff)"/>',
             *parts,

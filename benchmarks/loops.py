@@ -24,6 +24,8 @@ class Loop:
     # The name of the loop of which this one is a variant with other settings.  A variant is
     # not a peer, and has a table of its own.
     variant_of: str = ""
+    about: str = ""  # a few words about a rival, and its address, for the front page
+    home: str = ""
 
     def takes_part(self, case: Case) -> bool:
         """Return true if the case is measured on this loop."""
@@ -32,12 +34,30 @@ class Loop:
 
 LOOPS = (
     Loop("goloop", "goloop:new_event_loop", ("goloop",)),
-    Loop("asyncio", "asyncio:new_event_loop", ()),
-    Loop("uvloop", "uvloop:new_event_loop", ("uvloop",)),
-    Loop("zuvloop", "zuvloop:new_event_loop", ("zuvloop",)),
-    Loop("blazio", "blazio:new_event_loop", ("blazio",)),
-    Loop("rloop", "rloop:new_event_loop", ("rloop",)),
-    Loop("rsloop", "rsloop:new_event_loop", ("rsloop",)),
+    Loop(
+        "asyncio", "asyncio:new_event_loop", (),
+        about="CPython's own loop", home="https://docs.python.org/3/library/asyncio.html",
+    ),
+    Loop(
+        "uvloop", "uvloop:new_event_loop", ("uvloop",),
+        about="in Cython, on libuv", home="https://github.com/MagicStack/uvloop",
+    ),
+    Loop(
+        "zuvloop", "zuvloop:new_event_loop", ("zuvloop",),
+        about="in Zig, on libuv", home="https://github.com/Kludex/zuvloop",
+    ),
+    Loop(
+        "blazio", "blazio:new_event_loop", ("blazio",),
+        about="in Zig, on zio", home="https://github.com/lalinsky/blazio",
+    ),
+    Loop(
+        "rloop", "rloop:new_event_loop", ("rloop",),
+        about="in Rust", home="https://github.com/gi0baro/rloop",
+    ),
+    Loop(
+        "rsloop", "rsloop:new_event_loop", ("rsloop",),
+        about="in Rust", home="https://github.com/RustedBytes/rsloop",
+    ),
     # Cases of transports only: callbacks and tasks are uvloop's.
     Loop(
         "aiofastnet",
@@ -46,6 +66,8 @@ LOOPS = (
         ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn", "fastapi",
          "fastapi-h11", "churn", "tls", "unix", "broadcast", "fixed", "latency", "storm",
          "memory"),
+        about="transports in Cython for any loop, here on uvloop",
+        home="https://github.com/aio-libs/aiofastnet",
     ),
     # Shows the effect of goloop's own tasks: the same loop with asyncio's tasks.
     Loop(

@@ -32,6 +32,7 @@ from benchmarks.tables import (
     cpu_table,
     figure,
     instructions_tables,
+    loops_in,
     measured,
     median_cell,
     network_table,
@@ -275,8 +276,8 @@ pieces waits 40 ms for the client's acknowledgement. The row of aiohttp compares
 
 
 LOST = f"""\
-The rows that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 % better;
-the interval is in parentheses."""
+The figures that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 %
+better; the 95 % confidence interval is in parentheses."""
 
 
 # The rows that most programs depend on; two cases in one row stand side by side.
@@ -530,22 +531,27 @@ def variants(chosen: Chosen) -> list[str]:
 
 
 def losses(chosen: Chosen) -> str:
-    """List every row in which another loop is ahead of goloop."""
+    """Write a table with a line for every figure in which another loop is ahead of goloop."""
     lines = []
-    for case in measured(chosen, lambda case: case.target is None):
+    cases = measured(chosen, lambda case: case.target is None)
+    for case in cases:
         run = chosen[case.name]
         if OURS not in run.samples.get(case.name, {}):
-            lines.append(f"- {case.title}: goloop has no figure.")
+            lines.append([case.title, "goloop has no figure", ""])
             continue
         if not run.reaches(case.name, OURS):
-            lines.append(f"- {case.title}: goloop does not reach the rate.")
+            lines.append([case.title, "goloop does not reach the rate", ""])
             continue
         for words, key, more_is_better in qualities(case):
             ahead = behind(run, case, key, more_is_better)
             if ahead:
-                title = f"{case.title}, {words}" if words else case.title
-                lines.append(f"- {title}: {', '.join(ahead)}")
-    return "\n".join(lines) or "None."
+                lines.append([case.title, words or case.unit, ", ".join(ahead)])
+    rivals = [loop for loop in loops_in(chosen, cases) if loop != OURS]
+    beside = f"{len(cases)} cases beside {', '.join(rivals)}"
+    if not lines:
+        return f"None in {beside}."
+    table_of_losses = table(["case", "figure", "faster loops"], lines)
+    return f"{len(lines)} figures, in {beside}:\n\n{table_of_losses}"
 
 
 def failures(chosen: Chosen) -> str:

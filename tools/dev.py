@@ -210,8 +210,8 @@ def test_all() -> None:
     jobs = int(os.environ.get("JOBS") or 2)
     if jobs > 1:
         os.environ.setdefault("WORKERS", str((os.cpu_count() or 1) + 1))
-    # A process without a GIL gives its processor away thousands of times while it starts
-    # (STARTS_SLOWLY in tests/conformance/run.py): the tests beside it get a lower priority.
+    # A process without a GIL gives its processor away thousands of times while it starts (see
+    # STARTS_SLOWLY in tests/conformance/expectations.py): others have a lower priority.
     mixed = jobs > 1 and any(base.free_threaded for base in found)
     nice = {base.tag: 5 if mixed and not base.free_threaded else 0 for base in found}
     with ThreadPoolExecutor(jobs) as pool:

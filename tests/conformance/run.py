@@ -26,7 +26,6 @@ import selectors
 import shutil
 import signal
 import sys
-import sysconfig
 import tempfile
 import time
 import traceback
@@ -38,11 +37,8 @@ from typing import Any
 import binding
 import expectations
 
-# Each start of CPython 3.13 without a GIL calls sched_yield() some 4,400 times: that takes 0.1 s on
-# an idle machine, and 13 s with two busy processes on each processor.
-STARTS_SLOWLY = sys.version_info < (3, 14) and bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 # Seconds.  The slowest of these tests takes 4 s on asyncio.
-TEST_LIMIT = 90.0 if STARTS_SLOWLY else 30.0
+TEST_LIMIT = 90.0 if expectations.STARTS_SLOWLY else 30.0
 # For those that the list of expectations says to hang; they would take 1 s.
 HOPELESS_LIMIT = 8.0
 # The child prints its stacks this long before the limit.

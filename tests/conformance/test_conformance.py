@@ -18,7 +18,6 @@ from typing import Any
 import binding
 import expectations
 import pytest
-import run
 import task_binding
 from groups import Group
 
@@ -43,7 +42,7 @@ def modules(groups: Iterable[Group]) -> list[str]:
 
 
 # Seconds for one module, on a busy machine.
-LIMIT = 900 if run.STARTS_SLOWLY else 400
+LIMIT = 900 if expectations.STARTS_SLOWLY else 400
 
 
 def check(kind: str, module: str) -> None:

@@ -1,6 +1,6 @@
 """Runs anyio's own test suite on goloop, beside asyncio.
 
-    python tests/external/anyio_suite.py [--keep FOLDER] [PYTEST ARGUMENT ...]
+    python tests/external/anyio_suite.py [--record] [--keep FOLDER] [PYTEST ARGUMENT ...]
 
 The interpreter needs goloop, and what anyio's "test" group names (pytest, hypothesis,
 trustme, psutil, pytest-mock, pytest-timeout, blockbuster, coverage).  The sources of the
@@ -9,7 +9,7 @@ goloop's loop as it is, and in debug mode.  Prints the outcomes by backend.
 
 A test that passes on asyncio and not on goloop fails the run, unless DIFFERENT names it;
 and so does one that DIFFERENT names and that passes.  A failure on both is the machine's
-matter.
+matter.  --record stores the result in tests/external/proof.json, for the table in README.md.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import proof
 
 BACKENDS = """
 import goloop as _goloop
@@ -107,6 +110,7 @@ def worse(found: dict[tuple[str, str], str]) -> set[tuple[str, str]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keep", type=Path, help="where the sources go; default: nowhere")
+    parser.add_argument("--record", action="store_true", help="stores the result")
     args, rest = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as temporary:
         root = fetch(args.keep or Path(temporary))
@@ -134,7 +138,12 @@ def main() -> int:
     }
     for test in sorted(surprising):
         print(f"passes, though it is expected to differ: {test}")
-    return int(bool(surprising or names_of_worse - set(DIFFERENT)))
+    good = not surprising and names_of_worse <= set(DIFFERENT)
+    if args.record:
+        passed = sum(found[key] in GOOD for key in found if key[1] == CONTROL)
+        version = importlib.metadata.version("anyio")
+        proof.record_suite("anyio", version, passed, len(names_of_worse), good=good)
+    return int(not good)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs other projects' own test suites on asyncio and on goloop, and compares the outcomes.
 
-    python tests/external/suites.py [--install] [--keep FOLDER] [--from REPOSITORY] NAME ...
-        [-- PYTEST ARGUMENT ...]
+    python tests/external/suites.py [--install] [--record] [--keep FOLDER] [--from REPOSITORY]
+        NAME ... [-- PYTEST ARGUMENT ...]
 
 NAME is one of SUITES.  The interpreter needs goloop, the project, and what its tests import:
 --install has pip fetch these into it, so give it an environment of its own.  The sources of the
@@ -12,6 +12,7 @@ policy, which these tests ask for their loops.
 A test that passes on asyncio and not on goloop, when run alone too, fails the run, unless the
 suite's `different` names it; and so does one that this names and that passes.  What fails on both
 is the machine's matter.
+--record stores the result in tests/external/proof.json, for the table in README.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import proof
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,8 +229,8 @@ def outcomes(suite: Suite, root: Path, loop: str, asked: list[str]) -> dict[str,
     return found
 
 
-def compare(name: str, root: Path, asked: list[str]) -> bool:
-    """Whether the outcomes are as expected; prints those that differ."""
+def compare(name: str, root: Path, asked: list[str], *, recorded: bool) -> bool:
+    """Whether the outcomes are as expected; prints those that differ, and records them."""
     suite = SUITES[name]
     tests = asked or suite.tests.split()
     control, ours = (outcomes(suite, root, loop, tests) for loop in ("asyncio", "goloop"))
@@ -244,7 +248,12 @@ def compare(name: str, root: Path, asked: list[str]) -> bool:
     surprising = {test for test in suite.different if test in control} - set(worse)
     for test in sorted(surprising):
         print(f"passes, though it is expected to differ: {test}")
-    return not surprising and set(worse) <= set(suite.different)
+    good = not surprising and set(worse) <= set(suite.different)
+    if recorded:
+        passed = sum(outcome in GOOD for outcome in control.values())
+        version = importlib.metadata.version(name)
+        proof.record_suite(name, version, passed, len(worse), good=good)
+    return good
 
 
 def main() -> int:
@@ -255,6 +264,7 @@ def main() -> int:
     parser.add_argument("--install", action="store_true", help="what the tests import, by pip")
     parser.add_argument("--keep", type=Path, help="where the sources go; default: nowhere")
     parser.add_argument("--from", dest="repository", help="what git clones, of one suite")
+    parser.add_argument("--record", action="store_true", help="stores the result")
     args = parser.parse_args(own.split())
     good = True
     for name in args.names:
@@ -264,7 +274,7 @@ def main() -> int:
             folder = (args.keep or Path(temporary)) / name
             folder.mkdir(parents=True, exist_ok=True)
             root = fetch(name, SUITES[name], folder, args.repository)
-            good = compare(name, root, asked.split()) and good
+            good = compare(name, root, asked.split(), recorded=args.record) and good
     return 0 if good else 1
 
 

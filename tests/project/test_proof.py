@@ -1,0 +1,60 @@
+"""The table of proof in README.md and docs/index.md, and its records."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+import proof
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(("page", "prefix"), proof.PAGES.items())
+def test_pages_have_the_table_of_the_records(page: str, prefix: str) -> None:
+    text = (ROOT / page).read_text()
+    assert proof.rewritten(text, prefix) == text
+    assert proof.table(prefix) in text
+
+
+def test_the_records_of_this_cpython_are_those_of_its_tests() -> None:
+    """The outcomes themselves are those of tests/conformance, which has the same list."""
+    version = platform.python_version()
+    recorded = proof.read()["cpython"].get(version)
+    if recorded is None:
+        pytest.skip(f"no record of CPython {version}: python tools/proof.py --cpython")
+    assert proof.count_cpython() == recorded
+
+
+def test_programs_are_counted_in_their_page() -> None:
+    number, asyncio, uvloop = proof.programs()
+    files = set((ROOT / "tests" / "what_works").glob("*.py"))
+    others = {"showing.py", "test_other_loops.py", "test_what_works.py"}
+    assert number == len({path.name for path in files} - others)
+    assert 0 < asyncio < number
+    assert 0 < uvloop < number
+
+
+def test_a_suite_with_an_unexpected_outcome_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "RECORDS", tmp_path / "proof.json")
+    proof.record_suite("b", "1.0", 20, 1, good=True)
+    proof.record_suite("a", "2.0", 10, 0, good=True)
+    with pytest.raises(SystemExit, match="not recorded"):
+        proof.record_suite("b", "1.1", 30, 2, good=False)
+    records = json.loads((tmp_path / "proof.json").read_text())
+    python = platform.python_version()
+    assert list(records["suites"].items()) == [
+        ("a", {"version": "2.0", "python": python, "tests": 10, "different": 0}),
+        ("b", {"version": "1.0", "python": python, "tests": 20, "different": 1}),
+    ]
+    assert records["cpython"] == {}
+
+
+def test_a_page_without_the_comments_is_refused() -> None:
+    with pytest.raises(ValueError, match="two comments"):
+        proof.rewritten("# A page\n", "")

@@ -1,0 +1,150 @@
+"""Writes the table of proof in README.md and docs/index.md: other projects' tests on goloop.
+
+    python tools/proof.py            writes the table from tests/external/proof.json
+    python tools/proof.py --cpython  counts the bound tests of the running CPython first
+
+Owns tests/external/proof.json, the recorded results of the last runs.  Its writers are this
+program and, with --record, tests/external/suites.py and tests/external/anyio_suite.py.
+tests/project/test_proof.py compares the pages with the records, and the records with the tests of
+the running CPython.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFORMANCE = ROOT / "tests" / "conformance"
+RECORDS = ROOT / "tests" / "external" / "proof.json"
+BEGIN = "<!-- proof: written by python tools/proof.py -->"
+END = "<!-- end of the proof -->"
+# The pages with the table, and what precedes the addresses of other pages there.
+PAGES = {
+    "README.md": "",
+    "docs/index.md": "../",
+}
+
+
+def read() -> dict[str, dict[str, Any]]:
+    """Returns the records: "cpython" by version, and "suites" by project."""
+    found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text())
+    return found
+
+
+def record(kind: str, name: str, values: dict[str, Any]) -> None:
+    """Stores the results of one version or project, in the place of earlier ones."""
+    records = read() if RECORDS.exists() else {"cpython": {}, "suites": {}}
+    records[kind][name] = values
+    records[kind] = dict(sorted(records[kind].items()))
+    RECORDS.write_text(json.dumps(records, indent=1) + "\n")
+
+
+def record_suite(project: str, version: str, tests: int, different: int, *, good: bool) -> None:
+    """Stores a project's suite whose outcomes were the expected ones; raises SystemExit if not.
+
+    `tests` is the number of tests that pass on asyncio, `different` the number of those among
+    them that goloop does not pass, by design.
+    """
+    if not good:
+        raise SystemExit("not recorded: an outcome was not expected")
+    values = {"version": version, "python": platform.python_version(), "tests": tests}
+    record("suites", project, {**values, "different": different})
+
+
+def count_cpython() -> dict[str, int]:
+    """Counts CPython's tests that run on goloop's loop, and those with another expected outcome."""
+    command = [sys.executable, str(CONFORMANCE / "run.py"), "--list"]
+    ids = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    expected = runpy.run_path(str(CONFORMANCE / "expectations.py"))["active"]("goloop")
+    entries = [each for each in expected if not each.everywhere]
+    different = {test for test in ids if any(each.covers(test) for each in entries)}
+    return {"tests": len(ids), "different": len(different)}
+
+
+def programs() -> tuple[int, int, int]:
+    """Returns the number of programs of the page "What works here", and how many of them have
+    another result than `right` on asyncio and on uvloop."""
+    page = (ROOT / "docs" / "what-works-here.md").read_text()
+    rows = re.findall(r"^\| \[.*\| ([^|]+) \| ([^|]+) \| right \|$", page, re.M)
+    wrong = [sum(row[at] != "right" for row in rows) for at in (0, 1)]
+    return len(rows), wrong[0], wrong[1]
+
+
+def table(prefix: str) -> str:
+    """Returns the table, with addresses of pages and files relative to `prefix`."""
+    records = read()
+    newest = max(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
+    oldest = min(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
+    cpython = records["cpython"][newest]
+    suites = records["suites"]
+    tests = sum(each["tests"] for each in suites.values())
+    different = sum(each["different"] for each in suites.values())
+    number, asyncio, uvloop = programs()
+
+    def link(words: str, path: str) -> str:
+        return f"[{words}]({prefix}{path})"
+
+    rows = [
+        (
+            "CPython's own asyncio tests",
+            f"{cpython['tests'] - cpython['different']} of {cpython['tests']} pass (CPython "
+            f"{newest}); {link('the rest', 'tests/conformance/expectations.py')} uses private "
+            "names of asyncio's loops",
+            f"every change, on CPython {oldest.rpartition('.')[0]} to {newest.rpartition('.')[0]}",
+        ),
+        (
+            f"Test suites of {len(suites)} projects: {', '.join(suites)}",
+            f"{tests - different:,} of the {tests:,} tests that pass on asyncio",
+            f"by hand: {link('`suites.py`', 'tests/external/suites.py')}, "
+            f"{link('`anyio_suite.py`', 'tests/external/anyio_suite.py')}",
+        ),
+        (
+            link("Programs that fail on another loop", "docs/what-works-here.md"),
+            f"{number} of {number} right; wrong on asyncio: {asyncio}, on uvloop: {uvloop}",
+            "every change",
+        ),
+        (
+            link("Random programs, simulated failures", "docs/testing.md"),
+            "the same results as on asyncio",
+            "every change",
+        ),
+        (
+            "Race detector, AddressSanitizer, ThreadSanitizer, leak checks",
+            "no report",
+            "every change: `make check`",
+        ),
+    ]
+    lines = ["| what runs on goloop | result | when |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def rewritten(text: str, prefix: str) -> str:
+    """Returns a page's text with the present table; raises ValueError without the two comments."""
+    before, begin, rest = text.partition(BEGIN)
+    _old, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError("the page does not have the two comments around its table")
+    return "".join([before, BEGIN, "\n\n", table(prefix), "\n\n", END, after])
+
+
+def main() -> int:
+    """Writes the pages."""
+    if sys.argv[1:] == ["--cpython"]:
+        record("cpython", platform.python_version(), count_cpython())
+    elif sys.argv[1:]:
+        raise SystemExit(__doc__)
+    for name, prefix in PAGES.items():
+        path = ROOT / name
+        path.write_text(rewritten(path.read_text(), prefix))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
