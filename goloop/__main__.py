@@ -6,6 +6,7 @@
     python -m goloop -c command ARG...   runs a command
     python -m goloop - ARG...            runs the program from standard input
     python -m goloop doctor [PROGRAM]    examines the machine, and the loops of a program
+    python -m goloop compare PROGRAM     measures which event loop is faster for a program
     python -m goloop ps PID              lists the tasks of a running program
     python -m goloop pstree PID          shows its tasks as a tree, below the tasks that await them
     python -m goloop top PID             shows the activity of its loops every second
@@ -36,6 +37,7 @@ usage: python -m goloop                      show diagnostics
        python -m goloop [option] -c command [arg...]
                                              run a program with goloop; the options are Python's
        python -m goloop doctor [program...]  examine this machine, and the loops of a program
+       python -m goloop compare program...   measure which event loop is faster for a program
        python -m goloop ps PID               list the tasks of the running process PID
        python -m goloop pstree PID           show its tasks as a tree, each below its awaiter
        python -m goloop top PID|--all        show the activity of its loops every second
@@ -61,13 +63,19 @@ Find out which loop a program uses, and why:
 
   goloop doctor -m uvicorn app:app
 
+Measure whether goloop is faster for your program:
+
+  goloop compare -m uvicorn app:app --path /
+
 Look into a running program. Start it with GOLOOP_INTROSPECT=1, and pass its process id:
 
   GOLOOP_INTROSPECT=1 goloop -m uvicorn app:app &
   goloop top $!
   goloop profile $!
 """
-COMMANDS = ("doctor", "export", "help", "profile", "ps", "pstree", "slow", "top", "trace")
+COMMANDS = (
+    "compare", "doctor", "export", "help", "profile", "ps", "pstree", "slow", "top", "trace",
+)  # fmt: skip
 
 
 def show_diagnostics() -> None:
@@ -154,6 +162,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from .operations.commands import doctor
 
         return doctor.main(arguments)
+    if name == "compare":
+        from .operations.commands import compare
+
+        return compare.main(arguments)
     if name == "top":
         from .operations.commands import top
 

@@ -92,6 +92,7 @@ KINDS = {
         paths=[
             "observability/test_top.py",
             "project/test_command_line.py",
+            "project/test_compare.py",
             "project/test_doctor.py",
         ],
     ),

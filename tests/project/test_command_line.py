@@ -389,7 +389,7 @@ def test_command_without_arguments_prints_diagnostics() -> None:
 # ---- commands and suggestions -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["ps", "pstree", "top", "doctor"])
+@pytest.mark.parametrize("command", ["ps", "pstree", "top", "doctor", "compare"])
 def test_each_command_has_help(command: str, tmp_path: Path) -> None:
     for arguments in ((command, "-h"), (command, "--help"), ("help", command)):
         told = run("-m", "goloop", *arguments, cwd=tmp_path)
@@ -402,7 +402,7 @@ def test_help_names_every_command(tmp_path: Path) -> None:
     told = run("-m", "goloop", "help", cwd=tmp_path)
     assert (told.returncode, told.stderr) == (0, "")
     assert told.stdout == run("-m", "goloop", "--help", cwd=tmp_path).stdout
-    for command in ("ps", "pstree", "top", "doctor", "help"):
+    for command in ("ps", "pstree", "top", "doctor", "compare", "help"):
         assert f"python -m goloop {command} " in told.stdout
     unknown = run("-m", "goloop", "help", "nothing", cwd=tmp_path)
     assert unknown.returncode == 2

@@ -1,1 +1,1 @@
-"""The commands of `python -m goloop`: top, ps, pstree, profile, slow, trace, export and doctor."""
+"""The commands of `python -m goloop`: compare, doctor, top, ps, profile and others."""

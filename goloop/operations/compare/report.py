@@ -1,0 +1,154 @@
+"""The report of `goloop compare` as text."""
+
+from __future__ import annotations
+
+from . import results
+from .results import KEPT_UP, Quantity, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .rounds import Measurement, Scenario
+
+_TITLES = {
+    "rate": "requests/s",
+    "cpu": "CPU/request",
+    "p50": "p50",
+    "p99": "p99",
+    "seconds": "time",
+}
+
+
+def lines(found: Measurement, machine: str) -> Iterator[str]:
+    """Yield the lines of the report; `machine` describes the machine."""
+    yield f"goloop compare {' '.join(found.plan.program)}"
+    yield machine
+    yield _conditions(found)
+    for scenario in found.scenarios:
+        rows = results.rows(found, scenario)
+        if rows:
+            yield ""
+            yield str(scenario)
+            yield from _table(found, scenario, rows)
+            sentences = [f"  {words}" for words in _sentences(found, scenario)]
+            yield from ["", *sentences] if sentences else []
+    notes = list(_notes(found))
+    if notes:
+        yield ""
+        yield from (f"note: {words}" for words in notes)
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, failure in found.failures.items():
+        alike.setdefault((str(failure), failure.output), []).append(name)
+    for (message, output), names in alike.items():
+        yield ""
+        yield f"{', '.join(names)} failed: {message}"
+        yield from (f"  | {line}" for line in output.splitlines())
+
+
+def _conditions(found: Measurement) -> str:
+    """Return how the measurement was made."""
+    parts = [f"{found.rounds} of {found.plan.rounds} rounds"]
+    if found.plan.kind != "run":
+        parts[0] += f" of {found.plan.bursts} bursts of {found.plan.seconds:g} s"
+        parts.append("all servers at once" if found.plan.alive_at_once else "one server at a time")
+    if found.server_cores and found.client_cores:
+        parts.append(
+            f"server on {_cores(found.server_cores)}, load on {_cores(found.client_cores)}"
+        )
+    if found.interrupted:
+        parts.append("interrupted")
+    return "; ".join(parts)
+
+
+def _cores(numbers: Sequence[int]) -> str:
+    """Return cores in words."""
+    return f"core{'s' * (len(numbers) != 1)} {', '.join(map(str, numbers))}"
+
+
+def _table(found: Measurement, scenario: Scenario, rows: Sequence[Row]) -> Iterator[str]:
+    """Yield the table of a load."""
+    shown = sorted(results.quantities(scenario), key=lambda each: list(_TITLES).index(each.key))
+    if not scenario.connections:
+        titles = ["time", "CPU time"]
+        shown = list(results.quantities(scenario))
+    else:
+        titles = [_TITLES[each.key] for each in shown]
+    first = results.quantities(scenario)[0]
+    present = [name for name in results.references(found) if any(r.loop == name for r in rows)]
+    titles += [f"{first.words} ÷ {name}" for name in present]
+    table = [["loop", *titles]]
+    for row in rows:
+        cells = [_cell(quantity, row.values[quantity.key]) for quantity in shown]
+        for name in present:
+            comparison = results.compare(found, scenario, row.loop, name, first)
+            own = row.loop == name or comparison.ratio is None
+            cells.append("–" if own else results.shown_ratio(comparison.ratio))  # type: ignore[arg-type]
+        table.append([row.loop, *cells])
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        padded = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+        yield "  " + "  ".join([cells[0].ljust(widths[0]), *padded])
+
+
+def _cell(quantity: Quantity, value: float | None) -> str:
+    """Return a value with its unit."""
+    if value is None:
+        return "–"
+    if quantity.key == "rate":
+        return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    return duration(value)
+
+
+def duration(seconds: float) -> str:
+    """Return a time with three digits and its unit: "75.1 µs"."""
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
+        if seconds < limit * 0.9995:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
+
+
+def _sentences(found: Measurement, scenario: Scenario) -> Iterator[str]:
+    """Yield the verdicts on the first and the last quantity of a load."""
+    some = results.quantities(scenario)
+    without: dict[tuple[str, str], dict[str, None]] = {}
+    for each in results.comparisons(found, scenario):
+        if each.loop not in results.subjects(found) or each.quantity not in (some[0], some[-1]):
+            continue
+        if each.ratio is None:
+            without.setdefault((each.loop, each.verdict.reason), {})[each.reference] = None
+        else:
+            yield each.sentence()
+    for (loop, reason), names in without.items():
+        yield f"{loop} and {', '.join(names)}: can't tell ({reason})"
+
+
+def _notes(found: Measurement) -> Iterator[str]:
+    """Yield sentences about the conditions that limit the results."""
+    if found.server_cores and found.server_cores == found.client_cores:
+        yield "server and load share the only core, so that differences look smaller than they are"
+    known = [sample for sample in found.samples if sample.disturbance is not None]
+    disturbed = sum(bool(sample.disturbance) for sample in known)
+    noun = "runs" if found.plan.kind == "run" else "bursts"
+    if known:
+        yield (
+            f"{disturbed} of {len(known)} {noun} were disturbed by other programs or the host; "
+            "disturbed ones do not count, and a loop that has no others shows theirs"
+        )
+    if len(known) < len(found.samples):
+        yield f"whether others disturbed {len(found.samples) - len(known)} {noun} is not known"
+    for scenario in found.scenarios:
+        for row in results.rows(found, scenario):
+            rate = row.values.get("rate")
+            if scenario.rate and rate is not None and rate < KEPT_UP * scenario.rate:
+                yield (
+                    f"{row.loop} answered only {rate:,.0f} of {scenario.rate:,.0f} requests/s "
+                    f"with {scenario.connections} connections"
+                )
+            if row.errors:
+                yield f"{row.loop}: {row.errors} errors with {scenario}"

@@ -1,0 +1,282 @@
+"""The results of `goloop compare`: medians of each loop, and the comparisons of two loops."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from .loops import ASYNCIO, GOLOOP
+from .verdicts import Ratio, Verdict, judge, ratio, round_values
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .rounds import Measurement, Sample, Scenario
+
+# Loops that the others are compared with, if they are measured.
+REFERENCES = (ASYNCIO.name, "uvloop")
+# The load generator limits a burst if it used more of its core than this ...
+_CLIENT_BUSY = 0.95
+# ... and the server less of its core than this.
+_SERVER_IDLE = 0.9
+# Bursts with fewer requests than these are too short to compare rates.
+MIN_REQUESTS = 100
+# A server keeps up with a rate if it answers this share of the requests.
+KEPT_UP = 0.97
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A measured quantity: its name in JSON and in words, and the words of the verdicts."""
+
+    key: str
+    words: str
+    more_is_better: bool
+    better: str
+    worse: str
+
+
+RATE = Quantity("rate", "requests/s", True, "is faster than", "is slower than")
+CPU = Quantity(
+    "cpu", "CPU time for a request", False, "needs less CPU time than", "needs more CPU time than"
+)
+P50 = Quantity("p50", "p50", False, "has a shorter p50 than", "has a longer p50 than")
+P99 = Quantity("p99", "p99", False, "has a shorter p99 than", "has a longer p99 than")
+TIME = Quantity("seconds", "time", False, "is faster than", "is slower than")
+CPU_OF_RUN = Quantity(
+    "cpu", "CPU time", False, "needs less CPU time than", "needs more CPU time than"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The medians of a loop's quiet bursts under a load; None for an unknown one."""
+
+    loop: str
+    values: dict[str, float | None]
+    bursts: int
+    disturbed: int
+    unknown: int
+    errors: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The ratio of two loops, of a quantity under a load, and the verdict on it."""
+
+    loop: str
+    reference: str
+    quantity: Quantity
+    ratio: Ratio | None
+    verdict: Verdict
+
+    def sentence(self) -> str:
+        """Return the comparison as a sentence, in the same words for every loop."""
+        both = f"{self.loop} and {self.reference}"
+        figures = "" if self.ratio is None else f": {shown_ratio(self.ratio)}"
+        times = f"{figures} times the {self.quantity.words}" if figures else ""
+        if self.verdict.word == "faster":
+            return f"{self.loop} {self.quantity.better} {self.reference}{times}"
+        if self.verdict.word == "slower":
+            return f"{self.loop} {self.quantity.worse} {self.reference}{times}"
+        if self.verdict.word == "no difference":
+            return f"{both}: no difference in {self.quantity.words}{figures}"
+        return (
+            f"{both}: can't tell the {self.quantity.words} apart{figures} ({self.verdict.reason})"
+        )
+
+
+def shown_ratio(found: Ratio) -> str:
+    """Return a ratio with its interval: "1.52 (1.48–1.57)"."""
+    if found.low is None or found.high is None:
+        return f"{found.median:.2f}"
+    return f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})"
+
+
+def quantities(scenario: Scenario) -> tuple[Quantity, ...]:
+    """Return the quantities of a load; verdicts are given on the first and the last one."""
+    if not scenario.connections:
+        return TIME, CPU_OF_RUN
+    return (RATE, P50, P99, CPU) if scenario.rate is None else (P99, RATE, P50, CPU)
+
+
+def value(sample: Sample, key: str) -> float | None:
+    """Return a quantity of a sample."""
+    if key == "rate":
+        return sample.requests / sample.seconds
+    if key == "cpu":
+        if sample.cpu is None or not sample.requests:
+            return None
+        return sample.cpu / sample.requests
+    found: float | None = getattr(sample, key)
+    return found
+
+
+def rows(found: Measurement, scenario: Scenario) -> list[Row]:
+    """Return the row of each loop that has samples of a load."""
+    made = []
+    for loop in found.plan.loops:
+        some = _samples(found, scenario, loop.name)
+        if not some:
+            continue
+        quiet = [sample for sample in some if not sample.disturbance] or some
+        values: dict[str, float | None] = {}
+        for quantity in quantities(scenario):
+            known = [v for s in quiet if (v := value(s, quantity.key)) is not None]
+            values[quantity.key] = statistics.median(known) if known else None
+        disturbed = sum(bool(sample.disturbance) for sample in some)
+        unknown = sum(sample.disturbance is None for sample in some)
+        errors = sum(sample.errors for sample in some)
+        made.append(Row(loop.name, values, len(some), disturbed, unknown, errors))
+    return made
+
+
+def references(found: Measurement) -> list[str]:
+    """Return the loops that the others are compared with; the first one if no usual one is."""
+    names = [loop.name for loop in found.plan.loops]
+    return [name for name in REFERENCES if name in names] or names[:1]
+
+
+def subjects(found: Measurement) -> list[str]:
+    """Return the loops whose verdicts are sentences: goloop, or all if it is not measured."""
+    names = [loop.name for loop in found.plan.loops]
+    return [GOLOOP.name] if GOLOOP.name in names else names
+
+
+def compare(
+    found: Measurement, scenario: Scenario, loop: str, reference: str, quantity: Quantity
+) -> Comparison:
+    """Compare two loops under a load."""
+    both = [_samples(found, scenario, name) for name in (loop, reference)]
+    by_round = []
+    for some in both:
+        bursts = [
+            (sample.round, v, bool(sample.disturbance))
+            for sample in some
+            if (v := value(sample, quantity.key)) is not None
+        ]
+        by_round.append(round_values(bursts))
+    made = ratio(*by_round)
+    together = [sample for some in both for sample in some]
+    disturbed = sum(bool(sample.disturbance) for sample in together) / max(1, len(together))
+    speed = made if quantity.more_is_better else _inverse(made)
+    verdict = judge(speed, disturbed, _obstacle(both, quantity, found))
+    return Comparison(loop, reference, quantity, made, verdict)
+
+
+def comparisons(found: Measurement, scenario: Scenario) -> list[Comparison]:
+    """Return the comparisons of all loops with the references under a load."""
+    measured = [row.loop for row in rows(found, scenario)]
+    return [
+        compare(found, scenario, loop, reference, quantity)
+        for loop in measured
+        for reference in references(found)
+        if reference in measured and reference != loop
+        for quantity in quantities(scenario)
+    ]
+
+
+def _samples(found: Measurement, scenario: Scenario, loop: str) -> list[Sample]:
+    """Return a loop's samples under a load."""
+    return [s for s in found.samples if s.loop == loop and s.scenario == scenario]
+
+
+def _inverse(found: Ratio | None) -> Ratio | None:
+    """Return the ratio of speeds for a ratio of times."""
+    if found is None:
+        return None
+    low = None if found.high is None else 1 / found.high
+    high = None if found.low is None else 1 / found.low
+    return Ratio(1 / found.median, low, high, found.rounds)
+
+
+def _obstacle(both: Sequence[Sequence[Sample]], quantity: Quantity, found: Measurement) -> str:
+    """Return why a quantity of these two loops cannot be compared, or ""."""
+    if quantity not in (RATE, P50, P99) or not all(both):
+        return ""
+    if statistics.median(sample.requests for some in both for sample in some) < MIN_REQUESTS:
+        return f"fewer than {MIN_REQUESTS} requests in a burst: pass more --seconds"
+    if all(_is_client_limited(some, found) for some in both):
+        return "the load generator was busier than the server"
+    return ""
+
+
+def _is_client_limited(some: Sequence[Sample], found: Measurement) -> bool:
+    """Return true if the load generator limited most of the samples."""
+    if found.server_cores == found.client_cores:
+        return False
+    limited = [
+        sample.client_cpu > _CLIENT_BUSY * sample.seconds
+        and sample.cpu is not None
+        and sample.cpu < _SERVER_IDLE * sample.seconds
+        for sample in some
+    ]
+    return sum(limited) > len(limited) / 2
+
+
+def as_json(found: Measurement, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return all results for JSON, beginning with facts about the machine."""
+    return {
+        **facts,
+        "program": found.plan.program,
+        "kind": found.plan.kind,
+        "loops": {loop.name: loop.factory for loop in found.plan.loops},
+        "server_cores": found.server_cores,
+        "client_cores": found.client_cores,
+        "rounds": found.rounds,
+        "interrupted": found.interrupted,
+        "failures": {
+            name: {"message": str(failure), "output": failure.output}
+            for name, failure in found.failures.items()
+        },
+        "loads": [_load_as_json(found, scenario) for scenario in found.scenarios],
+    }
+
+
+def _load_as_json(found: Measurement, scenario: Scenario) -> dict[str, Any]:
+    """Return the results under a load for JSON; times are in seconds."""
+    return {
+        "connections": scenario.connections,
+        "rate": scenario.rate,
+        "loops": {
+            row.loop: {
+                **row.values,
+                "bursts": row.bursts,
+                "disturbed": row.disturbed,
+                "unknown": row.unknown,
+                "errors": row.errors,
+            }
+            for row in rows(found, scenario)
+        },
+        "comparisons": [
+            {
+                "loop": each.loop,
+                "reference": each.reference,
+                "quantity": each.quantity.key,
+                "ratio": each.ratio and each.ratio.median,
+                "low": each.ratio and each.ratio.low,
+                "high": each.ratio and each.ratio.high,
+                "rounds": each.ratio.rounds if each.ratio else 0,
+                "verdict": each.verdict.word,
+                "reason": each.verdict.reason,
+            }
+            for each in comparisons(found, scenario)
+        ],
+        "samples": [
+            {
+                "loop": sample.loop,
+                "round": sample.round,
+                "requests": sample.requests,
+                "seconds": sample.seconds,
+                "cpu": sample.cpu,
+                "client_cpu": sample.client_cpu,
+                "p50": sample.p50,
+                "p99": sample.p99,
+                "disturbance": sample.disturbance,
+            }
+            for sample in found.samples
+            if sample.scenario == scenario
+        ],
+    }

@@ -1,0 +1,325 @@
+"""`goloop compare` with real processes: structure, failures and ends, but no measured values.
+
+The values depend on the machine; test_compare_verdicts.py tests what is made of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from goloop.operations.compare import servers
+from tests.support import ended, tls_tools
+
+pytestmark = pytest.mark.goloop_only("asyncio has no such command")
+
+# A short measurement, which has an interval.
+SHORT = ("--rounds", "6", "--bursts", "1", "--seconds", "0.05", "--connections", "2")
+
+SERVER = """\
+import asyncio, os, ssl, sys
+
+class Http(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        status = 404 if b" /none " in data else 200
+        self.transport.write(b"HTTP/1.1 %d OK\\r\\nContent-Length: 2\\r\\n\\r\\nok" % status)
+
+class Echo(Http):
+    def data_received(self, data):
+        self.transport.write(data)
+
+async def main():
+    with open("pids", "a") as file:
+        print(os.getpid(), file=file)
+    protocol = Echo if "echo" in sys.argv else Http
+    port = int(sys.argv[-1]) if sys.argv[-1].isdigit() else int(os.environ["PORT"])
+    tls = None
+    if "CERTIFICATE" in os.environ:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(os.environ["CERTIFICATE"], os.environ["KEY"])
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(protocol, "127.0.0.1", port, ssl=tls)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+SLOW = """\
+import asyncio, time
+class Slow(asyncio.SelectorEventLoop):
+    def _run_once(self):
+        time.sleep(0.01)
+        super()._run_once()
+def broken():
+    raise RuntimeError("no loop today")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a server, and a module of loops."""
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "made.py").write_text(SLOW)
+    return tmp_path
+
+
+def compare(
+    folder: Path, *words: str, loops: str = "goloop,asyncio", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    command = ("-m", "goloop", "compare", "--loops", loops, *words)
+    path = os.pathsep.join(filter(None, [str(folder), *sys.path]))
+    return ended.python(*command, cwd=folder, limit=120, apart=True, PYTHONPATH=path, **environ)
+
+
+def results(done: subprocess.CompletedProcess[str], status: int = 0) -> dict[str, Any]:
+    assert done.returncode == status, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def assert_ended(folder: Path) -> None:
+    pids = [int(line) for line in (folder / "pids").read_text().split()]
+    assert pids
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+# ---- measurements --------------------------------------------------------------------------------
+
+
+def test_servers_are_compared_and_written_as_json_and_text(folder: Path) -> None:
+    done = compare(folder, "server.py", *SHORT, "--rate", "500", "--json", "found.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 connections, full load" in done.stdout
+    assert "2 connections, 500 requests/s" in done.stdout
+    assert "all servers at once" in done.stdout
+    found = json.loads((folder / "found.json").read_text())
+    assert (found["rounds"], found["interrupted"], found["failures"]) == (6, False, {})
+    for load in found["loads"]:
+        assert set(load["loops"]) == {"goloop", "asyncio"}
+        for row in load["loops"].values():
+            assert row["bursts"] == 6
+            assert row["rate"] > 0
+            assert row["p50"] <= row["p99"]
+        assert {each["loop"] for each in load["comparisons"]} == {"goloop"}
+        words = ("faster", "slower", "no difference", "can't tell")
+        assert {each["verdict"] for each in load["comparisons"]} <= set(words)
+    assert_ended(folder)
+
+
+def test_a_loop_that_sleeps_is_never_called_fast_or_equal(folder: Path) -> None:
+    words = ("server.py", *SHORT, "--seconds", "0.2", "--json", "-")
+    done = compare(folder, *words, loops="asyncio,slow=made:Slow")
+    (load,) = results(done)["loads"]
+    rate = next(each for each in load["comparisons"] if each["quantity"] == "rate")
+    assert (rate["loop"], rate["reference"]) == ("slow", "asyncio")
+    assert rate["verdict"] in ("slower", "can't tell")
+    assert load["loops"]["slow"]["rate"] <= 2 / 0.01
+
+
+def test_a_server_of_a_fixed_port_is_run_on_one_loop_at_a_time(folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    done = compare(folder, "--port", port, *SHORT, "--", "server.py", port)
+    assert done.returncode == 0, done.stdout
+    assert "one server at a time" in done.stdout
+
+
+def test_an_echo_server_is_measured_by_its_bytes(folder: Path) -> None:
+    done = compare(folder, "--tcp", "--size", "200000", *SHORT, "server.py", "echo", "--json", "-")
+    found = results(done)
+    assert found["kind"] == "tcp"
+    assert found["loads"][0]["loops"]["asyncio"]["rate"] > 0
+
+
+def test_tls_is_verified_unless_the_user_asks_otherwise(folder: Path) -> None:
+    identity = tls_tools.identity("localhost")
+    own = {"CERTIFICATE": identity.certificate, "KEY": identity.key}
+    words = ("server.py", *SHORT, "--rounds", "1", "--host", "localhost", "--start-limit", "15")
+    trusted = compare(folder, *words, "--tls", SSL_CERT_FILE=identity.certificate, **own)
+    assert trusted.returncode == 0, trusted.stdout
+    insecure = compare(folder, *words, "--insecure", **own)
+    assert insecure.returncode == 0, insecure.stdout
+    refused = compare(folder, *words[:-1], "2", "--tls", **own)
+    assert refused.returncode == 1
+    assert "certificate verify failed" in refused.stdout
+
+
+def test_requests_of_a_file_are_sent(folder: Path) -> None:
+    (folder / "requests.http").write_text("POST /a\n\n{}\n###\nGET /none\n")
+    done = compare(folder, "server.py", *SHORT, "--requests", "requests.http")
+    assert done.returncode == 1
+    assert "answers with status 404: choose another --path, or --requests" in done.stdout
+
+
+def test_programs_that_end_are_compared(folder: Path) -> None:
+    (folder / "bench.py").write_text("import asyncio\nasyncio.run(asyncio.sleep(0.01))\n")
+    done = compare(folder, "--run", "bench.py", "--rounds", "6", "--json", "-")
+    (load,) = results(done)["loads"]
+    assert {each["quantity"] for each in load["comparisons"]} == {"seconds", "cpu"}
+    assert load["loops"]["goloop"]["seconds"] > 0.01
+    assert load["loops"]["goloop"]["cpu"] > 0
+
+
+def test_processes_that_multiprocessing_starts_use_the_loop(folder: Path) -> None:
+    (folder / "bench.py").write_text(
+        textwrap.dedent("""\
+            import asyncio, multiprocessing
+            def work():
+                asyncio.run(main())
+            async def main():
+                with open("loops", "a") as file:
+                    print(type(asyncio.get_running_loop()).__name__, file=file)
+            if __name__ == "__main__":
+                child = multiprocessing.get_context("spawn").Process(target=work)
+                child.start()
+                child.join()
+        """)
+    )
+    done = compare(folder, "--run", "bench.py", "--rounds", "1", loops="asyncio,slow=made:Slow")
+    assert done.returncode == 0, done.stdout
+    assert sorted((folder / "loops").read_text().split()) == ["Slow", "_UnixSelectorEventLoop"]
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+def test_a_server_that_ends_at_its_start_is_shown_with_its_last_output(folder: Path) -> None:
+    done = compare(folder, "server.py", *SHORT, loops="goloop,asyncio,none=made:broken")
+    assert done.returncode == 1
+    assert "none failed: the server ended at its start, with status 1\n" in done.stdout
+    assert "  | RuntimeError: no loop today" in done.stdout
+    assert "goloop and asyncio" in done.stdout or "goloop is" in done.stdout  # the others go on
+
+
+def test_one_loop_that_works_is_no_comparison(folder: Path) -> None:
+    done = compare(folder, "server.py", *SHORT, loops="asyncio,none=made:broken")
+    assert done.returncode == 1
+    assert "none failed" in done.stdout
+
+
+def test_a_port_in_use_is_an_error_with_a_way_out(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = compare(folder, "server.py", "--port", port, *SHORT)
+    assert done.returncode == 1
+    assert f"goloop, asyncio failed: port {port} is in use by another program" in _sorted(done)
+
+
+def _sorted(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout.replace("asyncio, goloop failed", "goloop, asyncio failed")
+
+
+def test_a_server_that_listens_elsewhere_is_an_error_with_a_way_out(folder: Path) -> None:
+    (folder / "elsewhere.py").write_text("import asyncio\nasyncio.run(asyncio.sleep(60))\n")
+    done = compare(folder, "elsewhere.py", *SHORT, "--start-limit", "0.5")
+    assert done.returncode == 1
+    assert "does not listen on port" in done.stdout
+    assert "read the variable PORT, or pass its port by --port" in done.stdout
+
+
+def test_a_program_that_chooses_its_loop_is_not_compared(folder: Path) -> None:
+    (folder / "own.py").write_text(
+        "import asyncio\n"
+        "runner = asyncio.Runner(loop_factory=asyncio.SelectorEventLoop)\n"
+        "runner.run(asyncio.sleep(0))\n"
+    )
+    done = compare(folder, "--run", "own.py", "--rounds", "1")
+    assert done.returncode == 1
+    assert "the program chooses its loop itself (asyncio.unix_events._Unix" in done.stdout
+
+
+def test_a_program_that_fails_or_runs_no_loop_is_not_compared(folder: Path) -> None:
+    (folder / "fails.py").write_text("import sys\nprint('last words')\nsys.exit(3)\n")
+    done = compare(folder, "--run", "fails.py", "--rounds", "1")
+    assert done.returncode == 1
+    assert "the program ended with status 3\n  | last words" in done.stdout
+    (folder / "plain.py").write_text("print('no loop')\n")
+    assert "no event loop ran" in compare(folder, "--run", "plain.py", "--rounds", "1").stdout
+
+
+# ---- the end -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command with a terminal as its standard error, and the terminal's other end."""
+    ours, theirs = pty.openpty()
+    path = os.pathsep.join(filter(None, sys.path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "goloop", "compare", "--loops", "goloop,asyncio", *words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "TERM": "xterm"},
+    )
+    os.close(theirs)
+    try:
+        yield process, ours
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ours)
+
+
+def wait_for(fd: int, words: Sequence[bytes]) -> None:
+    """Read from a terminal until it has shown one of the words."""
+    shown = b""
+    end = time.monotonic() + 60
+    while not any(word in shown for word in words):
+        assert time.monotonic() < end, shown
+        shown += os.read(fd, 4096)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_with_the_results_up_to_then(folder: Path, number: signal.Signals) -> None:
+    words = ("server.py", *SHORT, "--rounds", "1000", "--json", "found.json")
+    with running(folder, *words) as (process, terminal):
+        wait_for(terminal, [b"round 3 of 1000, "])
+        process.send_signal(number)
+        shown = process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    assert "of 1000 rounds" in shown
+    assert "interrupted" in shown
+    assert "2 connections, full load" in shown
+    found = json.loads((folder / "found.json").read_text())
+    assert found["interrupted"]
+    assert found["rounds"] >= 2
+    assert_ended(folder)
+
+
+def test_a_signal_while_a_process_starts_or_ends_is_deferred() -> None:
+    reached = []
+
+    def start() -> None:
+        with servers.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

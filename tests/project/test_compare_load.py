@@ -1,0 +1,138 @@
+"""The command line of `goloop compare`, and the answers that its load generator understands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from goloop.operations.compare import arguments, loops
+from goloop.operations.compare.answers import Answer, BadAnswer, read_requests, request
+
+# ---- answers -------------------------------------------------------------------------------------
+
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+COMPLETE = {
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+    "empty": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "chunks": b"HTTP/1.1 200 OK\r\n" + CHUNKED + b"5\r\nhello\r\n3;x=1\r\nabc\r\n0\r\n\r\n",
+    "trailers": b"HTTP/1.1 200 OK\r\n" + CHUNKED + b"2\r\nab\r\n0\r\nX: y\r\n\r\n",
+    "continue": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+}
+
+
+@pytest.mark.parametrize("data", COMPLETE.values(), ids=COMPLETE)
+def test_an_answer_ends_with_its_last_byte(data: bytes) -> None:
+    for size in range(1, len(data) + 1):
+        answer = Answer()
+        answer.begin(b"GET / HTTP/1.1\r\n\r\n")
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert [answer.feed(piece) for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_an_answer_without_length_ends_with_the_connection() -> None:
+    answer = Answer()
+    answer.begin(b"GET / HTTP/1.1\r\n\r\n")
+    assert not answer.feed(b"HTTP/1.0 200 OK\r\n\r\nhello")
+    assert answer.ends_at_close()
+    assert answer.head is not None
+    assert answer.head.closes
+
+
+def test_an_answer_to_head_has_no_body() -> None:
+    answer = Answer()
+    answer.begin(b"HEAD / HTTP/1.1\r\n\r\n")
+    assert answer.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
+
+
+@pytest.mark.parametrize("data", [b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + CHUNKED + b"z\r\n"])
+def test_other_answers_are_refused(data: bytes) -> None:
+    with pytest.raises(BadAnswer):
+        Answer().feed(data)
+
+
+def test_requests_of_a_file_get_missing_headers() -> None:
+    text = "\nPOST /a HTTP/1.1\nX: 1\n\n{}\n### next\nGET /b\nHost: other\n"
+    first, second = read_requests(text, "localhost")
+    assert first == b"POST /a HTTP/1.1\r\nX: 1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
+    assert second == b"GET /b HTTP/1.1\r\nHost: other\r\n\r\n"
+
+
+@pytest.mark.parametrize("text", ["", "\n###\n", "nonsense\n", "GET / FTP/1.0\n"])
+def test_a_file_without_requests_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="request"):
+        read_requests(text, "localhost")
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+def plan(*words: str) -> arguments.Plan:
+    return arguments.parse(words)
+
+
+def test_options_may_stand_on_both_sides_of_the_program() -> None:
+    found = plan("--path", "/x", "-m", "uvicorn", "app:app", "--workers", "2", "--connections=4,9")
+    assert found.program == ["-m", "uvicorn", "app:app", "--workers", "2", "--port", "{port}"]
+    assert found.connections == [4, 9]
+    assert found.payloads == [request("/x", "127.0.0.1")]
+    assert found.command(8123)[-2:] == ["--port", "8123"]
+
+
+def test_words_behind_two_dashes_are_the_programs() -> None:
+    file = __file__
+    found = plan("--tcp", "--", file, "--connections", "7", "--port", "{port}")
+    assert found.program == [file, "--connections", "7", "--port", "{port}"]
+    assert (found.kind, found.connections, found.alive_at_once) == ("tcp", [4, 100], True)
+    assert [len(each) for each in found.payloads] == [1024]
+
+
+def test_servers_of_a_fixed_port_are_run_in_turns() -> None:
+    assert not plan(__file__, "--port", "8000").alive_at_once
+    assert plan("-m", "uvicorn", "app:app", "--port", "8000").alive_at_once
+    assert plan(__file__).alive_at_once
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "there is no program to run"),
+        (["-m"], "there is no program to run"),
+        (["no_such.py"], "there is no file 'no_such.py'"),
+        (["uvicorn"], "a module is run by -m uvicorn"),
+        (["--conections", "4", __file__], "did you mean --connections?"),
+        (["--connections", "0", __file__], "must be from 1 to 100000, got '0'"),
+        (["--path", "x", __file__], "must begin with /"),
+        (["--loops", "asyncio", __file__], "at least two loops are needed"),
+        (["--loops", "asyncio,nothing", __file__], "got 'nothing'"),
+        (["--loops", "asyncio,asyncio", __file__], "asyncio is named twice"),
+        (["--requests", "/no/such", __file__], "No such file"),
+        (["--run", "--rate", "5", __file__], "--run has no load"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(
+    words: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        plan(*words)
+    assert ended.value.code == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.startswith("usage: python -m goloop compare ")
+
+
+def test_every_option_is_in_the_help() -> None:
+    for option in (*arguments._FLAGS, *arguments._WITH_VALUE):
+        assert option in arguments.USAGE
+
+
+def test_every_option_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    for option in (*arguments._FLAGS, *arguments._WITH_VALUE):
+        assert f"`{option}" in page or f"{option} " in page, option
+
+
+def test_installed_loops_have_asyncio_and_goloop() -> None:
+    assert [loop.name for loop in loops.installed()][:2] == ["goloop", "asyncio"]

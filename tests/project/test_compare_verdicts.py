@@ -1,0 +1,243 @@
+"""The statistics and the words of `goloop compare`, with samples whose truth is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import stats
+from goloop.operations.compare import machine, report, results, verdicts
+from goloop.operations.compare.arguments import Plan
+from goloop.operations.compare.loops import named
+from goloop.operations.compare.rounds import Measurement, Sample, Scenario
+from goloop.operations.compare.servers import Failure
+
+FULL = Scenario(4)
+ROUNDS = 9
+BURSTS = 3
+
+
+def measured(
+    speeds: dict[str, float],
+    seed: int = 1,
+    noise: float = 0.01,
+    rounds: int = ROUNDS,
+    change: Callable[[Sample], Sample] = lambda sample: sample,
+) -> Measurement:
+    """A measurement of loops with these speeds, on a machine whose own speed drifts by half."""
+    chance = random.Random(seed)
+    loops = named(",".join(f"{name}=made:{name}" for name in speeds))
+    found = Measurement(Plan(["server.py"], loops, "http"), [FULL], [0], [1], rounds=rounds)
+    for number in range(rounds):
+        drift = chance.uniform(0.7, 1.3)
+        for _ in range(BURSTS):
+            for name, speed in speeds.items():
+                rate = 10_000 * speed * drift * chance.gauss(1, noise)
+                time = 4 / rate
+                made = Sample(
+                    FULL, name, number, round(rate), 1.0, 0.9, 0.5, time, 2 * time, ""
+                )  # fmt: skip
+                found.samples.append(change(made))
+    return found
+
+
+def verdict(found: Measurement, quantity: results.Quantity = results.RATE) -> str:
+    first, second = (loop.name for loop in found.plan.loops)
+    return results.compare(found, FULL, second, first, quantity).verdict.word
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loop_that_is_slower_by_a_fifth_is_slower(seed: int) -> None:
+    found = measured({"asyncio": 1.0, "slow": 1 / 1.2}, seed, noise=0.03)
+    assert verdict(found) == "slower"
+    assert verdict(found, results.P99) == "slower"
+    assert verdict(found, results.CPU) == "slower"
+    assert verdict(measured({"slow": 1 / 1.2, "asyncio": 1.0}, seed, noise=0.03)) == "faster"
+
+
+def test_the_same_loop_twice_is_no_difference() -> None:
+    assert verdict(measured({"one": 1.0, "two": 1.0}, noise=0.005)) == "no difference"
+
+
+def test_the_same_loop_twice_is_rarely_called_different() -> None:
+    words = [verdict(measured({"one": 1.0, "two": 1.0}, seed, noise=0.1)) for seed in range(400)]
+    wrong = sum(word in ("faster", "slower") for word in words)
+    assert wrong <= 0.08 * len(words)
+    assert "can't tell" in words
+
+
+def test_a_wide_interval_around_one_cannot_tell() -> None:
+    found = measured({"one": 1.0, "two": 1.0}, noise=0.3)
+    made = results.compare(found, FULL, "two", "one", results.RATE)
+    assert made.verdict.word == "can't tell"
+    assert "--rounds" in made.verdict.reason
+
+
+def test_fewer_than_six_rounds_cannot_tell() -> None:
+    found = measured({"asyncio": 1.0, "slow": 0.5}, rounds=5)
+    made = results.compare(found, FULL, "slow", "asyncio", results.RATE)
+    assert made.verdict == verdicts.Verdict("can't tell", "5 rounds, and 6 are needed")
+    assert verdict(measured({"asyncio": 1.0, "slow": 0.5}, rounds=6)) == "slower"
+
+
+def test_disturbed_bursts_do_not_count() -> None:
+    def spoil(sample: Sample) -> Sample:
+        if sample.loop == "two" and sample.round % 3 == 0:
+            return replace(sample, requests=sample.requests // 10, disturbance="others")
+        return sample
+
+    made = results.compare(
+        measured({"one": 1.0, "two": 1.0}, noise=0.005, change=spoil),
+        FULL,
+        "two",
+        "one",
+        results.RATE,
+    )
+    assert made.verdict.word == "no difference"
+    assert made.ratio is not None
+    assert made.ratio.rounds == 6
+
+
+def test_many_disturbed_bursts_cannot_tell() -> None:
+    def spoil(sample: Sample) -> Sample:
+        return replace(sample, disturbance="others" if sample.round % 2 else "")
+
+    found = measured({"asyncio": 1.0, "slow": 0.5}, rounds=20, change=spoil)
+    made = results.compare(found, FULL, "slow", "asyncio", results.RATE)
+    assert made.verdict == verdicts.Verdict("can't tell", "50% of the bursts were disturbed")
+
+
+def test_loops_without_a_quiet_burst_share_a_sentence() -> None:
+    speeds = {"goloop": 1.0, "asyncio": 1.0, "uvloop": 1.0}
+    found = measured(speeds, change=lambda sample: replace(sample, disturbance="others"))
+    text = "\n".join(report.lines(found, "the machine"))
+    words = "can't tell (100% of the bursts were disturbed)"
+    assert f"\n  goloop and asyncio, uvloop: {words}\n" in text
+    assert text.count("can't tell") == 1
+
+
+def test_few_requests_cannot_tell_rates_but_cpu_time() -> None:
+    def few(sample: Sample) -> Sample:
+        requests = sample.requests // 1000
+        return replace(sample, requests=requests, cpu=requests * 1e-4)
+
+    found = measured({"asyncio": 1.0, "slow": 0.5}, change=few)
+    assert verdict(found) == "can't tell"
+    assert verdict(found, results.CPU) == "no difference"
+
+
+def test_a_busy_load_generator_cannot_tell() -> None:
+    def busy(sample: Sample) -> Sample:
+        return replace(sample, client_cpu=0.99, cpu=0.6)
+
+    found = measured({"asyncio": 1.0, "slow": 0.5}, change=busy)
+    made = results.compare(found, FULL, "slow", "asyncio", results.RATE)
+    assert made.verdict.reason == "the load generator was busier than the server"
+    found.server_cores = found.client_cores  # a single core: the two take turns on it
+    assert verdict(found) == "slower"
+
+
+def test_each_loop_is_described_in_the_same_words() -> None:
+    found = measured({"asyncio": 1.0, "goloop": 0.5}, noise=0.0)
+    slower = results.compare(found, FULL, "goloop", "asyncio", results.RATE).sentence()
+    other = results.compare(found, FULL, "asyncio", "goloop", results.RATE).sentence()
+    assert slower.startswith("goloop is slower than asyncio: 0.50 (")
+    assert slower.endswith(") times the requests/s")
+    assert other.startswith("asyncio is faster than goloop: 2.0")
+    cpu = results.compare(found, FULL, "goloop", "asyncio", results.CPU).sentence()
+    assert cpu.startswith("goloop needs more CPU time than asyncio: 2.0")
+
+
+def test_the_report_has_tables_verdicts_notes_and_failures() -> None:
+    found = measured({"goloop": 0.5, "asyncio": 1.0, "uvloop": 1.0})
+    found.failures["rloop"] = Failure("the server ended", "a\nb")
+    found.failures["zuvloop"] = Failure("the server ended", "a\nb")
+    text = "\n".join(report.lines(found, "the machine"))
+    assert "4 connections, full load\n  loop     requests/s" in text
+    assert "requests/s ÷ asyncio" in text
+    assert "goloop is slower than uvloop: 0.50" in text
+    assert "0 of 81 bursts were disturbed" in text
+    assert "\nrloop, zuvloop failed: the server ended\n  | a\n  | b" in text
+
+
+def test_the_page_shows_the_layout_of_the_report() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    found = measured({"asyncio": 1.0, "slow": 1 / 1.2, "again": 1.0}, noise=0.008)
+    found.plan.program = ["server.py"]
+    text = "\n".join(report.lines(found, "CPython 3.14.10, AMD EPYC, 2 cores, Linux 6.18"))
+    assert f"```text\n{text}\n```" in page
+
+
+def test_a_rate_that_a_loop_does_not_reach_is_a_note() -> None:
+    found = measured({"asyncio": 1.0, "slow": 0.5})
+    load = Scenario(4, 10_000.0)
+    found.scenarios = [load]
+    found.samples = [replace(sample, scenario=load) for sample in found.samples]
+    text = "\n".join(report.lines(found, "the machine"))
+    assert "p99 ÷ asyncio" in text
+    assert "slow has a longer p99 than asyncio" in text
+    assert "slow answered only" in text
+
+
+def test_json_has_the_comparisons_of_all_loops() -> None:
+    found = measured({"asyncio": 1.0, "slow": 0.5})
+    made = results.as_json(found, {"goloop": "1"})
+    (load,) = made["loads"]
+    rate = next(each for each in load["comparisons"] if each["quantity"] == "rate")
+    assert (rate["loop"], rate["reference"], rate["verdict"]) == ("slow", "asyncio", "slower")
+    assert rate["low"] < rate["ratio"] < rate["high"] < 1
+    assert len(load["samples"]) == 2 * ROUNDS * BURSTS
+
+
+@pytest.mark.parametrize("count", range(1, 60))
+def test_intervals_are_those_of_the_benchmarks(count: int) -> None:
+    assert verdicts.rank(count) == stats.rank(count)
+
+
+def test_no_common_round_has_no_ratio() -> None:
+    assert verdicts.ratio({0: 1.0}, {1: 1.0}) is None
+    assert verdicts.judge(None, 0).word == "can't tell"
+
+
+# ---- disturbances --------------------------------------------------------------------------------
+
+QUIET = machine.Account(cpu=0.5, waited=0.01, idle=1.0, interrupts=0.1, steal=0.0, whole=2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"waited": 0.2}, "the program waited for a core for 20% of the time"),
+        ({"idle": 0.5}, "others used 25% of the cores"),
+        ({"steal": 0.4}, "others used 20% of the cores"),
+        ({"idle": None}, None),
+        ({"cpu": None}, None),
+    ],
+)
+def test_disturbances_are_found(changes: dict[str, Any], words: str | None) -> None:
+    account = replace(QUIET, **changes)
+    assert machine.disturbance(account, client_cpu=0.4, seconds=1.0) == words
+
+
+def test_account_is_the_difference_of_two_snapshots() -> None:
+    before = machine.Snapshot({1: (1.0, 0.5), 2: (5.0, 4.0)}, (10.0, 1.0, 0.0, 20.0))
+    after = machine.Snapshot({1: (2.0, 0.6), 2: (5.1, 9.0), 3: (0.2, 0.0)}, (10.5, 1.1, 0.2, 22.0))
+    found = machine.account(before, after)
+    assert found.cpu == pytest.approx(1.3)
+    assert found.waited == pytest.approx(0.1)  # of the busiest thread
+    assert (found.idle, found.whole) == (0.5, 2.0)
+    assert machine.account(machine.Snapshot(None, None), after).cpu is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(7.512e-5, "75.1 µs"), (9.996e-4, "1.00 ms"), (0.0123, "12.3 ms"), (2.5, "2.50 s")],
+)
+def test_times_have_three_digits(seconds: float, text: str) -> None:
+    assert report.duration(seconds) == text
