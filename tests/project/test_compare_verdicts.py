@@ -225,12 +225,19 @@ def test_disturbances_are_found(changes: dict[str, Any], words: str | None) -> N
     assert machine.disturbance(account, client_cpu=0.4, seconds=1.0) == words
 
 
+def test_a_server_on_the_only_core_may_wait_for_the_load_generator() -> None:
+    account = replace(QUIET, waited=0.45, idle=0.5, whole=1.5)
+    assert machine.disturbance(account, 0.4, 1.0, shares_core=True) == ""
+    assert machine.disturbance(account, 0.4, 1.0) != ""
+    assert machine.disturbance(replace(account, waited=0.6), 0.4, 1.0, shares_core=True) != ""
+
+
 def test_account_is_the_difference_of_two_snapshots() -> None:
     before = machine.Snapshot({1: (1.0, 0.5), 2: (5.0, 4.0)}, (10.0, 1.0, 0.0, 20.0))
-    after = machine.Snapshot({1: (2.0, 0.6), 2: (5.1, 9.0), 3: (0.2, 0.0)}, (10.5, 1.1, 0.2, 22.0))
+    after = machine.Snapshot({1: (2.0, 1.3), 2: (5.1, 9.0), 3: (0.2, 0.0)}, (10.5, 1.1, 0.2, 22.0))
     found = machine.account(before, after)
     assert found.cpu == pytest.approx(1.3)
-    assert found.waited == pytest.approx(0.1)  # of the busiest thread
+    assert found.waited == pytest.approx(0.5)  # of the busiest thread, for other programs
     assert (found.idle, found.whole) == (0.5, 2.0)
     assert machine.account(machine.Snapshot(None, None), after).cpu is None
 

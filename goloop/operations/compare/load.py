@@ -245,7 +245,7 @@ async def _measure(burst: Burst, clients: list[Client], order: dict[str, Any]) -
         "p99": percentile(ordered, 0.99) if ordered else None,
         "server_cpu": spent.cpu,
         "client_cpu": cpu,
-        "disturbance": machine.disturbance(spent, cpu, seconds),
+        "disturbance": machine.disturbance(spent, cpu, seconds, shares_core=order["shares_core"]),
         "statuses": burst.statuses,
         "errors": burst.errors,
         "measured_errors": sum(burst.errors.values()) - errors_before,

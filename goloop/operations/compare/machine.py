@@ -61,7 +61,11 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Account:
-    """The difference of two snapshots; None for an unknown value."""
+    """The difference of two snapshots; None for an unknown value.
+
+    `waited` is the time in which the busiest thread waited for a core, without the CPU time of the
+    program's other threads, which may have had the core meanwhile.
+    """
 
     cpu: float | None
     waited: float | None
@@ -136,23 +140,28 @@ def account(before: Snapshot, after: Snapshot) -> Account:
             for thread, (ran, wait) in after.threads.items()
         }
         cpu = sum(ran for ran, _ in spent.values())
-        waited = max(spent.values(), default=(0.0, 0.0))[1]
+        busiest = max(spent.values(), default=(0.0, 0.0))
+        # The program's own threads and processes are not others.
+        waited = max(0.0, busiest[1] - (cpu - busiest[0]))
     if before.cores is None or after.cores is None:
         return Account(cpu, waited, None, 0.0, 0.0, 0.0)
     idle, interrupts, steal, whole = (b - a for a, b in zip(before.cores, after.cores, strict=True))
     return Account(cpu, waited, idle, interrupts, steal, whole)
 
 
-def disturbance(found: Account, client_cpu: float, seconds: float) -> str | None:
+def disturbance(
+    found: Account, client_cpu: float, seconds: float, *, shares_core: bool = False
+) -> str | None:
     """Return why a burst counts as disturbed; "" if it does not, and None if that is unknown.
 
-    Others are programs and the host. Interrupts are not counted as theirs, because the network
+    `shares_core` is true if the server waits for the client, too, on the only core. Others are programs and the host. Interrupts are not counted as theirs, because the network
     that is measured makes most of them.
     """
     if found.cpu is None or found.waited is None:
         return None
-    if found.waited > WAITED * seconds:
-        return f"the program waited for a core for {found.waited / seconds:.0%} of the time"
+    waited = found.waited - (client_cpu if shares_core else 0)
+    if waited > WAITED * seconds:
+        return f"the program waited for a core for {waited / seconds:.0%} of the time"
     if found.idle is None or not found.whole:
         return None
     others = found.whole - found.idle - found.interrupts - found.cpu - client_cpu

@@ -204,6 +204,7 @@ def _burst(
         "seconds": plan.seconds,
         "limit": plan.start_limit,
         "pids": program.pids(),
+        "shares_core": found.server_cores == found.client_cores,
         "cores": sorted({*found.server_cores, *found.client_cores}),
     }
     try:
