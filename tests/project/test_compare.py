@@ -311,6 +311,18 @@ def test_ctrl_c_ends_with_the_results_up_to_then(folder: Path, number: signal.Si
     assert_ended(folder)
 
 
+def test_a_server_that_ignores_sigterm_ends_with_its_children(folder: Path) -> None:
+    (folder / "stubborn.py").write_text(
+        "import signal, subprocess\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "open('pids', 'a').write(f'{child.pid}\\n')\n" + SERVER
+    )
+    done = compare(folder, "stubborn.py", *SHORT, "--rounds", "1")
+    assert done.returncode == 0, done.stdout
+    assert_ended(folder)
+
+
 def test_a_signal_while_a_process_starts_or_ends_is_deferred() -> None:
     reached = []
 

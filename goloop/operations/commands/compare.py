@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM interrupt the measurement, like SIGINT, so that no process is left behind."""
+    """Make SIGTERM interrupt the measurement, like SIGINT, so that no process stays."""
 
     def interrupt(number: int, frame: object) -> None:
         """Raise KeyboardInterrupt."""

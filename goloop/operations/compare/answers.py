@@ -142,7 +142,7 @@ class Answer:
         return head is not None and head.length is None and not head.chunked
 
     def _skip_chunks(self) -> bool:
-        """Skip complete chunks; return true behind the last one and its trailers."""
+        """Skip complete chunks; return true after the last one and its trailers."""
         while True:
             end = self._data.find(b"\r\n")
             if end < 0:

@@ -106,7 +106,7 @@ def _by_ticks(pids: Iterable[int]) -> dict[int, tuple[float, float]] | None:
 
 
 def _stat_fields(pid: int | str) -> list[str]:
-    """Return the fields of /proc/PID/stat behind the program's name, the state first."""
+    """Return the fields of /proc/PID/stat after the program's name, the state first."""
     with open(f"/proc/{pid}/stat", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
 
@@ -154,8 +154,9 @@ def disturbance(
 ) -> str | None:
     """Return why a burst counts as disturbed; "" if it does not, and None if that is unknown.
 
-    `shares_core` is true if the server waits for the client, too, on the only core. Others are programs and the host. Interrupts are not counted as theirs, because the network
-    that is measured makes most of them.
+    `shares_core` is true if the server waits for the client, too, on the only core. Others are
+    programs and the host. Interrupts are not counted as theirs, because the measured network makes
+    most of them.
     """
     if found.cpu is None or found.waited is None:
         return None

@@ -1,6 +1,6 @@
 """The statistics of `goloop compare`: ratios of two loops, their intervals, and the verdicts.
 
-A *round* starts the program anew on each loop, because two processes of the same program already
+A *round* starts the program again on each loop, because two processes of the same program already
 differ (hashes, the layout of memory); its value is the median of its quiet bursts. Ratios are
 taken within a round, which cancels a change of the machine's speed, and the interval of their
 median is by order statistics: it holds for every distribution.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 # An interval within this share of 1 means that there is no difference.
 SAME = 0.02
-# The same for an interval that contains 1.
+# The limit for an interval that contains 1.
 NEAR = 0.03
 # More disturbed bursts than this share, and nothing can be said.
 MOST_DISTURBED = 1 / 3
@@ -44,7 +44,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the four words, and the reason for "can't tell"."""
+    """A verdict: one of the four words, and the reason for "can't tell"."""
 
     word: str
     reason: str = ""
