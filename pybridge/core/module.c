@@ -97,6 +97,7 @@
 #include "datagrams/datagram_receive.c"
 
 #include "tls/openssl.c"
+#include "tls/tls_records.c"
 #include "tls/tls_write.c"
 #include "tls/tls_read.c"
 #include "tls/tls.c"

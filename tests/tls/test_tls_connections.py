@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import ssl
+import subprocess
 import sys
 import weakref
 from collections.abc import Callable
@@ -192,6 +193,34 @@ async def test_written_buffer_may_change_afterwards(loop: Loop) -> None:
     protocol.transport.close()
     assert await working == b"a" * 100_000
     await protocol.lost
+
+
+@by_version
+async def test_a_peer_gets_a_large_write_in_the_short_records_that_it_asked_for(
+    loop: Loop, version: ssl.TLSVersion
+) -> None:
+    """Short records need more room than the usual ones, and another write follows them."""
+    large, last = random.Random(2).randbytes(300_000), b"the end"
+    accepted = Made(Recorder)
+    async with await loop.create_server(
+        accepted, "127.0.0.1", 0, ssl=server_context(version=version)
+    ) as server:
+        port = server.sockets[0].getsockname()[1]
+        peer = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-quiet", "-maxfraglen", "512"),
+            *("-connect", f"127.0.0.1:{port}"),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert peer.stdout is not None
+        await until(lambda: bool(accepted) and accepted[0].names() == ["made"])
+        transport = accepted[0].transport
+        transport.write(large)
+        transport.write(last)
+        assert await peer.stdout.readexactly(len(large) + len(last)) == large + last
+        transport.close()
+        peer.kill()
+        await peer.wait()
+        await until(lambda: accepted[0].names()[-1] == "lost")
 
 
 async def test_sendfile_goes_through_the_fallback(loop: Loop, tmp_path: Path) -> None:

@@ -9,6 +9,10 @@
 
 typedef struct ssl_st SSL;
 typedef struct bio_st BIO;
+typedef struct bio_method_st BIO_METHOD;
+/* The functions of a BIO_METHOD for BIO_write() and BIO_ctrl(). */
+typedef int (*gl_bio_write)(BIO *, const char *, int);
+typedef long (*gl_bio_ctrl)(BIO *, int, long, void *);
 
 /* Numbers of OpenSSL's public headers, by OpenSSL's names. */
 #define GL_SSL_ERROR_WANT_READ 2
@@ -16,7 +20,10 @@ typedef struct bio_st BIO;
 #define GL_SSL_ERROR_ZERO_RETURN 6
 #define GL_BIO_CTRL_INFO 3
 #define GL_BIO_CTRL_PENDING 10
+#define GL_BIO_CTRL_FLUSH 11
 #define GL_BIO_C_SET_BUF_MEM_EOF_RETURN 130
+#define GL_BIO_TYPE_SOURCE_SINK 0x0400
+#define GL_MAX_TLS_RECORD 16384
 
 /* The functions of libssl and libcrypto. */
 /* clang-format off */
@@ -29,6 +36,14 @@ typedef struct bio_st BIO;
     X(BIO *, SSL_get_rbio, (const SSL *))                         \
     X(BIO *, SSL_get_wbio, (const SSL *))                         \
     X(void, SSL_set0_rbio, (SSL *, BIO *))                        \
+    X(void, SSL_set0_wbio, (SSL *, BIO *))                        \
+    X(BIO_METHOD *, BIO_meth_new, (int, const char *))            \
+    X(int, BIO_meth_set_write, (BIO_METHOD *, gl_bio_write))      \
+    X(int, BIO_meth_set_ctrl, (BIO_METHOD *, gl_bio_ctrl))        \
+    X(BIO *, BIO_new, (const BIO_METHOD *))                       \
+    X(void, BIO_set_init, (BIO *, int))                           \
+    X(void, BIO_set_data, (BIO *, void *))                        \
+    X(void *, BIO_get_data, (BIO *))                              \
     X(BIO *, BIO_new_mem_buf, (const void *, int))                \
     X(int, BIO_up_ref, (BIO *))                                   \
     X(int, BIO_free, (BIO *))                                     \
@@ -48,8 +63,9 @@ struct gl_openssl {
 #define X(type, name, arguments) type(*name) arguments;
     GL_OPENSSL(X)
 #undef X
-    PyTypeObject *socket_type; /* _ssl._SSLSocket */
-    PyTypeObject *bio_type;    /* _ssl.MemoryBIO */
+    BIO_METHOD *records_method; /* of the BIOs of tls_records.c */
+    PyTypeObject *socket_type;  /* _ssl._SSLSocket */
+    PyTypeObject *bio_type;     /* _ssl.MemoryBIO */
 };
 GL_PRIVATE_DATA struct gl_openssl openssl;
 
@@ -170,6 +186,26 @@ openssl_wants_io(struct openssl_error error)
 
 /* Raises the exception that _ssl's method of that name would raise for the error; returns NULL. */
 GL_PRIVATE PyObject *tls_raise(gl_tls *t, const char *method, struct openssl_error error);
+
+/* ---- tls_records.c --------------------------------------------------------------------------- */
+
+/* The records that OpenSSL writes while a BIO of tls_records_begin() is its output.  All of them
+ * are in `bytes`, or all of them are in `out`. */
+struct tls_records {
+    PyObject *bytes; /* owned; its first `len` bytes are records.  NULL: OpenSSL writes to `out` */
+    Py_ssize_t len;
+    BIO *out;      /* the connection's outgoing memory BIO */
+    bool replaced; /* OpenSSL's output is not `out` now */
+};
+
+/* Makes the method of these BIOs, when goloop is imported; false without memory. */
+GL_PRIVATE bool tls_records_init(void);
+/* Replaces OpenSSL's output by a bytes object for the records of `len` bytes of plaintext.  Does
+ * nothing if bytes wait in the outgoing BIO, or without memory.  Sets no exception. */
+GL_PRIVATE void tls_records_begin(struct tls_records *r, SSL *ssl, BIO *out, Py_ssize_t len);
+/* Makes the outgoing BIO the output again.  `keep`: the records stay in `bytes`, which the caller
+ * then owns; else they move to the outgoing BIO.  -1 with MemoryError; the records are lost. */
+GL_PRIVATE int tls_records_end(struct tls_records *r, SSL *ssl, bool keep);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
  *
  *     received bytes --BIO--> SSL --SSL_read--> bytes --> data_received
  *     write(data)    --SSL_write--> SSL --BIO_read--> one bytes --> the stream's queue
+ *     (a large write --SSL_write--> one bytes, by tls_records.c)
  *
  *     stream_read.c -> tls_receive -> tls_do_read -> tls_decrypt -> data_received()
  *     app transport -> tls_write -> tls_write_one -> tls_encrypt

@@ -16,7 +16,6 @@
 /* From this number of bytes on, creating a BIO that reads from the receive buffer costs less than
  * copying the bytes into the incoming BIO. */
 #define GL_TLS_ZERO_COPY_MIN 4096
-#define GL_MAX_TLS_RECORD 16384
 
 /* Copies received bytes into the incoming BIO; n is less than INT_MAX.  -1 with MemoryError. */
 static int

@@ -5,11 +5,16 @@
  *     tls_write_appdata        SSLProtocol._write_appdata(), for writelines() and pending writes
  *       tls_write_one
  *         tls_encrypt          SSL_write_ex() until it accepts no more
+ *           tls_records_begin  a large write: OpenSSL writes into the bytes that are sent
  *         tls_fallback         asyncio's _do_write(), after bytes went to the backlog
  *       tls_write_to_backlog   OpenSSL can't encrypt now
  *       tls_process_outgoing   writes the records to the stream; flow control
  */
 #include "tls/private.h"
+
+/* From this number of bytes on, more than one record, creating a BIO that writes to the bytes that
+ * are sent costs less than the copy through the outgoing BIO. */
+#define GL_TLS_DIRECT_MIN (GL_MAX_TLS_RECORD + 1)
 
 /* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python.  -1
  * with an exception. */
@@ -60,15 +65,21 @@ tls_process_outgoing(gl_tls *t)
     return 0;
 }
 
-/* Encrypts as many bytes as OpenSSL accepts, and returns their number.  If it is less than len,
- * *error, which the caller has set to zero, has the reason.  Requires tls_has_openssl(). */
+/* Encrypts as many bytes as OpenSSL accepts, and returns their number, or -1 with MemoryError.  If
+ * it is less than len, *error, which the caller has set to zero, has the reason.  Requires
+ * tls_has_openssl().  The records are in *records, a new reference, or in the outgoing BIO if that
+ * is NULL; always there if `records` is NULL or plaintext remains. */
 static Py_ssize_t
-tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *error)
+tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *error,
+            PyObject **records)
 {
     Py_ssize_t done = 0;
     PyObject *ssl_socket = Py_NewRef(t->ssl_socket);
     SSL *ssl = t->ssl;
+    struct tls_records direct = {0};
     GL_LOCK_OBJECT(ssl_socket);
+    if (records != NULL && len >= GL_TLS_DIRECT_MIN && len <= INT_MAX / 2)
+        tls_records_begin(&direct, ssl, t->out, len);
     openssl.ERR_clear_error();
     while (done < len && error->kind == 0) {
         size_t n = 0;
@@ -78,7 +89,11 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *e
         else
             *error = openssl_take_error(ssl, r);
     }
+    if (tls_records_end(&direct, ssl, done == len) < 0)
+        done = -1;
     GL_UNLOCK_OBJECT();
+    if (records != NULL)
+        *records = direct.bytes;
     Py_DECREF(ssl_socket);
     return done;
 }
@@ -108,11 +123,11 @@ tls_can_encrypt_now(gl_tls *t)
     return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
 }
 
-/* Encrypts one bytes-like object; the records stay in the outgoing BIO.  The bytes that OpenSSL
- * does not accept are appended to the backlog, and asyncio's _do_write() tries again.  -1 with an
- * exception, such as the one of a failed SSL_write_ex(). */
+/* Encrypts one bytes-like object; the records stay in the outgoing BIO, or are in *records, as in
+ * tls_encrypt().  The bytes that OpenSSL does not accept are appended to the backlog, and asyncio's
+ * _do_write() tries again.  -1 with an exception, such as the one of a failed SSL_write_ex(). */
 static int
-tls_write_one(gl_tls *t, PyObject *data)
+tls_write_one(gl_tls *t, PyObject *data, PyObject **records)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0)
@@ -122,11 +137,13 @@ tls_write_one(gl_tls *t, PyObject *data)
     Py_ssize_t len = view.len;
     Py_ssize_t done = 0;
     if (tls_has_openssl(t))
-        done = tls_encrypt(t, view.buf, len, &error);
+        done = tls_encrypt(t, view.buf, len, &error, records);
     PyObject *rest = NULL;
-    if (done < len)
+    if (done >= 0 && done < len)
         rest = PyBytes_FromStringAndSize((char *)view.buf + done, len - done);
     PyBuffer_Release(&view);
+    if (done < 0)
+        return -1;
     if (done == len)
         return 0;
     if (rest == NULL)
@@ -178,7 +195,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
             r = gl_drop_result(tls_write_to_backlog(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
         }
-        r = tls_write_one(t, PyList_GET_ITEM(items, i));
+        r = tls_write_one(t, PyList_GET_ITEM(items, i), NULL);
     }
     Py_DECREF(items);
     if (r == 0)
@@ -217,7 +234,12 @@ tls_write(gl_tls *t, PyObject *data)
     if (!tls_can_encrypt_now(t))
         return tls_write_to_backlog(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
-    int r = tls_write_one(t, data);
+    bool sends = !t->ssl_writing_paused && t->transport != NULL && t->transport != Py_None;
+    PyObject *records = NULL;
+    int r = tls_write_one(t, data, sends ? &records : NULL);
+    if (records != NULL)
+        r = tls_transport_write(t, records);
+    Py_XDECREF(records);
     if (r == 0)
         r = tls_process_outgoing(t);
     PyObject *result = tls_result(t, r);
