@@ -29,6 +29,8 @@ type Calls struct {
 
 	// Clock returns CLOCK_MONOTONIC in ns. nil: the host's clock, see clock.go.
 	Clock func() int64
+	// ThreadTime returns the processor time of the calling thread in ns.
+	ThreadTime func() int64
 	// Preemptions returns how often another thread has taken the processor from this thread.
 	Preemptions func() int64
 	// FreeMemory starts returning unused memory of Go's heap to the host and does not wait for
@@ -52,6 +54,7 @@ func SystemCalls() Calls {
 		WakeWrite: writeWakeup,
 		WakeDrain: drainWakeup,
 
+		ThreadTime:  threadTime,
 		Preemptions: preemptions,
 		FreeMemory:  func() { go debug.FreeOSMemory() },
 

@@ -3,6 +3,7 @@ package netloop
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -78,6 +79,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	}
 	l.r = r
 	l.r.acceptBudget.costPerAccept = 1 // so that the turn's time does not limit accepting
+	l.r.receivePolicy, l.r.sendPolicy = alwaysBatch(), alwaysBatch()
 	t.Cleanup(func() {
 		l.r.Close()
 		if n := l.r.registry.live; n != 0 && !t.Failed() {
@@ -85,6 +87,15 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		}
 	})
 	return l
+}
+
+// alwaysBatch returns a policy that uses batches and makes no trials, so that the costs of the
+// test's machine do not decide.
+func alwaysBatch() (p batchPolicy) {
+	for i := range p.classes {
+		p.classes[i] = batchClass{usesBatch: true, untilTrial: math.MaxUint16}
+	}
+	return p
 }
 
 // defaultLoop is newLoop with defaultSizes on the test's kernel.

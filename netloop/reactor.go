@@ -29,6 +29,8 @@ type Reactor struct {
 	batch    ringBatchState
 	fewReady bool // few streams are ready, so the turn does not receive in batches
 
+	receivePolicy, sendPolicy batchPolicy // whether a turn's receives and sends are batched
+
 	datagrams datagramBatch
 
 	dirty          []token    // streams to flush, or with an interest to update
@@ -296,11 +298,13 @@ func (r *Reactor) queueEvents(events int) {
 }
 
 // serve serves each ready registration once, until the space for completions or received bytes
-// runs out. The remaining registrations stay at the front of the list.
+// runs out. Small receives are batched if the receive policy chooses so. The remaining registrations stay at the front of the list.
 func (r *Reactor) serve() {
-	r.fewReady = r.ready.n < minBatch
-	for n := r.ready.n; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {
-		if n >= minBatch {
+	ready := r.ready.n
+	r.fewReady = ready < minBatch
+	group := r.beginGroup(&r.receivePolicy, ready)
+	for n := ready; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {
+		if group.batch && n >= minBatch {
 			if k := r.receiveBatch(n); k > 0 {
 				n -= k - 1
 				continue
@@ -320,7 +324,7 @@ func (r *Reactor) serve() {
 				done = r.serveDatagram(t, s)
 			}
 			if !done {
-				return
+				break
 			}
 			if s.kind == kindStream || s.kind == kindDatagram {
 				r.updateEdgeMode(t, s)
@@ -329,6 +333,7 @@ func (r *Reactor) serve() {
 		}
 		r.ready.pop()
 	}
+	r.endGroup(group, ready-r.ready.n)
 }
 
 // Stats are the counters of a reactor, for diagnostics.
@@ -339,6 +344,8 @@ type Stats struct {
 	Ignored       uint64 // submissions with an unknown operation or a stale generation
 	Stale         uint64 // events of ended registrations
 	Batches       uint64 // batches on the ring
+	ReceivePolicy string // decisions whether receives are batched; see batchPolicy.String
+	SendPolicy    string // decisions whether sends are batched
 	Polls         uint64 // turns that polled
 	Recvs         uint64 // receives of streams and datagrams
 	Sends         uint64 // sends of streams
@@ -355,6 +362,7 @@ func (r *Reactor) Stats() Stats {
 	sh := r.shared
 	return Stats{
 		poller, r.registry.live, r.wheel.Len(), r.ignoredSubmissions, r.staleEvents, r.batch.runs,
+		r.receivePolicy.String(), r.sendPolicy.String(),
 		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.FenceState),
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/goloop/goloop/transports"
 )
 
-// If many streams send or receive in one turn, their calls are made together on a ring
+// If many streams send or receive in one turn, their calls may be made together on a ring
 // (io_uring), by one system call. This saves for each call the entry into the kernel, the
 // lookup of the descriptor (two atomic operations in a process with threads), and Go's wrapper.
-// Measurements are in docs/performance.md.
+// batch_policy.go decides by measured costs whether batches are used.
 //
 // The contract of a ring backend. A backend is one file (ring_linux.go, ring_other.go) that
 // defines a type `ring`, which embeds ringResults, and RingCalls with its system calls:
@@ -46,8 +46,8 @@ const (
 )
 
 const (
-	// maxBatch is the maximum number of calls of a batch, minBatch the number from which a
-	// batch is faster.
+	// maxBatch is the maximum number of calls of a batch. Fewer than minBatch calls are never
+	// made in a batch: with few ready streams C receives and sends when it calls the protocols.
 	maxBatch = 128
 	minBatch = 5
 

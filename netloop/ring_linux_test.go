@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -647,5 +648,51 @@ func BenchmarkEchoOf20(b *testing.B) {
 				batchStep(b, l, streams, message, back)
 			}
 		})
+	}
+}
+
+// The reactor batches as long as batches take less of its thread's time, and returns to single
+// calls when they do not.
+func TestReactorBatchesByMeasuredCosts(t *testing.T) {
+	needsRing(t)
+	var now, batchCall int64
+	const single = 1000
+	calls := kernelCalls()
+	calls.ThreadTime = func() int64 { return now }
+	enter, send, recv := calls.Ring.Enter, calls.Send, calls.Recv
+	calls.Ring.Enter = func(fd int, submit, complete, flags uint32) (int, syscall.Errno) {
+		now += batchCall * int64(submit)
+		return enter(fd, submit, complete, flags)
+	}
+	calls.Send = func(fd int, base, size uintptr) (int, syscall.Errno) {
+		now += single
+		return send(fd, base, size)
+	}
+	calls.Recv = func(fd int, base, size uintptr) (int, syscall.Errno) {
+		now += single
+		return recv(fd, base, size)
+	}
+	l := newLoop(t, defaultSizes, calls)
+	l.r.receivePolicy, l.r.sendPolicy = batchPolicy{}, batchPolicy{}
+	streams := manyStreams(l, 10)
+	for _, c := range []struct {
+		batchCall int64
+		decision  string
+	}{{2 * single, "9: single "}, {single / 2, "9: batch "}, {2 * single, "9: single "}} {
+		batchCall = c.batchCall
+		// Trials without a pause, until the earlier ones count less than these.
+		for range 4 * 2 * trialsInMean {
+			l.r.receivePolicy.class(10).untilTrial, l.r.sendPolicy.class(10).untilTrial = 0, 0
+			exchange(t, l, streams, func(int) int { return 10 })
+		}
+		if s := l.r.Stats(); !strings.HasPrefix(s.ReceivePolicy, c.decision) || !strings.HasPrefix(s.SendPolicy, c.decision) {
+			t.Errorf("a call in a batch takes %d ns: receives %q, sends %q", batchCall, s.ReceivePolicy, s.SendPolicy)
+		}
+		l.r.receivePolicy.class(10).untilTrial, l.r.sendPolicy.class(10).untilTrial = trialPause, trialPause
+		before := l.r.Stats().Batches
+		exchange(t, l, streams, func(int) int { return 10 })
+		if batched := l.r.Stats().Batches - before; (batched > 0) != (batchCall < single) {
+			t.Errorf("a call in a batch takes %d ns: %d batches", batchCall, batched)
+		}
 	}
 }

@@ -28,6 +28,7 @@ func SimulatedCalls(k *simulated.Kernel) Calls {
 		return k.EpollCtl(poller, unix.EPOLL_CTL_MOD, fd, &ev)
 	}
 	calls.Clock = k.Now
+	calls.ThreadTime = k.Now
 	calls.Preemptions = func() int64 { return 0 }
 	calls.FreeMemory = func() {}
 	calls.closes = new(closeCounter)

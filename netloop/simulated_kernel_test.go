@@ -39,6 +39,7 @@ var linuxOnly = map[string]string{
 	"TestFailedReceivesOfABatchAreReported":        noRing,
 	"TestInterruptedReceivesOfABatchAreTriedAgain": noRing,
 	"TestRingWithoutProgressIsClosed":              noRing,
+	"TestReactorBatchesByMeasuredCosts":            noRing,
 }
 
 // noRing is the reason for which a test cannot run on a simulated kernel.

@@ -21,7 +21,7 @@ type receiveOccasion uint8
 
 const (
 	whenReady      receiveOccasion = iota // the stream is served on its own
-	whenManyReady                         // at least minBatch registrations remain to be served
+	whenManyReady                         // the turn's receives are batched (batchPolicy)
 	beforeDeadSend                        // the peer is gone, and the pending writes will fail
 )
 
@@ -51,8 +51,9 @@ const (
 // Before a send that will fail, Go receives, because the send would take the socket's error
 // with it. asyncio receives first, too.
 //
-// If the ring is not available or fewer than minBatch streams use receiveInBatch, each of these
-// streams is served on its own.
+// A turn's receives are batched if at least minBatch registrations are ready and receivePolicy has
+// measured that this is cheaper. If the ring is not available or fewer than minBatch streams use
+// receiveInBatch, each of these streams is served on its own.
 func (r *Reactor) chooseReceivePath(s *slot, when receiveOccasion) receivePath {
 	st := &s.stream
 	switch {
@@ -99,7 +100,7 @@ type sendOccasion uint8
 
 const (
 	whenQueued     sendOccasion = iota // C has appended to the queue
-	whenManyQueued                     // C has appended to the queues of many streams
+	whenManyQueued                     // C has appended, and the turn's sends are batched (batchPolicy)
 	whenWritable                       // the poller reports space, or C requires an attempt
 )
 
@@ -122,8 +123,10 @@ const (
 //
 // Large pieces are sent alone: the system call is a small part of their cost, and a batch must
 // not block Go's scheduler. A few small pieces (the head and the body of an HTTP response) are
-// copied together, because this costs less than a system call of their own. If the ring is not
-// available or fewer than minBatch streams use it, each stream sends alone.
+// copied together, because this costs less than a system call of their own. A turn's sends are
+// batched if at least minBatch streams have changed and sendPolicy has measured that this is
+// cheaper. If the ring is not available or fewer than minBatch streams use it, each stream sends
+// alone.
 //
 // gatherSpace is the unused space of the gather buffer; gathered is the part of it that
 // sendGathered uses, 0 for the other paths. A stream without pending writes gets sendAlone, and

@@ -104,11 +104,13 @@ func (r *Reactor) FlushFromMonitor() {
 	}
 }
 
-// flushDirty sends the writes that were queued since the last flush, except for streams that wait
-// for the poller to report space, and updates the streams' interests. Results are queued for a
+// flushDirty sends the writes that were queued since the last flush, in batches if the send policy
+// chooses so, except for streams that wait for the poller to report space. It updates the streams'
+// interests. Results are queued for a
 // report.
 func (r *Reactor) flushDirty() {
-	if len(r.dirty) >= minBatch {
+	group := r.beginGroup(&r.sendPolicy, len(r.dirty))
+	if group.batch {
 		r.sendBatches()
 	}
 	for _, t := range r.dirty {
@@ -117,6 +119,7 @@ func (r *Reactor) flushDirty() {
 			r.flushSlot(t.id(), s, whenQueued)
 		}
 	}
+	r.endGroup(group, len(r.dirty))
 	r.dirty = r.dirty[:0]
 }
 

@@ -70,6 +70,8 @@ func goloop_reactor_facts(reactor C.int32_t, out *C.char, size C.int32_t) C.int3
 	number("ignored_submissions", stats.Ignored)
 	number("stale_events", stats.Stale)
 	number("batches", stats.Batches)
+	text("receive_policy", stats.ReceivePolicy)
+	text("send_policy", stats.SendPolicy)
 	number("polls", stats.Polls)
 	number("recvs", stats.Recvs)
 	number("sends", stats.Sends)
