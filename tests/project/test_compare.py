@@ -98,10 +98,18 @@ def is_alive(pid: int) -> bool:
     return False
 
 
+def place(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
+
+
 def assert_ended(folder: Path) -> None:
     pids = [int(line) for line in (folder / "pids").read_text().split()]
     assert pids
     assert [pid for pid in pids if is_alive(pid)] == []
+    # A process that has not written its number yet is in the folder, too.
+    assert [path for path in Path("/proc").glob("[0-9]*/cwd") if place(path) == str(folder)] == []
 
 
 # ---- measurements --------------------------------------------------------------------------------

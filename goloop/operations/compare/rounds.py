@@ -105,7 +105,8 @@ def measure(plan: Plan, say: Callable[[str], None]) -> Measurement:
         with contextlib.ExitStack() as stack:
             client = None
             if plan.kind != "run":
-                client = stack.enter_context(LoadGenerator(found.client_cores))
+                with uninterrupted():
+                    client = stack.enter_context(LoadGenerator(found.client_cores))
             while found.rounds < plan.rounds and len(found.active()) > 1:
                 prefix = f"round {found.rounds + 1} of {plan.rounds}"
                 if found.rounds:
