@@ -553,8 +553,9 @@ def test_program_that_does_not_import_goloop_is_told_apart(
         f"process {starting.pid} was started with GOLOOP_INTROSPECT=1, but does not answer: "
     )
     assert "start it with" not in str(caught.value)
-    listed = goloop("ps", str(starting.pid))
-    assert "it has not imported goloop yet" in listed.stdout + listed.stderr
+    done = goloop("slow", str(starting.pid))
+    assert done.returncode == 1
+    assert "it has not imported goloop yet" in done.stderr
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
