@@ -40,6 +40,7 @@ NOT_RUN = {
     r"\bnuitka\b": "compiles for minutes",
     r"\bjupyter kernelspec\b": "writes into the user's home",
     r"\bcelery\b": "needs a broker; tests/real_programs/test_celery.py has one",
+    r"\bgoloop compare\b": "measures for minutes; tests/project/test_compare.py runs each form",
     r"project\.asgi": "needs Django; tests/real_programs/test_django.py has a project",
     r"\bgdb\b": "needs a debugger and a process that hangs",
     r"tests/what_works/": "tests/what_works runs these programs",

@@ -39,16 +39,17 @@ def words(path: str, pattern: str) -> str:
 ELSEWHERE = {
     "a build makes it": {
         ".venv-3.x/bin/python", ".venv-3.13/bin/python", ".venv-go/bin/go", "build/asan",
-        "build/site", "goloop/libgoloop.so.1", ".dist-info/sboms/goloop.cdx.json",
+        "build/embed", "build/site", "goloop/libgoloop.so.1", ".dist-info/sboms/goloop.cdx.json",
         "goloop.cdx.json",
     },
     "the page has it, or it is the reader's": {
         "hello.py", "plain.py", "server.py", "manage.py", "kernel.json", "nofile.py",
+        "app.py",
     },
     "CPython has it": {"Python.h", "_ssl.c", "_asynciomodule.c", "base_events.py"},
     "asyncssh has it": {"test_connection.py"},
     "a pattern": {"..._linux_test.go"},
-    "no file": {"io/3"},
+    "no file": {"io/3", "requests/s", "CPU/request"},
 }  # fmt: skip
 # Packages of Go, and Go's own files, begin so.
 GO = ("golang.org/", "github.com/", "go.nhat.io/", "x/sys/", "sync/", "runtime/")
