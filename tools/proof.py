@@ -12,6 +12,7 @@ the running CPython.
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import runpy
@@ -25,11 +26,8 @@ CONFORMANCE = ROOT / "tests" / "conformance"
 RECORDS = ROOT / "tests" / "external" / "proof.json"
 BEGIN = "<!-- proof: written by python tools/proof.py -->"
 END = "<!-- end of the proof -->"
-# The pages with the table, and what precedes the addresses of other pages there.
-PAGES = {
-    "README.md": "",
-    "docs/index.md": "../",
-}
+# The pages with the table.
+PAGES = ("README.md", "docs/index.md")
 
 
 def read() -> dict[str, dict[str, Any]]:
@@ -77,8 +75,8 @@ def programs() -> tuple[int, int, int]:
     return len(rows), wrong[0], wrong[1]
 
 
-def table(prefix: str) -> str:
-    """Returns the table, with addresses of pages and files relative to `prefix`."""
+def table(page: str) -> str:
+    """Returns the table of a page; its addresses are relative to the page."""
     records = read()
     newest = max(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
     oldest = min(records["cpython"], key=lambda version: [int(n) for n in version.split(".")])
@@ -89,7 +87,7 @@ def table(prefix: str) -> str:
     number, asyncio, uvloop = programs()
 
     def link(words: str, path: str) -> str:
-        return f"[{words}]({prefix}{path})"
+        return f"[{words}]({os.path.relpath(path, os.path.dirname(page))})"
 
     rows = [
         (
@@ -125,13 +123,13 @@ def table(prefix: str) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def rewritten(text: str, prefix: str) -> str:
+def rewritten(text: str, page: str) -> str:
     """Returns a page's text with the present table; raises ValueError without the two comments."""
     before, begin, rest = text.partition(BEGIN)
     _old, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError("the page does not have the two comments around its table")
-    return "".join([before, BEGIN, "\n\n", table(prefix), "\n\n", END, after])
+    return "".join([before, BEGIN, "\n\n", table(page), "\n\n", END, after])
 
 
 def main() -> int:
@@ -140,9 +138,9 @@ def main() -> int:
         record("cpython", platform.python_version(), count_cpython())
     elif sys.argv[1:]:
         raise SystemExit(__doc__)
-    for name, prefix in PAGES.items():
-        path = ROOT / name
-        path.write_text(rewritten(path.read_text(), prefix))
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(rewritten(path.read_text(), page))
     return 0
 
 
