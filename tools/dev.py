@@ -94,6 +94,7 @@ KINDS = {
             "project/test_command_line.py",
             "project/test_compare.py",
             "project/test_doctor.py",
+            "project/test_documented_commands.py",
         ],
     ),
     # Programs of other projects, with the packages that they need.
@@ -124,6 +125,7 @@ KINDS = {
             "project/test_benchmarks_where.py",
             "project/test_docs.py",
             "project/test_emulation.py",
+            "project/test_figures.py",
             "project/test_first_steps.py",
             "project/test_go_mirror.py",
             "project/test_internals.py",
@@ -211,26 +213,20 @@ def test_all() -> None:
     jobs = int(os.environ.get("JOBS") or 2)
     if jobs > 1:
         os.environ.setdefault("WORKERS", str((os.cpu_count() or 1) + 1))
-    # A process without a GIL gives its processor away thousands of times while it starts (see
-    # STARTS_SLOWLY in tests/conformance/expectations.py): others have a lower priority.
-    mixed = jobs > 1 and any(base.free_threaded for base in found)
-    nice = {base.tag: 5 if mixed and not base.free_threaded else 0 for base in found}
     with ThreadPoolExecutor(jobs) as pool:
         each_one = pool.map if jobs > 1 else map  # alone, an interpreter's output passes through
-        outcome = list(
-            each_one(lambda base: _test_one(base, columns[base.tag], nice[base.tag]), found)
-        )
+        outcome = list(each_one(lambda base: _test_one(base, columns[base.tag]), found))
     for base, passed in zip(found, outcome, strict=True):
         say(f"Python {base.tag}: {'passed' if passed else 'FAILED'}")
     conclude("test-all", all(outcome))
 
 
-def _test_one(base: Interpreter, columns: Sequence[str], nice: int) -> bool:
+def _test_one(base: Interpreter, columns: Sequence[str]) -> bool:
     try:
         made = environments.built(base, "test")
         if KINDS["programs"].where.intersection(columns):
             environments.install_real_programs(made)
-        return python_tests(made, *columns, nice=nice)
+        return python_tests(made, *columns)
     except Failed as reason:
         say(f"Python {base.tag}: {reason}")
         return False
@@ -242,7 +238,7 @@ def go_tests() -> bool:
     return environments.passes(["go", "test", "./..."], env=environments.go_environment())
 
 
-def python_tests(made: Environment, *columns: str, nice: int = 0) -> bool:
+def python_tests(made: Environment, *columns: str) -> bool:
     """Runs pytest on the tests of some columns, with PYTEST_ARGS; returns true if all passed."""
     say(f"pytest on Python {made.interpreter.tag}")
     words = os.environ.get("PYTEST_ARGS", "").split()
@@ -252,7 +248,7 @@ def python_tests(made: Environment, *columns: str, nice: int = 0) -> bool:
     loop = os.environ.get("GOLOOP_TEST_LOOP") or ("both" if "newest" in columns else "goloop")
     part = os.environ.get("GOLOOP_TEST_PART", "1")
     env = made.test_variables(GOLOOP_TEST_LOOP=loop, GOLOOP_TEST_PART=part)
-    return environments.pytest_passes(made, asked, env=env, nice=nice)
+    return environments.pytest_passes(made, asked, env=env)
 
 
 def conclude(target: str, passed: bool) -> None:

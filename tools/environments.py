@@ -561,18 +561,15 @@ def pytest_passes(
     env: Mapping[str, str],
     cwd: Path = ROOT,
     hopeless: Callable[[], object] = bool,
-    nice: int = 0,
 ) -> bool:
     """Runs pytest in an environment; a run without tests is a failure, as in pytest.
 
     Up to FEW failed tests are tried again, alone and one after another: tests of real sockets and
     processes depend on timing, and fail now and then on a busy machine.  Nothing is tried again
-    after a crash of an interpreter, or if `hopeless` returns true.  `nice` is added to the
-    process's niceness.
+    after a crash of an interpreter, or if `hopeless` returns true.
     """
     cache = made.home / "pytest-cache"
-    pytest = ["nice", "-n", str(nice)] if nice else []
-    pytest += [str(made.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
+    pytest = [str(made.python), "-m", "pytest", "-q", "-o", f"cache_dir={cache}"]
     if passes([*pytest, "--cache-clear", *arguments], env=env, cwd=cwd):
         return True
     failed = few_failures(cache)

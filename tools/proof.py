@@ -58,7 +58,7 @@ def record_suite(project: str, version: str, tests: int, different: int, *, good
 
 def count_cpython() -> dict[str, int]:
     """Counts CPython's tests that run on goloop's loop, and those with another expected outcome."""
-    command = [sys.executable, str(CONFORMANCE / "run.py"), "--list"]
+    command = [sys.executable, str(CONFORMANCE / "run.py"), "--loop", "goloop", "--list"]
     ids = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     expected = runpy.run_path(str(CONFORMANCE / "expectations.py"))["active"]("goloop")
     entries = [each for each in expected if not each.everywhere]

@@ -560,7 +560,8 @@ def test_program_that_does_not_import_goloop_is_told_apart(
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     with running(PROGRAM, NAME=r"\u65e5\u672c") as program:
-        done = goloop("top", str(program.pid), "--once", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+        ascii = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "120"}
+        done = goloop("top", str(program.pid), "--once", **ascii)
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
     assert r"\u65e5\u672c" in done.stdout
