@@ -38,25 +38,15 @@ LOOPS = (
         "asyncio", "asyncio:new_event_loop", (),
         about="CPython's own loop", home="https://docs.python.org/3/library/asyncio.html",
     ),
-    Loop(
-        "uvloop", "uvloop:new_event_loop", ("uvloop",),
-        about="in Cython, on libuv", home="https://github.com/MagicStack/uvloop",
-    ),
-    Loop(
-        "zuvloop", "zuvloop:new_event_loop", ("zuvloop",),
-        about="in Zig, on libuv", home="https://github.com/Kludex/zuvloop",
-    ),
-    Loop(
-        "blazio", "blazio:new_event_loop", ("blazio",),
-        about="in Zig, on zio", home="https://github.com/lalinsky/blazio",
-    ),
-    Loop(
-        "rloop", "rloop:new_event_loop", ("rloop",),
-        about="in Rust", home="https://github.com/gi0baro/rloop",
-    ),
-    Loop(
-        "rsloop", "rsloop:new_event_loop", ("rsloop",),
-        about="in Rust", home="https://github.com/RustedBytes/rsloop",
+    *(
+        Loop(name, f"{name}:new_event_loop", (name,), about=about, home=f"https://github.com/{home}")
+        for name, about, home in (
+            ("uvloop", "in Cython, on libuv", "MagicStack/uvloop"),
+            ("zuvloop", "in Zig, on libuv", "Kludex/zuvloop"),
+            ("blazio", "in Zig, on zio", "lalinsky/blazio"),
+            ("rloop", "in Rust", "gi0baro/rloop"),
+            ("rsloop", "in Rust", "RustedBytes/rsloop"),
+        )
     ),
     # Cases of transports only: callbacks and tasks are uvloop's.
     Loop(

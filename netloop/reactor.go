@@ -109,8 +109,8 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 }
 
 // Close closes the reactor's own descriptors, except for numbers that refer to other files now.
-// Before that it waits until wake-ups that other threads have begun are done; later wake-ups fail. WakeFD and PollFD of the shared block
-// become -1. Registered descriptors stay open.
+// Before that it waits until wake-ups that other threads have begun are done; later wake-ups fail.
+// WakeFD and PollFD of the shared block become -1. Registered descriptors stay open.
 func (r *Reactor) Close() {
 	r.calls.closes.removeWaiter(r)
 	r.wakeup.close()
@@ -298,7 +298,8 @@ func (r *Reactor) queueEvents(events int) {
 }
 
 // serve serves each ready registration once, until the space for completions or received bytes
-// runs out. Small receives are batched if the receive policy chooses so. The remaining registrations stay at the front of the list.
+// runs out. Small receives are batched if the receive policy chooses so. The remaining
+// registrations stay at the front of the list.
 func (r *Reactor) serve() {
 	ready := r.ready.n
 	r.fewReady = ready < minBatch

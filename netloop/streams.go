@@ -106,8 +106,7 @@ func (r *Reactor) FlushFromMonitor() {
 
 // flushDirty sends the writes that were queued since the last flush, in batches if the send policy
 // chooses so, except for streams that wait for the poller to report space. It updates the streams'
-// interests. Results are queued for a
-// report.
+// interests. Results are queued for a report.
 func (r *Reactor) flushDirty() {
 	group := r.beginGroup(&r.sendPolicy, len(r.dirty))
 	if group.batch {

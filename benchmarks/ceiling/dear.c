@@ -2,11 +2,11 @@
  *
  *     dear STEPS PROGRAM [ARGUMENT ...]
  *
- * The program and its children get a seccomp filter that allows every call, after STEPS steps of
- * the filter's machine, each a multiplication that waits for the one before it.  The first
- * step loads an argument of the call: the kernel skips filters whose answer depends on the call's
- * number alone.  The records of the benchmarks' runs say what a call then costs.  Exit status 2: the
- * filter can't be installed.
+ * The program and its children get a seccomp filter, which allows every system call.  Before that,
+ * the filter executes STEPS instructions, each a multiplication that waits for the previous one.
+ * The first instruction loads an argument of the call: the kernel skips filters whose result
+ * depends on the call's number alone.  Each run of the benchmarks records the cost of a system
+ * call, under the filter too.  Exit status 2: the filter can't be installed.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>

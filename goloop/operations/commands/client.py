@@ -35,11 +35,6 @@ _BYTES = 256 << 20
 
 HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
 
-NO_SOCKET_YET = (
-    "but does not answer: it has not imported goloop yet, or it only starts other processes; then "
-    "give the id of a worker process"
-)
-
 
 class NoAnswer(Exception):
     """The program has given no usable answer.  The text has the reason and often the remedy."""
@@ -76,8 +71,7 @@ class Question:
             self._socket.close()
             if not isinstance(error, OSError):
                 raise
-            reason = _no_answer_reason(pid, error, seconds)
-            raise (NoSocketYet if reason.endswith(NO_SOCKET_YET) else NoAnswer)(reason) from None
+            raise _no_answer(pid, error, seconds) from None
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for select()."""
@@ -134,7 +128,7 @@ class Question:
                 error that the program reports.
         """
         if not self.data:
-            raise NoAnswer(_no_answer_reason(self.pid, None))
+            raise _no_answer(self.pid, None)
         try:
             answer = json.loads(self.data)
         except (ValueError, RecursionError) as error:
@@ -164,22 +158,29 @@ def ask(pid: int, kind: str) -> Row:
             select.select([question], [], [], left)
 
 
-def _no_answer_reason(pid: int, error: OSError | None, seconds: float = SECONDS) -> str:
-    """Return why a process does not answer, for NoAnswer; `error` is the connection's, or None."""
+def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoAnswer:
+    """Return the exception for a process that does not answer, with the reason.
+
+    `error` is the error of the connection, or None if there was no error.
+    """
     if isinstance(error, BlockingIOError):  # the queue of its socket is full
-        return _timeout_reason(pid, seconds)
+        return NoAnswer(_timeout_reason(pid, seconds))
     if not is_alive(pid):
-        return f"there is no process {pid}"
+        return NoAnswer(f"there is no process {pid}")
     if belongs_to_other_user(pid):
-        return f"process {pid} belongs to another user: run this as that user or as root"
+        return NoAnswer(f"process {pid} belongs to another user: run this as that user or as root")
     if error is None:
-        return f"process {pid} has closed the connection without an answer"
+        return NoAnswer(f"process {pid} has closed the connection without an answer")
     silent = f"process {pid} does not answer ({error.strerror or error})"
     if not _contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0"):
-        return f"{silent}: {HINT}"
+        return NoAnswer(f"{silent}: {HINT}")
     if not _contains(pid, "maps", b"/goloop/_core"):
-        return f"process {pid} was started with GOLOOP_INTROSPECT=1, {NO_SOCKET_YET}"
-    return f"{silent}: it has closed its socket; have it call goloop.introspect()"
+        return NoSocketYet(
+            f"process {pid} was started with GOLOOP_INTROSPECT=1, but does not answer: it has not "
+            "imported goloop yet, or it only starts other processes; then give the id of a worker "
+            "process"
+        )
+    return NoAnswer(f"{silent}: it has closed its socket; have it call goloop.introspect()")
 
 
 def _contains(pid: int, name: str, text: bytes) -> bool:

@@ -15,7 +15,6 @@ from .servers import Failure
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Any
 
 
@@ -25,9 +24,9 @@ class LoadGenerator:
     def __init__(self, cores: Sequence[int]) -> None:
         """Start the process on these cores."""
         self._record = tempfile.NamedTemporaryFile(prefix="goloop-compare-")  # noqa: SIM115
-        place = [GOLOOP.factory, self._record.name, ",".join(map(str, cores)) or "-"]
+        launcher = launch.arguments(GOLOOP.factory, self._record.name, cores)
         self._process = subprocess.Popen(
-            [sys.executable, launch.__file__, *place, "-m", "goloop.operations.compare.load"],
+            [sys.executable, *launcher, "-m", "goloop.operations.compare.load"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -40,12 +39,7 @@ class LoadGenerator:
         """Return the load generator."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the process."""
         self._process.kill()
         self._process.communicate()

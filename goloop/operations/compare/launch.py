@@ -20,10 +20,16 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
     from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+
+def arguments(factory: str, record: str, cores: Sequence[int]) -> list[str]:
+    """Return the arguments of Python that run this file, before those of the program."""
+    return [__file__, factory, record, ",".join(map(str, cores)) or "-"]
 
 
 class _Chosen:

@@ -18,7 +18,6 @@ from . import launch, machine
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
     from .loops import Loop
 
@@ -96,12 +95,11 @@ class Program:
         self.loop = loop
         self._output = tempfile.TemporaryFile(prefix="goloop-compare-")  # noqa: SIM115
         self._record = tempfile.NamedTemporaryFile("r", prefix="goloop-compare-")  # noqa: SIM115
-        chosen_cores = ",".join(map(str, cores)) or "-"
         options = [option for option in interpreter_options() if option != "-i"]
-        place = [launch.__file__, loop.factory, self._record.name, chosen_cores]
+        launcher = launch.arguments(loop.factory, self._record.name, cores)
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
-            [sys.executable, *options, *place, *command],
+            [sys.executable, *options, *launcher, *command],
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -113,12 +111,7 @@ class Program:
         """Return the program."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the program."""
         self.end()
 
