@@ -17,9 +17,13 @@ import (
 // Go's monitor waits 10 ms instead of 20 µs (runtime.retake, Go 1.26) if
 //
 //   - another P is idle: so there is one P more than there are reactors;
-//   - a goroutine was scheduled on this P within the last 10 ms: so a busy
-//     reactor yields once in 8 ms. That costs two context switches.
+//   - a goroutine was scheduled on this P within the last 10 ms. The library's runtime leaves this condition
+//     out while a P is idle, and its monitor sleeps for 50 ms instead of 10 ms at a time then (GO_CHANGES in
+//     build_backend/goloop_build/commands.py). So a P is taken only from a thread that has made no call for
+//     10 ms or more: its loop waits, or its Python code computes.
 //
+// A reactor that yielded to Go's scheduler once in 8 ms would need no changed runtime, but each yield wakes
+// another thread and waits for it: 250 context switches a second.
 // If a later Go decides differently, this file does no harm.
 //
 // More Ps would only mean more threads. Go starts a thread when it has work and an idle P, at any time, and
@@ -72,32 +76,5 @@ func raiseGOMAXPROCS(n int) {
 	// GOMAXPROCS stops the world, so it is only ever raised.
 	if want := min(n+1, procs); want > runtime.GOMAXPROCS(0) {
 		runtime.GOMAXPROCS(want)
-	}
-}
-
-const (
-	yieldInterval = 8_000_000 // ns
-	// busyTurns is the number of turns in an interval from which on a reactor counts as busy. With fewer
-	// turns, losing the P costs less than yielding.
-	busyTurns = 8
-)
-
-// yielder decides in which turns a reactor yields to Go's scheduler.
-type yielder struct {
-	turns int
-	since int64
-}
-
-// beginTurn is called at the start of each turn with the time of the previous turn's poll, in ns. It may
-// yield.
-func (y *yielder) beginTurn(now int64) {
-	y.turns++
-	if now-y.since < yieldInterval {
-		return
-	}
-	busy := y.turns >= busyTurns
-	y.turns, y.since = 0, now
-	if busy {
-		runtime.Gosched()
 	}
 }

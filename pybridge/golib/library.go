@@ -43,7 +43,6 @@ type slot struct {
 type loop struct {
 	*netloop.Reactor
 	shared     *netloop.Shared
-	yielder    yielder
 	turnStart  turnCounters
 	blockState blockState
 	// simulated reactors run on a simulated kernel: no other thread may change anything, so that the seed
@@ -168,7 +167,7 @@ func goloop_reactor_close(reactor C.int32_t) C.int32_t {
 }
 
 // goloop_turn makes one turn and returns the number of completions or -errno. timeout is in ns; < 0:
-// without limit. Before the turn it may yield to Go's scheduler, and adds pending samples to the profile.
+// without limit. Before the turn it adds pending samples to the profile.
 //
 //export goloop_turn
 func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
@@ -176,7 +175,6 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	if r == nil {
 		return badReactor
 	}
-	r.yielder.beginTurn(r.Now())
 	countSamples()
 	n, err := r.Turn(int64(timeout))
 	r.turnStart.endTurn(r.shared, n)
