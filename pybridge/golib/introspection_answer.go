@@ -42,7 +42,7 @@ var answerDraft struct {
 }
 
 // goloop_answer_client answers any request with the facts that are known without Python, closes the
-// connection and returns -1. A C thread (monitor.c) calls it and does nothing else. For a request for a
+// connection and returns -1. A C thread (helper_threads.c) calls it and does nothing else. For a request for a
 // trace it starts the trace instead and returns as goloop_trace_continue does.
 //
 //export goloop_answer_client

@@ -18,8 +18,8 @@ import (
 )
 
 // The trace records the actions of loops. While a client asks for it, each loop has a ring of records,
-// which C fills (core/observe/trace.c). A C thread (monitor.c) repeatedly calls this file, which sends the
-// new records unchanged. goloop/operations/commands/trace.py converts them to JSON in the client's process.
+// which C fills (core/observe/trace.c). A C thread (helper_threads.c) repeatedly calls this file, which sends
+// the new records unchanged. goloop/operations/commands/trace.py converts them to JSON in the client's process.
 //
 //	after one line of JSON:  frame ... frame
 //	frame:  uint32 kind, uint32 length, int32 loop, uint32 thread; then the bytes
