@@ -254,4 +254,8 @@ type Shared struct {
 	Popped        uintptr
 	Handed        uintptr
 	Trace         uintptr
+	AlarmDue      int64
+	AlarmAt       int64
+	Alarm         int32
+	AlarmUnneeded uint32
 }

@@ -35,7 +35,7 @@
 #include "abi_observers.h"
 
 /* The version of this interface, which both sides compare, see GL_ABI. */
-#define GL_ABI_VERSION 26
+#define GL_ABI_VERSION 27
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -340,6 +340,12 @@ typedef struct gl_shared {
     const uint32_t *handed; /* C: completions of the turn that were delivered */
     gl_trace *trace;        /* atomic, Go: NULL while no client traces; its memory is never
                              * freed */
+    /* The alarm, see move_alarm; of the library. */
+    int64_t alarm_due; /* ns of CLOCK_MONOTONIC; a turn that ends now or later calls move_alarm */
+    int64_t alarm_at;  /* atomic: ns of CLOCK_MONOTONIC; the alarm does not expire before */
+    int32_t alarm;     /* atomic: number of the POSIX timer, which wakes the monitor; -1: none */
+    uint32_t alarm_unneeded; /* atomic: the alarm expired while the loop slept; a turn that may
+                              * sleep calls stop_alarm before */
 } gl_shared;
 
 /*
@@ -368,7 +374,7 @@ typedef struct gl_shared {
  *
  * `loop_active` and `monitor_parked` follow the same rule: the monitor sets monitor_parked,
  * executes a membarrier and checks whether a loop is active; a loop sets loop_active and checks
- * whether the monitor is parked.
+ * whether the monitor is parked.  A monitor that is not parked wakes up for each loop's alarm.
  */
 
 /* Ends the reactor's current or next wait.  The thread that has set wake_pending calls it.
@@ -467,6 +473,12 @@ typedef struct gl_table {
 
     /* Wakes the monitor; called if gl_shared.monitor_parked is set.  Returns 0. */
     int32_t (*wake_monitor)(int32_t reactor);
+    /* Moves the loop's alarm forward: the monitor looks at the loop if no further call comes in
+     * time.  The thread that runs the loop calls it when a run begins, and at the end of a turn
+     * from shared->alarm_due on.  `now`: the time of CLOCK_MONOTONIC in ns.  Returns 0. */
+    int32_t (*move_alarm)(gl_shared *shared, int64_t now);
+    /* Stops the alarm until the next call of move_alarm.  Returns 0. */
+    int32_t (*stop_alarm)(gl_shared *shared);
     /* Releases the shared lock to the monitor and takes it back, when flusher_lock was seen set:
      * waits until the monitor is done, which takes a few system calls that do not block, and lends
      * the monitor this thread's priority meanwhile. */

@@ -4,8 +4,13 @@
  *
  *     +--> tick: is an iteration long, with pending writes? --> Go flushes them
  *     |      |
- *     +------+ 1.7 ms; 6.8 ms while loops are busy with short iterations
- *     |      | no loop was awake for some ticks
+ *     |      v
+ *     +--- sleep until an alarm expires: a loop has made no turn for some ms
+ *     |      |     the next sample is due
+ *     |      |     1.7 ms or 6.8 ms are over, if an iteration is long
+ *     |      |
+ *     |      | no loop was awake for 50 ms
+ *     |      v
  *   wake <-- parked: no wake-ups at all
  *
  * A callback writes, then computes or waits; without the monitor the bytes would be sent at the end
@@ -27,26 +32,34 @@
 #endif
 
 #include "_cgo_export.h"
+#include "alarm.h"
 #include "flusher_lock.h"
 #include "monitor.h"
 #include "thread.h"
 
-/* Pending writes are sent at most LONG_ITERATION_NS and a tick after the write: at a tick, an
- * iteration is long if it is older than LONG_ITERATION_NS.  A tick takes 10 to 20 us from a loop
- * that is busy on the same core, so ticks are rare while loops are busy with short iterations.
- * While a loop sleeps, a tick costs idle time only, and can even save some: if the next timer is
- * less than a jiffy away, Linux does not stop its own tick on an idle core, and wakes sooner. */
-#define TICK_NS 1700000
-#define RARE_TICK_NS (4 * TICK_NS)
+/* At a tick, an iteration is long if it is older than this time. */
 #define LONG_ITERATION_NS 1000000
-/* `steady` is raised by 1 at each tick that finds a busy loop, lowered by STEADY_LOSS at a tick
- * that finds none, and set to 0 by a long iteration. From STEADY_TICKS on, ticks are rare. */
-#define STEADY_TICKS 64
-#define STEADY_LOSS 8
-/* The monitor parks after this number of ticks without a loop that is awake. */
-#define IDLE_TICKS 5
-/* The loop is not responsible for the time of a tick that is this late. */
-#define LATE_TICK_NS 250000000
+/* How long a write can wait in a long iteration.  A loop's alarm expires `alarm` after it was set,
+ * and the first turn that ends `forward` later, or still later, sets it again.  So an iteration
+ * during which it expires is older than alarm - forward, which is more than LONG_ITERATION_NS.
+ * From then on until the iteration's end, there is a tick each `tick`. */
+typedef struct pace {
+    int64_t alarm, forward, tick; /* ns */
+} pace;
+static const pace quick = {2200000, 1100000, 3400000};
+static const pace slow = {7400000, 2400000, 6800000};
+/* A tick takes 10 to 20 us from a loop that is busy on the same core.  So an alarm raises
+ * monitor.vain_until by VAIN_ALARM_NS, and the pace is slow while this time is more than
+ * MAX_VAIN_NS from now: after 50 alarms in short succession, 50 a second are quick.  A flush makes
+ * the pace quick. */
+#define VAIN_ALARM_NS (1000000000 / 50)
+#define MAX_VAIN_NS 1000000000
+/* The monitor parks if no loop was awake for this time. */
+#define IDLE_NS 50000000
+/* The monitor does not sleep longer, unless it is parked. */
+#define MAX_SLEEP_NS 100000000
+/* The loop is not responsible for the time before a tick that is this late. */
+#define LATE_TICK_NS 150000000
 /* From this age of an iteration on, the GIL may be held and clients may wait for an answer. */
 #define GIL_HELD_NS 100000000
 /* The watchdog checks an iteration from this fraction of its limit on. */
@@ -60,8 +73,7 @@ typedef struct monitored {
     struct monitored *next;
     int32_t reactor;
     gl_shared *shared;
-    uint64_t turns;  /* turns of the loop at the last tick */
-    uint64_t polled; /* total ns of the loop in the poller at the last tick */
+    uint64_t turns; /* turns of the loop at the last tick */
     /* Times in ns, without the time in which the monitor was parked; see sample_if_due. */
     int64_t sampled_at; /* the last regular sample */
     int64_t sample_due; /* the next regular sample */
@@ -77,12 +89,14 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t unparked;
     bool started, parked;           /* the thread runs; it sleeps until monitor_wake() */
-    uint32_t thread;                /* the thread id; constant */
+    uint32_t thread;                /* atomic: the thread id; 0 until the thread runs */
     bool fenced;                    /* membarrier(2) does not work, or not any more */
+    bool refused;                   /* atomic: alarms are not used any more */
     monitored *all;                 /* list of the reactors */
     int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
-    int steady;                     /* see STEADY_TICKS */
-    int64_t due;                    /* ns: time of the next sample */
+    int64_t awake_at;               /* ns: time of the last tick at which a loop was awake */
+    int64_t look_due, sample_due;   /* ns: times of the next tick, and of the next sample */
+    int64_t vain_until;             /* atomic: ns, see VAIN_ALARM_NS */
     uint64_t random;                /* state of a linear congruential generator */
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
@@ -147,6 +161,7 @@ flush_late(monitored *w)
         bool late = sh->sends != sends; /* else C has sent the bytes already */
         if (late) {
             sh->metrics.late_writes++;
+            __atomic_store_n(&monitor.vain_until, 0, __ATOMIC_RELAXED);
             GL_PROBE(late_write, sh->number, sh->now);
         }
     }
@@ -162,6 +177,15 @@ monitor_now(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* Returns the earlier of two times. */
+static int64_t
+min_ns(int64_t a, int64_t b)
+{
+    if (a < b)
+        return a;
+    return b;
+}
+
 /* Returns the later of two times. */
 static int64_t
 max_ns(int64_t a, int64_t b)
@@ -169,20 +193,6 @@ max_ns(int64_t a, int64_t b)
     if (a > b)
         return a;
     return b;
-}
-
-/* Updates the loop's counts of the last tick.  Returns true if the loop had a core for itself in
- * the last `ns`: it ran turns, and waited for less than a quarter of the time.  False without
- * metrics. */
-static bool
-update_activity(monitored *w, int64_t ns)
-{
-    uint64_t turns = LOAD(&w->shared->metrics.turns) - w->turns;
-    uint64_t sum = LOAD(&w->shared->metrics.poll_time.sum);
-    uint64_t polled = sum - w->polled;
-    w->turns += turns;
-    w->polled = sum;
-    return turns != 0 && sum != 0 && polled < (uint64_t)ns / 4;
 }
 
 /* Returns the time of a thread's processor clock, or 0 if it is not known. */
@@ -287,54 +297,87 @@ check_blocked(monitored *w, int64_t now)
         goloop_check_iteration(w->reactor, since, ns, now);
 }
 
-/* Updates `steady` after a tick: `busy` if a loop was busy since the tick before. */
-static void
-update_steady(bool busy)
+/* Returns the monitor's pace. */
+static const pace *
+pace_at(int64_t now)
 {
-    if (busy && monitor.steady < STEADY_TICKS)
-        monitor.steady++;
-    else if (!busy && monitor.steady > STEADY_LOSS)
-        monitor.steady -= STEADY_LOSS;
-    else if (!busy)
-        monitor.steady = 0;
+    if (LOAD(&monitor.vain_until) <= now + MAX_VAIN_NS)
+        return &quick;
+    return &slow;
+}
+
+/* Counts an alarm, which was in vain if no flush follows it. */
+static void
+count_alarm(int64_t now)
+{
+    int64_t until = max_ns(monitor.vain_until, now) + VAIN_ALARM_NS;
+    int64_t latest = now + MAX_VAIN_NS + VAIN_ALARM_NS;
+    __atomic_store_n(&monitor.vain_until, min_ns(until, latest), __ATOMIC_RELAXED);
+}
+
+/* Returns true if the loop is awake, or has made turns since the last call. */
+static bool
+has_been_awake(monitored *w)
+{
+    uint64_t turns = LOAD(&w->shared->metrics.turns);
+    bool awake = turns != w->turns || LOAD(&w->shared->loop_active);
+    w->turns = turns;
+    return awake;
+}
+
+/* Examines an active loop: sends late writes, and calls the watchdog.  Returns the time until the
+ * next tick for it; INT64_MAX if its iteration is not long, or its alarm is still to come.  With
+ * the mutex. */
+static int64_t
+examine(monitored *w, int64_t now)
+{
+    gl_shared *sh = w->shared;
+    int64_t age = now - LOAD(&sh->now);
+    if (LOAD(&sh->sends_pending) && age >= LONG_ITERATION_NS)
+        flush_late(w);
+    check_blocked(w, now);
+    if (age < LONG_ITERATION_NS || now < LOAD(&sh->alarm_at))
+        return INT64_MAX;
+    return pace_at(now)->tick;
 }
 
 /* Runs one tick for all reactors: samples, late flushes, watchdog, and introspection clients that
- * wait while the GIL is held.  Sets the times of this tick and of the next sample.  Returns true if
- * a loop was active.  With the mutex. */
-static bool
-run_tick(void)
+ * wait while the GIL is held.  Sets the times of this tick, of the next one and of the next sample.
+ * `expired`: an alarm has woken the monitor.  With the mutex. */
+static void
+run_tick(bool expired)
 {
-    bool awake = false;
-    bool busy = false;
     gl_introspection_socket *introspection_socket = NULL;
     int64_t now = monitor_now();
-    int64_t since = now - monitor.tick_at;
-    monitor.due = INT64_MAX;
-    if (since > LATE_TICK_NS)
+    int64_t pause = MAX_SLEEP_NS;
+    bool replaces_alarm = false;
+    if (now > min_ns(monitor.look_due, monitor.sample_due) + LATE_TICK_NS)
         monitor.running_since = now;
     monitor.tick_at = now;
+    monitor.sample_due = INT64_MAX;
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
-        busy |= update_activity(w, since);
-        int64_t due = sample_if_due(w, now);
-        if (due < monitor.due)
-            monitor.due = due;
-        if (!LOAD(&sh->loop_active))
-            continue;
-        awake = true;
-        if (LOAD(&sh->sends_pending) && now - LOAD(&sh->now) >= LONG_ITERATION_NS) {
-            monitor.steady = 0;
-            flush_late(w);
+        monitor.sample_due = min_ns(monitor.sample_due, sample_if_due(w, now));
+        if (has_been_awake(w))
+            monitor.awake_at = now;
+        if ((LOAD(&sh->alarm) < 0 && w->turns != 0) || monitor.refused) {
+            pause = min_ns(pause, pace_at(now)->tick);
+            replaces_alarm = true;
         }
-        check_blocked(w, now);
+        if (!LOAD(&sh->loop_active)) {
+            if (expired)
+                __atomic_store_n(&sh->alarm_unneeded, 1u, __ATOMIC_RELAXED);
+            continue;
+        }
+        pause = min_ns(pause, examine(w, now));
         if (now - LOAD(&sh->now) >= GIL_HELD_NS)
             introspection_socket = sh->introspection;
     }
+    monitor.look_due = now + pause;
+    if (expired || replaces_alarm)
+        count_alarm(now);
     if (introspection_socket != NULL)
         goloop_poll_introspection_socket(introspection_socket, now);
-    update_steady(busy);
-    return awake;
 }
 
 /* Sets the monitor's state, for itself and in the blocks of all loops.  With the mutex. */
@@ -363,12 +406,30 @@ park(void)
     int64_t began = monitor_now();
     while (monitor.parked)
         pthread_cond_wait(&monitor.unparked, &monitor.mutex);
-    monitor.tick_at = monitor_now();
-    int64_t parked_ns = monitor.tick_at - began;
+    monitor.awake_at = monitor_now();
+    int64_t parked_ns = monitor.awake_at - began;
+    monitor.look_due = monitor.awake_at;
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         w->sampled_at += parked_ns;
         w->sample_due += parked_ns;
     }
+}
+
+/* Sleeps until an alarm expires, at most until the next tick is due.  Returns true if one has
+ * expired.  If the signal of the alarms has another sender, they are not used any more. */
+static bool
+sleep_until_due(void)
+{
+    int64_t due = min_ns(monitor.look_due, monitor.sample_due);
+    int64_t ns = max_ns(due - monitor_now(), 0);
+    alarm_result woken = ALARM_TIMEOUT;
+    if (LOAD(&monitor.refused))
+        alarm_sleep(ns);
+    else
+        woken = alarm_wait(ns);
+    if (woken == ALARM_REFUSED)
+        __atomic_store_n(&monitor.refused, true, __ATOMIC_RELAXED);
+    return woken == ALARM_EXPIRED;
 }
 
 /* The monitor's thread: runs ticks and parks, for the life of the process. */
@@ -376,26 +437,45 @@ static void *
 run_monitor(void *unused)
 {
     thread_set_name(MONITOR_THREAD_NAME);
-    monitor.thread = thread_id();
-    int idle = 0;
-    for (;;) {
+    __atomic_store_n(&monitor.thread, thread_id(), __ATOMIC_RELAXED);
+    for (bool expired = false;; expired = sleep_until_due()) {
         pthread_mutex_lock(&monitor.mutex);
-        idle++;
-        if (run_tick())
-            idle = 0;
-        if (idle >= IDLE_TICKS) {
+        run_tick(expired);
+        if (monitor.tick_at - monitor.awake_at >= IDLE_NS) {
             park();
-            idle = 0;
+            run_tick(false);
         }
-        int64_t ns = monitor.steady == STEADY_TICKS ? RARE_TICK_NS : TICK_NS;
-        int64_t left = monitor.due - monitor.tick_at;
-        if (left > 0 && left < ns)
-            ns = left;
-        struct timespec tick = {0, ns};
         pthread_mutex_unlock(&monitor.mutex);
-        nanosleep(&tick, NULL);
     }
     return unused;
+}
+
+/* gl_table.stop_alarm: stops the loop's alarm until it is moved.  Returns 0. */
+int32_t
+monitor_stop_alarm(gl_shared *sh)
+{
+    if (sh->alarm >= 0 && !LOAD(&monitor.refused)) {
+        sh->alarm_due = 0;
+        (void)alarm_set(sh, LOAD(&monitor.thread), 0);
+    }
+    return 0;
+}
+
+/* gl_table.move_alarm: moves the loop's alarm forward, at the present pace.  Returns 0; without
+ * alarms the monitor ticks instead.  After a short sleep the loop does not stop the alarm for the
+ * next one. */
+int32_t
+monitor_move_alarm(gl_shared *sh, int64_t now)
+{
+    const pace *p = pace_at(now);
+    uint32_t thread = LOAD(&monitor.thread);
+    if (now < sh->alarm_at)
+        __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);
+    __atomic_store_n(&sh->alarm_at, now + p->alarm, __ATOMIC_RELAXED);
+    sh->alarm_due = now + p->forward;
+    if (thread != 0 && (LOAD(&monitor.refused) || alarm_set(sh, thread, p->alarm) != 0))
+        sh->alarm_due = INT64_MAX;
+    return 0;
 }
 
 /* ---- reactors -------------------------------------------------------------------------- */
@@ -424,6 +504,7 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     if (!monitor.started)
         err = start_monitor();
     if (err == 0) {
+        shared->alarm = -1;
         *w = (monitored){.next = monitor.all, .reactor = reactor, .shared = shared};
         monitor.all = w;
         /* The caller is C, so C knows of the fences. */
@@ -448,6 +529,8 @@ monitor_remove_reactor(int32_t reactor)
             *p = gone->next;
             break;
         }
+    if (gone != NULL)
+        alarm_delete(gone->shared);
     pthread_mutex_unlock(&monitor.mutex);
     free(gone);
 }

@@ -14,6 +14,10 @@ extern gl_samples monitor_samples;
 
 /* gl_table.wake_monitor: wakes the monitor if it is parked. */
 int32_t monitor_wake(int32_t reactor);
+/* gl_table.move_alarm: moves the loop's alarm forward. */
+int32_t monitor_move_alarm(gl_shared *shared, int64_t now);
+/* gl_table.stop_alarm: stops the loop's alarm. */
+int32_t monitor_stop_alarm(gl_shared *shared);
 /* Calls `each` for every reactor, with the monitor's mutex. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
 /* Returns the time of CLOCK_MONOTONIC in ns. */

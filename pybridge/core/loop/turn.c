@@ -213,6 +213,30 @@ dispatch_drop(gl_loop *loop)
 
 /* ---- the turn --------------------------------------------------------------------- */
 
+/* Tells the monitor that the loop may sleep, and stops an alarm that would expire meanwhile. */
+static inline void
+pause_monitor(gl_loop *loop)
+{
+    gl_monitor_pause(loop);
+    if (__atomic_load_n(&loop->shared->alarm_unneeded, __ATOMIC_RELAXED))
+        loop->go->stop_alarm(loop->shared);
+}
+
+/* Ends the poll of a turn for the monitor and for threads that wait for the turn's end; moves the
+ * alarm if that is due.  Returns the time.  Without the GIL: a thread that has it blocks the loop
+ * from now on. */
+static inline int64_t
+end_poll(gl_loop *loop, int64_t timeout)
+{
+    if (timeout != 0)
+        gl_monitor_resume(loop);
+    __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
+    int64_t now = gl_monotonic_ns();
+    if (now >= loop->shared->alarm_due)
+        loop->go->move_alarm(loop->shared, now);
+    return now;
+}
+
 /* Calls Go for a turn, without the GIL: decodes submissions, sends, polls for `timeout` ns (0: does
  * not wait; -1: without a limit), receives and expires timers.  The completions are in the shared
  * block afterwards, and the state of the last turn (eager sends, retired timer ids, clocks) is
@@ -247,14 +271,11 @@ turn(gl_loop *loop, int64_t timeout)
     loop->polled_before = loop->shared->now;
     gl_shared_lock(loop);
     if (timeout != 0)
-        gl_monitor_pause(loop);
+        pause_monitor(loop);
     GL_WRITE(loop->in_turn, 1);
     Py_BEGIN_ALLOW_THREADS
     n = loop->go->turn(loop->reactor, timeout);
-    if (timeout != 0)
-        gl_monitor_resume(loop); /* from now on a thread that has the GIL blocks the loop */
-    __atomic_store_n(&loop->in_turn, 0, __ATOMIC_RELEASE);
-    polled = gl_monotonic_ns();
+    polled = end_poll(loop, timeout);
     Py_END_ALLOW_THREADS
 #ifdef GL_FREE_THREADED
     if (timeout != 0)
@@ -411,6 +432,7 @@ run_begins(gl_loop *self)
     gl_watchdog_set_thread(self);
     gl_watchdog_poll_ended(self);
     gl_monitor_resume(self);
+    self->go->move_alarm(self->shared, now);
 }
 
 /* Ends a run: this thread is not the owner any more, and `thread_id` is `thread_before`, its value

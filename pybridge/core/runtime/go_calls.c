@@ -87,7 +87,7 @@ go_call_end(gl_go_call *call)
 /* Parameters and arguments of several functions. */
 #define BY_ID (int32_t reactor, uint32_t id, uint32_t gen), (reactor, id, gen)
 
-/* The result, name, parameters and arguments of every function except `turn`. */
+/* The result, name, parameters and arguments of every function except those below. */
 #define GL_GO_CALLS(X)                                                                             \
     X(int32_t, reactor_new, (gl_shared * shared), (shared))                                        \
     X(int32_t, reactor_close, (int32_t reactor), (reactor))                                        \
@@ -151,11 +151,26 @@ go_call_turn(int32_t reactor, int64_t timeout)
     return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->turn(reactor, timeout);
 }
 
-_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 22 * sizeof(void (*)(void)),
+/* Call `move_alarm` and `stop_alarm`, which do not enter Go, and so need no preparations. */
+static int32_t
+go_call_move_alarm(gl_shared *shared, int64_t now)
+{
+    return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->move_alarm(shared, now);
+}
+
+static int32_t
+go_call_stop_alarm(gl_shared *shared)
+{
+    return atomic_load_explicit(&gl_here->table, memory_order_relaxed)->stop_alarm(shared);
+}
+
+_Static_assert(sizeof(gl_table) == 8 * sizeof(uint32_t) + 24 * sizeof(void (*)(void)),
                "each function of the table needs a wrapper");
 
 GL_PRIVATE const gl_table go_wrappers = {.abi = GL_ABI,
                                          .turn = go_call_turn,
+                                         .move_alarm = go_call_move_alarm,
+                                         .stop_alarm = go_call_stop_alarm,
 #define X(type, name, ...) .name = go_call_##name,
                                          GL_GO_CALLS(X)
 #undef X

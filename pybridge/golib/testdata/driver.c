@@ -256,6 +256,7 @@ set_active(loop *l)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(&sh->monitor_parked, __ATOMIC_RELAXED))
         EXPECT(go->wake_monitor(l->number) == 0);
+    EXPECT(go->move_alarm(sh, 0) == 0);
 }
 
 /* A thread without turns gets its bytes sent by the monitor, each once and in order. */
