@@ -57,7 +57,7 @@ GO_OVERLAY = {
 }
 # Replacements within a file of Go's runtime.  A text that a Go version does not have is left out.
 # 1. Go reads GODEBUG once before it reads the rest of the environment, see env_posix.go.
-# 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has nothing to do: it
+# 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has no work: it
 # wakes up each 50 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
 # (pybridge/golib/gomaxprocs.go).
 GO_CHANGES = {

@@ -1,0 +1,308 @@
+"""The alarms: a timer of each loop wakes the monitor only when the loop makes no turns."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import ended
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="POSIX timers, and /proc")
+
+COMMON = """
+import asyncio, ctypes, os, platform, signal, socket, struct, time
+import goloop
+
+made = []
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        made.append(transport)
+    def data_received(self, data):
+        made[0].write(data)
+
+async def connected():
+    # A server's connection, and its client.
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Echo, "127.0.0.1", 0)
+    client = socket.create_connection(server.sockets[0].getsockname())
+    client.settimeout(60)
+    while not made:
+        await asyncio.sleep(0)
+    return client
+
+def write(data):
+    # In two pieces: they leave together, and not within write().
+    made[0].write(data[:1])
+    made[0].write(data[1:])
+
+async def late_writes(client):
+    # Bytes that the monitor has to send, because the loop waits for them.
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    sent = loop.metrics().late_writes
+    for n in range(50):
+        write(b"n%03d" % n)
+        assert client.recv(4, socket.MSG_WAITALL) == b"n%03d" % n
+        await asyncio.sleep(0)
+    assert loop.metrics().late_writes - sent == 50
+    most, end = 0, time.monotonic() + 30
+    # About 40. If the monitor slept for as long as it may, there would be 5.
+    while most < 15 and time.monotonic() < end:
+        count, window = 0, time.monotonic() + 0.5
+        while time.monotonic() < window:
+            write(b"xx")
+            assert client.recv(2, socket.MSG_WAITALL) == b"xx"
+            count += 1
+            await asyncio.sleep(0.005)  # the next iteration is short
+        most = max(most, count)
+    assert most >= 15
+"""
+
+
+def passes(program: str, *, profile: str = "25") -> None:
+    """Runs a program that must end well."""
+    done = ended.python(
+        "-X", "faulthandler", "-c", COMMON + program, limit=100, GOLOOP_PROFILE=profile
+    )
+    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
+
+
+WAKE_UPS = """
+def helpers():
+    # How often the monitor and each of Go's threads were put to sleep.
+    monitor, go = 0, {}
+    for tid in os.listdir("/proc/self/task"):
+        if int(tid) != os.getpid():
+            with open(f"/proc/self/task/{tid}/status") as file:
+                fields = dict(line.split(":", 1) for line in file)
+            count = int(fields["voluntary_ctxt_switches"])
+            if fields["Name"].strip() == "goloop-monitor":
+                monitor = count
+            else:
+                go[tid] = count
+    return monitor, go
+
+def be_client():
+    # A client of another process, that waits for each answer.
+    client = socket.create_connection(listener.getsockname())
+    while True:
+        client.sendall(b"x" * 100)
+        if not client.recv(1000):
+            break
+
+async def echo():
+    await asyncio.sleep(0.5)
+
+async def each_10_ms():
+    for _ in range(50):
+        await asyncio.sleep(0.01)
+        made[0].write(b"x")
+
+async def iterations_of_3_ms():
+    for _ in range(170):
+        time.sleep(0.003)
+        await asyncio.sleep(0)
+
+async def late_writes_each_3_ms():
+    for _ in range(170):
+        write(b"xx")
+        time.sleep(0.003)
+        await asyncio.sleep(0)
+
+async def main():
+    loop = asyncio.get_running_loop()
+    other = goloop.new_event_loop()  # one that does not run needs no wake-ups
+    await loop.create_server(Echo, sock=listener)
+    while not made:
+        await asyncio.sleep(0.01)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        (monitor, go), late = helpers(), loop.metrics().late_writes
+        await LOAD()
+        monitor_after, go_after = helpers()
+        of_go = sorted(n - go.get(tid, 0) for tid, n in go_after.items())
+        late = loop.metrics().late_writes - late
+        # A busy machine may make the window longer, but not the work in it.
+        rate = (monitor_after - monitor - late + sum(of_go)) / 0.5
+        # One of Go's threads, sysmon, has a reason to wake up.
+        if rate <= MOST and sum(of_go[:-1]) <= 2 and late >= LATE:
+            break
+    else:
+        print(rate, late, of_go)
+        os._exit(1)
+    made[0].abort()
+    other.close()
+
+listener = socket.create_server(("127.0.0.1", 0))
+if LOAD is not echo:
+    silent = socket.create_connection(listener.getsockname())
+elif os.fork() == 0:
+    try:
+        be_client()
+    finally:
+        os._exit(0)
+goloop.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "most", "late"),
+    [
+        ("echo", 100, 0),
+        ("each_10_ms", 100, 0),
+        ("iterations_of_3_ms", 200, 0),  # each may need an alarm: 333
+        ("late_writes_each_3_ms", 200, 130),
+    ],
+)
+def test_helper_threads_rarely_wake_under_a_steady_load(load: str, most: int, late: int) -> None:
+    """So many wake-ups a second of all of them, in one of many windows of half a second.
+
+    Those that send late writes do not count; there are so many of these or more.
+    """
+    program = WAKE_UPS.replace("LOAD", load).replace("MOST", str(most))
+    passes(program.replace("LATE", str(late)))
+
+
+# A filter of system calls, for all threads of the process that there are.
+REFUSE = """
+libc = ctypes.CDLL(None, use_errno=True)
+seccomp, numbers = {
+    "x86_64": (317, {"timer_create": 222, "timer_settime": 223}),
+    "aarch64": (277, {"timer_create": 107, "timer_settime": 110}),
+}[platform.machine()]
+class Prog(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+def refuse(name):
+    # BPF: the call is EPERM, everything else is allowed.
+    program = b"".join(
+        struct.pack("=HBBI", *each)
+        for each in ((0x20, 0, 0, 0), (0x15, 0, 1, numbers[name]), (0x06, 0, 0, 0x00050001),
+                     (0x06, 0, 0, 0x7FFF0000))
+    )
+    buffer = ctypes.create_string_buffer(program, len(program))
+    prog = Prog(4, ctypes.addressof(buffer))
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.syscall(seccomp, 1, 1, ctypes.byref(prog)) == 0, ctypes.get_errno()
+"""
+
+
+@pytest.mark.parametrize("call", ["timer_create", "timer_settime"])
+@pytest.mark.parametrize("when", ["at the start", "later on"])
+def test_late_writes_leave_without_timers(call: str, when: str) -> None:
+    passes(
+        REFUSE
+        + f"late = {when == 'later on'}\ncall = {call!r}\n"
+        + """
+async def main():
+    client = await connected()
+    await late_writes(client)
+    if late:
+        refuse(call)
+        await asyncio.sleep(0.01)
+        await late_writes(client)
+        await asyncio.sleep(0.2)  # the monitor parks
+        await late_writes(client)
+    made[0].abort()
+
+if not late:
+    refuse(call)
+goloop.run(main())
+""",
+        profile="0",  # for a sample the monitor wakes up in any case
+    )
+
+
+def test_late_writes_leave_without_room_for_a_timer() -> None:
+    """Each timer counts towards the limit of the user's signals."""
+    passes(
+        """
+import resource
+
+async def main():
+    client = await connected()
+    await late_writes(client)
+    made[0].abort()
+
+resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
+goloop.run(main())
+""",
+        profile="0",
+    )
+
+
+needs_list_of_timers = pytest.mark.skipif(
+    not os.path.exists("/proc/self/timers"), reason="a kernel without this file"
+)
+
+
+@needs_list_of_timers
+def test_a_forked_child_makes_its_own_timers() -> None:
+    passes(
+        """
+def timers():
+    with open("/proc/self/timers") as file:
+        return file.read().count("notify:")
+
+async def main():
+    client = await connected()
+    await late_writes(client)
+    assert timers() == 1, timers()
+    made.pop().abort()
+
+goloop.run(main())
+if (pid := os.fork()) == 0:
+    code = 1
+    try:
+        goloop.run(main())
+        code = 0
+    finally:
+        os._exit(code)
+assert os.waitpid(pid, 0)[1] == 0
+""",
+        profile="0",
+    )
+
+
+def test_the_signal_of_the_alarms_reaches_its_receiver() -> None:
+    """The kernel may give the monitor a signal that another process sends to this one."""
+    passes(
+        """
+ALARM_SIGNAL = 58
+signal.pthread_sigmask(signal.SIG_BLOCK, [ALARM_SIGNAL])
+
+async def main():
+    client = await connected()
+    await late_writes(client)
+    os.kill(os.getpid(), ALARM_SIGNAL)
+    await asyncio.sleep(0.02)
+    # The monitor, which was not parked, has got it, sent it again, and takes no more.
+    end = time.monotonic() + 60
+    while not all(ALARM_SIGNAL in signal.sigpending() for _ in range(10000)):
+        assert time.monotonic() < end
+    assert signal.sigtimedwait([ALARM_SIGNAL], 60)
+    await late_writes(client)
+    made[0].abort()
+
+goloop.run(main())
+""",
+        profile="0",
+    )
+
+
+@needs_list_of_timers
+def test_closed_loops_leave_no_timer() -> None:
+    passes(
+        """
+def timers():
+    with open("/proc/self/timers") as file:
+        return file.read().count("notify:")
+
+async def main():
+    return timers()
+
+assert max(goloop.run(main()) for _ in range(50)) >= 1  # the monitor's thread may start late
+assert timers() == 0
+"""
+    )
