@@ -5,17 +5,23 @@ import (
 	"syscall"
 )
 
-// Busy polling: before a loop that was busy sleeps, it polls without sleeping for up to
-// Shared.BusyPoll ns, because a wake-up of a sleeping thread costs the peer's sender and this
-// thread several microseconds each. It is off (0) by default: it trades processor time for latency.
+// Busy polling: before a loop that was busy sleeps, it polls without sleeping for a short time. A
+// sleep costs this thread processor time, and the sender of the next message, which has to wake
+// it; on a virtual machine each of them pays several microseconds.
+//
+// Shared.BusyPoll is the longest time of an attempt in ns. 0 disables busy polling. If it is
+// negative, which is the default of a loop, an attempt lasts at most as long as the processor time
+// of a sleep, which the loop measures: so an attempt in vain doubles the cost of a sleep, and an
+// attempt that finds an event saves it.
 //
 // A loop does not poll busily while that does not pay:
 //
-//   - The last poll returned no event: the loop ran for a timer.
+//   - No poll has returned an event since the last one that could sleep: the loop ran for a timer.
 //   - The thread stood still: between two polls, which take less than a microsecond, more than
 //     maxSpinGap has passed. It was preempted for long, or a quota has stopped the process. This
 //     also ends the attempt.
-//   - Less than a quarter of the last spinSample attempts found an event.
+//   - The last spinSample attempts took more processor time than the sleeps that they saved; or, if
+//     the time of an attempt was set, less than a quarter of them found an event.
 //   - Other threads need the processor: they preempted this thread during a quarter of these
 //     attempts or more. A peer on the same processor can answer only if it preempts the loop.
 //
@@ -27,32 +33,48 @@ const (
 	spinSample   = 32
 	minSpinPause = 100_000_000   // ns
 	maxSpinPause = 3_200_000_000 // ns
+
+	// Sleeps for each one that is measured.
+	sleepSample = 64
+	// A poll that waited for at most this time, ns, besides its processor time did not sleep.
+	minSleep = 1000
+	// Limit of a sleep's cost, ns: a sleep that took more was interrupted.
+	maxSleepCost = 20_000
 )
 
 // busyPoll is the state of a reactor's busy polling.
 type busyPoll struct {
-	hadEvents   bool  // the last poll returned an event
+	hadEvents   bool  // a poll has returned an event since, or in, the last one that could sleep
 	pausedUntil int64 // ns of the reactor's clock; no attempt before it
 	pause       int64 // ns of the last pause; 0: the last sample succeeded
 	preemptions int64 // value of Calls.Preemptions at the start of the sample
 	attempts    int64 // of the current sample
 	hits        int64 // attempts of the sample that found an event
+	spent       int64 // ns that the attempts of the sample took
+	untilSleep  int   // sleeps until the next one that is measured
+	sleepCost   int64 // mean processor time of a sleep in ns; 0: not known yet
 }
 
 // wait waits for events like poller.wait, and polls without sleeping before that for as long as
 // busy polling allows. It returns the number of events, or the poller's errno.
 func (r *Reactor) wait(timeout int64) (int, syscall.Errno) {
-	limit := atomic.LoadInt64(&r.shared.BusyPoll)
-	if timeout > 0 {
-		limit = min(limit, timeout)
-	}
-	if timeout == 0 || limit <= 0 {
+	setting := atomic.LoadInt64(&r.shared.BusyPoll)
+	if timeout == 0 || setting == 0 || !r.busyPoll.hadEvents {
 		events, errno := r.poller.wait(timeout)
-		r.busyPoll.hadEvents = events > 0
+		if timeout != 0 || events > 0 {
+			r.busyPoll.hadEvents = events > 0
+		}
 		return events, errno
 	}
 	begun := r.clock.now()
-	if r.busyPoll.hadEvents && begun >= r.busyPoll.pausedUntil {
+	limit := setting
+	if setting < 0 {
+		limit = r.busyPoll.sleepCost
+	}
+	if timeout > 0 {
+		limit = min(limit, timeout)
+	}
+	if limit > 0 && begun >= r.busyPoll.pausedUntil {
 		if events, errno := r.spin(begun, limit); events != 0 || errno != 0 {
 			return events, errno // hadEvents stays true
 		}
@@ -60,8 +82,35 @@ func (r *Reactor) wait(timeout int64) (int, syscall.Errno) {
 			timeout = max(timeout-(r.clock.now()-begun), 0)
 		}
 	}
-	events, errno := r.poller.wait(timeout)
+	var events int
+	var errno syscall.Errno
+	if setting < 0 && r.busyPoll.untilSleep == 0 {
+		events, errno = r.measureSleep(timeout)
+	} else {
+		r.busyPoll.untilSleep = max(r.busyPoll.untilSleep-1, 0)
+		events, errno = r.poller.wait(timeout)
+	}
 	r.busyPoll.hadEvents = events > 0
+	return events, errno
+}
+
+// measureSleep waits like poller.wait, and adds the processor time of a sleep to their mean. A poll
+// that did not sleep does not count: the next one is measured instead.
+func (r *Reactor) measureSleep(timeout int64) (int, syscall.Errno) {
+	used, begun := r.calls.ThreadTime(), r.clock.now()
+	events, errno := r.poller.wait(timeout)
+	passed, cost := r.clock.now()-begun, r.calls.ThreadTime()-used
+	b := &r.busyPoll
+	if passed-cost <= minSleep {
+		return events, errno
+	}
+	b.untilSleep = sleepSample - 1
+	cost = min(cost, maxSleepCost)
+	if b.sleepCost == 0 {
+		b.sleepCost = cost
+	} else {
+		b.sleepCost += (cost - b.sleepCost) / 4
+	}
 	return events, errno
 }
 
@@ -90,6 +139,7 @@ func (r *Reactor) spin(begun, limit int64) (events int, errno syscall.Errno) {
 	if events > 0 {
 		m.BusyPollHits++
 	}
+	r.busyPoll.spent += now - begun
 	r.countAttempt(now, events > 0, stopped)
 	return events, errno
 }
@@ -106,11 +156,20 @@ func (r *Reactor) countAttempt(now int64, hit, stopped bool) {
 		return
 	}
 	preemptions := r.calls.Preemptions() - b.preemptions
-	if !stopped && 4*b.hits >= b.attempts && 4*preemptions < b.attempts {
+	if !stopped && r.spinPays() && 4*preemptions < b.attempts {
 		b.pause = 0
 	} else {
 		b.pause = min(max(2*b.pause, minSpinPause), maxSpinPause)
 		b.pausedUntil = now + b.pause
 	}
-	b.attempts, b.hits = 0, 0
+	b.attempts, b.hits, b.spent = 0, 0, 0
+}
+
+// spinPays returns whether the attempts of the sample found enough events.
+func (r *Reactor) spinPays() bool {
+	b := &r.busyPoll
+	if atomic.LoadInt64(&r.shared.BusyPoll) < 0 {
+		return b.spent <= b.hits*b.sleepCost
+	}
+	return 4*b.hits >= b.attempts
 }

@@ -13,14 +13,16 @@ import (
 // if eventAt has been reached; a sleep takes until eventAt.
 type madeTime struct {
 	now, pollTime, eventAt int64
+	never                  bool // there is no event
 	polls, sleeps          int
 	errno                  syscall.Errno // of the next poll
 	preemptions            int64
+	used, sleepCost        int64 // ns of processor time; for a sleep
 }
 
 // event returns the number of events at this time, at most one, which it stores in events.
 func (m *madeTime) event(events []unix.EpollEvent) int {
-	if m.now < m.eventAt {
+	if m.never || m.now < m.eventAt {
 		return 0
 	}
 	events[0] = unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(timerToken.id()), Pad: int32(timerToken.gen())}
@@ -31,6 +33,7 @@ func (m *madeTime) event(events []unix.EpollEvent) int {
 func (m *madeTime) calls() Calls {
 	calls := SystemCalls()
 	calls.Clock = func() int64 { return m.now }
+	calls.ThreadTime = func() int64 { return m.used }
 	calls.Preemptions = func() int64 { return m.preemptions }
 	calls.Poll.Poll = func(_ int, events []unix.EpollEvent) (int, syscall.Errno) {
 		m.polls++
@@ -42,7 +45,8 @@ func (m *madeTime) calls() Calls {
 	}
 	sleep := func(events []unix.EpollEvent) (int, syscall.Errno) {
 		m.sleeps++
-		m.now = max(m.now, m.eventAt)
+		m.used += m.sleepCost
+		m.now = max(m.now+m.sleepCost, m.eventAt)
 		return m.event(events), 0
 	}
 	calls.Poll.Wait = func(_ int, events []unix.EpollEvent, _ int) (int, syscall.Errno) { return sleep(events) }
@@ -106,15 +110,32 @@ func TestBusyPollIsOffByDefaultAndWithoutWait(t *testing.T) {
 	}
 }
 
-func TestBusyPollNeedsAnEventBefore(t *testing.T) {
-	l, m := busyLoop(t)
-	m.eventAt = m.now + 3600_000_000_000
-	if n, errno := l.r.wait(0); n != 0 || errno != 0 {
-		t.Fatalf("wait(0) returned %d, %v", n, errno)
-	}
-	l.next(m, 10_000)
-	if m.sleeps != 1 || l.sh.Metrics.BusyPolls != 0 {
-		t.Errorf("%d sleeps, %d attempts", m.sleeps, l.sh.Metrics.BusyPolls)
+func TestBusyPollNeedsAnEventSinceTheLastSleep(t *testing.T) {
+	for _, c := range []struct {
+		timer, event bool
+		attempts     uint64
+	}{{false, false, 1}, {true, false, 0}, {true, true, 1}} {
+		l, m := busyLoop(t)
+		if c.timer { // a sleep without an event
+			l.sh.BusyPoll, m.never = 0, true
+			if n, errno := l.r.wait(1000); n != 0 || errno != 0 {
+				t.Fatalf("wait(1000) returned %d, %v", n, errno)
+			}
+			l.sh.BusyPoll, m.never = 50_000, false
+		}
+		if c.event {
+			m.eventAt = 0
+			l.r.wait(0)
+		}
+		// A loop whose ready queue is not empty polls in this way.
+		m.eventAt = m.now + 3600_000_000_000
+		if n, errno := l.r.wait(0); n != 0 || errno != 0 {
+			t.Fatalf("wait(0) returned %d, %v", n, errno)
+		}
+		l.next(m, 10_000)
+		if got := l.sh.Metrics.BusyPolls; got != c.attempts {
+			t.Errorf("%+v: %d attempts", c, got)
+		}
 	}
 }
 
@@ -225,4 +246,84 @@ func TestBusyPollReportsAnErrno(t *testing.T) {
 		t.Errorf("wait returned %d, %v after %d sleeps", n, errno, m.sleeps)
 	}
 	m.errno = 0
+}
+
+// adaptiveLoop returns a loop with a made time that polls busily for as long as a sleep costs, 8 µs,
+// which it has measured.
+func adaptiveLoop(t *testing.T) (*loop, *madeTime) {
+	l, m := busyLoop(t)
+	l.sh.BusyPoll, m.sleepCost = -1, 8000
+	l.next(m, 100_000)
+	l.next(m, 100_000)
+	if l.r.busyPoll.sleepCost != 8000 || l.sh.Metrics.BusyPolls != 1 || m.sleeps != 2 {
+		t.Fatalf("a sleep costs %d ns, %d attempts", l.r.busyPoll.sleepCost, l.sh.Metrics.BusyPolls)
+	}
+	return l, m
+}
+
+func TestBusyPollLastsAsLongAsASleepCosts(t *testing.T) {
+	for _, c := range []struct {
+		delay  int64
+		sleeps int
+	}{{7000, 0}, {9000, 1}} {
+		l, m := adaptiveLoop(t)
+		m.sleeps = 0
+		l.next(m, c.delay)
+		if m.sleeps != c.sleeps || l.sh.Metrics.BusyPolls != 2 {
+			t.Errorf("after %d ns: %d sleeps, %d attempts", c.delay, m.sleeps, l.sh.Metrics.BusyPolls)
+		}
+	}
+}
+
+func TestBusyPollMeasuresOneSleepOfMany(t *testing.T) {
+	l, m := adaptiveLoop(t)
+	m.sleepCost = 16_000
+	for sleep := 2; sleep <= sleepSample; sleep++ {
+		if l.r.busyPoll.sleepCost != 8000 {
+			t.Fatalf("sleep %d was measured", sleep)
+		}
+		l.next(m, 100_000)
+	}
+	if got := l.r.busyPoll.sleepCost; got != 10_000 {
+		t.Errorf("a sleep costs %d ns", got)
+	}
+	// The cost is limited, and a poll that did not sleep is not measured.
+	m.sleepCost = 1_000_000
+	l.r.busyPoll.untilSleep = 0
+	l.next(m, 10_000_000)
+	if got := l.r.busyPoll.sleepCost; got != 12_500 {
+		t.Errorf("a sleep costs %d ns", got)
+	}
+	l.r.busyPoll.untilSleep = 0
+	l.r.busyPoll.pausedUntil = m.now + 1_000_000
+	m.sleepCost = 500
+	l.next(m, 500)
+	if got := l.r.busyPoll; got.sleepCost != 12_500 || got.untilSleep != 0 {
+		t.Errorf("a sleep costs %d ns, %d sleeps until the next measurement", got.sleepCost, got.untilSleep)
+	}
+}
+
+func TestBusyPollPausesIfItCostsMoreThanTheSleeps(t *testing.T) {
+	// An attempt in vain takes 8.1 µs, one with a hit 1.2 µs of the 8 µs that a sleep takes.
+	// Each sample counts alone.
+	for _, c := range []struct{ samples, hits, pauses int }{{2, spinSample * 5 / 8, 0}, {1, spinSample / 2, 1}} {
+		l, m := adaptiveLoop(t)
+		l.r.busyPoll.attempts, l.r.busyPoll.spent = 0, 0
+		before := l.sh.Metrics.BusyPolls
+		for i := range c.samples * spinSample {
+			if i%spinSample < c.hits {
+				l.next(m, 1000)
+			} else {
+				l.next(m, 100_000)
+			}
+		}
+		attempts := l.sh.Metrics.BusyPolls - before
+		if attempts != uint64(c.samples*spinSample) {
+			t.Fatalf("%d attempts", attempts)
+		}
+		l.next(m, 1000)
+		if paused := int(attempts + 1 + before - l.sh.Metrics.BusyPolls); paused != c.pauses {
+			t.Errorf("%d hits: %d pauses", c.hits, paused)
+		}
+	}
 }

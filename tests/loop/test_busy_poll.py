@@ -65,7 +65,7 @@ def test_run_refuses_busy_polling_of_another_loop() -> None:
 
 
 def answers(
-    count: int, seconds: float, pinned: set[int] | None = None, hits: int = 0
+    count: int, seconds: float | None, pinned: set[int] | None = None, hits: int = 0
 ) -> goloop.Metrics:
     """Return the metrics of a loop that has answered `count` messages of a thread without a pause.
 
@@ -123,7 +123,26 @@ def test_busy_loop_polls_without_sleeping_and_counts_it() -> None:
     assert 0 < counted.busy_poll_time <= counted.time_idle
 
 
-def test_no_busy_polling_without_the_setting() -> None:
+@linux_only
+def test_by_default_a_loop_polls_for_as_long_as_a_sleep_costs() -> None:
+    counted = answers(2000, None)
+    assert counted.busy_polls > 0
+    # At most 20 us, and the time without the processor; a pause follows 32 attempts in vain.
+    assert counted.busy_poll_time < 0.1
+
+
+def test_the_default_can_be_set_again() -> None:
+    loop = goloop.new_event_loop()
+    try:
+        loop.set_busy_poll(50e-6)
+        loop.set_busy_poll(None)
+    finally:
+        loop.close()
+    with pytest.raises(RuntimeError, match="Event loop is closed"):
+        loop.set_busy_poll(None)
+
+
+def test_no_busy_polling_with_zero() -> None:
     counted = answers(200, 0)
     assert (counted.busy_polls, counted.busy_poll_hits, counted.busy_poll_time) == (0, 0, 0)
 
@@ -150,26 +169,31 @@ def test_a_simulated_loop_does_not_poll_busily() -> None:
     ("text", "warns"),
     [
         ("50us", False), ("50µs", False), ("0.05ms", False), ("0.00005", False), ("0", False),
-        ("0.00005s", False), ("50", True), ("-1us", True), ("fast", True), ("", True), ("us", True),
+        ("0.00005s", False), (None, False), ("50", True), ("-1us", True),
+        ("fast", True), ("", True), ("us", True),
     ],
 )  # fmt: skip
 def test_variable_sets_the_time_or_warns(
-    monkeypatch: pytest.MonkeyPatch, text: str, warns: bool
+    monkeypatch: pytest.MonkeyPatch, text: str | None, warns: bool
 ) -> None:
-    monkeypatch.setenv("GOLOOP_BUSY_POLL", text)
-    times: list[float] = []
+    if text is None:
+        monkeypatch.delenv("GOLOOP_BUSY_POLL", raising=False)
+    else:
+        monkeypatch.setenv("GOLOOP_BUSY_POLL", text)
+    times: list[float | None] = []
     monkeypatch.setattr(goloop.Loop, "_set_busy_poll", lambda self, seconds: times.append(seconds))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         goloop.new_event_loop().close()
-    expected = 0.0 if warns or text == "0" else 50e-6
-    assert times == [pytest.approx(expected)]
+    if warns or text is None:
+        assert times == [None]
+    else:
+        assert times == [pytest.approx(0.0 if text == "0" else 50e-6)]
     messages = [str(each.message) for each in caught]
     if warns:
         [message] = messages
         assert message == (
-            f"GOLOOP_BUSY_POLL={text!r} is not a time from 0 to 10ms, such as 50us; "
-            "busy polling is off"
+            f"GOLOOP_BUSY_POLL={text!r} is not a time from 0 to 10ms, such as 50us; it is ignored"
         )
     else:
         assert messages == []

@@ -19,11 +19,11 @@ MAX_BUSY_POLL = 0.01
 _UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def _from_env() -> float:
-    """Return the seconds of GOLOOP_BUSY_POLL; 0.0 if it is unset, or with a warning if invalid."""
+def _from_env() -> float | None:
+    """Return the seconds of GOLOOP_BUSY_POLL; None if it is unset, or with a warning if invalid."""
     text = os.environ.get("GOLOOP_BUSY_POLL")
     if text is None:
-        return 0.0
+        return None
     number, scale = text.strip(), 1.0
     for unit, seconds in _UNITS.items():
         if number.endswith(unit):
@@ -34,11 +34,11 @@ def _from_env() -> float:
     except ValueError:
         warnings.warn(
             f"GOLOOP_BUSY_POLL={text!r} is not a time from 0 to {MAX_BUSY_POLL * 1e3:g}ms, such as "
-            "50us; busy polling is off",
+            "50us; it is ignored",
             RuntimeWarning,
             stacklevel=2,
         )
-        return 0.0
+        return None
 
 
 def _checked(seconds: float) -> float:
@@ -55,24 +55,27 @@ class BusyPolling(CoreLoop):
         """Set the time of GOLOOP_BUSY_POLL, without a call of a subclass's method."""
         BusyPolling.set_busy_poll(self, _from_env())
 
-    def set_busy_poll(self, seconds: float) -> None:
+    def set_busy_poll(self, seconds: float | None) -> None:
         """Poll without sleeping for up to this time before this loop sleeps.
 
-        For services with little load that need short latencies and have a processor to spare: the
-        thread does not hold the GIL meanwhile, but uses its processor. A loop polls in this way
-        only after an event; it stops for a while if other threads need the processor, or if few
+        The thread does not hold the GIL meanwhile, but uses its processor. A loop polls in this way
+        only after an event; it stops for a while if other threads need the processor, or if too few
         attempts find an event. `loop.metrics()` counts attempts, hits and their time. A new loop
-        has the time of `GOLOOP_BUSY_POLL` (such as `50us`), by default 0. A simulated loop never
+        has the time of `GOLOOP_BUSY_POLL` (such as `50us`), by default None. A simulated loop never
         polls in this way. Since 0.3.0.
 
         Args:
-            seconds: At most 0.01; 20 to 100 microseconds are usual. 0 disables it.
+            seconds: At most 0.01. None: as long as a sleep takes processor time, which the loop
+                measures, while that saves processor time. 0: never. 20 to 100 microseconds are
+                for services with little load that need short latencies and have a processor to
+                spare.
 
         Raises:
             ValueError: The time is negative, or more than 0.01 seconds.
             RuntimeError: The loop is closed.
         """
-        seconds = _checked(seconds)
+        if seconds is not None:
+            seconds = _checked(seconds)
         if threading.get_ident() in simulated:  # the virtual clock stands still while it polls
             seconds = 0.0
         self._set_busy_poll(seconds)

@@ -348,10 +348,16 @@ loop__set_slow_limit(gl_loop *self, PyObject *arg)
 }
 
 /* _set_busy_poll(seconds): sets the time for which the loop polls without sleeping before it
- * sleeps; 0: none. */
+ * sleeps; 0: none; None: the time that a sleep costs. */
 static PyObject *
 loop__set_busy_poll(gl_loop *self, PyObject *arg)
 {
+    if (arg == Py_None) {
+        if (gl_loop_check_usable(self) < 0)
+            return NULL;
+        GL_WRITE(self->shared->busy_poll, -1);
+        Py_RETURN_NONE;
+    }
     return store_seconds(self, arg, offsetof(gl_shared, busy_poll));
 }
 
