@@ -17,7 +17,7 @@ from benchmarks import conditions, front, native, plot, quiet
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import REACHED, Run, dump, load
-from benchmarks.stats import paired_ratio, ratio_of, short, table, times
+from benchmarks.stats import Ratio, paired_ratio, ratio_of, short, table, times
 from benchmarks.tables import (
     BASE,
     CONTROL,
@@ -144,6 +144,19 @@ def several(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
     return [*parts, SEVERAL_COSTS, cpu_table(chosen, cases)]
 
 
+# The verdict on a disturbed row.
+UNKNOWN = "perhaps faster, perhaps slower (others used the cores: can't tell)"
+
+
+def _verdict(run: Run, case: Case, ratio: Ratio) -> str:
+    """Return how goloop's speed compares in one row, by the interval of the ratio."""
+    if quiet.refusal(run, case.name) is not None:
+        return UNKNOWN
+    if ratio.low > 1:
+        return "faster"
+    return "slower" if ratio.high < 1 else "level"
+
+
 def quick_summary(run: Run, cases: Sequence[Case]) -> str:
     """Return the results of a short run, with a summary that includes losses."""
     against = [
@@ -161,8 +174,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
                 row.append("–")
                 continue
             row.append(f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})")
-            word = "faster" if found.low > 1 else "slower" if found.high < 1 else "level"
-            verdicts[loop].setdefault(word, []).append(case.title)
+            verdicts[loop].setdefault(_verdict(run, case, found), []).append(case.title)
         rows.append(row)
     header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
     parts = [
@@ -173,7 +185,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
     for loop, words in verdicts.items():
         said = "; ".join(
             f"{word} in {', '.join(words[word])}"
-            for word in ("faster", "slower", "level")
+            for word in ("faster", "slower", "level", UNKNOWN)
             if word in words
         )
         parts += [f"Beside {loop}, goloop is {said}."] * bool(said)
@@ -248,7 +260,7 @@ def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
-    parts += [ASYNCIO, "## Where other loops are faster", LOST]
+    parts += ["## Where other loops are faster", LOST]
     for tag in sorted(chosen, reverse=True):
         newest_run = max(chosen[tag].values(), key=lambda run: run.date)
         build = ", free-threaded" if newest_run.free_threaded else ""
@@ -268,12 +280,6 @@ machine or program differ: measure your own.
 
 The first column is a rate: higher is better. The second is the server's processor time for one
 message: lower is better. Both are relative to {BASE}."""
-
-ASYNCIO = """\
-asyncio's rate with uvicorn is some 0.05 of uvloop's because of Nagle's algorithm: uvicorn binds its
-socket with protocol 0, asyncio sets TCP_NODELAY only if the protocol is TCP, and an answer in two
-pieces waits 40 ms for the client's acknowledgement. The row of aiohttp compares asyncio's speed."""
-
 
 LOST = f"""\
 The figures that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 %

@@ -196,9 +196,13 @@ def listening() -> socket.socket:
     """Make the listening socket.
 
     It is bound here and not by the loop, so that the port is known for every loop, even one whose
-    Server has no usable `sockets`.
+    Server has no usable `sockets`.  It names its protocol, as the sockets that a loop makes for a
+    host and a port: asyncio sets TCP_NODELAY on the connections of such a socket only.
     """
-    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(BACKLOG)
     listener.setblocking(False)
     return listener
 
