@@ -2,8 +2,8 @@
 
 The same test runs on asyncio and on goloop, so that the two can't drift apart:
 the `loop` and `loop_factory` fixtures are parametrised.  GOLOOP_TEST_LOOP names
-one of the two ("asyncio", "goloop"); unset, both run.  An `async def` test runs
-on the `loop` fixture that it has to name.
+one of the two ("asyncio", "goloop"), or another module with new_event_loop(), as "uvloop";
+unset, the two run.  An `async def` test runs on the `loop` fixture that it has to name.
 
 After each test that used a loop these hold, or the test fails:
 
@@ -57,9 +57,8 @@ def factory_of(name: str) -> LoopFactory:
     """The function that makes a loop of the given kind."""
     if name == "asyncio":
         return asyncio.SelectorEventLoop
-    import goloop
-
-    return goloop.new_event_loop
+    made: LoopFactory = importlib.import_module(name).new_event_loop
+    return made
 
 
 def pytest_collection_finish() -> None:
@@ -72,7 +71,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests that may take longer than others come first, so that none is left alone at the end.
 
     Of asyncio's loop, whose code does not change, GOLOOP_TEST_PART=1 leaves every third test.
+    The mark `report` becomes a property of the results, which tools/proof.py reads.
     """
+    for item in items:
+        item.user_properties += [("report", each.args[0]) for each in item.iter_markers("report")]
     if os.environ.get("GOLOOP_TEST_PART") == "1" and len(LOOP_NAMES) > 1:
         left_out = {
             item

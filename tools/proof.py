@@ -2,6 +2,7 @@
 
     python tools/proof.py            writes the table from tests/external/proof.json
     python tools/proof.py --cpython  counts the bound tests of the running CPython first
+    python tools/proof.py --reports  runs the tests of public bug reports on goloop first
 
 Owns tests/external/proof.json, the recorded results of the last runs.  Its writers are this
 program and, with --record, tests/external/suites.py and tests/external/anyio_suite.py.
@@ -18,11 +19,16 @@ import re
 import runpy
 import subprocess
 import sys
+import tempfile
+import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT / "tests" / "conformance"
+WHAT_WORKS = ROOT / "tests" / "what_works"
+# The tests of public bug reports: those of a folder, and a program for each row of a page.
+REPORTS = (ROOT / "tests" / "reports", WHAT_WORKS / "test_what_works.py")
 RECORDS = ROOT / "tests" / "external" / "proof.json"
 BEGIN = "<!-- proof: written by python tools/proof.py -->"
 END = "<!-- end of the proof -->"
@@ -31,7 +37,7 @@ PAGES = ("README.md", "docs/index.md")
 
 
 def read() -> dict[str, dict[str, Any]]:
-    """Returns the records: "cpython" by version, and "suites" by project."""
+    """Returns the records: "cpython" by version, "suites" and "reports" by project."""
     found: dict[str, dict[str, Any]] = json.loads(RECORDS.read_text())
     return found
 
@@ -39,9 +45,16 @@ def read() -> dict[str, dict[str, Any]]:
 def record(kind: str, name: str, values: dict[str, Any]) -> None:
     """Stores the results of one version or project, in the place of earlier ones."""
     records = read() if RECORDS.exists() else {"cpython": {}, "suites": {}}
-    records[kind][name] = values
+    records.setdefault(kind, {})[name] = values
     records[kind] = dict(sorted(records[kind].items()))
-    RECORDS.write_text(json.dumps(records, indent=1) + "\n")
+    write(records)
+
+
+def write(records: dict[str, dict[str, Any]]) -> None:
+    """Writes the records; a list of numbers is on one line."""
+    text = json.dumps(records, indent=1)
+    text = re.sub(r"\[[\d,\s]+\]", lambda found: " ".join(found[0].split()), text)
+    RECORDS.write_text(text + "\n")
 
 
 def record_suite(project: str, version: str, tests: int, different: int, *, good: bool) -> None:
@@ -66,6 +79,54 @@ def count_cpython() -> dict[str, int]:
     return {"tests": len(ids), "different": len(different)}
 
 
+def rows_reports() -> set[str]:
+    """Returns the reports that programs of tests/what_works name, as OWNER/NAME#NUMBER."""
+    texts = [path.read_text() for path in WHAT_WORKS.glob("*.py")]
+    return {each for text in texts for each in re.findall(r"^report: (\S+#\d+)$", text, re.M)}
+
+
+def passed_reports() -> set[str]:
+    """Runs the tests of public bug reports on goloop, and returns the reports.
+
+    Raises SystemExit with pytest's output if a test fails or is skipped.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "results.xml")
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            f"--junitxml={results}",
+            *map(str, REPORTS),
+        ]
+        environ = {**os.environ, "GOLOOP_TEST_LOOP": "goloop"}
+        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+        if done.returncode or not results.exists():
+            raise SystemExit(f"not recorded: a test failed\n{done.stdout[-3000:]}{done.stderr}")
+        tests = xml.etree.ElementTree.parse(results).getroot()
+    if tests.findall(".//skipped"):
+        raise SystemExit("not recorded: a test was skipped")
+    named = {each.attrib["value"] for each in tests.iterfind(".//property[@name='report']")}
+    return named | rows_reports()
+
+
+def record_reports(reports: set[str]) -> None:
+    """Stores the public bug reports whose tests passed, in place of the earlier ones."""
+    records = read()
+    by_project: dict[str, list[int]] = {}
+    for project, number in sorted(each.split("#") for each in reports):
+        by_project.setdefault(project, []).append(int(number))
+    records["reports"] = {project: sorted(numbers) for project, numbers in by_project.items()}
+    write(records)
+
+
+def recorded_reports() -> set[str]:
+    """Returns the public bug reports of the records, as OWNER/NAME#NUMBER."""
+    found = read()["reports"].items()
+    return {f"{project}#{number}" for project, numbers in found for number in numbers}
+
+
 def programs() -> tuple[int, int, int]:
     """Returns the number of programs of the page "What works here", and how many of them have
     another result than `right` on asyncio and on uvloop."""
@@ -85,6 +146,9 @@ def table(page: str) -> str:
     tests = sum(each["tests"] for each in suites.values())
     different = sum(each["different"] for each in suites.values())
     number, asyncio, uvloop = programs()
+    reports = {project: len(numbers) for project, numbers in records["reports"].items()}
+    by_count = sorted(reports, key=lambda project: (-reports[project], project))
+    trackers = ", ".join(f"{reports[each]} of {each.rpartition('/')[2]}" for each in by_count)
 
     def link(words: str, path: str) -> str:
         return f"[{words}]({os.path.relpath(path, os.path.dirname(page))})"
@@ -107,6 +171,12 @@ def table(page: str) -> str:
             link("Programs that fail on another loop", "docs/what-works-here.md"),
             f"{number} of {number} right; wrong on asyncio: {asyncio}, on uvloop: {uvloop}",
             "every change",
+        ),
+        (
+            f"Programs of public bug reports: {trackers}",
+            f"{sum(reports.values())} of {sum(reports.values())} right",
+            f"every change: `pytest` on {link('`tests/reports`', 'tests/reports')} and "
+            f"{link('`tests/what_works`', 'tests/what_works')}",
         ),
         (
             link("Random programs, simulated failures", "docs/testing.md"),
@@ -136,6 +206,8 @@ def main() -> int:
     """Writes the pages."""
     if sys.argv[1:] == ["--cpython"]:
         record("cpython", platform.python_version(), count_cpython())
+    elif sys.argv[1:] == ["--reports"]:
+        record_reports(passed_reports())
     elif sys.argv[1:]:
         raise SystemExit(__doc__)
     for page in PAGES:

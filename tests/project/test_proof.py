@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,27 @@ def test_the_records_of_this_cpython_are_those_of_its_tests() -> None:
     if recorded is None:
         pytest.skip(f"no record of CPython {version}: python tools/proof.py --cpython")
     assert proof.count_cpython() == recorded
+
+
+def test_recorded_reports_are_those_of_the_tests() -> None:
+    """tests/reports and tests/what_works have the outcomes, in each run of the tests."""
+    texts = [path.read_text() for path in (ROOT / "tests" / "reports").glob("test_*.py")]
+    marked = [
+        each
+        for text in texts
+        for each in re.findall(r"^@pytest.mark.report\(\"(.+)\"\)$", text, re.M)
+    ]
+    assert len(marked) == len(set(marked))
+    assert not proof.rows_reports() & set(marked), "a program of the page has this report, too"
+    assert proof.recorded_reports() == proof.rows_reports() | set(marked), (
+        "python tools/proof.py --reports"
+    )
+
+
+def test_every_test_of_a_report_has_its_number() -> None:
+    for path in (ROOT / "tests" / "reports").glob("test_*.py"):
+        text = path.read_text()
+        assert len(re.findall(r"^(?:async )?def test_", text, re.M)) == text.count("mark.report(")
 
 
 def test_programs_are_counted_in_their_page() -> None:
