@@ -45,6 +45,24 @@ def test_recorded_reports_are_those_of_the_tests() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "refusal"), [("assert False", "a test failed"), ("pytest.skip()", "was skipped")]
+)
+def test_reports_are_those_of_tests_that_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, refusal: str
+) -> None:
+    monkeypatch.setattr(proof, "RECORDS", tmp_path / "proof.json")
+    monkeypatch.setattr(proof, "REPORTS", (tmp_path / "test_it.py",))
+    test = "import pytest\n\ndef test(record_property):\n    record_property('report', 'a/b#12')\n"
+    (tmp_path / "test_it.py").write_text(test)
+    proof.write({"reports": {"gone/gone": [1]}})
+    proof.record_reports(proof.passed_reports())
+    assert proof.recorded_reports() == {"a/b#12"} | proof.rows_reports()
+    (tmp_path / "test_it.py").write_text(f"{test}    {body}\n")
+    with pytest.raises(SystemExit, match=refusal):
+        proof.passed_reports()
+
+
 def test_every_test_of_a_report_has_its_number() -> None:
     for path in (ROOT / "tests" / "reports").glob("test_*.py"):
         text = path.read_text()

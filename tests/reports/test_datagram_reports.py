@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import until
+from protocols import turns, until
 
 HOST = "127.0.0.1"
 
@@ -137,6 +137,8 @@ async def test_endpoint_survives_a_destination_that_cannot_be_sent_to(
     made = await endpoint(local_addr=(HOST, 0))
     made[0].sendto(b"x", (HOST, 0))
     await until(lambda: made[1].errors)
+    await turns()
+    assert not made[0].is_closing()
     made[0].sendto(b"y", udp.getsockname())
     assert await asyncio.to_thread(udp.recv, 10) == b"y"
     assert made[1].errors == [OSError]
