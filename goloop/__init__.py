@@ -44,6 +44,11 @@ if sys.version_info < (3, 14) or TYPE_CHECKING:
     # From 3.14 on asyncio deprecates policies, and warns when one is accessed.
     from ._internal.process.policy import EventLoopPolicy
 
+# The end of an error of a function that needs goloop's own loop.
+_NEEDS_OWN_LOOP = (
+    "needs goloop's own loop, and this Python runs asyncio's; "
+    "goloop.diagnostics()['reason'] has the cause"
+)
 # Functions and classes that few programs use, imported on first access.
 _LAZY_FUNCTIONS = {
     "SharedListener": "goloop._internal.process.shared_listener",
@@ -92,7 +97,7 @@ def metrics() -> Metrics:
         RuntimeError: goloop's own loop is not available (`goloop.native` is False).
     """
     if not native:
-        raise RuntimeError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
+        raise RuntimeError(f"goloop.metrics() {_NEEDS_OWN_LOOP}")
     from ._internal.metrics.metrics import metrics as ask
 
     return ask()
@@ -112,7 +117,7 @@ def profile() -> Profile:
         RuntimeError: goloop's own loop is not available (`goloop.native` is False).
     """
     if not native:
-        raise RuntimeError("asyncio's loop has no profile; goloop.diagnostics() has the reason")
+        raise RuntimeError(f"goloop.profile() {_NEEDS_OWN_LOOP}")
     from ._internal.metrics.profiling import profile as ask
 
     return ask()

@@ -135,7 +135,10 @@ def resume_sessions(context: ssl.SSLContext, *, hosts: int = 256) -> None:
     if not isinstance(context, ssl.SSLContext):
         raise TypeError(f"context must be an ssl.SSLContext, got {type(context).__name__}")
     if context.protocol == ssl.PROTOCOL_TLS_SERVER:
-        raise ValueError("context is a server's context; servers send sessions without this call")
+        raise ValueError(
+            "context is a server's context, and resume_sessions() is for clients: servers offer "
+            "resumption without this call"
+        )
     if not isinstance(hosts, int) or hosts < 1:
         raise ValueError(f"hosts must be >= 1, got {hosts!r}")
     setattr(context, _ATTRIBUTE, _Sessions(hosts))

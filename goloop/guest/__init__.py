@@ -78,7 +78,8 @@ def start(
     if not native:
         main.close()
         raise RuntimeError(
-            "guest mode needs goloop's own loop; goloop.diagnostics() has the reason"
+            "guest mode needs goloop's own loop, and this Python runs asyncio's; "
+            "goloop.diagnostics()['reason'] has the cause"
         )
     guest = Guest(main, debug, context)
     guest._time_share, guest._done = time_share, done_callback
@@ -106,9 +107,13 @@ def current() -> Guest[Any]:
     if len(guests) == 1:
         return guests[0]
     if not guests:
-        raise RuntimeError("no guest run has begun in this thread, or it has ended")
+        raise RuntimeError(
+            "no guest run is active in this thread: call goloop.guest.start(), or the run() of "
+            "goloop.guest.qt or goloop.guest.tk, before goloop.guest.current()"
+        )
     raise RuntimeError(
-        f"this thread has {len(guests)} guest runs; keep what goloop.guest.start() returned"
+        f"this thread has {len(guests)} guest runs, so goloop.guest.current() cannot choose one: "
+        "use the Guest object that goloop.guest.start() returned"
     )
 
 
@@ -425,7 +430,11 @@ class Guest(Generic[_T]):
             try:
                 self._post(self._tick)
             except Exception:
-                logger.warning("the host loop of a guest run rejects calls", exc_info=True)
+                logger.warning(
+                    "run_sync_soon_threadsafe() of a guest run raised an exception, so the guest's "
+                    "loop stands still: call finish() of the guest before the host loop ends",
+                    exc_info=True,
+                )
 
     def _end_thread(self) -> None:
         """End the polling thread and wait for it."""

@@ -16,7 +16,8 @@ from .._internal.backend import native
 
 if not native:
     raise ImportError(
-        "goloop.testing needs goloop's compiled loop; goloop.diagnostics() says why it is missing"
+        "goloop.testing needs goloop's own loop, and this Python runs asyncio's; "
+        "goloop.diagnostics()['reason'] has the cause"
     )
 
 from .hosts.hosts import Host

@@ -319,7 +319,9 @@ def test_threads_that_do_not_end_are_named_with_their_stacks(
         for thread in set(threading.enumerate()) - before:
             thread.join()
     text = str(caught.value)
-    assert text.startswith("cancelled 0.5 s ago, and still running: goloop-2 (index 2)\n")
+    assert text.startswith(
+        "threads that still run 0.5 s after their cancellation: goloop-2 (index 2)\n"
+    )
     assert f"in {kind}\n" in text
     assert __file__ in text
     assert isinstance(caught.value.__cause__, KeyError)

@@ -190,7 +190,7 @@ def test_a_second_signal_raises_at_once(name: str, kind: str) -> None:
             goloop.run_threads(deaf, threads=3)
         except {kind} as exc:
             [note] = exc.__notes__
-            assert note == "goloop.run_threads() did not wait for: " + ", ".join(
+            assert note == "these threads of goloop.run_threads() were still running: " + ", ".join(
                 f"goloop-{{i}} (index {{i}})" for i in range(3)
             )
             assert handlers() == defaults

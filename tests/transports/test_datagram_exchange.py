@@ -319,7 +319,7 @@ async def test_a_wrong_address_is_reported(
         assert isinstance(await protocol.lost, kind)
         errors.expect(kind, "Fatal write error on datagram transport")
         return
-    context = errors.expect(kind, "Invalid address of a datagram, which is dropped")
+    context = errors.expect(kind, "A datagram was dropped, because its address is invalid")
     assert context["transport"] is transport
     assert context["protocol"] is protocol
     assert not transport.is_closing()

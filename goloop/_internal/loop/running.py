@@ -126,7 +126,9 @@ def _call_exception_handler(self: Any, context: dict[str, Any]) -> None:
         try:
             observe(self, context)
         except Exception:
-            logger.exception("an observer of unhandled exceptions has failed")
+            logger.exception(
+                "a function that is called for each unhandled exception (goloop.otel) has failed"
+            )
     _inherited(self, context)
 
 
@@ -208,8 +210,8 @@ class Running(_RunSetup):
         """Raise OSError with the numbers of the loop's epoll and eventfd; one of them is lost."""
         raise OSError(
             errno.EBADF,
-            f"descriptor {poller} or {wakeup} of the event loop, its poller and wakeup, was closed "
-            "by other code",
+            f"other code has closed descriptor {poller} or {wakeup}, which the event loop uses to "
+            "wait for events and to be woken",
         )
 
     def _log_slow(self, what: object, seconds: float) -> None:

@@ -20,7 +20,10 @@ import threading
 from ..version import native
 
 if not native:
-    raise ImportError("asyncio's loop has no metrics; goloop.diagnostics() has the reason")
+    raise ImportError(
+        "metrics need goloop's own loop, and this Python runs asyncio's; "
+        "goloop.diagnostics()['reason'] has the cause"
+    )
 
 from ... import _core
 from ..loop.running import closed_loop_metrics, unpack_final_metrics

@@ -132,7 +132,7 @@ class DatagramTransport(_core.DatagramTransport):
                 ValueError,
                 OverflowError,
             ) as exc:  # data is bytes, so the address is invalid
-                message = "Invalid address of a datagram, which is dropped"
+                message = "A datagram was dropped, because its address is invalid"
                 self._loop._event_failed(message, exc, self, self._protocol)
                 continue
             except BaseException as exc:

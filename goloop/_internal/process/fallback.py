@@ -39,13 +39,13 @@ def reason() -> str:
     if sys.platform != "linux":
         return f"goloop's own loop needs Linux, and this is {sys.platform}"
     if not _glibc():
-        return "goloop's own loop needs Linux with glibc, and this is another C library"
+        return "goloop's own loop needs Linux with glibc, and this system has another C library"
     kind = " without the GIL" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     version = "{}.{}".format(*sys.version_info)
     return (
-        f"this is the pure-Python wheel of goloop, perhaps because there is no other for CPython "
-        f"{version}{kind} on {platform.machine()}. To build the fast loop (needs a C compiler): "
-        f"pip install --force-reinstall --no-binary goloop goloop"
+        f"the installed wheel of goloop has no compiled parts, perhaps because no compiled wheel "
+        f"exists for CPython {version}{kind} on {platform.machine()}. To build goloop's own loop "
+        f"(needs a C compiler): pip install --force-reinstall --no-binary goloop goloop"
     )
 
 

@@ -265,7 +265,7 @@ class _Group:
         exc = KeyboardInterrupt() if interrupted else SystemExit(128 + number)
         if self.running:
             left = ", ".join(map(str, self._still_running()))
-            exc.add_note(f"goloop.run_threads() did not wait for: {left}")
+            exc.add_note(f"these threads of goloop.run_threads() were still running: {left}")
         return exc
 
     # ---- from the first thread to the last
@@ -346,7 +346,7 @@ class _Group:
         late = self._still_running()
         text = ", ".join(map(str, late))
         return TimeoutError(
-            f"cancelled {self.shutdown_timeout} s ago, and still running: {text}\n"
+            f"threads that still run {self.shutdown_timeout} s after their cancellation: {text}\n"
             + "\n".join(f"{each}:\n{format_stacks(each.thread, each.loop)}" for each in late)
         )
 

@@ -186,7 +186,8 @@ datagram_send_failed(gl_datagram *d, enum send_result what)
     if (what == SEND_FAILED_OS_ERROR)
         return datagram_report_error(d, gl_take_exception());
     if (what == SEND_FAILED_BAD_ADDRESS)
-        return gl_call_exception_handler(d->loop, "Invalid address of a datagram, which is dropped",
+        return gl_call_exception_handler(d->loop,
+                                         "A datagram was dropped, because its address is invalid",
                                          (PyObject *)d, d->protocol);
     return gl_transport_fatal_current(&d->base, "Fatal write error on datagram transport");
 }
