@@ -152,11 +152,11 @@ func (s *blockState) why(reportState uint32, aborts bool) string {
 	case aborts:
 		return "; aborting the process (GOLOOP_WATCHDOG_ABORT)"
 	case reportState == netloop.ReportRequested:
-		return ", and its report waits for the log"
+		return ", and a log handler delays the log message"
 	case s.gilHeld:
 		return ", and the GIL is held"
 	}
-	return ", and the log has no report of it yet"
+	return ", and the log message has not been written yet"
 }
 
 // blockText returns the report for stderr about a block that has lasted ns. aborts: the process ends after

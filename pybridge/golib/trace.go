@@ -277,7 +277,7 @@ func beginTrace(client int) C.int32_t {
 	processTrace.on = true
 	processTrace.Unlock()
 	if busy {
-		sendAll(client, append(head, `,"error":"another client traces this process"}`...))
+		sendAll(client, append(head, `,"error":"a trace of this process is already running, and a process can have only one"}`...))
 		closeClient(client)
 		return -1
 	}

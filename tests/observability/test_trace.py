@@ -158,7 +158,7 @@ def _granted(pid: int) -> Question:
         question = Question(pid, ask="trace")
         while b"\n" not in question.data and select.select([question], [], [], 5)[0]:
             if not question.receive():  # the trace before has not ended yet
-                assert b"another client traces" in question.data
+                assert b"already running" in question.data
                 break
         if b"\n" in question.data:
             return question
@@ -383,9 +383,9 @@ def test_trace_separates_loops_and_one_may_start_and_end() -> None:
 def test_only_one_trace_at_a_time_is_possible() -> None:
     with running(PROGRAM) as process:
         with traced(process.pid):
-            with pytest.raises(NoAnswer, match="another client traces this process"):
+            with pytest.raises(NoAnswer, match="a trace of this process is already running"):
                 trace.record(process.pid, 0.1)
-            assert "another client traces" in goloop("trace", str(process.pid)).stderr
+            assert "already running" in goloop("trace", str(process.pid)).stderr
         with traced(process.pid) as document:
             act(process, "long")
         assert len(slices(document, "Long.callback")) == 1
@@ -421,7 +421,7 @@ def refused(pid: int) -> bool:
     with contextlib.closing(Question(pid, ask="trace")) as question:
         while b"\n" not in question.data and receive(question):
             pass
-        return b"another client traces" in question.data
+        return b"already running" in question.data
 
 
 @pytest.mark.parametrize("begins", ["before", "while it hangs"])

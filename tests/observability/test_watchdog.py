@@ -815,7 +815,7 @@ def searches():
 
 
 # Python 3.12 does not tell which thread has it.
-HELD = "has no report of it yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
+HELD = "has not been written yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
 
 
 def program(text: str, **environment: str) -> subprocess.Popen[str]:
@@ -881,7 +881,7 @@ goloop.run(main())
     ) as process:
         [line] = read_report(process, "]")
         _, err = process.communicate()
-    assert "and the log has no report of it yet" in line
+    assert "and the log message has not been written yet" in line
     assert "another thread" not in err
 
 
@@ -1003,7 +1003,7 @@ goloop.run(main())
             process.kill()
     assert "has been blocked for" in first
     if not GIL_DISABLED:  # there the stack is had with a lock
-        assert ", and its report waits for the log [loop 1, " in first
+        assert ", and a log handler delays the log message [loop 1, " in first
         assert "logging/__init__.py" in more
 
 
