@@ -376,7 +376,9 @@ def respond(request: bytes) -> Row:
             if not answer["trace"]:
                 answer["error"] = "no goloop loop has run in this process"
         else:
-            answer["error"] = f"goloop {__version__} does not know the request {kind!r}"
+            answer["error"] = (
+                f"goloop {__version__} of the program does not know the request {kind!r}: update it"
+            )
     except Exception as error:
         # A failing request must not end the thread.
         answer["error"] = f"{type(error).__name__}: {error}"

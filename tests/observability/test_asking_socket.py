@@ -86,7 +86,7 @@ def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> Non
             assert {answer_at(path) for _ in range(20)} == {b"app"}
             told = goloop("top", str(pid)).stderr
             assert f"process {pid} does not answer" in told
-            assert "it has closed its socket; have it call goloop.introspect()" in told
+            assert "the program has closed its introspection socket" in told
         finally:
             os.kill(pid, signal.SIGKILL)
 

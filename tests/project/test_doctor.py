@@ -237,5 +237,5 @@ def test_asyncios_loop_under_goloops_names_is_a_problem(tmp_path: Path) -> None:
     told = report(cwd=tmp_path, status=1, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert told["loop"]["kind"].startswith("asyncio.")
     assert told["problems"] == [
-        f"goloop is not native here, so asyncio's own loop runs: {told['reason']}"
+        f"goloop's own loop is not available, so asyncio's runs: {told['reason']}"
     ]

@@ -384,7 +384,8 @@ def test_while_the_gil_is_held_ps_and_pstree_show_the_stack_of_the_loop() -> Non
             done = goloop(command, str(pid), before=BEFORE)
             assert done.returncode == 0
             assert (
-                "the GIL is held; only facts from goloop's monitor thread are shown" in done.stderr
+                "the GIL is held, so Python cannot answer: only values of goloop's monitor"
+                in done.stderr
             )
             lines = [line.strip() for line in done.stdout.splitlines()]
             assert lines == [
@@ -819,7 +820,7 @@ def test_socket_files_are_found_and_those_of_dead_processes_removed(tmp_path: Pa
     assert socket_file.exists()  # the process was killed
     done = goloop("top", "--all", "--once", before=FILES, **place)
     assert done.returncode == 1
-    assert "no program of this user answers" in done.stderr
+    assert "there is no program of this user to show" in done.stderr
     assert not socket_file.exists()
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 _BYTES = 256 << 20
 
-HINT = "start it with GOLOOP_INTROSPECT=1, or have it call goloop.introspect()"
+HINT = "start the program with GOLOOP_INTROSPECT=1, or call goloop.introspect() in it"
 
 
 class NoAnswer(Exception):
@@ -135,7 +135,8 @@ class Question:
             raise NoAnswer(f"process {self.pid} has sent an incomplete answer ({error})") from None
         if not isinstance(answer, dict) or answer.get("protocol", 1) != introspection.PROTOCOL:
             raise NoAnswer(
-                f"process {self.pid} runs an incompatible version of goloop (another protocol)"
+                f"process {self.pid} runs an incompatible version of goloop: use the goloop "
+                "command of the environment that the program runs in"
             )
         if "error" in answer:
             raise NoAnswer(f"process {self.pid} reports an error: {printable(answer['error'])}")
@@ -180,7 +181,10 @@ def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoA
             "imported goloop yet, or it only starts other processes; then give the id of a worker "
             "process"
         )
-    return NoAnswer(f"{silent}: it has closed its socket; have it call goloop.introspect()")
+    return NoAnswer(
+        f"{silent}: the program has closed its introspection socket, as a daemon does that closes "
+        "all descriptors. Call goloop.introspect() in the program afterwards"
+    )
 
 
 def _contains(pid: int, name: str, text: bytes) -> bool:
@@ -313,7 +317,9 @@ _REQUIREMENTS = """\
 PID is the process id of a program that was started with GOLOOP_INTROSPECT=1 or has called
 goloop.introspect(). Run this command as the program's user or as root. From Python 3.14 on,
 the command also works for other programs, if you may attach a debugger to them."""
-GIL_HELD = "the GIL is held; only facts from goloop's monitor thread are shown"
+GIL_HELD = (
+    "the GIL is held, so Python cannot answer: only values of goloop's monitor thread are shown"
+)
 
 
 def _show(text: str) -> None:

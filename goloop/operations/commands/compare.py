@@ -53,8 +53,8 @@ def main(arguments: list[str]) -> int:
     plan = parse(arguments)
     if not backend.native:
         print(
-            "goloop compare: goloop is not native here, so it runs asyncio's loop; `goloop doctor` "
-            "has the reason",
+            "goloop compare: goloop's own loop is not available on this Python, so there is "
+            "nothing to compare; `goloop doctor` has the reason",
             file=sys.stderr,
         )
         return 1

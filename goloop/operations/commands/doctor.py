@@ -294,7 +294,7 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
 def _problems(report: dict[str, Any]) -> Iterator[str]:
     """Yield a sentence for each problem in a report, such as a loop that is not goloop's."""
     if not report["native"]:
-        yield f"goloop is not native here, so asyncio's own loop runs: {report['reason']}"
+        yield f"goloop's own loop is not available, so asyncio's runs: {report['reason']}"
     if "error" in report["loop"]:
         yield f"a loop cannot be created or run: {report['loop']['error']}"
     for name in report["variables"]:
@@ -361,7 +361,10 @@ def _notes(report: dict[str, Any]) -> Iterator[str]:
         yield f"TLS uses Python's ssl module, which is slower: {report['tls']}"
     files = report["limits"].get("open_files")
     if files and files[0] is not None and files[0] < _MIN_FILES:
-        yield f"the limit of {files[0]} open files is low for a server (ulimit -n, LimitNOFILE=)"
+        yield (
+            f"the limit of {files[0]} open files is low for a server: raise ulimit -n or "
+            "LimitNOFILE="
+        )
     if "uvloop" in report["packages"] and "program" not in report:
         yield (
             "uvloop is installed: servers that choose a loop themselves use it, unless they are "

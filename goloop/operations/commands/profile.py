@@ -76,7 +76,9 @@ def _raw(pid: int) -> Row:
     """
     answer = ask(pid, "profile")
     if "profile" not in answer:
-        raise NoAnswer(f"process {pid} runs a version of goloop without a profile")
+        raise NoAnswer(
+            f"process {pid} runs a version of goloop that has no profile: update goloop there"
+        )
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
         # The monitor's answer has no time.
@@ -146,7 +148,7 @@ def slow_main(arguments: list[str]) -> int:
     parser = options.Parser(
         prog="python -m goloop slow",
         description="Show the last iterations of a running program's loops that took longer than "
-        "50 ms (or GOLOOP_SLOW), each with its stack.",
+        "50 ms (or the seconds in GOLOOP_SLOW), each with its stack.",
     )
     parser.add_argument("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     given = parser.parse_args(arguments)

@@ -86,7 +86,7 @@ class Top:
         if any(each.question is not None for each in several) or self._waits_for_start():
             return
         if self._all and not self._answered:
-            raise _NothingToShow(f"no program of this user answers: {HINT}")
+            raise _NothingToShow(f"there is no program of this user to show: {HINT}")
         # With --all, processes that start later are found by later refreshes.
         if self._all or any(each.report is not None and is_alive(each.pid) for each in several):
             return
@@ -281,7 +281,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("pid", nargs="*", type=options.pid, metavar="PID", help=options.PID_HELP)
-    add("--all", action="store_true", help="show all programs of yours with this variable")
+    add("--all", action="store_true", help="show all of your programs that were started with it")
     add(
         "--interval",
         type=options.seconds(0.1),
@@ -293,7 +293,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--once",
         action="store_true",
-        help="print the values since the start of the program once, then exit",
+        help="print the values since the start of the program, then exit",
     )
     add("--json", action="store_true", help="print one JSON object for each refresh")
     return parser

@@ -132,7 +132,7 @@ class View:
         # On a screen several loops get one line each.
         count = sum(len(report.get("loops", ())) for report in reports)
         short = self._rows is not None and count > 1
-        found: list[Line] = [] if reports else [[("no program answers now", _YELLOW)]]
+        found: list[Line] = [] if reports else [[("there is no program to show", _YELLOW)]]
         for report in reports:
             if "error" in report:
                 found.append([(report["error"], _RED)])

@@ -380,7 +380,8 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
         if not found or not head.endswith(b'"trace":1}'):
             answer = question.parse_answer()
             raise NoAnswer(
-                f"process {pid} runs a version of goloop without traces; it answers {answer!r:.60}"
+                f"process {pid} runs a version of goloop that cannot record traces: update goloop "
+                f"there (its answer is {answer!r:.60})"
             )
     return bytes(data), rows
 
@@ -464,7 +465,7 @@ def main(arguments: list[str]) -> int:
     add("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     help_text = "seconds to record (default: 5)"
     add("--seconds", type=options.seconds(0.1), default=5.0, metavar="S", help=help_text)
-    help_text = "file to write (default: goloop-PID.json); a name that ends in .gz is compressed"
+    help_text = "file to write (default: goloop-PID.json); it is compressed if its name ends in .gz"
     add("-o", "--output", metavar="FILE", help=help_text)
     given = parser.parse_args(arguments)
     path = given.output or f"goloop-{given.pid}.json"
