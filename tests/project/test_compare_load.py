@@ -98,8 +98,8 @@ def test_servers_of_a_fixed_port_are_run_in_turns() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "there is no program to run"),
-        (["-m"], "there is no program to run"),
+        ([], "a program is missing"),
+        (["-m"], "a program is missing"),
         (["no_such.py"], "there is no file 'no_such.py'"),
         (["uvicorn"], "a module is run by -m uvicorn"),
         (["--conections", "4", __file__], "did you mean --connections?"),
@@ -109,7 +109,7 @@ def test_servers_of_a_fixed_port_are_run_in_turns() -> None:
         (["--loops", "asyncio,nothing", __file__], "got 'nothing'"),
         (["--loops", "asyncio,asyncio", __file__], "asyncio is named twice"),
         (["--requests", "/no/such", __file__], "No such file"),
-        (["--run", "--rate", "5", __file__], "--run has no load"),
+        (["--run", "--rate", "5", __file__], "--run measures a program that ends"),
     ],
 )
 def test_a_wrong_command_line_is_explained(

@@ -81,7 +81,9 @@ def test_a_wide_interval_around_one_cannot_tell() -> None:
 def test_fewer_than_six_rounds_cannot_tell() -> None:
     found = measured({"asyncio": 1.0, "slow": 0.5}, rounds=5)
     made = results.compare(found, FULL, "slow", "asyncio", results.RATE)
-    assert made.verdict == verdicts.Verdict("can't tell", "5 rounds, and 6 are needed")
+    assert made.verdict == verdicts.Verdict(
+        "can't tell", "5 rounds were measured, and an interval needs 6"
+    )
     assert verdict(measured({"asyncio": 1.0, "slow": 0.5}, rounds=6)) == "slower"
 
 
@@ -161,7 +163,7 @@ def test_the_report_has_tables_verdicts_notes_and_failures() -> None:
     assert "4 connections, full load\n  loop     requests/s" in text
     assert "requests/s ÷ asyncio" in text
     assert "goloop is slower than uvloop: 0.50" in text
-    assert "0 of 81 bursts were disturbed" in text
+    assert "disturbed 0 of 81 bursts. Disturbed bursts are left out" in text
     assert "\nrloop, zuvloop failed: the server ended\n  | a\n  | b" in text
 
 
@@ -214,8 +216,8 @@ QUIET = machine.Account(cpu=0.5, waited=0.01, idle=1.0, interrupts=0.1, steal=0.
     [
         ({}, ""),
         ({"waited": 0.2}, "the program waited for a core for 20% of the time"),
-        ({"idle": 0.5}, "others used 25% of the cores"),
-        ({"steal": 0.4}, "others used 20% of the cores"),
+        ({"idle": 0.5}, "other programs or the host used 25% of the cores"),
+        ({"steal": 0.4}, "other programs or the host used 20% of the cores"),
         ({"idle": None}, None),
         ({"cpu": None}, None),
     ],

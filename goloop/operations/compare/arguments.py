@@ -140,12 +140,15 @@ def parse(words: Sequence[str]) -> Plan:
     parser = _parser()
     options = parser.parse_args(own)
     if not program or program == ["-m"]:
-        parser.error("there is no program to run")
+        parser.error("a program is missing: pass a file, or -m and a module")
     if program[0] != "-m" and not os.path.isfile(program[0]):
         parser.error(f"there is no file {program[0]!r}; a module is run by -m {program[0]}")
     kind = "run" if options.run else "tcp" if options.tcp else "http"
     if options.run and (options.tcp or options.rate or options.port or options.requests):
-        parser.error("--run has no load: omit --tcp, --rate, --port and --requests")
+        parser.error(
+            "--run measures a program that ends, without a load: omit --tcp, --rate, --port and "
+            "--requests"
+        )
     plan = Plan(
         program,
         options.loops,

@@ -87,7 +87,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Count a complete answer, and send the next request."""
         if not self._busy:
-            self._fail("bytes without a request")
+            self._fail("the server sent bytes that no request asked for")
             return
         if self._burst.kind == "tcp":
             self._waits_for -= len(data)
@@ -112,7 +112,7 @@ class Client(asyncio.Protocol):
         if self._busy and self._burst.kind == "http" and self._answer.ends_at_close():
             self._complete(again=False)
         elif self._busy:
-            self._burst.add_error("connections lost before the answer")
+            self._burst.add_error("connections ended before the server had answered")
             self._busy = False
         task = asyncio.ensure_future(self.connect())
         _connecting.add(task)

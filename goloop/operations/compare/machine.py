@@ -167,7 +167,7 @@ def disturbance(
         return None
     others = found.whole - found.idle - found.interrupts - found.cpu - client_cpu
     share = max(others, found.steal) / found.whole
-    return f"others used {share:.0%} of the cores" if share > OTHERS else ""
+    return f"other programs or the host used {share:.0%} of the cores" if share > OTHERS else ""
 
 
 def session_pids(session: int) -> list[int]:

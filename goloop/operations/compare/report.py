@@ -131,17 +131,18 @@ def _sentences(found: Measurement, scenario: Scenario) -> Iterator[str]:
 def _notes(found: Measurement) -> Iterator[str]:
     """Yield sentences about the conditions that limit the results."""
     if found.server_cores and found.server_cores == found.client_cores:
-        yield "server and load share the only core, so that differences look smaller than they are"
+        yield "server and load share the only core, so differences look smaller than they are"
     known = [sample for sample in found.samples if sample.disturbance is not None]
     disturbed = sum(bool(sample.disturbance) for sample in known)
     noun = "runs" if found.plan.kind == "run" else "bursts"
     if known:
         yield (
-            f"{disturbed} of {len(known)} {noun} were disturbed by other programs or the host; "
-            "disturbed ones do not count, and a loop that has no others shows theirs"
+            f"other programs or the host disturbed {disturbed} of {len(known)} {noun}. Disturbed "
+            f"{noun} are left out, except for a loop whose {noun} were all disturbed"
         )
     if len(known) < len(found.samples):
-        yield f"whether others disturbed {len(found.samples) - len(known)} {noun} is not known"
+        number = len(found.samples) - len(known)
+        yield f"it is not known whether other programs or the host disturbed {number} {noun}"
     for scenario in found.scenarios:
         for row in results.rows(found, scenario):
             rate = row.values.get("rate")

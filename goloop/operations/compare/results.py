@@ -197,7 +197,7 @@ def _obstacle(both: Sequence[Sequence[Sample]], quantity: Quantity, found: Measu
     if quantity not in (RATE, P50, P99) or not all(both):
         return ""
     if statistics.median(sample.requests for some in both for sample in some) < MIN_REQUESTS:
-        return f"fewer than {MIN_REQUESTS} requests in a burst: pass more --seconds"
+        return f"fewer than {MIN_REQUESTS} requests in a burst: pass a larger --seconds"
     if all(_is_client_limited(some, found) for some in both):
         return "the load generator was busier than the server"
     return ""

@@ -231,7 +231,7 @@ def _burst(
     some = [s for s in found.samples if (s.loop, s.scenario) == (program.loop.name, scenario)]
     if len(some) >= _MAX_SILENT and not any(sample.requests for sample in some):
         errors = "; ".join(f"{words} ({n} times)" for words, n in result["errors"].items())
-        raise program.failure(errors or f"no answer in {plan.seconds:g} s: pass more --seconds")
+        raise program.failure(errors or f"no answer in {plan.seconds:g} s: pass a larger --seconds")
 
 
 def _check_result(result: dict[str, Any], program: Program) -> None:

@@ -89,9 +89,11 @@ def judge(found: Ratio | None, disturbed: float, reason: str = "") -> Verdict:
     if disturbed > MOST_DISTURBED:
         return Verdict(CANNOT_TELL, f"{disturbed:.0%} of the bursts were disturbed")
     if found is None:
-        return Verdict(CANNOT_TELL, "no round measured both")
+        return Verdict(CANNOT_TELL, "no round measured both loops")
     if found.low is None or found.high is None:
-        return Verdict(CANNOT_TELL, f"{found.rounds} rounds, and {MIN_ROUNDS} are needed")
+        return Verdict(
+            CANNOT_TELL, f"{found.rounds} rounds were measured, and an interval needs {MIN_ROUNDS}"
+        )
     if reason:
         return Verdict(CANNOT_TELL, reason)
     if found.low >= 1 - SAME and found.high <= 1 + SAME:
@@ -102,7 +104,7 @@ def judge(found: Ratio | None, disturbed: float, reason: str = "") -> Verdict:
         return Verdict(SLOWER)
     if found.low >= 1 - NEAR and found.high <= 1 + NEAR:
         return Verdict(NO_DIFFERENCE)
-    return Verdict(CANNOT_TELL, "the interval is too wide: take more --rounds")
+    return Verdict(CANNOT_TELL, "the interval is too wide: pass a larger --rounds")
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
