@@ -231,5 +231,5 @@ def test_hypothesis_lets_time_pass_only_where_the_failure_needs_it() -> None:
         test()
     [note] = [each for each in info.value.__notes__ if each.startswith("Simulation:")]
     # The two decisions: callbacks take time, and the iteration before the lock is released.
-    assert "Decisions: 2 of " in note
-    assert " of the time that callbacks take." in note
+    assert "Decisions with another than their simplest value: 2 of " in note
+    assert " about the time that callbacks take." in note

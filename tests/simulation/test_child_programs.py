@@ -420,6 +420,6 @@ def test_handlers_of_the_signal_module_are_a_hosts_own() -> None:
         signal.raise_signal(signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(testing.EscapedSimulation, match="would kill the main function"):
+    with pytest.raises(testing.EscapedSimulation, match="would end the main function"):
         testing.run(main)
     assert signal.getsignal(signal.SIGTERM) is before

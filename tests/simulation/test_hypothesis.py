@@ -55,8 +55,12 @@ def note(exc: BaseException) -> str:
 
 def decisions(exc: BaseException) -> dict[str, tuple[int, int]]:
     """By kind, how many were not the least, and how many there were."""
-    [line] = [each for each in note(exc).splitlines() if each.startswith("Decisions: ")]
-    found = re.findall(r"(\d+) of (\d+) of ([^,]+?)[,.]", line)
+    [line] = [
+        each
+        for each in note(exc).splitlines()
+        if each.startswith("Decisions with another than their simplest value: ")
+    ]
+    found = re.findall(r"(\d+) of (\d+) about ([^,]+?)(?:,|\.$)", line)
     return {kind: (int(chosen), int(taken)) for chosen, taken, kind in found}
 
 
@@ -78,7 +82,7 @@ def test_a_lost_wakeup_shrinks_to_one_task_that_goes_before_another() -> None:
     assert isinstance(exc, testing.NeverHappened)
     found = decisions(exc)
     assert found["the order of tasks"][0] == 1
-    assert found["the program's"] == (0, 2)  # the least times, one second each
+    assert found["the program's random numbers"] == (0, 2)  # the least times, one second each
     assert "ended at 11.000000 s" in note(exc)
 
 
@@ -133,7 +137,7 @@ def test_a_slow_answer_shrinks_to_one_packet_that_is_late_without_any_fault() ->
     exc = smallest(needs_a_late_packet)
     assert isinstance(exc, AssertionError)
     found = decisions(exc)
-    assert found["the kernel's"][0] == 1
+    assert found["the network and the faults"][0] == 1
     packets = re.findall(r"\* datagram .* in ([0-9]+) ns", note(exc))
     *quick, late = sorted(map(int, packets))
     assert set(quick) == {1_000_000}
@@ -154,9 +158,9 @@ def test_numbers_shrink() -> None:
     assert exc.args == ((500, 0.25, "b"),)
     found = decisions(exc)
     assert found == {
-        "the test's and the executor's": (2, 2),
+        "sim.random and the jobs of executors": (2, 2),
         "the time that callbacks take": (0, 1),
-        "the program's": (1, 1),
+        "the program's random numbers": (1, 1),
     }
 
 
@@ -398,7 +402,7 @@ def test_long_numbers_are_different_and_one_decision() -> None:
 
     exc = smallest(main, 10)
     assert exc.args == (20, True)
-    assert decisions(exc)["long numbers"] == (0, 1)
+    assert decisions(exc)["long random numbers"] == (0, 1)
 
 
 def test_programs_own_seed_is_used() -> None:

@@ -125,7 +125,7 @@ def test_local_function_is_not_run_again_and_the_note_has_the_reason() -> None:
 
     exc = failure(local)
     assert isinstance(exc, KeyError)
-    assert "Not run again in a new process: test_local" in note(exc)
+    assert "The run was not repeated in a new process: test_local" in note(exc)
     assert "<locals>.local can't be imported" in note(exc)
 
 
@@ -253,7 +253,8 @@ def test_always_condition_is_checked_after_each_iteration(policy: str) -> None:
         await asyncio.gather(lead("a", 1, 5), lead("b", 4.5, 6))
 
     with pytest.raises(
-        testing.InvariantBroken, match=r"(?m)^'one leader' is broken at 4\.500000 s .*; seed 6$"
+        testing.InvariantBroken,
+        match=r"(?m)^the invariant 'one leader' was false at 4\.500000 s .*; seed 6$",
     ):
         testing.run(main, seed=6, policy=policy)
 
@@ -554,7 +555,7 @@ def test_new_invariant_is_checked_after_its_own_iteration() -> None:
         await asyncio.sleep(0.001)
         went_on.append(True)
 
-    with pytest.raises(testing.InvariantBroken, match=r"'never' is broken at 1\.000"):
+    with pytest.raises(testing.InvariantBroken, match=r"the invariant 'never' was false at 1\.000"):
         testing.run(main, seed=1)
     assert went_on == []
 

@@ -21,12 +21,12 @@ _T = TypeVar("_T")
 # Names of the kinds of decisions in the note of a failure.
 _KINDS = {
     "buggify": "buggify()",
-    "bytes": "long numbers",
-    "decisions": "the test's and the executor's",
-    "kernel": "the kernel's",
+    "bytes": "long random numbers",
+    "decisions": "sim.random and the jobs of executors",
+    "kernel": "the network and the faults",
     "moments": "the time that callbacks take",
     "order": "the order of tasks",
-    "program": "the program's",
+    "program": "the program's random numbers",
 }
 
 
@@ -65,9 +65,9 @@ class DrawnSimulation:
             raise randomness.failed
         if result.exc is not None:
             result.exc.add_note(
-                f"Simulation: decided by Hypothesis, policy {self._plan.policy}, ended at "
+                f"Simulation: decisions by Hypothesis, policy {self._plan.policy}, ended at "
                 f"{result.stopped:.6f} s of virtual time.\n"
-                f"Decisions: {_decisions(randomness)}.\n"
+                f"Decisions with another than their simplest value: {_decisions(randomness)}.\n"
                 + failure_note(main, "hypothesis", result.events)
             )
             raise result.exc
@@ -78,7 +78,8 @@ def _decisions(randomness: DrawnRandomness) -> str:
     """Return a text with the decisions of each kind: those that were not 0, and all."""
     kinds = sorted(randomness.taken)
     return ", ".join(
-        f"{randomness.chosen[kind]} of {randomness.taken[kind]} of {_KINDS[kind]}" for kind in kinds
+        f"{randomness.chosen[kind]} of {randomness.taken[kind]} about {_KINDS[kind]}"
+        for kind in kinds
     )
 
 

@@ -62,7 +62,7 @@ class Invariants:
             if not predicate():
                 self.clear()
                 raise _with_source_line(
-                    InvariantBroken(f"{name!r} is broken at {session.when()}"), line
+                    InvariantBroken(f"the invariant {name!r} was false at {session.when()}"), line
                 )
         for promise in tuple(self._promised):
             if promise.predicate():

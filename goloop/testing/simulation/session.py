@@ -289,7 +289,8 @@ class SimulationRun:
             return
         if host_run is None or host_run.host is None:
             self.raise_escape(
-                f"signal {sig} would kill the main function; set a handler, or send it on a host"
+                f"signal {sig} would end the main function: set a handler before, or send the "
+                "signal in a program of a host"
             )
         host_run.host.signal(sig)
 

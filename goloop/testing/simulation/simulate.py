@@ -269,7 +269,9 @@ def _rerun_and_fail(call: SimulatedCall, plan: Plan, result: SeedResult) -> None
         if not reason:
             check_same_runs(result, answers)
             _fail(call, result, plan, "Two new processes gave the same run.", answers[0]["events"])
-    _fail(call, result, plan, f"Not run again in a new process: {reason}.", result.events)
+    _fail(
+        call, result, plan, f"The run was not repeated in a new process: {reason}.", result.events
+    )
 
 
 def check_same_runs(result: SeedResult, answers: list[dict[str, Any]]) -> None:
@@ -277,7 +279,7 @@ def check_same_runs(result: SeedResult, answers: list[dict[str, Any]]) -> None:
     kinds = [type(result.exc).__name__, *(answer["kind"] or "no error" for answer in answers)]
     difference = ""
     if len(set(kinds)) > 1:
-        difference = f"It ended with {', then '.join(kinds)}.\n"
+        difference = f"The runs ended with {', then '.join(kinds)}.\n"
     one, other = (answer["trace"].splitlines() for answer in answers)
     calls = [line for line in one if not _is_step(line)]
     difference += _first_difference(one, other) or _first_difference(
