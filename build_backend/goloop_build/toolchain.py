@@ -39,7 +39,9 @@ class Unbuildable(SystemExit):
 
 
 # The end of a sentence about a missing tool, for users who can do without goloop's own loop.
-WITHOUT_LOOP = "or set GOLOOP_PURE=1 to install goloop's names on asyncio's own loop"
+WITHOUT_LOOP = (
+    "or set GOLOOP_PURE=1 to install goloop without its own loop, so that programs run on asyncio's"
+)
 
 
 def pure() -> bool:
@@ -75,12 +77,15 @@ def check_editable() -> None:
     """
     check_python()
     if os.environ.get("GOLOOP_PURE") == "1":
-        raise Unbuildable("GOLOOP_PURE is for wheels, not for editable installs.")
+        raise Unbuildable(
+            "GOLOOP_PURE=1 needs `pip install .`, without -e: an editable install has goloop's "
+            "own loop."
+        )
     reason = unsupported()
     if reason is not None:
         raise Unbuildable(
-            f"{reason}; there is no editable install here, but `pip install .` installs goloop's "
-            f"names on asyncio's own loop."
+            f"{reason}; an editable install is not possible here, but `pip install .` installs "
+            f"goloop without its own loop, so that programs run on asyncio's."
         )
     _check_tools()
 
@@ -95,8 +100,8 @@ def report_fallback() -> None:
     """Prints a line if the wheel has no compiled parts although GOLOOP_PURE does not ask for it."""
     if pure() and os.environ.get("GOLOOP_PURE") != "1":
         print(
-            f"goloop: {unsupported()}; this wheel has goloop's names on asyncio's own loop "
-            f"(GOLOOP_PURE=0 makes that an error).",
+            f"goloop: {unsupported()}; this wheel has no loop of its own, and programs run on "
+            f"asyncio's (GOLOOP_PURE=0 makes that an error).",
             file=sys.stderr,
             flush=True,
         )

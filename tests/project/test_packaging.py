@@ -556,7 +556,7 @@ def test_other_platforms_get_the_pure_wheel_and_a_line_about_it(
     assert said.splitlines()[-1] == f"goloop-{goloop.__version__}-py3-none-any.whl"
     (line,) = [line for line in said.splitlines() if line.startswith("goloop: ")]
     assert words in line
-    assert "this wheel has goloop's names on asyncio's own loop" in line
+    assert "this wheel has no loop of its own, and programs run on asyncio's" in line
     (made,) = tmp_path.glob("*.whl")
     tried(installed(made, tmp_path), "--pure")
     # Neither a Go nor a compiler is asked for.
@@ -576,7 +576,7 @@ def test_other_platforms_are_refused_in_a_sentence(
         said = on_platform(change, hook, tree).splitlines()[-1]
         assert said.startswith("refused: goloop: ")
         assert words in said
-        assert "`pip install .` installs goloop's names on asyncio's own loop" in said
+        assert "`pip install .` installs goloop without its own loop" in said
 
 
 def test_a_missing_tool_on_linux_is_no_reason_to_fall_back(toolchain, monkeypatch) -> None:
@@ -590,7 +590,7 @@ def test_missing_compiler_gives_a_clear_error(toolchain, monkeypatch, tmp_path) 
     monkeypatch.setenv("PATH", str(tmp_path))
     said = refusal(toolchain.check_machine)
     assert "a C compiler is needed and none is on PATH" in said
-    assert "set GOLOOP_PURE=1 to install goloop's names on asyncio's own loop" in said
+    assert "set GOLOOP_PURE=1 to install goloop without its own loop" in said
 
 
 def test_the_compiler_that_built_python_may_be_missing(toolchain, monkeypatch, tmp_path) -> None:
