@@ -87,11 +87,11 @@ def disturbances(chosen: Chosen) -> list[str]:
     lines = []
     if found.known:
         lines.append(
-            f"In {found.disturbed} of {found.known} network windows others (programs, the host) "
-            f"had more than {OTHERS:.0%} of the two cores."
+            f"In {found.disturbed} of {found.known} network windows other programs or the host "
+            f"used more than {OTHERS:.0%} of the two cores."
         )
     if found.unknown:
-        lines.append(f"What others had of the cores in {found.unknown} more windows is not known.")
+        lines.append(f"For {found.unknown} more windows the use by other programs is not known.")
     return lines
 
 

@@ -282,8 +282,8 @@ The first column is a rate: higher is better. The second is the server's process
 message: lower is better. Both are relative to {BASE}."""
 
 LOST = f"""\
-The figures that goloop loses by more than {LEVEL:.0%}. 1.13× means that the other loop is 13 %
-better; the 95 % confidence interval is in parentheses."""
+The measured values in which another loop is better than goloop by more than {LEVEL:.0%}. 1.13×
+means that the other loop is 13 % better; the 95 % confidence interval is in parentheses."""
 
 
 # The rows that most programs depend on; two cases in one row stand side by side.
@@ -553,11 +553,11 @@ def losses(chosen: Chosen) -> str:
             if ahead:
                 lines.append([case.title, words or case.unit, ", ".join(ahead)])
     rivals = [loop for loop in loops_in(chosen, cases) if loop != OURS]
-    beside = f"{len(cases)} cases beside {', '.join(rivals)}"
+    of = f"{len(cases)} cases, measured with {', '.join(rivals)}"
     if not lines:
-        return f"None in {beside}."
+        return f"None of {of}."
     table_of_losses = table(["case", "figure", "faster loops"], lines)
-    return f"{len(lines)} figures, in {beside}:\n\n{table_of_losses}"
+    return f"{len(lines)} values of {of}:\n\n{table_of_losses}"
 
 
 def failures(chosen: Chosen) -> str:

@@ -304,7 +304,7 @@ def test_a_case_is_lost_by_each_of_its_figures() -> None:
             run.add("startup-time", loop, number, {"ms": ms, "kib": kib})
             run.add("startup-memory", loop, number, {"ms": ms, "kib": kib})
     lines = report.losses(dict.fromkeys(run.samples, run)).split("\n")
-    assert lines[0] == "3 figures, in 4 cases beside asyncio, uvloop, rloop:"
+    assert lines[0] == "3 values of 4 cases, measured with asyncio, uvloop, rloop:"
     assert [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:]] == [
         ["Protocol echo, 1 KiB ×10", "CPU", "uvloop 1.50× (1.50–1.50)"],
         ["aiohttp hello ×100 at 60 %", "median", "uvloop 1.20× (1.20–1.20)"],
@@ -445,7 +445,9 @@ def test_two_builds_are_compared_with_intervals() -> None:
     number = r"\d+\.\d{3}"
     ratio = rf"{number}× \({number}–{number}\)"
     assert [len(re.findall(ratio, row)) for row in rows] == [2, 1], text
-    assert re.search(r"^In \d+ of 12 network windows others", text, re.MULTILINE), text
+    assert re.search(
+        r"^In \d+ of 12 network windows other programs or the host", text, re.MULTILINE
+    ), text
 
 
 # ---- the load generators ---------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_a_loop_that_misses_the_rate_has_no_figures() -> None:
     for key in ("server_us", "p50_us", "p99_us", "server_cpu", "messages"):
         assert run.figures(case.name, "uvloop", key) == {}
     assert set(run.figures(case.name, "uvloop", "rate").values()) == {9_400, 10_000}
-    assert report.losses(chosen) == "None in 1 cases beside uvloop."
+    assert report.losses(chosen) == "None of 1 cases, measured with uvloop."
     assert "| not reached |" in tables.paced_table(chosen, [case])
     run.samples[case.name]["goloop"] = run.samples[case.name]["uvloop"]
     assert "goloop does not reach the rate" in report.losses(chosen).splitlines()[-1]
