@@ -319,7 +319,8 @@ class Guest(Generic[_T]):
         self._failure = self._failure or exc
         self._poll_failure = None
         self._main.cancel()
-        self._loop._handshakes.begin(self._loop)
+        if self._loop._handshakes is not None:
+            self._loop._handshakes.begin(self._loop)
         if again:
             self._end()
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import ended
 import pytest
+from tls_tools import identity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux's ways to lose files")
 
 PROGRAM = """
-import asyncio, encodings.idna, os, selectors, sys, traceback, warnings
+import asyncio, encodings.idna, os, selectors, ssl, sys, traceback, warnings
 import concurrent.futures.thread
 warnings.simplefilter("ignore")  # of os.fork() beside threads
 
@@ -27,17 +28,23 @@ else:
     import goloop
     new_event_loop = goloop.new_event_loop
 
+accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+accepting.load_cert_chain(CERTIFICATE, KEY)
+connecting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+connecting.load_verify_locations(CERTIFICATE)
+
 async def serve(reader, writer):
     writer.write(await reader.readline())
     writer.close()
 
 async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    writer.write(b"x\\n")
-    assert await reader.read() == b"x\\n"
-    writer.close()
-    server.close()
+    for on, by in (None, {}), (accepting, {"ssl": connecting, "server_hostname": "localhost"}):
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=on)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), **by)
+        writer.write(b"x\\n")
+        assert await reader.read() == b"x\\n"
+        writer.close()
+        server.close()
     await asyncio.to_thread(int)
 
 def run():
@@ -118,6 +125,7 @@ def test_loops_are_made_without_files(loop_name: str, lost: str, when: str, fold
     if lost != "upgraded" and os.geteuid() != 0:
         pytest.skip("only root may do this")
     words = f"LOOP, WHEN, FOLDER = {loop_name!r}, {when!r}, {str(folder)!r}\n"
+    words += f"CERTIFICATE, KEY = {identity().certificate!r}, {identity().key!r}\n"
     done = ended.python(
         *("-c", words + PROGRAM + LOST[lost] + AFTER), limit=100, PYTHONPATH=str(folder)
     )

@@ -28,7 +28,7 @@ from tls_tools import (
 )
 
 from goloop import _core
-from goloop._internal.net import tls
+from goloop._internal.loop import library
 
 Loop = asyncio.AbstractEventLoop
 
@@ -287,7 +287,7 @@ async def test_concurrent_handshake_step_does_not_call_openssl(loop: Loop) -> No
     working = asyncio.ensure_future(asyncio.to_thread(hello, far))
     protocol = await over(loop, Recorder, near, context, "server")
     # None: OpenSSL is not called directly here.
-    expected = False if tls.fallback_reason is None else None
+    expected = False if library.openssl_reason is None else None
     assert seen == [[expected], [expected]]
     await until(lambda: protocol.data == b"hello")
     protocol.transport.close()

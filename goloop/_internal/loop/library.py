@@ -1,4 +1,4 @@
-"""Loads the Go library, and registers the hooks for forks and for the exit.
+"""Loads the Go library, finds OpenSSL, and registers the hooks for forks and for the exit.
 
 The package calls prepare() when it is imported. That loads the library but runs no Go code. The
 steps of a fork are described in docs/internals/fork.md.
@@ -6,6 +6,7 @@ steps of a fork are described in docs/internals/fork.md.
 
 from __future__ import annotations
 
+import _ssl
 import atexit
 import importlib.util
 import os
@@ -53,6 +54,9 @@ except ImportError as error:
         raise
     raise ImportError(_advice()) from error
 
+# The reason why TLS uses SSLObject's methods, or None if OpenSSL is called directly; see prepare().
+openssl_reason: str | None = None
+
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
 
 
@@ -72,8 +76,16 @@ def _flush_all_loops() -> None:
 
 
 def prepare() -> None:
-    """Set the library's path, and register the hooks for forks and for the exit; call it once."""
+    """Set the library's path, find OpenSSL, and register the hooks for forks and for the exit.
+
+    Call it once. TLS does not call OpenSSL directly if GOLOOP_TLS is "stdlib".
+    """
+    global openssl_reason
     _core.set_library_path(LIBRARY)
+    if os.environ.get("GOLOOP_TLS") == "stdlib":
+        openssl_reason = "GOLOOP_TLS=stdlib requests the methods of ssl.SSLObject"
+    else:
+        openssl_reason = _core._open_openssl(getattr(_ssl, "__file__", None))
     os.register_at_fork(before=_flush_all_loops)
     if hasattr(_core, "_in_child"):  # on free-threaded Python only
         os.register_at_fork(after_in_child=_core._in_child)

@@ -14,12 +14,10 @@ import warnings
 
 from ... import _core
 from ..net.datagrams import Datagrams
-from ..net.handshakes import Handshakes
 from ..net.pipes import Pipes
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import UnixSockets
-from ..net.tls import StartTLS
 from ..process import aiofastnet_compat
 from ..process.processes import Processes
 from . import arg_errors
@@ -54,7 +52,6 @@ class Loop(
     Datagrams,
     Pipes,
     Processes,
-    StartTLS,
     Watching,
     BusyPolling,
 ):
@@ -87,7 +84,6 @@ class Loop(
         self._init_unix_sockets()
         self._init_datagrams()
         self._init_processes()
-        self._handshakes = Handshakes()
         aiofastnet_compat.patch_aiohttp()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:

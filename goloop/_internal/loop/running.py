@@ -138,7 +138,8 @@ _call_exception_handler.__qualname__ = _inherited.__qualname__
 class Running(_RunSetup):
     """Implements run_forever(); run_until_complete() is inherited."""
 
-    _handshakes: Handshakes
+    # The schedule of TLS handshakes, from the first one on.
+    _handshakes: Handshakes | None = None
 
     def run_forever(self) -> None:
         """Run until stop() is called; RuntimeError if the loop is closed or a loop already runs."""
@@ -151,7 +152,8 @@ class Running(_RunSetup):
             self._run_forever_setup()
             try:
                 self._arm_wakeup()
-                self._handshakes.begin(self)
+                if self._handshakes is not None:
+                    self._handshakes.begin(self)
                 self._cpu_time.begin()
                 try:
                     self._run()

@@ -49,11 +49,11 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
         facts["reason"] = fallback.reason()
         return facts
     from ... import _core
-    from ..net import tls
+    from ..loop import library
     from ..tasks import tasks
 
     facts["library"] = _core.library_info()
-    facts["tls"] = tls.fallback_reason or "OpenSSL called directly"
+    facts["tls"] = library.openssl_reason or "OpenSSL called directly"
     facts["tasks"] = "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}"
     if isinstance(loop, _core.Loop):
         counters = loop._diagnostics()

@@ -29,14 +29,15 @@ from ... import _core
 from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from . import transport_info  # imported early for C, which imports nothing during a call
-from .tls import TLSProtocol
 
-# Modules that few programs need are imported in the functions that use them: selector_transports.
+# Modules that few programs need are imported in the functions that use them: selector_transports,
+# and tls for the first TLS connection.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..process.shared_sockets import SharedSocket
+    from .tls import TLSProtocol
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -786,6 +787,8 @@ class Streams(CoreLoop):
 
         Returns the application's transport; TLSProtocol and the stream below it are created, too.
         """
+        from .tls import TLSProtocol
+
         self._ensure_fd_no_transport(rawsock)
         tls: Any = TLSProtocol(
             self,
@@ -914,6 +917,7 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None,
     ) -> Callable[[], TLSProtocol]:
         """Return a factory of TLS protocols, each with an application protocol above it."""
+        from .tls import TLSProtocol
 
         def make() -> TLSProtocol:
             """Return the TLS protocol of one accepted connection."""
@@ -933,6 +937,62 @@ class Streams(CoreLoop):
             return made
 
         return make
+
+    async def start_tls(
+        self,
+        transport: Any,
+        protocol: asyncio.BaseProtocol,
+        sslcontext: ssl.SSLContext,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        ssl_handshake_timeout: float | None = None,
+        ssl_shutdown_timeout: float | None = None,
+    ) -> Any:
+        """Put TLS between a transport and its protocol; return the new transport.
+
+        Timeouts are in seconds; None is asyncio's default. Raises TypeError for a context or a
+        transport of the wrong type. If the handshake fails, the transport is closed and the
+        error, such as ssl.SSLError, is raised.
+        """
+        if not isinstance(sslcontext, ssl.SSLContext):
+            raise TypeError(
+                f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}"
+            )
+        if not getattr(transport, "_start_tls_compatible", False):
+            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
+        from . import tls as tls_module
+
+        waiter = self.create_future()
+        tls: Any = tls_module.TLSProtocol(
+            self,
+            protocol,
+            sslcontext,
+            waiter,
+            server_side,
+            server_hostname,
+            ssl_handshake_timeout=ssl_handshake_timeout,
+            ssl_shutdown_timeout=ssl_shutdown_timeout,
+            call_connection_made=False,
+        )
+        if server_side and isinstance(protocol, asyncio.StreamReaderProtocol):
+            tls_module.move_unread_bytes(protocol, tls)
+        # Bytes that arrive from now on stay unread until the engine has the transport.
+        transport.pause_reading()
+        transport.set_protocol(tls)
+        made = self.call_soon(tls.connection_made, transport)
+        resumed = self.call_soon(transport.resume_reading)
+        try:
+            await waiter
+        except BaseException:
+            transport.close()
+            made.cancel()
+            resumed.cancel()
+            raise
+        finally:
+            # The future's exception would keep itself alive through its traceback.
+            del waiter
+        return tls._app_transport
 
     def _discard_handshake_tasks(self) -> None:
         """Discard the handshake tasks of connections that came just before the loop is closed.

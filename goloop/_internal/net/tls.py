@@ -3,21 +3,22 @@
 The state machine (handshake, shutdown, timeouts, flow control) is the
 `asyncio.sslproto.SSLProtocol` of the running Python version. `_core.TLSEngine` precedes it in
 the list of base classes and replaces the methods that run per record: pybridge/core/tls/tls.c.
+
+A loop imports this module for its first TLS connection: most programs have none, and the import
+takes a tenth of the time of goloop's own (module_preload.py has its bytes by then).
 """
 
 from __future__ import annotations
 
 import _ssl
 import asyncio
-import os
 import ssl
 from asyncio import sslproto, transports
 from collections.abc import Callable, Coroutine
 
 from ... import _core
-from ..loop.base import CoreLoop
 from . import tls_errors
-from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Records
+from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Handshakes, Records
 from .transport_info import NO_TLS, has_buffer_methods
 
 TYPE_CHECKING = False
@@ -38,6 +39,14 @@ READ_AHEAD = 64 * 1024
 
 # A timeout that is due is checked again after this many polls, which may receive the awaited bytes.
 POLLS_BEFORE_TIMEOUT = 4
+
+
+def _handshakes_of(loop: Any) -> Handshakes:
+    """Return the schedule of a loop's handshakes, which its first handshake creates."""
+    found: Handshakes | None = loop._handshakes
+    if found is None:
+        found = loop._handshakes = Handshakes()
+    return found
 
 
 class SSLTransport(sslproto._SSLProtocolTransport):
@@ -168,10 +177,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """
         # The client sends first, so a server has no step to do before data is received.
         if not self._server_side or self._incoming.pending:
-            loop: Any = self._loop
             if not self._server_side:
                 self._offer_session()
-            loop._handshakes.step(self)
+            _handshakes_of(self._loop).step(self)
 
     # For a client context that stores sessions (goloop/tls.py): the store, and the offered session.
     _sessions: Any = None
@@ -239,16 +247,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         The head of an incomplete record gets a step at once, so that OpenSSL can reject it.
         Reading is paused while a queued handshake has READ_AHEAD bytes.
         """
-        loop: Any = self._loop
         self._incoming.write(data)
         found = self._records.feed(data)
         if found == WHOLE:
-            loop._handshakes.step(self)
+            _handshakes_of(self._loop).step(self)
         elif found == HEAD and not self._handshake_queued:
             # An incomplete record is either rejected or needs more data: the step computes nothing
             # and sends nothing, so the handshake stays in its queue.
             line = self._handshake_queue
-            loop._handshakes.do(self)
+            _handshakes_of(self._loop).do(self)
             self._handshake_queue = line
         if self._handshake_queued and self._incoming.pending >= READ_AHEAD:
             self._limit_reading()
@@ -563,8 +570,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             # A peer that had a response may have completed the handshake and sent data. Without a
             # response it cannot have, and the computation would have no use.
             if self._handshake_queue == ANSWERED and self._state == _State.DO_HANDSHAKE:
-                waiting: Any = self._loop
-                waiting._handshakes.do(self)
+                _handshakes_of(self._loop).do(self)
         if self._read_deferred:
             self._read_deferred = False
             self._do_read()
@@ -743,7 +749,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             self._do_shutdown()
 
 
-def _move_unread_bytes(protocol: Any, tls: Any) -> None:
+def move_unread_bytes(protocol: Any, tls: Any) -> None:
     """Move the unread bytes of a StreamReader to a TLS protocol's handshake.
 
     A client that does not wait for the server's consent has already sent its ClientHello. Called
@@ -759,73 +765,10 @@ def _move_unread_bytes(protocol: Any, tls: Any) -> None:
         reader._maybe_resume_transport()
 
 
-class StartTLS(CoreLoop):
-    """start_tls() with the engine."""
-
-    async def start_tls(
-        self,
-        transport: Any,
-        protocol: asyncio.BaseProtocol,
-        sslcontext: ssl.SSLContext,
-        *,
-        server_side: bool = False,
-        server_hostname: str | None = None,
-        ssl_handshake_timeout: float | None = None,
-        ssl_shutdown_timeout: float | None = None,
-    ) -> Any:
-        """Put TLS between a transport and its protocol; return the new transport.
-
-        Timeouts are in seconds; None is asyncio's default. Raises TypeError for a context or a
-        transport of the wrong type. If the handshake fails, the transport is closed and the
-        error, such as ssl.SSLError, is raised.
-        """
-        if not isinstance(sslcontext, ssl.SSLContext):
-            raise TypeError(
-                f"sslcontext is expected to be an instance of ssl.SSLContext, got {sslcontext!r}"
-            )
-        if not getattr(transport, "_start_tls_compatible", False):
-            raise TypeError(f"transport {transport!r} is not supported by start_tls()")
-        waiter = self.create_future()
-        tls: Any = TLSProtocol(
-            self,
-            protocol,
-            sslcontext,
-            waiter,
-            server_side,
-            server_hostname,
-            ssl_handshake_timeout=ssl_handshake_timeout,
-            ssl_shutdown_timeout=ssl_shutdown_timeout,
-            call_connection_made=False,
-        )
-        if server_side and isinstance(protocol, asyncio.StreamReaderProtocol):
-            _move_unread_bytes(protocol, tls)
-        # Bytes that arrive from now on stay unread until the engine has the transport.
-        transport.pause_reading()
-        transport.set_protocol(tls)
-        made = self.call_soon(tls.connection_made, transport)
-        resumed = self.call_soon(transport.resume_reading)
-        try:
-            await waiter
-        except BaseException:
-            transport.close()
-            made.cancel()
-            resumed.cancel()
-            raise
-        finally:
-            # The future's exception would keep itself alive through its traceback.
-            del waiter
-        return tls._app_transport
-
-
-def _register_with_c() -> str | None:
-    """Register the types and methods for C; return why OpenSSL is not called directly, or None.
-
-    GOLOOP_TLS=stdlib is such a reason.
-    """
+def _register_with_c() -> None:
+    """Register the types and methods for C."""
     native: Any = _ssl
-    forced = os.environ.get("GOLOOP_TLS") == "stdlib"
-    reason = _core._begin_tls(
-        False if forced else getattr(native, "__file__", None),
+    _core._begin_tls(
         (native._SSLSocket, native.MemoryBIO),
         (ssl.SSLObject, SSLTransport),
         (
@@ -838,8 +781,6 @@ def _register_with_c() -> str | None:
             _State.WRAPPED,
         ),
     )
-    return "GOLOOP_TLS=stdlib requests the methods of ssl.SSLObject" if forced else reason
 
 
-# The reason why TLS uses SSLObject's methods, or None if OpenSSL is called directly.
-fallback_reason = _register_with_c()
+_register_with_c()

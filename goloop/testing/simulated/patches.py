@@ -549,7 +549,9 @@ def replacements() -> Iterator[None]:
     with _lock:
         _active_count += 1
         if _active_count == 1:
-            lazy_imports.load()  # an import in a simulation would use replaced functions
+            # An import in a simulation would use replaced functions.
+            lazy_imports.load()
+            importlib.import_module("goloop._internal.net.tls")
             _replaced.extend(_install_patches())
     try:
         yield

@@ -236,25 +236,13 @@ static PyType_Spec tls_spec = {
     .slots = tls_slots,
 };
 
-/* _core._begin_tls(file, types, classes, objects): initialises TLS.  Returns the reason why OpenSSL
- * is not called directly, or None.  A later call does nothing and returns None.  `file` is the file
- * of the module _ssl, None if it has no file, or False if OpenSSL must not be called directly.
- * `objects` are stored in G.tls.  NULL with an exception. */
+/* _core._open_openssl(file): looks up OpenSSL's functions in the file of the module _ssl, which is
+ * None if it has no file.  Returns None, or the reason why OpenSSL is not called directly.  Called
+ * at import: later a fork may have left ld.so's lock locked for good.  NULL with an exception. */
 static PyObject *
-core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
+core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
 {
-    PyObject *file, *object, *transport;
-    if (G.tls.wrapped != NULL)
-        Py_RETURN_NONE;
-    if (!PyArg_ParseTuple(args, "O(O!O!)(OO)(OOOOOOO)", &file, &PyType_Type, &openssl.socket_type,
-                          &PyType_Type, &openssl.bio_type, &object, &transport, &G.tls.do_read,
-                          &G.tls.do_write, &G.tls.process_outgoing, &G.tls.write_appdata,
-                          &G.tls.control_app_writing, &G.tls.flushing, &G.tls.wrapped) ||
-        gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
-        gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
-        return NULL;
-    Py_INCREF(args); /* never released, since the objects are borrowed from it */
-    if (file == Py_False)
+    if (openssl.ready)
         Py_RETURN_NONE;
     const char *path = PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
     PyErr_Clear();
@@ -265,13 +253,34 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
     return PyUnicode_FromString(reason);
 }
 
+/* _core._begin_tls(types, classes, objects): initialises TLS.  A later call does nothing.
+ * `objects` are stored in G.tls.  NULL with an exception. */
+static PyObject *
+core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *object, *transport;
+    if (G.tls.wrapped != NULL)
+        Py_RETURN_NONE;
+    if (!PyArg_ParseTuple(args, "(O!O!)(OO)(OOOOOOO)", &PyType_Type, &openssl.socket_type,
+                          &PyType_Type, &openssl.bio_type, &object, &transport, &G.tls.do_read,
+                          &G.tls.do_write, &G.tls.process_outgoing, &G.tls.write_appdata,
+                          &G.tls.control_app_writing, &G.tls.flushing, &G.tls.wrapped) ||
+        gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
+        gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
+        return NULL;
+    Py_INCREF(args); /* never released, since the objects are borrowed from it */
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef tls_functions[] = {
+    {"_open_openssl", core_open_openssl, METH_O,
+     PyDoc_STR("For goloop/_internal/loop/library.py.")},
     {"_begin_tls", core_begin_tls, METH_VARARGS, PyDoc_STR("For goloop/_internal/net/tls.py.")},
     {NULL, NULL, 0, NULL},
 };
 
 /* Creates the type TLSEngine, which streams pass received bytes to directly (G.native_protocol and
- * G.native_receive), and adds _begin_tls() to the module, at import.  -1 with an exception. */
+ * G.native_receive), and adds these functions to the module, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_tls_init_type(PyObject *module)
 {
