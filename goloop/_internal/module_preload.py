@@ -32,7 +32,9 @@ LATE_MODULES = {
         *("histogram", "metric_registry", "metrics", "profiling", "profile_formats"),
         *("flight_recorder", "diagnostics"),
     ),
-    "_internal/net": ("tls_errors", "handshakes", "tls", "selector_transports"),
+    "_internal/net": (
+        *("tls_errors", "handshakes", "tls", "datagrams", "pipes", "selector_transports"),
+    ),
     "_internal/tasks": ("stacks",),
     "_internal/process": (
         *("mailbox", "shared_sockets", "shared_listener", "threads", "patch_process"),

@@ -33,6 +33,8 @@ accepting.load_cert_chain(CERTIFICATE, KEY)
 connecting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 connecting.load_verify_locations(CERTIFICATE)
 
+transports = []
+
 async def serve(reader, writer):
     writer.write(await reader.readline())
     writer.close()
@@ -46,6 +48,14 @@ async def main():
         writer.close()
         server.close()
     await asyncio.to_thread(int)
+    loop = asyncio.get_running_loop()
+    for connect, end in zip((loop.connect_read_pipe, loop.connect_write_pipe), os.pipe()):
+        transport, _ = await connect(asyncio.Protocol, open(end, "wb" if transports else "rb", 0))
+        transports.append(transport)
+    endpoint = await loop.create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
+    for transport in transports.pop(), transports.pop(), endpoint[0]:
+        transport.close()
+    await asyncio.sleep(0.01)
 
 def run():
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

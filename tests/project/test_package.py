@@ -193,8 +193,7 @@ PLAIN = {
     "goloop._internal": "backend buckets frames loop module_preload net process tasks version",
     "goloop._internal.loop": "arg_errors base busy_poll cpu_time debugging descriptors library loop"
     " running signals watching",
-    "goloop._internal.net": "datagrams pipes resolver resolver_threads sendfile sockets streams"
-    " transport_info",
+    "goloop._internal.net": "resolver resolver_threads sendfile sockets streams transport_info",
     "goloop._internal.process": "after_import aiofastnet_compat policy processes runner",
     "goloop._internal.tasks": "call_graph layout_check slow_path tasks",
 }

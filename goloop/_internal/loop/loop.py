@@ -13,11 +13,9 @@ import sys
 import warnings
 
 from ... import _core
-from ..net.datagrams import Datagrams
-from ..net.pipes import Pipes
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
-from ..net.streams import UnixSockets
+from ..net.streams import OtherTransports, UnixSockets
 from ..process import aiofastnet_compat
 from ..process.processes import Processes
 from . import arg_errors
@@ -49,8 +47,7 @@ class Loop(
     Sendfile,
     Resolver,
     UnixSockets,
-    Datagrams,
-    Pipes,
+    OtherTransports,
     Processes,
     Watching,
     BusyPolling,

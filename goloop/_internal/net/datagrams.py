@@ -3,7 +3,7 @@
 create_datagram_endpoint is inherited from BaseEventLoop and creates its transport here: the
 native one for UDP and for Unix datagrams; CPython's own, over add_reader and add_writer, for
 other kinds of sockets and for families whose addresses only Python's socket module can decode
-(netlink, packets, CAN, ...).
+(netlink, packets, CAN, ...). A loop imports this module for its first endpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio.selector_events
 import collections
 import socket
 import sys
-import weakref
 from asyncio import trsock
 
 from ... import _core
@@ -173,40 +172,29 @@ class DatagramTransport(_core.DatagramTransport):
 arg_errors.use_asyncio_names(DatagramTransport)
 
 
-class Datagrams(CoreLoop):
-    """Creates datagram transports."""
+def make_transport(
+    loop: Any,
+    sock: socket.socket,
+    protocol: asyncio.DatagramProtocol,
+    address: Any,
+    waiter: asyncio.Future[Any] | None,
+    extra: dict[str, Any] | None,
+) -> asyncio.DatagramTransport:
+    """Create and return the transport of a datagram socket.
 
-    # Asyncio's own transports by fd; they register themselves here.
-    _transports: weakref.WeakValueDictionary[int, Any]
+    The transport is native if the socket is a UDP or Unix datagram socket whose methods were not
+    replaced, else an OtherDatagramTransport. Raises RuntimeError if another transport has the fd.
+    """
+    if (
+        sock.family in _NATIVE_FAMILIES
+        and sock.type == socket.SOCK_DGRAM
+        and _METHODS.isdisjoint(_core.replaced_methods(sock))
+    ):
+        return DatagramTransport(loop, sock, protocol, address, waiter, extra)
+    from .selector_transports import OtherDatagramTransport  # few programs need it
 
-    def _init_datagrams(self) -> None:
-        """Create the loop's table of open datagram transports."""
-        self._transports = weakref.WeakValueDictionary()
-
-    def _make_datagram_transport(
-        self,
-        sock: socket.socket,
-        protocol: asyncio.DatagramProtocol,
-        address: Any = None,
-        waiter: asyncio.Future[Any] | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> asyncio.DatagramTransport:
-        """Create and return a datagram transport: asyncio's hook for create_datagram_endpoint().
-
-        The transport is native if the socket is a UDP or Unix datagram socket whose methods were
-        not replaced, else an OtherDatagramTransport. Raises RuntimeError if another transport has
-        the fd.
-        """
-        if (
-            sock.family in _NATIVE_FAMILIES
-            and sock.type == socket.SOCK_DGRAM
-            and _METHODS.isdisjoint(_core.replaced_methods(sock))
-        ):
-            return DatagramTransport(self, sock, protocol, address, waiter, extra)
-        from .selector_transports import OtherDatagramTransport  # few programs need it
-
-        self._ensure_fd_no_transport(sock)
-        transport: asyncio.DatagramTransport = OtherDatagramTransport(
-            self, sock, protocol, address, waiter, extra
-        )
-        return transport
+    loop._ensure_fd_no_transport(sock)
+    transport: asyncio.DatagramTransport = OtherDatagramTransport(
+        loop, sock, protocol, address, waiter, extra
+    )
+    return transport

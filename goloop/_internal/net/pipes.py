@@ -1,7 +1,7 @@
 """Pipes: the native transports of their two ends.
 
 connect_read_pipe and connect_write_pipe are inherited and create their transports here, and so
-does the subprocess transport for a child's pipes.
+does the subprocess transport for a child's pipes. A loop imports this module for its first pipe.
 
 A program that passes a file to connect_write_pipe can also use the file directly, and so can other
 code: a print() or a child with the same stdout may write to it just after the transport's
@@ -206,41 +206,38 @@ class WritePipeTransport(_core.StreamTransport):
 arg_errors.use_asyncio_names(WritePipeTransport)
 
 
-class Pipes(CoreLoop):
-    """Creates transports of pipes."""
+def make_reader(
+    loop: CoreLoop,
+    pipe: Any,
+    protocol: asyncio.BaseProtocol,
+    waiter: asyncio.Future[Any] | None,
+    extra: dict[str, Any] | None,
+) -> asyncio.ReadTransport:
+    """Return the transport of connect_read_pipe(): native, or asyncio's for message sockets.
 
-    def _make_read_pipe_transport(
-        self,
-        pipe: Any,
-        protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[Any] | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> asyncio.ReadTransport:
-        """Return the transport of connect_read_pipe(): native, or asyncio's for message sockets.
+    A write transport that already uses the same socket stops watching whether the peer has closed.
+    ValueError for a file that is not pollable.
+    """
+    message: Any = _unix_events._UnixReadPipeTransport
+    kind: Any = message if _has_message_boundaries(pipe) else ReadPipeTransport
+    made: asyncio.ReadTransport = kind(loop, pipe, protocol, waiter, extra)
+    for writer in _transports_of_socket(loop, pipe, WritePipeTransport):
+        writer._ignore_end()
+    return made
 
-        A write transport that already uses the same socket stops watching whether the peer has
-        closed.
-        ValueError for a file that is not pollable.
-        """
-        message: Any = _unix_events._UnixReadPipeTransport
-        kind: Any = message if _has_message_boundaries(pipe) else ReadPipeTransport
-        made: asyncio.ReadTransport = kind(self, pipe, protocol, waiter, extra)
-        for writer in _transports_of_socket(self, pipe, WritePipeTransport):
-            writer._ignore_end()
-        return made
 
-    def _make_write_pipe_transport(
-        self,
-        pipe: Any,
-        protocol: asyncio.BaseProtocol,
-        waiter: asyncio.Future[Any] | None = None,
-        extra: dict[str, Any] | None = None,
-    ) -> asyncio.WriteTransport:
-        """Return the transport of connect_write_pipe(): native, or asyncio's for message sockets.
+def make_writer(
+    loop: CoreLoop,
+    pipe: Any,
+    protocol: asyncio.BaseProtocol,
+    waiter: asyncio.Future[Any] | None,
+    extra: dict[str, Any] | None,
+) -> asyncio.WriteTransport:
+    """Return the transport of connect_write_pipe(): native, or asyncio's for message sockets.
 
-        ValueError for a file that is not pollable.
-        """
-        message: Any = _unix_events._UnixWritePipeTransport
-        kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
-        made: asyncio.WriteTransport = kind(self, pipe, protocol, waiter, extra)
-        return made
+    ValueError for a file that is not pollable.
+    """
+    message: Any = _unix_events._UnixWritePipeTransport
+    kind: Any = message if _has_message_boundaries(pipe) else WritePipeTransport
+    made: asyncio.WriteTransport = kind(loop, pipe, protocol, waiter, extra)
+    return made

@@ -31,7 +31,7 @@ from ..loop.base import CoreLoop
 from . import transport_info  # imported early for C, which imports nothing during a call
 
 # Modules that few programs need are imported in the functions that use them: selector_transports,
-# and tls for the first TLS connection.
+# datagrams, pipes and tls.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -1149,3 +1149,54 @@ if "_stop_serving" in vars(_Unix):
     UnixSockets._stop_serving = _rebind_super(  # type: ignore[method-assign]
         UnixSockets, vars(_Unix)["_stop_serving"]
     )
+
+
+class OtherTransports(CoreLoop):
+    """Creates the transports of datagrams and pipes, whose modules are imported at the first one.
+
+    The methods are asyncio's hooks.
+    """
+
+    # Asyncio's own datagram transports by fd; they register themselves here.
+    _transports: weakref.WeakValueDictionary[int, Any]
+
+    def _init_datagrams(self) -> None:
+        """Create the loop's table of open datagram transports."""
+        self._transports = weakref.WeakValueDictionary()
+
+    def _make_datagram_transport(
+        self,
+        sock: socket.socket,
+        protocol: asyncio.DatagramProtocol,
+        address: Any = None,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.DatagramTransport:
+        """Create and return a datagram transport, for create_datagram_endpoint()."""
+        from . import datagrams
+
+        return datagrams.make_transport(self, sock, protocol, address, waiter, extra)
+
+    def _make_read_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.ReadTransport:
+        """Create and return the transport of connect_read_pipe()."""
+        from . import pipes
+
+        return pipes.make_reader(self, pipe, protocol, waiter, extra)
+
+    def _make_write_pipe_transport(
+        self,
+        pipe: Any,
+        protocol: asyncio.BaseProtocol,
+        waiter: asyncio.Future[Any] | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> asyncio.WriteTransport:
+        """Create and return the transport of connect_write_pipe()."""
+        from . import pipes
+
+        return pipes.make_writer(self, pipe, protocol, waiter, extra)
