@@ -10,9 +10,9 @@ import (
 // it; on a virtual machine each of them pays several microseconds.
 //
 // Shared.BusyPoll is the longest time of an attempt in ns. 0 disables busy polling. If it is
-// negative, which is the default of a loop, an attempt lasts at most as long as the processor time
-// of a sleep, which the loop measures: so an attempt in vain doubles the cost of a sleep, and an
-// attempt that finds an event saves it.
+// negative, which is the default of a loop, an attempt lasts at most twice the processor time of a
+// sleep, which the loop measures. Within this time the peers that were woken by the last messages
+// answer; then they find the loop awake, and it finds them awake.
 //
 // A loop does not poll busily while that does not pay:
 //
@@ -39,7 +39,7 @@ const (
 	// A poll that waited for at most this time, ns, besides its processor time did not sleep.
 	minSleep = 1000
 	// Limit of a sleep's cost, ns: a sleep that took more was interrupted.
-	maxSleepCost = 20_000
+	maxSleepCost = 12_000
 )
 
 // busyPoll is the state of a reactor's busy polling.
@@ -69,7 +69,7 @@ func (r *Reactor) wait(timeout int64) (int, syscall.Errno) {
 	begun := r.clock.now()
 	limit := setting
 	if setting < 0 {
-		limit = r.busyPoll.sleepCost
+		limit = 2 * r.busyPoll.sleepCost
 	}
 	if timeout > 0 {
 		limit = min(limit, timeout)

@@ -248,8 +248,8 @@ func TestBusyPollReportsAnErrno(t *testing.T) {
 	m.errno = 0
 }
 
-// adaptiveLoop returns a loop with a made time that polls busily for as long as a sleep costs, 8 µs,
-// which it has measured.
+// adaptiveLoop returns a loop with a made time that polls busily for twice as long as a sleep costs.
+// It has measured that this is 8 µs.
 func adaptiveLoop(t *testing.T) (*loop, *madeTime) {
 	l, m := busyLoop(t)
 	l.sh.BusyPoll, m.sleepCost = -1, 8000
@@ -261,11 +261,11 @@ func adaptiveLoop(t *testing.T) (*loop, *madeTime) {
 	return l, m
 }
 
-func TestBusyPollLastsAsLongAsASleepCosts(t *testing.T) {
+func TestBusyPollLastsTwiceAsLongAsASleepCosts(t *testing.T) {
 	for _, c := range []struct {
 		delay  int64
 		sleeps int
-	}{{7000, 0}, {9000, 1}} {
+	}{{15_000, 0}, {17_000, 1}} {
 		l, m := adaptiveLoop(t)
 		m.sleeps = 0
 		l.next(m, c.delay)
@@ -277,36 +277,36 @@ func TestBusyPollLastsAsLongAsASleepCosts(t *testing.T) {
 
 func TestBusyPollMeasuresOneSleepOfMany(t *testing.T) {
 	l, m := adaptiveLoop(t)
-	m.sleepCost = 16_000
+	m.sleepCost = 10_000
 	for sleep := 2; sleep <= sleepSample; sleep++ {
 		if l.r.busyPoll.sleepCost != 8000 {
 			t.Fatalf("sleep %d was measured", sleep)
 		}
 		l.next(m, 100_000)
 	}
-	if got := l.r.busyPoll.sleepCost; got != 10_000 {
+	if got := l.r.busyPoll.sleepCost; got != 8500 {
 		t.Errorf("a sleep costs %d ns", got)
 	}
 	// The cost is limited, and a poll that did not sleep is not measured.
 	m.sleepCost = 1_000_000
 	l.r.busyPoll.untilSleep = 0
 	l.next(m, 10_000_000)
-	if got := l.r.busyPoll.sleepCost; got != 12_500 {
+	if got := l.r.busyPoll.sleepCost; got != 9375 {
 		t.Errorf("a sleep costs %d ns", got)
 	}
 	l.r.busyPoll.untilSleep = 0
 	l.r.busyPoll.pausedUntil = m.now + 1_000_000
 	m.sleepCost = 500
 	l.next(m, 500)
-	if got := l.r.busyPoll; got.sleepCost != 12_500 || got.untilSleep != 0 {
+	if got := l.r.busyPoll; got.sleepCost != 9375 || got.untilSleep != 0 {
 		t.Errorf("a sleep costs %d ns, %d sleeps until the next measurement", got.sleepCost, got.untilSleep)
 	}
 }
 
 func TestBusyPollPausesIfItCostsMoreThanTheSleeps(t *testing.T) {
-	// An attempt in vain takes 8.1 µs, one with a hit 1.2 µs of the 8 µs that a sleep takes.
+	// An attempt in vain takes 16.1 µs, one with a hit 1.2 µs of the 8 µs that a sleep takes.
 	// Each sample counts alone.
-	for _, c := range []struct{ samples, hits, pauses int }{{2, spinSample * 5 / 8, 0}, {1, spinSample / 2, 1}} {
+	for _, c := range []struct{ samples, hits, pauses int }{{2, 23, 0}, {1, 22, 1}} {
 		l, m := adaptiveLoop(t)
 		l.r.busyPoll.attempts, l.r.busyPoll.spent = 0, 0
 		before := l.sh.Metrics.BusyPolls

@@ -10,6 +10,8 @@
 int thread_start(void *(*run)(void *), void *arg);
 /* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void thread_set_name(const char *name);
+/* Asks the kernel to run the calling thread soon after it wakes up: see thread.c. */
+void thread_set_short_slice(void);
 /* Returns the calling thread's id in the system; 1 on systems without futexes. */
 uint32_t thread_id(void);
 
