@@ -411,13 +411,16 @@ def test_invalid_answer_is_an_error_with_its_reason() -> None:
 
 
 def test_a_process_that_keeps_silent_is_given_up() -> None:
-    quick = "from goloop.operations.commands import client; client.SECONDS = 0.2\n"
+    quick = (
+        "from goloop.operations.commands import client, top\n"
+        "client.Question.__init__.__kwdefaults__['seconds'] = top.SECONDS = 0.2\n"
+    )
     with running(PROGRAM) as process:
         process.send_signal(signal.SIGSTOP)
         for command in ("ps", "top"):
             done = goloop(command, str(process.pid), before=quick + BEFORE)
             assert done.returncode == 1
-            assert "has not answered for" in done.stderr
+            assert "has not answered for 0.2 seconds" in done.stderr
             assert "GIL" in done.stderr
         process.send_signal(signal.SIGCONT)
         assert len(ask(process.pid, "tasks")["tasks"]) == 4
