@@ -29,6 +29,10 @@ TIME_LIMIT = 60
 # The name that every server here reports for its loop.
 LOOP = "goloop.Loop"
 
+# Packages that goloop imports only for a caller that has them.  A freezer that finds them installed
+# freezes them too, with all that they import, which takes most of its time.
+OPTIONAL = ("hypothesis", "opentelemetry", "prometheus_client")
+
 
 def needs(*modules: str) -> None:
     """Skips the calling test module where a package is missing."""

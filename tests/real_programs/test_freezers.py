@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import goloop
-from real_programs.programs import needs
+from real_programs.programs import OPTIONAL, needs
 
 pytestmark = pytest.mark.real
 
@@ -64,6 +64,7 @@ def test_a_program_made_by_nuitka_runs_on_goloop(tmp_path: Path) -> None:
     makes(
         *(tmp_path, "nuitka", "--standalone", "--assume-yes-for-downloads", "--lto=no"),
         f"--user-package-configuration-file={CONFIGURATION}",
+        *(f"--nofollow-import-to={name}" for name in OPTIONAL),
         "program.py",
         PATH=path,
         CCFLAGS="-O0",  # a quarter of the time, and all of the tests' two cores
