@@ -334,7 +334,7 @@ typedef struct gl_shared {
     int64_t sample_every;   /* atomic, C: ns; 0: never */
     int64_t slow_limit;     /* atomic, C: ns; longer iterations are recorded; 0: none */
     int64_t busy_poll;      /* atomic, C: ns of polling without sleeping before a sleep; 0: none;
-                             * < 0: as long as a sleep costs */
+                             * < 0: twice what a sleep costs */
     const int64_t *gc;      /* C: total ns of garbage collection in this process */
     int64_t gc_before;      /* C: the value of *gc at the start of the iteration */
     const uint64_t *popped; /* C: total of entries of the ready queue that were run */

@@ -7,7 +7,7 @@
  *     |      v
  *     +--- sleep until an alarm expires: a loop has made no turn for some ms
  *     |      |     the next sample is due
- *     |      |     2.6 ms or 6.8 ms are over, if an iteration is long
+ *     |      |     3.4 ms or 6.8 ms are over, if an iteration is long
  *     |      |
  *     |      | no loop was awake for 50 ms
  *     |      v
@@ -46,7 +46,7 @@
 typedef struct pace {
     int64_t alarm, forward, tick; /* ns */
 } pace;
-static const pace quick = {4400000, 2600000, 2600000};
+static const pace quick = {2200000, 1100000, 3400000};
 static const pace slow = {7400000, 2400000, 6800000};
 /* A tick takes 10 to 20 us from a loop that is busy on the same core.  So an alarm raises
  * monitor.vain_until by VAIN_ALARM_NS, and the pace is slow while this time is more than

@@ -105,10 +105,10 @@ async def iterations_of_3_ms():
         time.sleep(0.003)
         await asyncio.sleep(0)
 
-async def late_writes_each_5_ms():
-    for _ in range(100):
+async def late_writes_each_3_ms():
+    for _ in range(170):
         write(b"xx")
-        time.sleep(0.005)
+        time.sleep(0.003)
         await asyncio.sleep(0)
 
 async def main():
@@ -153,7 +153,7 @@ goloop.run(main())
         ("echo", 100, 0),
         ("each_10_ms", 100, 0),
         ("iterations_of_3_ms", 200, 0),  # each may need an alarm: 333
-        ("late_writes_each_5_ms", 300, 70),  # each may need a tick after its alarm: 200
+        ("late_writes_each_3_ms", 200, 130),
     ],
 )
 def test_helper_threads_rarely_wake_under_a_steady_load(load: str, most: int, late: int) -> None:

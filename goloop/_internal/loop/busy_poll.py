@@ -65,7 +65,7 @@ class BusyPolling(CoreLoop):
         polls in this way. Since 0.3.0.
 
         Args:
-            seconds: At most 0.01. None: as long as a sleep takes processor time, which the loop
+            seconds: At most 0.01. None: twice the processor time of a sleep, which the loop
                 measures, while that saves processor time. 0: never. 20 to 100 microseconds are
                 for services with little load that need short latencies and have a processor to
                 spare.
