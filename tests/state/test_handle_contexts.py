@@ -262,7 +262,15 @@ def test_a_loop_that_is_dropped_with_handles_is_freed(loop_factory: Callable[[],
     deadline = time.monotonic() + 10
     while reference() is not None and time.monotonic() < deadline:
         gc.collect()  # which does nothing while another thread collects
-    assert reference() is None
+    assert reference() is None, kept_by(reference())
+
+
+def kept_by(holder: Any) -> str:
+    """Describe what refers to an object, and to its loop."""
+    lines = [f"threads: {threading.enumerate()}, collector: {gc.get_stats()} {gc.get_debug()}"]
+    for each in (holder, holder.loop):
+        lines += [f"{each!r}: {type(found)} {found!r:.200}" for found in gc.get_referrers(each)]
+    return "\n".join(lines)
 
 
 def dropped(loop: Loop) -> weakref.ref[Any]:
