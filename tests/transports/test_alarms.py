@@ -147,6 +147,7 @@ goloop.run(main())
 """
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("load", "most", "late"),
     [
