@@ -482,10 +482,7 @@ class BuildPure(build_py):
         Raises Unbuildable for an editable install.
         """
         if self.editable_mode:
-            raise toolchain.Unbuildable(
-                "GOLOOP_PURE=1 needs `pip install .`, without -e: an editable install has goloop's "
-                "own loop."
-            )
+            raise toolchain.Unbuildable(toolchain.PURE_IS_NOT_EDITABLE)
         super().run()
         with open(self._marker(), "w", encoding="utf-8") as file:
             file.write('"""This is the wheel without goloop\'s own loop."""\n')

@@ -42,6 +42,10 @@ class Unbuildable(SystemExit):
 WITHOUT_LOOP = (
     "or set GOLOOP_PURE=1 to install goloop without its own loop, so that programs run on asyncio's"
 )
+# The reason why GOLOOP_PURE=1 and an editable install exclude each other.
+PURE_IS_NOT_EDITABLE = (
+    "GOLOOP_PURE=1 needs `pip install .`, without -e: an editable install has goloop's own loop."
+)
 
 
 def pure() -> bool:
@@ -77,10 +81,7 @@ def check_editable() -> None:
     """
     check_python()
     if os.environ.get("GOLOOP_PURE") == "1":
-        raise Unbuildable(
-            "GOLOOP_PURE=1 needs `pip install .`, without -e: an editable install has goloop's "
-            "own loop."
-        )
+        raise Unbuildable(PURE_IS_NOT_EDITABLE)
     reason = unsupported()
     if reason is not None:
         raise Unbuildable(

@@ -32,6 +32,10 @@ async def connected():
         await asyncio.sleep(0)
     return client
 
+def timers():
+    with open("/proc/self/timers") as file:
+        return file.read().count("notify:")
+
 def write(data):
     # In two pieces: they leave together, and not within write().
     made[0].write(data[:1])
@@ -242,10 +246,6 @@ needs_list_of_timers = pytest.mark.skipif(
 def test_a_forked_child_makes_its_own_timers() -> None:
     passes(
         """
-def timers():
-    with open("/proc/self/timers") as file:
-        return file.read().count("notify:")
-
 async def main():
     client = await connected()
     await late_writes(client)
@@ -296,10 +296,6 @@ goloop.run(main())
 def test_closed_loops_leave_no_timer() -> None:
     passes(
         """
-def timers():
-    with open("/proc/self/timers") as file:
-        return file.read().count("notify:")
-
 async def main():
     return timers()
 

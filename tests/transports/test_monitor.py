@@ -295,7 +295,7 @@ async def busy(seconds, long):
     begun, before = time.monotonic(), monitor()
     while (spent := time.monotonic() - begun) < seconds:
         if long:
-            writer.write(b"x")     # what follows it in an iteration waits
+            writer.write(b"x")     # sent at once; later writes of the iteration wait
             writer.write(b"y")
             time.sleep(0.004)      # it is sent by the monitor
         await asyncio.sleep(0)
