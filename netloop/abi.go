@@ -258,4 +258,5 @@ type Shared struct {
 	AlarmAt       int64
 	Alarm         int32
 	AlarmUnneeded uint32
+	AlarmPolled   uint64
 }

@@ -35,7 +35,7 @@
 #include "abi_observers.h"
 
 /* The version of this interface, which both sides compare, see GL_ABI. */
-#define GL_ABI_VERSION 27
+#define GL_ABI_VERSION 28
 
 /* ---- probes ------------------------------------------------------------------- */
 
@@ -347,6 +347,7 @@ typedef struct gl_shared {
     int32_t alarm;     /* atomic: number of the POSIX timer, which wakes the monitor; -1: none */
     uint32_t alarm_unneeded; /* atomic: the alarm expired while the loop slept; a turn that may
                               * sleep calls stop_alarm before */
+    uint64_t alarm_polled;   /* metrics.poll_time.sum when the alarm was moved */
 } gl_shared;
 
 /*

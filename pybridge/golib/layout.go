@@ -186,6 +186,7 @@ var _ [unsafe.Offsetof(C.gl_shared{}.alarm_due)]byte = [unsafe.Offsetof(netloop.
 var _ [unsafe.Offsetof(C.gl_shared{}.alarm_at)]byte = [unsafe.Offsetof(netloop.Shared{}.AlarmAt)]byte{}
 var _ [unsafe.Offsetof(C.gl_shared{}.alarm)]byte = [unsafe.Offsetof(netloop.Shared{}.Alarm)]byte{}
 var _ [unsafe.Offsetof(C.gl_shared{}.alarm_unneeded)]byte = [unsafe.Offsetof(netloop.Shared{}.AlarmUnneeded)]byte{}
+var _ [unsafe.Offsetof(C.gl_shared{}.alarm_polled)]byte = [unsafe.Offsetof(netloop.Shared{}.AlarmPolled)]byte{}
 var _ [C.GL_BUCKETS]byte = [netloop.Buckets]byte{}
 var _ [C.GL_FRAMES]byte = [netloop.Frames]byte{}
 var _ [C.GL_SAMPLE_FRAMES]byte = [netloop.SampleFrames]byte{}
