@@ -125,8 +125,8 @@ def block(chosen: dict[str, Chosen], pages: str) -> str:
         "speeds: above 1, goloop is faster. In parentheses: the 95 % confidence interval. The last "
         "column compares the server's processor time for one request: below 1, goloop needs less. "
         f"CPython {newest.python} on {_machine(runs)}; server and client each on one core; all "
-        f"loops measured in turns. † uvicorn on asyncio waits for TCP acknowledgements (Nagle's "
-        f"algorithm). [Method]({pages}benchmarks.md), [all rows]({pages}performance.md)."
+        f"loops measured in turns. [Method]({pages}benchmarks.md), "
+        f"[all rows]({pages}performance.md)."
     )
     return "\n\n".join(["\n".join(rows), _wrapped(method), _losses(runs, pages), rivals(runs)])
 
@@ -179,9 +179,7 @@ def _cells(run: Run, case: Case) -> list[str]:
     value = figure(run, case, OURS)
     unit = "/s" if case.higher_is_better else " " + case.unit
     cells = ["–" if value is None else short(value.median) + unit]
-    waits = case.server in ("uvicorn", "fastapi")
-    cells.append("†" if waits else _claimed(run, case, CONTROL))
-    cells.append(_claimed(run, case, BASE))
+    cells += [_claimed(run, case, CONTROL), _claimed(run, case, BASE)]
     best = _best_rival(run, case)
     cells.append("–" if best is None else f"{_claimed(run, case, best)}, {best}")
     cost = "–"

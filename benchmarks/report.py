@@ -260,7 +260,7 @@ def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
     if newest:
         largest = max(newest, key=lambda image: image.stat().st_size)
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
-    parts += [ASYNCIO, "## Where other loops are faster", LOST]
+    parts += ["## Where other loops are faster", LOST]
     for tag in sorted(chosen, reverse=True):
         newest_run = max(chosen[tag].values(), key=lambda run: run.date)
         build = ", free-threaded" if newest_run.free_threaded else ""
@@ -280,12 +280,6 @@ machine or program differ: measure your own.
 
 The first column is a rate: higher is better. The second is the server's processor time for one
 message: lower is better. Both are relative to {BASE}."""
-
-ASYNCIO = """\
-asyncio's rate with uvicorn is some 0.05 of uvloop's because of Nagle's algorithm: uvicorn binds its
-socket with protocol 0, asyncio sets TCP_NODELAY only if the protocol is TCP, and an answer in two
-pieces waits 40 ms for the client's acknowledgement. The row of aiohttp compares asyncio's speed."""
-
 
 LOST = f"""\
 The measured values in which another loop is better than goloop by more than {LEVEL:.0%}. 1.13×
