@@ -46,6 +46,7 @@ def test_the_machine_is_examined(tmp_path: Path) -> None:
     assert len(told["limits"]["open_files"]) == 2
     assert told["problems"] == []
     assert "program" not in told
+    assert told["stderr"] == ""
 
 
 def test_report_shows_if_io_uring_is_used(tmp_path: Path) -> None:
@@ -209,13 +210,18 @@ def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as started:  # fmt: skip
         assert started.stderr is not None
-        assert "serving" in started.stderr.readline()
+        first = line = started.stderr.readline()
+        while line not in ("serving\n", ""):
+            line = started.stderr.readline()
         if number == signal.SIGINT:  # as a terminal does, to both
             os.killpg(started.pid, number)
         else:
             started.send_signal(number)
         out, err = started.communicate(timeout=60)
     assert started.returncode == 0, out + err
+    assert first == (
+        "goloop doctor: the report comes when the program ends (end a server with Ctrl-C).\n"
+    )
     assert f"status {-number}" in out
     assert "goloop.Loop in process" in out
     assert out.endswith("no problems\n")

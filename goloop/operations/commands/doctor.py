@@ -103,6 +103,9 @@ _CLIENTS = 16
 # Signals that normally end a server.
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_FILES = 4096
+_REPORT_FOLLOWS = (
+    "goloop doctor: the report comes when the program ends (end a server with Ctrl-C)."
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -255,12 +258,14 @@ def _packages() -> dict[str, str]:
 def run_program(arguments: list[str]) -> dict[str, Any]:
     """Run a program by `python -m goloop`; return its status, and the loops of its processes.
 
+    The first line on stderr says when the report comes, because a server runs until it is ended.
     SIGTERM and SIGHUP are passed on to the program, and SIGINT is ignored, which the terminal
     sends to it, too.
     """
     import json
     import tempfile
 
+    print(_REPORT_FOLLOWS, file=sys.stderr, flush=True)
     flags = [option for option in interpreter_options() if option != "-i"]  # -i would show a prompt
     with tempfile.NamedTemporaryFile("r", prefix="goloop-doctor-") as file:
         sys.stdout.flush()
