@@ -24,7 +24,7 @@ from asked_programs import goloop, running, until
 
 from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics import metrics
-from goloop.operations.commands import target, terminal, top_view
+from goloop.operations.commands import client, target, terminal, top_view
 from goloop.operations.commands import top as top_command
 
 PROGRAM = """
@@ -339,6 +339,82 @@ def test_all_omits_programs_of_other_users() -> None:
         assert ours.pid not in found
         [told] = refreshes("--all", "--once")  # root's
         assert {ours.pid, theirs.pid} <= {process["pid"] for process in told["processes"]}
+
+
+CHILD = """
+import asyncio, os, sys, goloop
+goloop.introspect()
+async def main():
+    os.write(1, b"%d\\n" % os.getpid())
+    await asyncio.to_thread(sys.stdin.read)
+goloop.run(main())
+"""
+WITHOUT_LOOP = """
+import os, sys, goloop
+goloop.introspect()
+os.write(1, b"0\\n")
+sys.stdin.read()
+"""
+# The children end with the standard input.  A shell starts the second one.
+PARENT = f"""
+import subprocess, sys
+if "imports" in sys.argv:
+    import goloop
+python = sys.executable, "-c"
+subprocess.Popen([*python, {CHILD!r}])
+subprocess.Popen(["sh", "-c", '"$0" "$@"; :', *python, {CHILD!r}])
+subprocess.Popen([*python, {WITHOUT_LOOP!r}])
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def parent_of_loops(*, imports: bool, asked: bool = True) -> Iterator[tuple[int, list[int]]]:
+    """A process without a loop, and the two below it that have one; a third child has none."""
+    program = f"import sys; sys.argv.append({'imports' if imports else ''!r})\n{PARENT}"
+    with running(program, ready="", asked=asked) as process:
+        assert process.stdout is not None
+        told = sorted(int(process.stdout.readline()) for _ in range(3))
+        assert told[0] == 0
+        yield process.pid, told[1:]
+
+
+@linux_only
+def test_child_processes_with_loops_are_named_for_a_parent_without_one() -> None:
+    with parent_of_loops(imports=True) as (parent, (first, second)):
+        text = goloop("top", str(parent), "--once").stdout
+        assert (
+            f"\n  process {parent} has no open loop; "
+            f"its child processes {first} and {second} have: goloop top {first}\n"
+        ) in text
+        [told] = refreshes(str(parent), "--once")[0]["processes"]
+        assert (told["loops"], told["children"]) == ([], [first, second])
+        os.kill(first, signal.SIGSTOP)
+        try:
+            text = goloop("top", str(parent), "--once").stdout
+        finally:
+            os.kill(first, signal.SIGCONT)
+        assert f"its child process {second} has: goloop top {second}\n" in text
+
+
+@linux_only
+@pytest.mark.parametrize("asked", [True, False])
+def test_child_processes_with_loops_are_named_for_a_parent_without_goloop(asked: bool) -> None:
+    with parent_of_loops(imports=False, asked=asked) as (parent, (first, second)):
+        done = goloop("top", str(parent), "--once")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == (
+            f"process {parent} does not answer; its child processes {first} and {second} do: "
+            f"give the id {first}\n"
+        )
+
+
+def test_many_child_processes_are_counted() -> None:
+    told = client.describe_no_loop(9, [*range(20, 25)])
+    assert told.endswith("processes 20, 21, 22, 23 and 24 have: goloop top 20")
+    told = client.describe_no_loop(9, [*range(20, 30)])
+    assert told.endswith("processes 20, 21, 22, 23 and 6 others have: goloop top 20")
+    assert client.describe_no_loop(9, []) == "no loop is open"
 
 
 # ---- while the GIL is held -----------------------------------------------------------------

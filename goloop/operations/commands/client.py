@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 # Timeout and maximum size of an answer.
 SECONDS = 10.0
 _BYTES = 256 << 20
+# Timeout of the requests to child processes, which are only asked whether they have a loop.
+_CHILD_SECONDS = 0.5
+# A text about child processes has at most this number of names.
+_NAMED_CHILDREN = 5
 
 HINT = "start the program with GOLOOP_INTROSPECT=1, or call goloop.introspect() in it"
 
@@ -149,7 +153,11 @@ class Question:
 
 def ask(pid: int, kind: str) -> Row:
     """Return the answer of another process to a request; raises NoAnswer."""
-    question = Question(pid, ask=kind)
+    return _wait_for_answer(Question(pid, ask=kind))
+
+
+def _wait_for_answer(question: Question) -> Row:
+    """Return the answer to a request, and close it; raises NoAnswer."""
     with contextlib.closing(question):
         while True:
             answer = question.advance()
@@ -173,9 +181,17 @@ def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoA
     if error is None:
         return NoAnswer(f"process {pid} has closed the connection without an answer")
     silent = f"process {pid} does not answer ({error.strerror or error})"
-    if not _contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0"):
+    asked_to_serve = _contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0")
+    has_imported = _contains(pid, "maps", b"/goloop/_core")
+    if not (asked_to_serve and has_imported) and (children := children_with_loops(pid)):
+        verb = "do" if len(children) > 1 else "does"
+        return NoAnswer(
+            f"process {pid} does not answer; its {_named_children(children)} {verb}: give the id "
+            f"{children[0]}"
+        )
+    if not asked_to_serve:
         return NoAnswer(f"{silent}: {HINT}")
-    if not _contains(pid, "maps", b"/goloop/_core"):
+    if not has_imported:
         return NoSocketYet(
             f"process {pid} was started with GOLOOP_INTROSPECT=1, but does not answer: it has not "
             "imported goloop yet, or it only starts other processes; then give the id of a worker "
@@ -239,6 +255,64 @@ def introspectable_pids() -> list[int]:
                 with contextlib.suppress(ValueError):
                     pids.add(process_id(name.removeprefix(prefix)))
     return sorted(pids)
+
+
+# ---- child processes
+
+
+def children_with_loops(pid: int) -> list[int]:
+    """Return the ids of the child processes, and of theirs, that answer and have an open loop.
+
+    A process that does not answer within _CHILD_SECONDS is missing, as are all processes on a
+    system without /proc.
+    """
+    questions = []
+    for each in introspectable_pids():
+        if _descends_from(each, pid):
+            with contextlib.suppress(NoAnswer):
+                question = Question(each, seconds=_CHILD_SECONDS, ask="top", tasks=0, connections=0)
+                questions.append(question)
+    found = []
+    for question in questions:
+        with contextlib.suppress(NoAnswer):
+            if _wait_for_answer(question).get("loops"):
+                found.append(question.pid)
+    return found
+
+
+def _descends_from(pid: int, ancestor: int) -> bool:
+    """Return true if `ancestor` is the parent of a process, or the parent's parent, and so on."""
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError):
+            return False  # the process has ended, or there is no /proc
+        if pid == ancestor:
+            return True
+    return False
+
+
+def describe_no_loop(pid: int, children: list[int]) -> str:
+    """Return the text for a process without a loop; `children` are children_with_loops()."""
+    if not children:
+        return "no loop is open"
+    verb = "have" if len(children) > 1 else "has"
+    return (
+        f"process {pid} has no open loop; its {_named_children(children)} {verb}: "
+        f"goloop top {children[0]}"
+    )
+
+
+def _named_children(children: list[int]) -> str:
+    """Return "child process 4712", or "child processes 4712, 4713 and 2 others"."""
+    if len(children) == 1:
+        return f"child process {children[0]}"
+    *names, last = map(str, children)
+    if len(children) > _NAMED_CHILDREN:
+        names = names[: _NAMED_CHILDREN - 1]
+        last = f"{len(children) - len(names)} others"
+    return f"child processes {', '.join(names)} and {last}"
 
 
 # ---- ps and pstree --------------------------------------------------------------------

@@ -12,7 +12,7 @@ import dataclasses
 import struct
 import time
 
-from .client import NoAnswer, NoSocketYet, Question
+from .client import NoAnswer, NoSocketYet, Question, children_with_loops
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class WatchedProcess:
         loops = answer["loops"]
         report = {"pid": self.pid, **self._facts, "partial": partial}
         report["loops"] = [self._loop_report(loop, index, now) for index, loop in enumerate(loops)]
+        if not loops:
+            report["children"] = children_with_loops(self.pid)
         if not partial:
             ids = {loop["id"] for loop in loops}
             self._ids = {loop["number"]: loop["id"] for loop in loops if "number" in loop}

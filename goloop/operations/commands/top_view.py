@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..._internal.tasks.call_graph import library_of
-from .client import GIL_HELD
+from .client import GIL_HELD, describe_no_loop
 from .terminal import Terminal, pad, printable, width
 
 TYPE_CHECKING = False
@@ -148,7 +148,8 @@ class View:
                 loops = [self._loop(loop, report, several) for loop in report["loops"]]
             found += [line for lines in loops for line in lines]
             if not report["loops"]:
-                found.append([("  no loop is open", _DIM)])
+                text = describe_no_loop(report["pid"], report["children"])
+                found.append([(f"  {text}", _YELLOW if report["children"] else _DIM)])
             if not several:
                 found.append([])
         if several:
