@@ -49,7 +49,7 @@ NOT_RUN = {
 # Servers run until they have printed this text; then they get Ctrl-C.
 ENDLESS = {
     r"python -m goloop -m uvicorn|uvicorn --loop|python -m uvicorn": "Application startup complete",
-    r"goloop doctor -m uvicorn": "Application startup complete",
+    r"(?:python -m )?goloop doctor -m uvicorn": "Application startup complete",
     r"gunicorn --worker-class": "Booting worker",
     r"goloop export(?! --once)": "http://",
 }
@@ -81,17 +81,19 @@ FILES = {
     "test_of_the_reader.py": "async def work():\n    pass\n\ndef test_it():\n    pass\n",
 }  # fmt: skip
 
-# until.py TEXT COMMAND...: the command, which is ended by Ctrl-C when its output has the text.
+# until.py TEXT COMMAND...: the command, which is ended by Ctrl-C when its output has the text, once
+# for each of its --workers.
 UNTIL = """
 import os, signal, subprocess, sys
 text, *command = sys.argv[1:]
+workers = int(command[command.index("--workers") + 1]) if "--workers" in command else 1
 with subprocess.Popen(
     command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
 ) as process:
     said, ended = "", False
     for line in process.stdout:
         said += line
-        if text in said and not ended:
+        if said.count(text) == workers and not ended:
             os.killpg(process.pid, signal.SIGINT)
             ended = True
 print(said)
