@@ -259,7 +259,7 @@ def test_a_run_records_the_machines_costs(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_pages_name_each_machine_with_its_costs() -> None:
     run, again, older = a_row({"goloop": 0}), a_row({"goloop": 0}, case="sock-1k-x4"), a_run()
-    facts = {"family": "AMD family 26", "hypervisor": "KVM", "null_call_ns": "48.2"}
+    facts = {"family": "AMD family 26", "hypervisor": "KVMKVMKVM", "null_call_ns": "48.2"}
     run.machine = {**run.machine, **facts, "wake_us": "3.05"}
     again.machine = {**run.machine, "null_call_ns": "51.7"}
     del older.samples[CASE]
