@@ -65,10 +65,6 @@ SUITES = {
         f" --ignore=tests/isolated --ignore=tests/autobahn -n {os.cpu_count() or 1}",
         package="aiohttp",
         different={
-            "tests/test_client_functional.py::test_upload_tracker_progress[pyloop]": (
-                "counts what get_write_buffer_size() does not, right after a write; "
-                "goloop sends at the end of the turn"
-            ),
             "tests/test_web_functional.py::test_keepalive_expires_on_time[pyloop]": (
                 "patches loop.time() and expects the loop's timers to go by it"
             ),
