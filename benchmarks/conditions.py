@@ -49,9 +49,10 @@ def facts(chosen: Chosen) -> str:
 
 
 def machine(run: Run) -> str:
-    """Write the machine of a run: as much of it as the run recorded."""
+    """Write the machine of a run: as much of it as the run recorded, without the stepping."""
     found = run.machine
-    family = f" ({found['family']})" if "family" in found else ""
+    family = found.get("family", "").removeprefix("AuthenticAMD ").removeprefix("GenuineIntel ")
+    family = f" ({family.partition(', stepping')[0]})" if family else ""
     words = [f"{found['processor']}{family}", f"{found['cores']} cores"]
     if "hypervisor" in found:
         words += [found["kernel"], f"hypervisor: {_hypervisor(run)}"]

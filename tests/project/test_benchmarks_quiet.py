@@ -259,18 +259,22 @@ def test_a_run_records_the_machines_costs(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_pages_name_each_machine_with_its_costs() -> None:
     run, again, older = a_row({"goloop": 0}), a_row({"goloop": 0}, case="sock-1k-x4"), a_run()
-    facts = {"family": "AMD family 26", "hypervisor": "KVMKVMKVM", "null_call_ns": "48.2"}
+    facts = {
+        "family": "AuthenticAMD family 26, model 2, stepping 1",
+        "hypervisor": "KVMKVMKVM",
+        "null_call_ns": "48.2",
+    }
     run.machine = {**run.machine, **facts, "wake_us": "3.05"}
     again.machine = {**run.machine, "null_call_ns": "51.7"}
     del older.samples[CASE]
     chosen = {CASE: run, "sock-1k-x4": again}
     assert conditions.facts(chosen).splitlines()[:2] == [
-        "- Machine: a processor (AMD family 26), 2 cores, a kernel, hypervisor: KVM, 1 GiB, "
+        "- Machine: a processor (family 26, model 2), 2 cores, a kernel, hypervisor: KVM, 1 GiB, "
         "a libc; server on core 0, client on core 1.",
         "- Its costs, measured before each run: a system call that does nothing: 48.2 to 51.7 ns; "
         "a wake-up between two threads on two cores: 3.05 µs.",
     ]
-    assert "on a processor (AMD family 26), 2 cores, a kernel, hypervisor: KVM;" in " ".join(
+    assert "on a processor (family 26, model 2), 2 cores, a kernel, hypervisor: KVM;" in " ".join(
         report.usual({"cp314": chosen}).split()
     )
     lines = conditions.facts({**chosen, "sleep-0": older}).splitlines()
