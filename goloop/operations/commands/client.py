@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 _BYTES = 256 << 20
 # Timeout of the requests to child processes, which are only asked whether they have a loop.
-_CHILD_SECONDS = 0.5
+_CHILD_SECONDS = 1.0
 # A text about child processes has at most this number of names.
 _NAMED_CHILDREN = 5
 
@@ -293,15 +293,18 @@ def _descends_from(pid: int, ancestor: int) -> bool:
     return False
 
 
-def describe_no_loop(pid: int, children: list[int]) -> str:
-    """Return the text for a process without a loop; `children` are children_with_loops()."""
+def describe_no_loop(children: list[int]) -> list[str]:
+    """Return the lines for a process without a loop; `children` are children_with_loops().
+
+    A line has one process, so that the narrowest terminal shows the ids whole.
+    """
     if not children:
-        return "no loop is open"
-    verb = "have" if len(children) > 1 else "has"
-    return (
-        f"process {pid} has no open loop; its {_named_children(children)} {verb}: "
-        f"goloop top {children[0]}"
-    )
+        return ["no loop is open"]
+    lines = ["no loop is open; child processes with one:"]
+    lines += [f"  goloop top {child}" for child in children[:_NAMED_CHILDREN]]
+    if len(children) > _NAMED_CHILDREN:
+        lines.append(f"  and {len(children) - _NAMED_CHILDREN} more")
+    return lines
 
 
 def _named_children(children: list[int]) -> str:

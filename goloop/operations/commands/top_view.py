@@ -148,8 +148,9 @@ class View:
                 loops = [self._loop(loop, report, several) for loop in report["loops"]]
             found += [line for lines in loops for line in lines]
             if not report["loops"]:
-                text = describe_no_loop(report["pid"], report["children"])
-                found.append([(f"  {text}", _YELLOW if report["children"] else _DIM)])
+                style = _YELLOW if report["children"] else _DIM
+                lines = describe_no_loop(report["children"])
+                found += [[(f"  {line}", style)] for line in lines]
             if not several:
                 found.append([])
         if several:
