@@ -341,6 +341,27 @@ def test_all_omits_programs_of_other_users() -> None:
         assert {ours.pid, theirs.pid} <= {process["pid"] for process in told["processes"]}
 
 
+@linux_only
+def test_a_program_that_is_still_importing_goloop_is_waited_for() -> None:
+    """The library is loaded before the socket is open: the first request is refused."""
+    program = """
+import asyncio, sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "goloop.operations.introspection":
+            print("ready", flush=True)
+            time.sleep(0.7)
+sys.meta_path.insert(0, Slow())
+import goloop
+async def main():
+    await asyncio.get_running_loop().create_future()
+goloop.run(main())
+"""
+    with running(program) as process:
+        told = goloop("top", str(process.pid), "--once", "--json")
+        assert told.returncode == 0, told.stderr
+
+
 CHILD = """
 import asyncio, os, sys, goloop
 goloop.introspect()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import select
 import socket
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 # Timeout and maximum size of an answer.
 SECONDS = 10.0
 _BYTES = 256 << 20
+# A younger process may be about to open its socket, although it has loaded goloop's library.
+_STARTING_SECONDS = 2.0
 # Timeout of the requests to child processes, which are only asked whether they have a loop.
 _CHILD_SECONDS = 1.0
 # A text about child processes has at most this number of names.
@@ -45,7 +48,7 @@ class NoAnswer(Exception):
 
 
 class NoSocketYet(NoAnswer):
-    """The program was started with GOLOOP_INTROSPECT=1 and has not imported goloop."""
+    """The program was started with GOLOOP_INTROSPECT=1, and may still be importing goloop."""
 
 
 class Question:
@@ -191,7 +194,7 @@ def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoA
         )
     if not asked_to_serve:
         return NoAnswer(f"{silent}: {HINT}")
-    if not has_imported:
+    if not has_imported or _age(pid) < _STARTING_SECONDS:
         return NoSocketYet(
             f"process {pid} was started with GOLOOP_INTROSPECT=1, but does not answer: it has not "
             "imported goloop yet, or it only starts other processes; then give the id of a worker "
@@ -208,6 +211,15 @@ def _contains(pid: int, name: str, text: bytes) -> bool:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
         return text in file.read()
     return False
+
+
+def _age(pid: int) -> float:
+    """Return the seconds since a process was started; infinity if that is unknown."""
+    with contextlib.suppress(OSError, IndexError, AttributeError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return math.inf
 
 
 def _timeout_reason(pid: int, seconds: float) -> str:
