@@ -414,8 +414,8 @@ def test_sending_raises_pythons_audit_event(loop_name: str) -> None:
     """Python's own sendto() raises this event, and programs may watch for it.
 
     The program has a process of its own, because an audit hook can't be removed.  In later tests
-    an allocation that fails in the hook's call makes sys.set_asyncgen_hooks() of CPython 3.11 to
-    3.15 use a finalizer that it has freed.
+    an allocation that fails in the hook's call makes CPython's sys.set_asyncgen_hooks() use a
+    finalizer that it has freed.
     """
     isolated(AUDITED, loop_name)
 

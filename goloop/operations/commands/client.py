@@ -216,10 +216,15 @@ def _contains(pid: int, name: str, text: bytes) -> bool:
 def _age(pid: int) -> float:
     """Return the seconds since a process was started; infinity if that is unknown."""
     with contextlib.suppress(OSError, IndexError, AttributeError):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        ticks = int(_stat_fields(pid)[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return math.inf
+
+
+def _stat_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat after the program's name: the first is the state."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
 
 
 def _timeout_reason(pid: int, seconds: float) -> str:
@@ -296,8 +301,7 @@ def _descends_from(pid: int, ancestor: int) -> bool:
     """Return true if `ancestor` is the parent of a process, or the parent's parent, and so on."""
     while pid > 1:
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
+            pid = int(_stat_fields(pid)[1])
         except (OSError, IndexError):
             return False  # the process has ended, or there is no /proc
         if pid == ancestor:
