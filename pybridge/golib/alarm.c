@@ -8,10 +8,17 @@
  * turn comes.
  *
  * A POSIX timer has no descriptor, which a program could close or replace.  It sends a signal to
- * the monitor's thread, which blocks all signals and waits for this one.  No handler is installed,
- * and no other thread gets the signal.  While the monitor waits, the kernel may give it the same
- * signal if another process sends it to this one, and all other threads block it.  Then the monitor
- * sends it again and waits without alarms from then on, as it does where the system refuses timers.
+ * the monitor's thread.  Any number that a program can use would be wrong: the program may block it
+ * and collect it by sigwait(), and a thread of goloop that waits for it too would take it.  So the
+ * signal is one of libc's own (SIGSETXID), which libc lets no program block, wait for or handle.
+ * setuid() sends it to each thread of the process; libc's handler ignores it from any other sender.
+ * So an alarm has no effect but to interrupt the monitor's sleep:
+ *
+ *     alarm_hold --> a tick: an alarm that expires now stays pending --> alarm_wait, which ends at
+ *         ^                                                                  once if one is pending
+ *         +------------------------------------------------------------------+
+ *
+ * A thread must not hold the signal for long, or setuid() would wait: so not while it is parked.
  */
 #define _GNU_SOURCE 1
 #include "alarm.h"
@@ -20,9 +27,10 @@
 #include <signal.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #if defined(__linux__)
+#include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 /* Returns a time as seconds and nanoseconds. */
@@ -32,23 +40,26 @@ timespec_of(int64_t ns)
     return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }
 
-/* Sleeps for `ns`, without alarms. */
-void
-alarm_sleep(int64_t ns)
+#if defined(__GLIBC__) && defined(SYS_timer_create)
+
+#define ALARM_SIGNAL 33
+
+/* Returns true if libc handles the signal: else an alarm would end the process. */
+static bool
+is_handled(void)
 {
-    struct timespec time = timespec_of(ns);
-    nanosleep(&time, NULL);
+    /* Not sigaction(), which refuses the number.  The kernel's struct begins with the handler. */
+    uintptr_t action[8] = {0};
+    return syscall(SYS_rt_sigaction, ALARM_SIGNAL, NULL, action, sizeof(uint64_t)) == 0 &&
+           action[0] != (uintptr_t)SIG_DFL && action[0] != (uintptr_t)SIG_IGN;
 }
-
-#if defined(__linux__) && defined(SYS_timer_create)
-
-/* A signal that neither libc nor Go uses.  Go's runtime unblocks the numbers below 35. */
-#define ALARM_SIGNAL 58
 
 /* Makes the loop's timer.  Returns 0 or an errno. */
 static int
 alarm_make(gl_shared *sh, uint32_t thread)
 {
+    if (!is_handled())
+        return ENOSYS;
     struct sigevent event;
     memset(&event, 0, sizeof event);
     event.sigev_notify = SIGEV_THREAD_ID;
@@ -89,21 +100,41 @@ alarm_delete(gl_shared *sh)
     __atomic_store_n(&sh->alarm, -1, __ATOMIC_RELAXED);
 }
 
-/* Waits until a timer that wakes the calling thread expires, at most `ns`. */
-alarm_result
+/* Blocks or unblocks the signal of the alarms in the calling thread. */
+static void
+set_held(bool held)
+{
+    /* Not pthread_sigmask(), which leaves out the number. */
+    uint64_t set = UINT64_C(1) << (ALARM_SIGNAL - 1);
+    int how = SIG_UNBLOCK;
+    if (held)
+        how = SIG_BLOCK;
+    (void)syscall(SYS_rt_sigprocmask, how, &set, NULL, sizeof set);
+}
+
+/* Lets alarms that expire in the calling thread stay pending until alarm_wait(). */
+void
+alarm_hold(void)
+{
+    set_held(true);
+}
+
+/* Ends alarm_hold(): alarms that expire have no effect. */
+void
+alarm_release(void)
+{
+    set_held(false);
+}
+
+/* Waits until a timer that wakes the calling thread expires, at most `ns`; returns true if one has
+ * expired since alarm_hold().  Can return true without a timer. */
+bool
 alarm_wait(int64_t ns)
 {
     struct timespec at_most = timespec_of(ns);
-    sigset_t set;
-    siginfo_t info;
-    sigemptyset(&set);
-    sigaddset(&set, ALARM_SIGNAL);
-    if (sigtimedwait(&set, &info, &at_most) < 0) /* EAGAIN: the time is over */
-        return ALARM_TIMEOUT;
-    if (info.si_code == SI_TIMER)
-        return ALARM_EXPIRED;
-    (void)sigqueue(getpid(), ALARM_SIGNAL, info.si_value);
-    return ALARM_REFUSED;
+    sigset_t others;
+    sigfillset(&others); /* all but libc's own signals */
+    return ppoll(NULL, 0, &at_most, &others) < 0;
 }
 
 #else
@@ -125,12 +156,25 @@ alarm_delete(gl_shared *sh)
     (void)sh;
 }
 
-/* Sleeps for `ns`. */
-alarm_result
+/* Does nothing: there are no timers. */
+void
+alarm_hold(void)
+{
+}
+
+/* Does nothing: there are no timers. */
+void
+alarm_release(void)
+{
+}
+
+/* Sleeps for `ns`; returns false. */
+bool
 alarm_wait(int64_t ns)
 {
-    alarm_sleep(ns);
-    return ALARM_TIMEOUT;
+    struct timespec time = timespec_of(ns);
+    nanosleep(&time, NULL);
+    return false;
 }
 
 #endif

@@ -97,7 +97,6 @@ static struct {
     bool started, parked;           /* the thread runs; it sleeps until monitor_wake() */
     uint32_t thread;                /* atomic: the thread id; 0 until the thread runs */
     bool fenced;                    /* membarrier(2) does not work, or not any more */
-    bool refused;                   /* atomic: alarms are not used any more */
     monitored *all;                 /* list of the reactors */
     int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
     int64_t awake_at;               /* ns: time of the last tick at which a loop was awake */
@@ -373,7 +372,7 @@ run_tick(bool expired)
         monitor.sample_due = min_ns(monitor.sample_due, sample_if_due(w, now));
         if (has_been_awake(w))
             monitor.awake_at = now;
-        if ((LOAD(&sh->alarm) < 0 && w->turns != 0) || monitor.refused) {
+        if (LOAD(&sh->alarm) < 0 && w->turns != 0) {
             pause = min_ns(pause, tick_ns(now));
             replaces_alarm = true;
         }
@@ -429,20 +428,12 @@ park(void)
 }
 
 /* Sleeps until an alarm expires, at most until the next tick is due.  Returns true if one has
- * expired.  If the signal of the alarms has another sender, they are not used any more. */
+ * expired. */
 static bool
 sleep_until_due(void)
 {
     int64_t due = min_ns(monitor.look_due, monitor.sample_due);
-    int64_t ns = max_ns(due - monitor_now(), 0);
-    alarm_result woken = ALARM_TIMEOUT;
-    if (LOAD(&monitor.refused))
-        alarm_sleep(ns);
-    else
-        woken = alarm_wait(ns);
-    if (woken == ALARM_REFUSED)
-        __atomic_store_n(&monitor.refused, true, __ATOMIC_RELAXED);
-    return woken == ALARM_EXPIRED;
+    return alarm_wait(max_ns(due - monitor_now(), 0));
 }
 
 /* The monitor's thread: runs ticks and parks, for the life of the process. */
@@ -453,10 +444,13 @@ run_monitor(void *unused)
     thread_set_short_slice();
     __atomic_store_n(&monitor.thread, thread_id(), __ATOMIC_RELAXED);
     for (bool expired = false;; expired = sleep_until_due()) {
+        alarm_hold(); /* again, because starting a thread ends it */
         pthread_mutex_lock(&monitor.mutex);
         run_tick(expired);
         if (monitor.tick_at - monitor.awake_at >= IDLE_NS) {
+            alarm_release();
             park();
+            alarm_hold();
             run_tick(false);
         }
         pthread_mutex_unlock(&monitor.mutex);
@@ -468,7 +462,7 @@ run_monitor(void *unused)
 int32_t
 monitor_stop_alarm(gl_shared *sh)
 {
-    if (sh->alarm >= 0 && !LOAD(&monitor.refused)) {
+    if (sh->alarm >= 0) {
         sh->alarm_due = 0;
         (void)alarm_set(sh, LOAD(&monitor.thread), 0);
     }
@@ -501,7 +495,7 @@ monitor_move_alarm(gl_shared *sh, int64_t now)
         __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&sh->alarm_at, now + p->alarm, __ATOMIC_RELAXED);
     sh->alarm_due = now + p->forward;
-    if (thread != 0 && (LOAD(&monitor.refused) || alarm_set(sh, thread, p->alarm) != 0))
+    if (thread != 0 && alarm_set(sh, thread, p->alarm) != 0)
         sh->alarm_due = INT64_MAX;
     return 0;
 }

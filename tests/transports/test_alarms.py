@@ -266,27 +266,78 @@ assert os.waitpid(pid, 0)[1] == 0
     )
 
 
-def test_the_signal_of_the_alarms_reaches_its_receiver() -> None:
-    """The kernel may give the monitor a signal that another process sends to this one."""
+def test_signals_of_another_process_keep_their_sender_and_order() -> None:
+    """Real-time signals with values, while the monitor waits for an alarm."""
     passes(
         """
-ALARM_SIGNAL = 58
-signal.pthread_sigmask(signal.SIG_BLOCK, [ALARM_SIGNAL])
+import subprocess, sys
+
+NUMBERS = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
+signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+
+SENDER = '''
+import ctypes, os, signal
+for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
+    for value in (1, 2, 3):
+        assert ctypes.CDLL(None).sigqueue(os.getppid(), number, ctypes.c_void_p(value)) == 0
+    os.kill(os.getppid(), number)
+'''
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int) for name in ("number", "error", "code", "pad", "pid", "uid")]
+    _fields_ += [("value", ctypes.c_void_p), ("rest", ctypes.c_char * 96)]
+
+libc = ctypes.CDLL(None)
+
+def received(number):
+    # signal.sigwaitinfo() leaves out the value.
+    mask, info, limit = (ctypes.c_ulong * 16)(1 << number - 1), Info(), (ctypes.c_long * 2)(60, 0)
+    assert libc.sigtimedwait(mask, ctypes.byref(info), limit) == number
+    return info.code, info.pid, info.value
+
+SI_USER, SI_QUEUE = 0, -1
 
 async def main():
     client = await connected()
     await late_writes(client)
-    os.kill(os.getpid(), ALARM_SIGNAL)
-    await asyncio.sleep(0.02)
-    # The monitor, which was not parked, has got it, sent it again, and takes no more.
-    end = time.monotonic() + 60
-    while not all(ALARM_SIGNAL in signal.sigpending() for _ in range(10000)):
-        assert time.monotonic() < end
-    assert signal.sigtimedwait([ALARM_SIGNAL], 60)
+    sender = subprocess.Popen([sys.executable, "-S", "-c", SENDER])
+    assert sender.wait(60) == 0
+    for number in NUMBERS:
+        for value in (1, 2, 3):
+            assert received(number) == (SI_QUEUE, sender.pid, value), number
+        assert received(number)[:2] == (SI_USER, sender.pid), number
     await late_writes(client)
     made[0].abort()
 
 goloop.run(main())
+""",
+        profile="0",
+    )
+
+
+def test_change_of_user_does_not_wait_for_the_monitor() -> None:
+    """setuid() waits until each thread has handled a signal of libc, which the alarms send too."""
+    passes(
+        """
+async def main():
+    client = await connected()
+    for _ in range(3):
+        await late_writes(client)
+        for _ in range(200):  # the monitor is awake
+            os.setuid(os.getuid())
+            write(b"xx")
+            assert client.recv(2, socket.MSG_WAITALL) == b"xx"
+            await asyncio.sleep(0)
+        # It parks after 50 ms in which the loop sleeps.
+        for delay in (0.01, 0.2):
+            await asyncio.sleep(delay)
+            os.setuid(os.getuid())
+    await late_writes(client)
+    made[0].abort()
+
+goloop.run(main())
+time.sleep(0.2)
+os.setuid(os.getuid())
 """,
         profile="0",
     )
