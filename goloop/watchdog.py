@@ -386,7 +386,8 @@ def subscribe(callback: Subscriber) -> Callable[[], None]:
 
     It is called twice, on a thread of goloop or on the loop's own: while the loop is blocked, and
     after the end; if the GIL was not available meanwhile, both times after the end. Exceptions of
-    the function are logged. `Loop.set_watchdog()` sets the limit. Since 0.3.0.
+    the function are logged. goloop's thread blocks all signals, and so do the threads and child
+    processes that the function starts there. `Loop.set_watchdog()` sets the limit. Since 0.3.0.
 
     Args:
         callback: Called with a `Blocked`; its result is ignored.

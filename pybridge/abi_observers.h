@@ -212,6 +212,7 @@ typedef struct gl_introspection_socket {
 /* ---- thread names --------------------------------------------------------- */
 
 /* The names of the library's C threads in the kernel. */
+#define GO_THREAD_NAME "goloop-go"
 #define MONITOR_THREAD_NAME "goloop-monitor"
 #define REPORT_THREAD_NAME "goloop-report"
 #define STDERR_THREAD_NAME "goloop-stderr"

@@ -60,6 +60,8 @@ GO_OVERLAY = {
 # 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has no work: it
 # wakes up each 50 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
 # (pybridge/golib/gomaxprocs.go).
+# 4. A thread keeps the signal mask that it was started with: Go would unblock SIGCHLD, SIGPROF and
+# the signals of faults, and so take them from a program that blocks them in its own threads.
 GO_CHANGES = {
     "runtime/proc.go": [
         ('const prefix = "GODEBUG="', 'const prefix = "GOLOOP_GODEBUG="'),
@@ -74,9 +76,18 @@ GO_CHANGES = {
             "\t\t\t(!runqempty(pp) || sched.nmspinning.Load()+sched.npidle.Load() == 0) {",
         ),
     ],
+    "runtime/signal_unix.go": [
+        (
+            "\tfor i := range sigtable {\n"
+            "\t\tif !blockableSig(uint32(i)) {\n\t\t\tsigdelset(&nmask, i)\n\t\t}\n\t}\n",
+            "",
+        ),
+    ],
 }
 # The linker's list of the Go library's exported symbols.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
+# Functions of libc that runtime/cgo calls, for which the library has replacements (__wrap_...).
+WRAPPED = ("pthread_getattr_np", "pthread_create")
 ABI = "pybridge/abi.h"
 # The source file that a build with ThreadSanitizer adds to the extension.
 TSAN = os.path.join("tools", "tsan", "interpreter.c")
@@ -351,7 +362,8 @@ def go_flags() -> list[str]:
     and stacks of the runtime would differ from those of the process with the bug.
     """
     # An absolute path, because Go runs the linker in a temporary folder.
-    exports = f"-Wl,--wrap=pthread_getattr_np,--version-script={os.path.abspath(EXPORTS)}"
+    wraps = ",".join(f"--wrap={function}" for function in WRAPPED)
+    exports = f"-Wl,{wraps},--version-script={os.path.abspath(EXPORTS)}"
     link = f"""{GO_LINK_FLAGS} '-extldflags="{exports}"'"""
     if _debug():
         return [f"-gcflags={GO_MODULE}/...=-N -l", f"-ldflags={link}"]

@@ -29,6 +29,7 @@ from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from .._internal.backend import native, new_event_loop
+from .._internal.helper_threads import start_helper_thread
 
 __all__ = ("Guest", "current", "start")
 
@@ -221,7 +222,7 @@ class Guest(Generic[_T]):
         try:
             loop._arm_wakeup()
             self._catch_interrupts()
-            self._thread.start()
+            start_helper_thread(self._thread.start)
             self._post_here(self._tick)
         except BaseException:
             self._abort_start()

@@ -50,6 +50,7 @@ import time
 import warnings
 
 from .._internal import backend
+from .._internal.helper_threads import start_helper_thread
 from .._internal.loop.descriptors import close_own_socket, file_of
 from .._internal.version import __version__
 from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
@@ -139,9 +140,10 @@ def introspect() -> None:
     if not _fork_hook_registered:
         os.register_at_fork(after_in_child=_in_child)
         _fork_hook_registered = True
-    threading.Thread(
+    thread = threading.Thread(
         target=_serve, args=(server, _serving_file), name="goloop-introspect", daemon=True
-    ).start()
+    )
+    start_helper_thread(thread.start)
 
 
 def introspect_or_warn() -> None:

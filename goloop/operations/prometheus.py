@@ -52,6 +52,7 @@ except ImportError as error:
     ) from error
 
 from .._internal.buckets import BUCKETS
+from .._internal.helper_threads import start_helper_thread
 from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
 from .._internal.version import __version__, native
 
@@ -207,9 +208,10 @@ class _SharedDirectory:
     def begin(self) -> None:
         """Start the writing thread in this process, which may be a forked child."""
         self._name = _name_of_this_process()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._write_periodically, name="goloop-prometheus", daemon=True
-        ).start()
+        )
+        start_helper_thread(thread.start)
 
     def _write_periodically(self) -> None:
         """Write the metrics every `interval` seconds; the body of the writing thread."""

@@ -48,9 +48,6 @@ const minProcsLimit = 64
 // startThreads is the number of threads for two Ps, each with a thread that is about to sleep.
 const startThreads = 3
 
-// nameThread names the calling thread; see thread_names.go.
-var nameThread = func() {}
-
 // init starts the threads for two Ps when the library is loaded.
 func init() {
 	runtime.GOMAXPROCS(2)
@@ -61,7 +58,6 @@ func init() {
 	for range startThreads {
 		go func() {
 			runtime.LockOSThread()
-			nameThread()
 			here.Done()
 			here.Wait()
 			runtime.UnlockOSThread()

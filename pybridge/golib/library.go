@@ -3,11 +3,11 @@
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
 //	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0
-//	        -extldflags=-Wl,--wrap=pthread_getattr_np,--version-script=$PWD/pybridge/golib/exports.map" \
+//	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //
-// The library exports one symbol, goloop_table (table.c, exports.map). first_thread_stack.c has the wrapped
-// function. Without asyncpreemptoff Go would preempt goroutines by SIGURG, which belongs to Python.
+// The library exports one symbol, goloop_table (table.c, exports.map). first_thread_stack.c and thread.c
+// have the wrapped functions. Without asyncpreemptoff Go would preempt goroutines by SIGURG, which belongs to Python.
 //
 // This file converts C's arguments to Go's and Go's errors to -errno; netloop does the work. The file
 // includes no Python.h, handles no signals and stores no pointer for longer than abi.h allows.

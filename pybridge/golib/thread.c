@@ -1,11 +1,14 @@
 /*
- * thread.c: starts and names the library's C threads: the monitor's and the watchdog's.
+ * thread.c: starts and names the library's threads.
  */
 #define _GNU_SOURCE 1
 #include "thread.h"
 
+#include "abi.h"
+
+#include <errno.h>
 #include <signal.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
@@ -15,17 +18,14 @@
 
 #define SHORTEST_SLICE_NS 100000
 
-/* Starts a detached thread that blocks all signals except those of faults.  Returns 0 or an
- * errno. */
+/* Starts a detached thread that blocks all signals, those of faults too: a program may block one in
+ * its own threads, and collect it.  Returns 0 or an errno. */
 int
 thread_start(void *(*run)(void *), void *arg)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT};
     pthread_t thread;
     sigset_t blocked, before;
     sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        sigdelset(&blocked, faults[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int err = pthread_create(&thread, NULL, run, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -33,6 +33,59 @@ thread_start(void *(*run)(void *), void *arg)
         pthread_detach(thread);
     return err;
 }
+
+/* ---- Go's threads ------------------------------------------------------------------------
+ *
+ * The linker's --wrap makes runtime/cgo, and thread_start(), call the function here instead of
+ * libc's.  So each thread of Go has a name, by which other_threads.go recognises it, from its first
+ * instructions on. */
+
+#if defined(__linux__)
+
+typedef void *thread_body(void *arg);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, thread_body *run,
+                          void *arg);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, thread_body *run,
+                          void *arg) __attribute__((weak));
+
+/* The function of a new thread and its argument. */
+typedef struct thread_call {
+    thread_body *run;
+    void *arg;
+} thread_call;
+
+/* Names the thread and calls its function; the body of each thread. */
+static void *
+run_named(void *arg)
+{
+    thread_call call = *(thread_call *)arg;
+    free(arg);
+    thread_set_name(GO_THREAD_NAME);
+    return call.run(call.arg);
+}
+
+/* Replacement of pthread_create(): the thread has Go's name until it sets another one.  Returns 0
+ * or an errno. */
+int
+__wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, thread_body *run,
+                      void *arg)
+{
+    if (__real_pthread_create == NULL) /* linked without --wrap */
+        return ENOSYS;
+    thread_call *call = malloc(sizeof *call);
+    if (call == NULL)
+        return EAGAIN;
+    *call = (thread_call){run, arg};
+    int err = __real_pthread_create(thread, attributes, run_named, call);
+    if (err != 0)
+        free(call);
+    return err;
+}
+
+#endif
+
+/* ---- all threads ------------------------------------------------------------------------- */
 
 /* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void

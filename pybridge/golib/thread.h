@@ -5,8 +5,7 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/* Starts a detached thread that blocks all signals except those of faults.  Returns 0 or an
- * errno. */
+/* Starts a detached thread that blocks all signals.  Returns 0 or an errno. */
 int thread_start(void *(*run)(void *), void *arg);
 /* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void thread_set_name(const char *name);

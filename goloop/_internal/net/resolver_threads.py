@@ -17,10 +17,11 @@ import _thread
 import codecs
 import contextlib
 import os
-import signal
 import threading
 import time
 from _queue import Empty, SimpleQueue  # importing `queue` costs as much again as this module
+
+from ..helper_threads import start_helper_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 NAME = b"goloop-resolve"
 _IDLE_SECONDS = 5.0
 _THREADS_MAX = min(32, (os.cpu_count() or 1) + 4)
-
-_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT")
 
 # Guards the counters of every ResolverThreads, and is locked during a fork. It is reentrant: a
 # signal handler or a garbage collection that runs under the lock may fork or close a loop.
@@ -100,7 +99,7 @@ class ResolverThreads:
         self._threads += 1
         _ending[:] = [each for each in _ending if not _has_ended(each)]
         try:
-            _thread.start_new_thread(self._work, ())
+            start_helper_thread(lambda: _thread.start_new_thread(self._work, ()))
         except BaseException:
             self._threads -= 1
             if self._threads == 0:
@@ -109,8 +108,6 @@ class ResolverThreads:
 
     def _work(self) -> None:
         """Answer questions until the thread is to end: the body of a thread."""
-        faults = {getattr(signal, name) for name in _FAULTS}
-        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals() - faults)
         with contextlib.suppress(OSError), open("/proc/thread-self/comm", "wb", 0) as file:
             file.write(NAME)
         while self._work_once():

@@ -20,6 +20,7 @@ import sys
 import threading
 from asyncio.log import logger
 
+from ..helper_threads import start_helper_thread
 from ..loop.base import CoreLoop
 
 TYPE_CHECKING = False
@@ -126,7 +127,7 @@ class Processes(CoreLoop):
             daemon=True,
         )
         try:
-            waiting.start()
+            start_helper_thread(waiting.start)
         except Exception:  # no more threads, or out of memory
             self._poll_child(pid, transport)
 

@@ -32,9 +32,7 @@ library_bind_thread(void)
     uint64_t epoch = gl_library_epoch();
     if (thread_here.epoch == epoch || table == NULL)
         return;
-    /* Go unblocks SIGCHLD, SIGPROF and the fault signals in a thread at its first call, for as long
-     * as the thread lives.  All other signals stay blocked while Go's small signal stack may be
-     * installed. */
+    /* All signals stay blocked while Go's small signal stack may be installed. */
     sigset_t all, mask;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &mask);

@@ -11,9 +11,10 @@
  * dispositions are read before Go starts and restored afterwards, SIG_DFL included.
  *
  * Go's own threads inherit the mask of the thread that starts the runtime.  That thread blocks
- * every signal, so that the kernel delivers the signals of the process to its Python threads, and
- * no handler runs on a Go stack.  (Go nevertheless unblocks the fault signals, SIGCHLD and SIGPROF
- * in its threads.)
+ * every signal, so that the kernel delivers the signals of the process to its Python threads, or
+ * keeps them pending while these block them, and no handler runs in a thread of Go.  (Go would
+ * unblock the fault signals, SIGCHLD and SIGPROF: the build removes that from its runtime, see
+ * build_backend/goloop_build/commands.py.)
  */
 #include "runtime/private.h"
 
@@ -50,8 +51,8 @@ signals_restore(gl_signals *saved)
         uintptr_t handler = signal_handler(was);
         if (signal_handler(&now) == handler)
             continue; /* Go may have added SA_ONSTACK, which is needed anyway */
-        /* A signal that arrives while this thread is in Go would use a goroutine's small stack,
-         * which is too small for a C handler. */
+        /* In Go the handler would run on the stack of a goroutine, which is large, but has no guard
+         * page. */
         if (handler != (uintptr_t)SIG_DFL && handler != (uintptr_t)SIG_IGN)
             was->sa_flags |= SA_ONSTACK;
         sigaction(sig, was, NULL);
