@@ -60,7 +60,11 @@ GO_OVERLAY = {
 # 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has no work: it
 # wakes up each 50 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
 # (pybridge/golib/gomaxprocs.go).
-# 4. A thread keeps the signal mask that it was started with: Go would unblock SIGCHLD, SIGPROF and
+# 4. A C thread that calls Go runs on a goroutine's stack, and so does a C handler without
+# SA_ONSTACK that a signal calls meanwhile (ncurses sets SIGWINCH and SIGTSTP so). Go's 8 KiB are
+# too few for a handler, and no guard page ends them. Of 1 MiB only the touched pages take memory;
+# the stack never shrinks (gcshrinkstackoff).
+# 5. A thread keeps the signal mask that it was started with: Go would unblock SIGCHLD, SIGPROF and
 # the signals of faults, and so take them from a program that blocks them in its own threads.
 GO_CHANGES = {
     "runtime/proc.go": [
@@ -75,6 +79,7 @@ GO_CHANGES = {
             "} else if pd.schedwhen+forcePreemptNS <= now &&\n"
             "\t\t\t(!runqempty(pp) || sched.nmspinning.Load()+sched.npidle.Load() == 0) {",
         ),
+        ("gp := malg(4096)", "gp := malg(1 << 20)"),
     ],
     "runtime/signal_unix.go": [
         (
@@ -95,8 +100,11 @@ TSAN = os.path.join("tools", "tsan", "interpreter.c")
 # asyncpreemptoff: Go must not preempt goroutines with SIGURG, or a Python handler for that signal
 # would run although the signal was not sent to the program.  containermaxprocs: reading the
 # container's CPU limit would keep two files open.  profstackdepth: each thread would reserve memory
-# for stacks of Go's profiler, which goloop does not use.
-GO_LINK_FLAGS = "-X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0"
+# for stacks of Go's profiler, which goloop does not use.  gcshrinkstackoff: see GO_CHANGES, 4.
+GO_LINK_FLAGS = (
+    "-X runtime.godebugDefault="
+    "asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0,gcshrinkstackoff=1"
+)
 
 # Messages of `go build` about a module that it cannot download, from all layers of the network.
 UNREACHABLE = re.compile(

@@ -2,7 +2,8 @@
 // describes. The build command is
 //
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
-//	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0
+//	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0,
+//	        gcshrinkstackoff=1
 //	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //

@@ -32,7 +32,8 @@ func build(t *testing.T) (library, driver string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := "-s -w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0 " +
+	flags := "-s -w -X runtime.godebugDefault=" +
+		"asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0,gcshrinkstackoff=1 " +
 		`'-extldflags="-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--version-script=` + exports + `"'`
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
 		"-overlay", overlay(t), "-ldflags", flags, "-o", library, ".")

@@ -1,11 +1,13 @@
 /*
  * stack.c: the signal stack of a thread while it may run Go.
  *
- * A signal that arrives while a thread is in Go would use the small stack of a goroutine, so a
- * thread that calls Go needs an alternate signal stack.  If a thread has none, Go installs one of
- * 32 KiB for good.  This size is too small: the kernel nests the handlers of all pending signals on
- * it, with up to 3.5 KiB of registers for each (more on newer processors), and CPython's handlers
- * use that stack also while the thread is in Python.
+ * If a thread that calls Go has no alternate signal stack, Go installs one of 32 KiB for good.
+ * This size is too small: the kernel nests the handlers of all pending signals on it, with up to
+ * 3.5 KiB of registers for each (more on newer processors), and CPython's handlers use that stack
+ * also while the thread is in Python.
+ *
+ * (Handlers without SA_ONSTACK do not use it: in Go they run on the stack of the goroutine that
+ * stands for the thread, which is as large, see build_backend/goloop_build/commands.py.)
  *
  * Therefore goloop installs a stack, large enough for all kinds of signals at once, while a thread
  * runs a loop, and while it calls Go outside of a run:
