@@ -42,16 +42,19 @@
 /* How long a write can wait in a long iteration.  A loop's alarm expires `alarm` after it was set,
  * and the first turn that ends `forward` later, or still later, sets it again.  So an iteration
  * during which it expires is older than alarm - forward, which is more than LONG_ITERATION_NS.
- * From then on until the iteration's end, there is a tick each `tick`. */
+ * From then on until the iteration's end, the monitor ticks: see tick_ns(). */
 typedef struct pace {
-    int64_t alarm, forward, tick; /* ns */
+    int64_t alarm, forward; /* ns */
 } pace;
-static const pace quick = {2200000, 1100000, 3400000};
-static const pace slow = {7400000, 2400000, 6800000};
+static const pace quick = {2200000, 1100000};
+static const pace slow = {7400000, 2400000};
 /* The quick pace of a loop that hardly sleeps.  To set a timer that expires after the kernel's next
  * tick, which is at most 4 ms away, costs a tenth of an earlier one.  For a loop that sleeps the
  * earlier timer is better: with it, the kernel does not stop its tick at each sleep. */
-static const pace sleepless = {4400000, 2600000, 3400000};
+static const pace sleepless = {4400000, 2600000};
+/* The time between two ticks, at a quick and at a slow pace. */
+#define QUICK_TICK_NS 3400000
+#define SLOW_TICK_NS 6800000
 /* A loop that has polled for at least this time since its alarm was moved has slept. */
 #define SLEPT_NS 100000
 /* A tick takes 10 to 20 us from a loop that is busy on the same core.  So an alarm raises
@@ -313,9 +316,7 @@ is_slow(int64_t now)
 static int64_t
 tick_ns(int64_t now)
 {
-    if (is_slow(now))
-        return slow.tick;
-    return quick.tick;
+    return is_slow(now) ? SLOW_TICK_NS : QUICK_TICK_NS;
 }
 
 /* Counts an alarm, which was in vain if no flush follows it. */
