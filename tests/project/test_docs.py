@@ -147,6 +147,27 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert list(broken(page)) == []
 
 
+def missing_parts(page: Path) -> Iterator[tuple[str, str]]:
+    """The titles that a page quotes of a linked file, `"Title" of [words](file)`, and that the
+    file does not have."""
+    quoted = re.findall(r'"([^"\n]+)"\s+(?:of|in|on)\s+\[[^]]*\]\(([^)\s#:]+)\)', page.read_text())
+    for title, target in quoted:
+        to = page.parent / target
+        if to.is_file() and title not in to.read_text():
+            yield title, target
+
+
+def test_quoted_titles_stand_in_the_linked_page() -> None:
+    assert [(page.name, *part) for page in PAGES for part in missing_parts(page)] == []
+
+
+def test_a_quoted_title_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    (tmp_path / "tables.md").write_text("## Start\n")
+    page = tmp_path / "page.md"
+    page.write_text('"Start" of [all](tables.md), the tables "of one" of\n[all](tables.md)\n')
+    assert list(missing_parts(page)) == [("of one", "tables.md")]
+
+
 @pytest.mark.parametrize("name", ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_links_of_the_other_pages_lead_somewhere(name: str) -> None:
     assert list(broken(ROOT / name)) == []
