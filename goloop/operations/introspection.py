@@ -52,6 +52,7 @@ import warnings
 from .._internal import backend
 from .._internal.helper_threads import start_helper_thread
 from .._internal.loop.descriptors import close_own_socket, file_of
+from .._internal.process import proc_stat
 from .._internal.version import __version__
 from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
 
@@ -228,10 +229,7 @@ def is_alive(pid: int) -> bool:
         return False
     except OSError:
         pass  # another user's process
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        # kill() succeeds for a zombie, too.
-        return file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-    return True
+    return proc_stat.state(pid) not in ("Z", "X")  # kill() succeeds for a zombie, too
 
 
 def _remove(path: str) -> None:

@@ -54,6 +54,7 @@ except ImportError as error:
 from .._internal.buckets import BUCKETS
 from .._internal.helper_threads import start_helper_thread
 from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
+from .._internal.process import proc_stat
 from .._internal.version import __version__, native
 
 if native:
@@ -444,8 +445,8 @@ def _buckets(buckets: Any) -> tuple[int, ...]:
 def _name_of_this_process() -> str:
     """Return the name of this process's file, with its process id and start time."""
     pid = os.getpid()
-    facts = _state_and_start(pid)
-    return f"goloop_{pid}_{time.time_ns() if facts is None else facts[1]}.json"
+    started = proc_stat.started(pid)
+    return f"goloop_{pid}_{time.time_ns() if started is None else started}.json"
 
 
 def _is_running(pid: int, started: int) -> bool:
@@ -459,25 +460,8 @@ def _is_running(pid: int, started: int) -> bool:
         return False
     except PermissionError:
         pass  # another user's process
-    facts = _state_and_start(pid)
-    return facts is None or (facts[1] == started and facts[0] not in "ZX")
-
-
-def _state_and_start(pid: int) -> tuple[str, int] | None:
-    """Return the state of a process, and its start time in ticks since boot (proc(5)).
-
-    None if the system does not provide them.
-    """
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    # The program's name is in parentheses and may contain any characters.
-    fields = text.rpartition(")")[2].split()
-    try:
-        return fields[0], int(fields[19])
-    except (IndexError, ValueError):
-        return None  # a kernel whose file has fewer fields than Linux's
+    found = proc_stat.started(pid)
+    return found is None or (found == started and proc_stat.state(pid) not in ("Z", "X"))
 
 
 _shares: dict[Path, _SharedDirectory] = {}

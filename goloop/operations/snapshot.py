@@ -19,6 +19,7 @@ import weakref
 
 from .._internal.metrics import profiling
 from .._internal.metrics.metric_registry import METRICS, unpacked
+from .._internal.process import proc_stat
 from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
@@ -412,10 +413,5 @@ def _program_name() -> str:
 
 def _uptime() -> float:
     """Return the seconds since the start of the process; without /proc since this import."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            began = int(file.read().rpartition(b")")[2].split()[19])
-        now = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return max(0.0, now - began / os.sysconf("SC_CLK_TCK"))
-    except (OSError, ValueError, IndexError, AttributeError):
-        return time.monotonic() - _imported
+    age = proc_stat.age("self")
+    return time.monotonic() - _imported if age is None else age

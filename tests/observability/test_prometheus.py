@@ -38,6 +38,7 @@ from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics.histogram import Histogram
 from goloop._internal.metrics.metric_registry import METRICS
 from goloop._internal.metrics.metrics import Metrics
+from goloop._internal.process import proc_stat
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = {field.name for field in dataclasses.fields(Metrics)}
@@ -516,7 +517,7 @@ def test_sums_do_not_depend_on_the_order_of_ending_processes(tmp_path: Path) -> 
 import subprocess, sys, warnings
 import goloop.prometheus
 from goloop.operations import prometheus
-from goloop.operations.prometheus import Metrics, _state_and_start, _in_nanoseconds, _to_json
+from goloop.operations.prometheus import Metrics, _in_nanoseconds, _to_json, proc_stat
 warnings.simplefilter("ignore")
 share, sleepers = prometheus._SharedDirectory(prometheus.Path(sys.argv[1]), 3600), []
 def idle():
@@ -525,7 +526,7 @@ for seconds in (100000.1, 100000.2, 100000.3):
     sleepers.append(subprocess.Popen(["sleep", "1000"]))
     pid = sleepers[-1].pid
     figures = _in_nanoseconds(Metrics(time_idle=seconds, iterations=5))
-    share._store(f"goloop_{pid}_{_state_and_start(pid)[1]}.json", _to_json(figures))
+    share._store(f"goloop_{pid}_{proc_stat.started(pid)}.json", _to_json(figures))
 found = [idle()]
 for sleeper in sleepers[::-1]:
     sleeper.kill()
@@ -620,9 +621,7 @@ def test_file_with_invalid_contents_is_skipped_with_one_warning(
     share._store(
         "goloop_1_1.json", goloop.operations.prometheus._to_json(figures)
     )  # of one that has ended
-    facts = goloop.operations.prometheus._state_and_start(os.getppid())
-    assert facts is not None
-    living = f"goloop_{os.getppid()}_{facts[1]}.json"
+    living = f"goloop_{os.getppid()}_{proc_stat.started(os.getppid())}.json"
     name = {"living": living, "ended": "goloop_1_2.json", "sum": "goloop_ended.json"}[of]
     content = WRONG[what]
     (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from goloop.operations.compare import servers
+from goloop.operations.compare import launch, ports, servers
 from tests.support import ended, tls_tools
 
 pytestmark = pytest.mark.goloop_only("asyncio has no such command")
@@ -57,6 +57,38 @@ async def main():
     await server.serve_forever()
 
 asyncio.run(main())
+"""
+
+# A server that ignores SIGTERM, with a child in a process group of its own.
+STUBBORN = """\
+import os, signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "1000"], process_group=0)
+open("pids", "a").write(f"{child.pid}\\n")
+"""
+
+# Another program takes the server's port, at the server's first start only.
+TAKEN = """\
+import os, subprocess, sys, time
+try:
+    os.mkdir("first")
+except FileExistsError:
+    LISTENS = True
+else:
+    thief = (
+        "import os, socket, time\\n"
+        "if os.fork(): os._exit(0)\\n"
+        "os.setsid()\\n"
+        "if os.fork(): os._exit(0)\\n"
+        "server = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\\n"
+        "open('new', 'w').write(str(os.getpid()))\\n"
+        "os.rename('new', 'thief')\\n"
+        "while True: server.accept()\\n"
+    )
+    subprocess.run([sys.executable, "-c", thief], stdout=2, check=True)
+    while not os.path.exists("thief"):
+        time.sleep(0.01)
+    LISTENS = False
 """
 
 SLOW = """\
@@ -235,6 +267,91 @@ def test_a_port_in_use_is_an_error_with_a_way_out(folder: Path) -> None:
     assert f"goloop, asyncio failed: port {port} is in use by another program" in _sorted(done)
 
 
+@pytest.fixture
+def thief(folder: Path) -> Iterator[None]:
+    """Ends the program that has taken the server's port."""
+    yield
+    with contextlib.suppress(FileNotFoundError):
+        os.kill(int((folder / "thief").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("thief")
+def test_a_server_whose_port_another_program_takes_gets_another_one(folder: Path) -> None:
+    (folder / "taken.py").write_text(TAKEN + SERVER)
+    done = compare(folder, "taken.py", *SHORT, "--rounds", "2")
+    assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
+    assert len((folder / "pids").read_text().split()) == 2 * 2 + 1
+
+
+@pytest.mark.usefixtures("thief")
+def test_another_program_on_the_port_is_not_taken_for_the_server(folder: Path) -> None:
+    idle = "if not LISTENS:\n    import asyncio\n    asyncio.run(asyncio.sleep(1000))\n"
+    (folder / "taken.py").write_text(TAKEN + idle + SERVER)
+    done = compare(folder, "taken.py", *SHORT, "--rounds", "2")
+    assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
+    assert len((folder / "pids").read_text().split()) == 2 * 2
+
+
+@pytest.mark.usefixtures("thief")
+def test_another_program_on_a_fixed_port_is_an_error(folder: Path) -> None:
+    with ports.Port("127.0.0.1", reserve=False) as free:
+        port = str(free.number)
+    idle = "if not LISTENS:\n    import asyncio\n    asyncio.run(asyncio.sleep(1000))\n"
+    (folder / "taken.py").write_text(TAKEN + idle + SERVER)
+    done = compare(folder, "taken.py", *SHORT, "--rounds", "1", "--port", port, PORT=port)
+    assert done.returncode == 1
+    assert f"another program listens on the server's port {port}: end it" in done.stdout
+
+
+def test_a_server_that_does_not_share_a_reserved_port_is_measured(folder: Path) -> None:
+    (folder / "alone.py").write_text(SERVER.replace("port, ssl", "port, reuse_address=False, ssl"))
+    done = compare(folder, "alone.py", *SHORT, "--rounds", "2")
+    assert (done.returncode, "failed" in done.stdout) == (0, False), done.stdout
+
+
+def test_a_reserved_port_is_for_servers_only() -> None:
+    with ports.Port("127.0.0.1", reserve=True) as port:
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port.number))
+        for host in ("127.0.0.1", "0.0.0.0"):
+            with socket.create_server((host, port.number)):
+                pass
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", port.number))
+
+
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "::", "::1"])
+def test_the_listening_process_is_known(bound: str) -> None:
+    family = socket.AF_INET6 if ":" in bound else socket.AF_INET
+    with socket.create_server((bound, 0), family=family, dualstack_ipv6=bound == "::") as server:
+        port = server.getsockname()[1]
+        host = "::1" if bound == "::1" else "127.0.0.1"
+        address = ports.accepting_address(host, port)
+        assert address is not None
+        assert address[:2] == (host, port)
+        assert ports.is_listener(address, [os.getpid()]) is True
+        assert ports.is_listener(address, [os.getppid()]) is False
+    assert ports.accepting_address(host, port) is None
+    assert ports.is_listener(address, [os.getpid()]) is None
+
+
+def test_the_listener_of_an_address_hides_that_of_all_addresses() -> None:
+    with (
+        ports.Port("127.0.0.1", reserve=True) as port,
+        socket.create_server(("0.0.0.0", port.number), reuse_port=True),
+    ):
+        program = f"import socket; s = socket.create_server(('127.0.0.1', {port.number}), "
+        program += "reuse_port=True); print(flush=True); input()"
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"\n"
+            assert ports.is_listener(("127.0.0.1", port.number), [other.pid]) is True
+            assert ports.is_listener(("127.0.0.1", port.number), [os.getpid()]) is False
+            other.communicate(b"\n")
+
+
 def _sorted(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout.replace("asyncio, goloop failed", "goloop, asyncio failed")
 
@@ -271,18 +388,25 @@ def test_a_program_that_fails_or_runs_no_loop_is_not_compared(folder: Path) -> N
 
 
 @contextlib.contextmanager
-def running(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The command with a terminal as its standard error, and the terminal's other end."""
+def running(
+    folder: Path, *words: str, before: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command with a terminal as its standard error, and the terminal's other end.
+
+    Its temporary files are in the folder "temporary"; `before` stands before the command.
+    """
     ours, theirs = pty.openpty()
+    temporary = folder / "temporary"
+    temporary.mkdir()
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
-        [sys.executable, "-m", "goloop", "compare", "--loops", "goloop,asyncio", *words],
+        [*before, sys.executable, "-m", "goloop", "compare", "--loops", "goloop,asyncio", *words],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=theirs,
         text=True,
-        env={**os.environ, "PYTHONPATH": path, "TERM": "xterm"},
+        env={**os.environ, "PYTHONPATH": path, "TERM": "xterm", "TMPDIR": str(temporary)},
     )
     os.close(theirs)
     try:
@@ -302,7 +426,22 @@ def wait_for(fd: int, words: Sequence[bytes]) -> None:
         shown += os.read(fd, 4096)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def wait_until_ended(folder: Path) -> None:
+    """Wait until no process of the command is left, and no file; assert_ended() then passes."""
+    end = time.monotonic() + 60
+    while True:
+        left = [path for path in Path("/proc").glob("[0-9]*/cwd") if place(path) == str(folder)]
+        files = list((folder / "temporary").iterdir())
+        if not left and not files:
+            return assert_ended(folder)
+        assert time.monotonic() < end, (left, files)
+        time.sleep(0.02)
+
+
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+
+
+@pytest.mark.parametrize("number", ENDING)
 def test_ctrl_c_ends_with_the_results_up_to_then(folder: Path, number: signal.Signals) -> None:
     words = ("server.py", *SHORT, "--rounds", "1000", "--json", "found.json")
     with running(folder, *words) as (process, terminal):
@@ -317,15 +456,62 @@ def test_ctrl_c_ends_with_the_results_up_to_then(folder: Path, number: signal.Si
     assert found["interrupted"]
     assert found["rounds"] >= 2
     assert_ended(folder)
+    assert list((folder / "temporary").iterdir()) == []
+
+
+def test_a_second_signal_does_not_interrupt_the_end(folder: Path) -> None:
+    (folder / "slow_end.py").write_text(
+        "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SERVER
+    )
+    with running(folder, "slow_end.py", *SHORT, "--rounds", "1000") as (process, terminal):
+        wait_for(terminal, [b"round 1 of 1000: 2 connections"])
+        for number in [signal.SIGINT, signal.SIGINT, signal.SIGHUP, signal.SIGTERM] * 5:
+            process.send_signal(number)  # the end takes 3 s for each server
+            time.sleep(0.05)
+        shown = process.communicate(timeout=60)[0]
+    assert process.returncode == 130
+    assert "interrupted" in shown
+    wait_until_ended(folder)
+
+
+def test_a_hangup_that_nohup_ignores_does_not_end_the_command(folder: Path) -> None:
+    nohup = [sys.executable, "-c", "import os, signal, sys; signal.signal(signal.SIGHUP, "
+             "signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"]  # fmt: skip
+    with running(folder, "server.py", *SHORT, before=nohup) as (process, terminal):
+        wait_for(terminal, [b"round 2 of 6, "])
+        process.send_signal(signal.SIGHUP)
+        assert "6 of 6 rounds" in process.communicate(timeout=100)[0]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("program", ["server.py", "stubborn.py", "bench.py"])
+def test_no_process_and_no_file_outlives_a_killed_command(folder: Path, program: str) -> None:
+    (folder / "stubborn.py").write_text(STUBBORN + SERVER)
+    (folder / "bench.py").write_text(
+        "import asyncio, os\nopen('pids', 'a').write(f'{os.getpid()}\\n')\n"
+        "asyncio.run(asyncio.sleep(1000))\n"
+    )
+    words = (program, "--run") if program == "bench.py" else (program, *SHORT, "--rounds", "1000")
+    with running(folder, *words) as (process, terminal):
+        if program == "bench.py":
+            while not (folder / "pids").exists():
+                time.sleep(0.02)
+        else:
+            wait_for(terminal, [b"round 1 of 1000: 2 connections"])
+        process.kill()
+        process.wait()
+        wait_until_ended(folder)
+
+
+def test_a_program_that_starts_after_the_command_was_killed_ends_at_once(tmp_path: Path) -> None:
+    words = launch.arguments("asyncio:SelectorEventLoop", str(tmp_path / "removed"), [])
+    done = ended.python(*words, "-m", "this", apart=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "goloop compare has ended\n"
 
 
 def test_a_server_that_ignores_sigterm_ends_with_its_children(folder: Path) -> None:
-    (folder / "stubborn.py").write_text(
-        "import signal, subprocess\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "child = subprocess.Popen(['sleep', '1000'])\n"
-        "open('pids', 'a').write(f'{child.pid}\\n')\n" + SERVER
-    )
+    (folder / "stubborn.py").write_text(STUBBORN + SERVER)
     done = compare(folder, "stubborn.py", *SHORT, "--rounds", "1")
     assert done.returncode == 0, done.stdout
     assert_ended(folder)

@@ -19,6 +19,7 @@ import socket
 import sys
 import time
 
+from ..._internal.process import proc_stat
 from .. import introspection
 from ..introspection import address, is_alive, peer
 from .terminal import printable
@@ -215,16 +216,8 @@ def _contains(pid: int, name: str, text: bytes) -> bool:
 
 def _age(pid: int) -> float:
     """Return the seconds since a process was started; infinity if that is unknown."""
-    with contextlib.suppress(OSError, IndexError, AttributeError):
-        ticks = int(_stat_fields(pid)[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return math.inf
-
-
-def _stat_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the program's name: the first is the state."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()
+    age = proc_stat.age(pid)
+    return math.inf if age is None else age
 
 
 def _timeout_reason(pid: int, seconds: float) -> str:
@@ -300,10 +293,7 @@ def children_with_loops(pid: int) -> list[int]:
 def _descends_from(pid: int, ancestor: int) -> bool:
     """Return true if `ancestor` is the parent of a process, or the parent's parent, and so on."""
     while pid > 1:
-        try:
-            pid = int(_stat_fields(pid)[1])
-        except (OSError, IndexError):
-            return False  # the process has ended, or there is no /proc
+        pid = proc_stat.parent(pid) or 0  # 0: the process has ended, or there is no /proc
         if pid == ancestor:
             return True
     return False

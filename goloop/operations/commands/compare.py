@@ -16,11 +16,12 @@ from ..._internal.version import __version__
 from ..compare import machine, report, results
 from ..compare.arguments import USAGE, parse
 from ..compare.rounds import measure
+from ..keeper import ENDING_SIGNALS
 from .terminal import Terminal, pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _INTERRUPTED = 130
 
@@ -37,12 +38,18 @@ class Progress:
         """Replace the line."""
         if self._shown and self._terminal is not None:
             columns = self._terminal.size()[0] - 1
-            self._terminal.write("\r" + pad(words, columns))
+            shown = pad(words, columns, self._terminal.ellipsis)
+            self._write("\r" + self._terminal.render([(shown, "")]))
 
     def clear(self) -> None:
         """Remove the line."""
+        self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        """Write to the terminal, which may have been closed."""
         if self._shown and self._terminal is not None:
-            self._terminal.write("\r\x1b[K")
+            with contextlib.suppress(OSError):
+                self._terminal.write(text)
 
 
 def main(arguments: list[str]) -> int:
@@ -59,37 +66,55 @@ def main(arguments: list[str]) -> int:
         )
         return 1
     progress = Progress()
-    with _ended_by_sigterm():
+    with _interrupted_once() as ignore_signals:
         found = measure(plan, progress.say)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report is written in any case
-    progress.clear()
-    words = machine.describe()
-    facts = {"goloop": __version__, "python": sys.version.split()[0], "machine": words}
-    if plan.json == "-":
-        print(json.dumps(results.as_json(found, facts), indent=2))
-    else:
-        terminal = Terminal()
-        for line in report.lines(found, words):
-            print(terminal.render([(line, "")]))
-    if plan.json not in (None, "-"):
-        with open(str(plan.json), "w", encoding="utf-8") as file:
-            json.dump(results.as_json(found, facts), file, indent=2)
-            file.write("\n")
+        ignore_signals()  # the report is written in any case
+        progress.clear()
+        words = machine.describe()
+        facts = {"goloop": __version__, "python": sys.version.split()[0], "machine": words}
+        if plan.json not in (None, "-"):
+            with open(str(plan.json), "w", encoding="utf-8") as file:
+                json.dump(results.as_json(found, facts), file, indent=2)
+                file.write("\n")
+        if plan.json == "-":
+            print(json.dumps(results.as_json(found, facts), indent=2))
+        else:
+            terminal = Terminal()
+            for line in report.lines(found, words):
+                print(terminal.render([(line, "")]))
+        sys.stdout.flush()
     if found.interrupted:
         return _INTERRUPTED
     return 1 if found.failures else 0
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM interrupt the measurement, like SIGINT, so that no process stays."""
+def _interrupted_once() -> Iterator[Callable[[], None]]:
+    """Make each signal that ends the command interrupt the measurement, as SIGINT does.
+
+    Further signals are ignored, so that they do not interrupt the end of the servers. The result
+    ignores them from now on. A signal that was ignored before, by nohup for example, stays ignored.
+    """
+    before = {
+        number: signal.getsignal(number)
+        for number in ENDING_SIGNALS
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    }
+
+    def ignore() -> None:
+        """Ignore the signals."""
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)
 
     def interrupt(number: int, frame: object) -> None:
-        """Raise KeyboardInterrupt."""
+        """Raise KeyboardInterrupt, and ignore the signals from now on."""
+        ignore()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        for number in before:
+            signal.signal(number, interrupt)
+        yield ignore
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

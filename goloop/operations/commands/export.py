@@ -28,6 +28,7 @@ import threading
 import time
 
 from ..._internal.metrics.metric_registry import METRICS, bounded
+from ..._internal.process import proc_stat
 from ..introspection import is_alive
 from . import options
 from .client import NoAnswer, Question, belongs_to_other_user, introspectable_pids
@@ -132,7 +133,7 @@ def name_of(words: list[str]) -> str:
 class _Process:
     """The state of a process between scrapes."""
 
-    def __init__(self, pid: int, started: bytes) -> None:
+    def __init__(self, pid: int, started: int | None) -> None:
         """Create the state; `started` is the start time by which a reused process id is noticed."""
         self.started = started
         self._labels: Row = {"pid": pid, "program": name_of(command_line(pid))}
@@ -248,7 +249,7 @@ class Exporter:
             answers = _ask(introspectable_pids(), self._seconds)
             known, self._known = self._known, {}
             for pid, answer in sorted(answers.items()):
-                started = _start_time(pid)
+                started = proc_stat.started(pid)
                 process = known.get(pid)
                 if process is None or process.started != started:
                     process = _Process(pid, started)
@@ -288,13 +289,6 @@ def _ask(pids: list[int], seconds: float) -> dict[int, Row | None]:
         for pid, answer in answers.items()
         if answer is not None or (is_alive(pid) and not belongs_to_other_user(pid))
     }
-
-
-def _start_time(pid: int) -> bytes:
-    """Return the start time of a process (proc(5)), as ids are reused; b"" if unknown."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].split()[19]
-    return b""
 
 
 # ---- the server --------------------------------------------------------------------------

@@ -54,7 +54,8 @@ the measurement
   -h, --help           show this help
 
 The exit status is 0 if everything was measured, whichever loop is faster; 1 if the program failed
-on a loop; 2 for a wrong command line; 130 after Ctrl-C, which shows the results up to then.
+on a loop; 2 for a wrong command line; 130 after Ctrl-C or another signal that ends the command,
+which shows the results up to then.
 """
 
 _FLAGS = frozenset({"--tcp", "--tls", "--insecure", "--run"})

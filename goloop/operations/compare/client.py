@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
+from ..keeper import Keeper
 from . import launch
 from .loops import GOLOOP
 from .servers import Failure
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class LoadGenerator:
     """The process of load.py, which runs on goloop; a context manager that ends it."""
 
-    def __init__(self, cores: Sequence[int]) -> None:
+    def __init__(self, cores: Sequence[int], keeper: Keeper) -> None:
         """Start the process on these cores."""
-        self._record = tempfile.NamedTemporaryFile(prefix="goloop-compare-")  # noqa: SIM115
+        self._record = keeper.record()
         launcher = launch.arguments(GOLOOP.factory, self._record.name, cores)
         self._process = subprocess.Popen(
             [sys.executable, *launcher, "-m", "goloop.operations.compare.load"],

@@ -3,7 +3,7 @@
 FACTORY is "module:function", CORES a list such as "0,1" or "-" for all. The program is a file or
 `-m module`, with its arguments. Each process of it appends a line to the file RECORD when it makes
 its first loop of FACTORY, "chosen", and when its first loop runs and is not one of them, "other",
-with the loop's class.
+with the loop's class. The first line is for the keeper, which ends the process with the command.
 
 All loops are installed in the same way, and this file imports nothing of goloop, so that a process
 on another loop does not have goloop's libraries.
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+
+_KEEPER = os.path.join(_ROOT, "goloop", "operations", "keeper.py")
+_AFTER_IMPORT = os.path.join(_ROOT, "goloop", "_internal", "process", "after_import.py")
 
 
 def arguments(factory: str, record: str, cores: Sequence[int]) -> list[str]:
@@ -64,7 +68,10 @@ class _Chosen:
     def _write_record(self, word: str, loop: asyncio.AbstractEventLoop) -> None:
         """Append a line to the record."""
         line = f"{word} {type(loop).__module__}.{type(loop).__qualname__}\n"
-        fd = os.open(self.record, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fd = os.open(self.record, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            return  # the command has ended, or has ended the program
         try:
             os.write(fd, line.encode())
         finally:
@@ -122,7 +129,7 @@ def use_loop(factory: str, record: str) -> None:
 
         module.get_preparation_data = get_preparation_data
 
-    after_import = _after_import().after_import
+    after_import = _load(_AFTER_IMPORT).after_import
     after_import("uvicorn.loops.auto", set_auto)
     after_import("granian._loops", set_granian)
     after_import("gunicorn.workers.gasgi", set_gunicorn)
@@ -180,10 +187,10 @@ def _check_first_loop(chosen: _Chosen) -> None:
     asyncio.events._set_running_loop = asyncio._set_running_loop = _set_running_loop
 
 
-def _after_import() -> ModuleType:
-    """Return goloop's module after_import, loaded without the package goloop."""
-    path = os.path.join(_ROOT, "goloop", "_internal", "process", "after_import.py")
-    spec = importlib.util.spec_from_file_location("_goloop_compare_after_import", path)
+def _load(path: str) -> ModuleType:
+    """Return a module of goloop's that is loaded by its path, without the package goloop."""
+    name = f"_goloop_compare_{os.path.basename(path).removesuffix('.py')}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -197,6 +204,8 @@ def _after_import() -> ModuleType:
 def main() -> None:
     """Run the program of the command line."""
     factory, record, cores, *program = sys.argv[1:]
+    if not _load(_KEEPER).add_process(record, os.getpid()):
+        sys.exit("goloop compare has ended")
     if cores != "-":  # before any thread, which would keep its cores
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     use_loop(factory, record)

@@ -8,6 +8,8 @@ import platform
 import sys
 from dataclasses import dataclass, replace
 
+from ..._internal.process import proc_stat
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,17 +100,10 @@ def _by_ticks(pids: Iterable[int]) -> dict[int, tuple[float, float]] | None:
     """Return the CPU time of processes by /proc/PID/stat, where schedstat is missing."""
     found: dict[int, tuple[float, float]] = {}
     for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            fields = _stat_fields(pid)
-            ticks = int(fields[11]) + int(fields[12])
-            found[pid] = ticks / os.sysconf("SC_CLK_TCK"), 0.0
+        cpu = proc_stat.cpu_seconds(pid)
+        if cpu is not None:
+            found[pid] = cpu, 0.0
     return found or None
-
-
-def _stat_fields(pid: int | str) -> list[str]:
-    """Return the fields of /proc/PID/stat after the program's name, the state first."""
-    with open(f"/proc/{pid}/stat", errors="replace") as file:
-        return file.read().rpartition(")")[2].split()
 
 
 def _core_times(cores: Sequence[int]) -> tuple[float, float, float, float] | None:
@@ -168,15 +163,3 @@ def disturbance(
     others = found.whole - found.idle - found.interrupts - found.cpu - client_cpu
     share = max(others, found.steal) / found.whole
     return f"other programs or the host used {share:.0%} of the cores" if share > OTHERS else ""
-
-
-def session_pids(session: int) -> list[int]:
-    """Return the processes of a session; only its first one if /proc is missing."""
-    found = []
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    if int(_stat_fields(name)[3]) == session:
-                        found.append(int(name))
-    return found or [session]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import os
 import random
 import time
 from dataclasses import dataclass, field
 
-from . import machine
+from ..keeper import Keeper
+from . import machine, ports
 from .client import LoadGenerator
-from .servers import Failure, Program, free_port, is_in_use, uninterrupted
+from .servers import Failure, PortTaken, Program, uninterrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _FIRST_WARMUP = 0.3
 _WARMUP = 0.05
 # The time in which a fixed port must be free again after the last server has ended.
 _PORT_SECONDS = 5.0
+# A server whose port another program takes gets another port, so many times in a round.
+_PORT_TRIES = 5
 # Answers with this status or a higher one are failures.
 _BAD_STATUS = 400
 # Bursts without an answer, before a server without any other counts as one that does not answer.
@@ -81,6 +85,8 @@ class Measurement:
     failures: dict[str, Failure] = field(default_factory=dict)
     rounds: int = 0  # complete ones
     interrupted: bool = False
+    # False if the program does not get a port that is reserved for it: see ports.Port.
+    reserves_ports: bool = True
 
     def active(self) -> list[Loop]:
         """Return the loops without a failure."""
@@ -104,19 +110,26 @@ def measure(plan: Plan, say: Callable[[str], None]) -> Measurement:
     try:
         with contextlib.ExitStack() as stack:
             client = None
-            if plan.kind != "run":
-                with uninterrupted():
-                    client = stack.enter_context(LoadGenerator(found.client_cores))
+            with uninterrupted():
+                keeper = stack.enter_context(Keeper())
+                if plan.kind != "run":
+                    client = stack.enter_context(LoadGenerator(found.client_cores, keeper))
             while found.rounds < plan.rounds and len(found.active()) > 1:
                 prefix = f"round {found.rounds + 1} of {plan.rounds}"
                 if found.rounds:
                     left = (time.monotonic() - started) / found.rounds
                     prefix += f", {left * (plan.rounds - found.rounds):.0f} s left"
-                measure_round(found, client, lambda words, prefix=prefix: say(f"{prefix}: {words}"))
+                progress = functools.partial(_say_in_round, say, prefix)
+                measure_round(found, keeper, client, progress)
                 found.rounds += 1
     except KeyboardInterrupt:
         found.interrupted = True
     return found
+
+
+def _say_in_round(say: Callable[[str], None], prefix: str, words: str) -> None:
+    """Report the progress within a round."""
+    say(f"{prefix}: {words}")
 
 
 def shuffled(loops: Sequence[Loop]) -> list[Loop]:
@@ -127,7 +140,9 @@ def shuffled(loops: Sequence[Loop]) -> list[Loop]:
 # ---- servers -------------------------------------------------------------------------------------
 
 
-def _server_round(found: Measurement, client: LoadGenerator, say: Callable[[str], None]) -> None:
+def _server_round(
+    found: Measurement, keeper: Keeper, client: LoadGenerator, say: Callable[[str], None]
+) -> None:
     """Start the servers of all loops, at once or in turns, and measure their bursts."""
     loops = shuffled(found.active())
     groups = [loops] if found.plan.alive_at_once else [[loop] for loop in loops]
@@ -137,22 +152,77 @@ def _server_round(found: Measurement, client: LoadGenerator, say: Callable[[str]
             for loop in group:
                 with _failures(found, loop):
                     say(f"starting {loop.name}")
-                    port = _choose_port(found.plan)
-                    with uninterrupted():
-                        program = Program(
-                            loop, found.plan.command(port), found.server_cores, {"PORT": str(port)}
-                        )
-                        servers.append((stack.enter_context(program), port))
-            for program, port in servers:
-                with _failures(found, program.loop):
-                    program.wait_until_ready(found.plan.host, port, found.plan.start_limit)
+                    servers.append(_Server(found, keeper, stack, loop))
+            for server in servers:
+                with _failures(found, server.program.loop):
+                    server.wait_until_ready()
             for scenario, burst in _turns(found):
-                for program, port in random.sample(servers, len(servers)):
+                for server in random.sample(servers, len(servers)):
+                    program = server.program
                     if program.loop.name not in found.failures:
                         say(f"{scenario}: {program.loop.name}")
                         with _failures(found, program.loop):
                             warmup = _WARMUP if burst else _FIRST_WARMUP
-                            _burst(found, client, program, (scenario, port, warmup))
+                            _burst(found, client, program, (scenario, server.port, warmup))
+
+
+class _Server:
+    """A server of a round: its program, and its port."""
+
+    def __init__(
+        self, found: Measurement, keeper: Keeper, stack: contextlib.ExitStack, loop: Loop
+    ) -> None:
+        """Start the server, which the stack ends; raises Failure."""
+        self._found = found
+        self._keeper = keeper
+        self._stack = stack
+        self._start(loop)
+
+    def _start(self, loop: Loop) -> None:
+        """Choose a port and start the program."""
+        plan = self._found.plan
+        self._reserved = None
+        if plan.port is not None:
+            _wait_for_port(plan.host, plan.port)
+            self.port = plan.port
+        else:
+            try:
+                self._reserved = ports.Port(plan.host, reserve=self._found.reserves_ports)
+            except OSError as error:
+                raise Failure(f"a server cannot listen on {plan.host}: {error}") from None
+            self._stack.enter_context(self._reserved)
+            self.port = self._reserved.number
+        with uninterrupted():
+            self.program = self._stack.enter_context(
+                Program(
+                    loop,
+                    plan.command(self.port),
+                    self._found.server_cores,
+                    {"PORT": str(self.port)},
+                    self._keeper,
+                )
+            )
+
+    def wait_until_ready(self) -> None:
+        """Wait until the server accepts connections; raises Failure.
+
+        A server whose port another program takes is started again with another port.
+        """
+        plan = self._found.plan
+        for number in range(_PORT_TRIES):
+            try:
+                self.program.wait_until_ready(plan.host, self.port, plan.start_limit)
+                break
+            except PortTaken:
+                if self._reserved is None or number + 1 == _PORT_TRIES:
+                    raise
+            self.program.end()
+            self._reserved.release()
+            if not ports.is_in_use(plan.host, self.port):
+                self._found.reserves_ports = False
+            self._start(self.program.loop)
+        if self._reserved is not None:
+            self._reserved.release()
 
 
 def _turns(found: Measurement) -> Iterator[tuple[Scenario, int]]:
@@ -171,19 +241,16 @@ def _failures(found: Measurement, loop: Loop) -> Iterator[None]:
         found.failures[loop.name] = error
 
 
-def _choose_port(plan: Plan) -> int:
-    """Return the port of the next server; raise Failure if the fixed one is in use."""
-    if plan.port is None:
-        return free_port(plan.host)
+def _wait_for_port(host: str, port: int) -> None:
+    """Wait for a fixed port, which the last server may still have; raise Failure if it is in use."""
     end = time.monotonic() + _PORT_SECONDS
-    while is_in_use(plan.host, plan.port):
+    while ports.is_in_use(host, port):
         if time.monotonic() > end:
             raise Failure(
-                f"port {plan.port} is in use by another program: end it, or write {{port}} in the "
+                f"port {port} is in use by another program: end it, or write {{port}} in the "
                 "server's arguments instead of its port"
             )
         time.sleep(0.05)
-    return plan.port
 
 
 def _burst(
@@ -248,7 +315,9 @@ def _check_result(result: dict[str, Any], program: Program) -> None:
 # ---- programs that end ---------------------------------------------------------------------------
 
 
-def _run_round(found: Measurement, client: None, say: Callable[[str], None]) -> None:
+def _run_round(
+    found: Measurement, keeper: Keeper, client: None, say: Callable[[str], None]
+) -> None:
     """Run the program to its end on each loop, in random turns."""
     cores = list(range(os.cpu_count() or 1))
     for loop in shuffled(found.active()):
@@ -256,7 +325,7 @@ def _run_round(found: Measurement, client: None, say: Callable[[str], None]) -> 
         before = machine.snapshot([], cores)
         with _failures(found, loop), contextlib.ExitStack() as stack:
             with uninterrupted():
-                program = stack.enter_context(Program(loop, found.plan.command(0), [], {}))
+                program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
             _, status, used = os.wait4(program.process.pid, 0)
             seconds = time.perf_counter() - program.started
             program.process.returncode = code = os.waitstatus_to_exitcode(status)

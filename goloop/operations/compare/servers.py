@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
 from ..._internal.interpreter_options import interpreter_options
-from . import launch, machine
+from ..keeper import END_SECONDS, ENDING_SIGNALS, Keeper, kill_session
+from . import launch, ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
 
 # The lines of a program's output in the report of its failure.
 _LAST_LINES = 20
-# A server that does not end in this time after SIGTERM is killed.
-_END_SECONDS = 3.0
+# Another program that listens on the server's port for this time is taken for the reason why the
+# server does not.
+_FOREIGN_SECONDS = 1.0
 
 
 class Failure(Exception):
@@ -36,41 +36,18 @@ class Failure(Exception):
         self.output = output
 
 
-def free_port(host: str) -> int:
-    """Return a port on which no program listens."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        found: int = probe.getsockname()[1]
-        return found
-
-
-def is_in_use(host: str, port: int) -> bool:
-    """Return true if a program listens on this port, also one that accepts no connections."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False
-
-
-def accepts(host: str, port: int) -> bool:
-    """Return true if a program accepts connections at this address."""
-    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
-        return True
-    return False
+class PortTaken(Failure):
+    """A server that does not get its port, because another program has it."""
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the block's end, so that no process is started and forgotten."""
+    """Defer signals that end the command to the block's end, so that no process is forgotten."""
     caught: list[int] = []
     before = {
         number: signal.signal(number, lambda received, frame: caught.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in ENDING_SIGNALS
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
     }
     try:
         yield
@@ -90,11 +67,13 @@ class Program:
         command: Sequence[str],
         cores: Sequence[int],
         environment: Mapping[str, str],
+        keeper: Keeper,
     ) -> None:
         """Start the program; its output goes to a file, and no signal of a terminal reaches it."""
         self.loop = loop
+        self._ended = False
         self._output = tempfile.TemporaryFile(prefix="goloop-compare-")  # noqa: SIM115
-        self._record = tempfile.NamedTemporaryFile("r", prefix="goloop-compare-")  # noqa: SIM115
+        self._record = keeper.record()
         options = [option for option in interpreter_options() if option != "-i"]
         launcher = launch.arguments(loop.factory, self._record.name, cores)
         self.started = time.perf_counter()
@@ -117,7 +96,7 @@ class Program:
 
     def pids(self) -> list[int]:
         """Return the processes of the program."""
-        return machine.session_pids(self.process.pid)
+        return ports.family_of(self.process.pid)
 
     def last_output(self) -> str:
         """Return the last lines that the program has written."""
@@ -134,22 +113,35 @@ class Program:
         """Return true if the program has made its loop; raise Failure if another one has run."""
         self._record.seek(0)
         lines = [line.split() for line in self._record.read().splitlines()]
-        others = sorted({name for word, name in lines if word != "chosen"})
+        others = sorted({name for word, name in lines if word == "other"})
         if others:
             raise self.failure(
                 f"the program chooses its loop itself ({', '.join(others)}): remove its option "
                 "for the loop, its loop_factory=, or its policy"
             )
-        return bool(lines)
+        return any(word == "chosen" for word, _ in lines)
 
     def wait_until_ready(self, host: str, port: int, limit: float) -> None:
-        """Wait until the server accepts connections; raises Failure."""
+        """Wait until the server accepts connections; raises Failure, PortTaken for a taken port."""
+        foreign: float | None = None  # since when another program accepts them
         while True:
             if (status := self.process.poll()) is not None:
-                raise self.failure(f"the server ended at its start, with status {status}")
-            if self.uses_loop() and accepts(host, port):
-                return
-            if time.perf_counter() - self.started > limit:
+                failure = self.failure(f"the server ended at its start, with status {status}")
+                if ports.says_in_use(failure.output) or ports.is_in_use(host, port):
+                    raise PortTaken(str(failure), failure.output)
+                raise failure
+            now = time.perf_counter()
+            if self.uses_loop() and (address := ports.accepting_address(host, port)):
+                if ports.is_listener(address, self.pids()) is not False:
+                    return
+                foreign = foreign or now
+                if now - foreign > _FOREIGN_SECONDS:
+                    raise PortTaken(
+                        f"another program listens on the server's port {port}: end it, or choose "
+                        "another port",
+                        self.last_output(),
+                    )
+            if now - self.started > limit:
                 raise self.failure(
                     f"the server does not listen on port {port} after {limit:g} s: write {{port}} "
                     "in its arguments, read the variable PORT, or pass its port by --port"
@@ -159,16 +151,17 @@ class Program:
     def end(self) -> None:
         """End the program: by SIGTERM, and after a time limit by SIGKILL."""
         with uninterrupted():
-            self._end()
+            if not self._ended:
+                self._end()
+                self._ended = True
 
     def _end(self) -> None:
         """End the program."""
         if self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(_END_SECONDS)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait(END_SECONDS)
+        kill_session(self.process.pid)
         self.process.wait()
         self._output.close()
         self._record.close()
