@@ -158,6 +158,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
             print(f"goloop: there is no command {arguments[0]!r}\n{USAGE}", end="", file=sys.stderr)
             return 2
         name, arguments = arguments[0], ["--help"]
+    from .operations.commands.terminal import substitute_unencodable
+
+    substitute_unencodable()
     if name == "doctor":
         from .operations.commands import doctor
 

@@ -310,6 +310,29 @@ def test_the_difference_of_two() -> None:
     assert (between.seconds, between.samples) == (10.0, 10)
 
 
+def test_times_between_two_snapshots_add_up_to_the_time_between_them() -> None:
+    frame = profiling.Frame("f", "/f.py", 1)
+
+    def snapshot(seconds: float, clock: float, *loops: int) -> profiling.Profile:
+        stacks = [
+            profiling.ProfileStack(loop, task, (frame,), seconds, seconds / 2, int(seconds * 100))
+            for loop in loops
+            for task in ("a", "b")
+        ]
+        return profiling.Profile(clock, 100, tuple(stacks), 1e9 - clock, (), clock)
+
+    one = snapshot(10.53, 20.0, 1) - snapshot(10.0, 19.0, 1)
+    assert one.seconds == 1.0  # though the system's time was set back
+    assert one.busy == pytest.approx(1.0)
+    assert [each.cpu for each in one.stacks] == pytest.approx([0.25, 0.25])
+    assert str(one).count(" 50.0%  25.0%") == 2
+    two = snapshot(10.53, 20.0, 1, 2) - snapshot(10.0, 19.0, 1, 2)
+    assert two.busy == pytest.approx(2.0)
+    assert " 50.0%  25.0%     1.00  a" in str(two)
+    within = snapshot(10.2, 20.0, 1) - snapshot(10.0, 19.0, 1)
+    assert within.busy == pytest.approx(0.4)
+
+
 def test_folded_stacks() -> None:
     assert made().folded().splitlines() == [
         "task serve;serve (server.py:12);loads (json.py:310) 2000000",

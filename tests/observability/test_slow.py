@@ -315,6 +315,36 @@ def test_slow_command_works_while_the_gil_is_held() -> None:
     assert year == time.strftime("%Y")
 
 
+HANGS = PROGRAM.replace("await asyncio.create_task(work())", "pass")
+HANGS_IN = {
+    "sleep": "time.sleep(100)",
+    "python": "while True: pass",
+    "C": "ctypes.PyDLL(None).sleep(100)",
+}
+
+
+@pytest.mark.parametrize("watchdog", ["1", "0"])
+@pytest.mark.parametrize("where", HANGS_IN)
+def test_slow_command_shows_the_iteration_that_blocks_a_loop_now(where: str, watchdog: str) -> None:
+    program = HANGS.replace("THEN", HANGS_IN[where])
+    with running(program, GOLOOP_WATCHDOG=watchdog) as process:
+        done = goloop("slow", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    found = re.match(r"now  loop 1: blocked for (\d+\.\d+) s", done.stdout)
+    assert found, done.stdout
+    assert float(found[1]) >= 0.1
+    assert 'File "<string>", line 14, in main' in done.stdout
+    assert "no iteration" not in done.stdout
+
+
+def test_slow_command_does_not_call_a_busy_loop_blocked() -> None:
+    program = PROGRAM.replace("THEN", "\n    while True: await asyncio.sleep(0)")
+    with running(program) as process:
+        done = goloop("slow", str(process.pid))
+    assert done.returncode == 0, done.stderr
+    assert "blocked" not in done.stdout
+
+
 def test_a_limit_of_the_environment() -> None:
     with running(WAITS, GOLOOP_SLOW="5") as process:
         done = goloop("slow", str(process.pid))

@@ -663,6 +663,14 @@ def test_program_that_does_not_import_goloop_is_told_apart(
     assert "it has not imported goloop yet" in done.stderr
 
 
+def test_shares_of_a_loops_tasks_add_up_to_at_most_1() -> None:
+    tasks = [{"share": 0.8}, {"share": None}, {"share": 0.4}]
+    target._limit_sum(tasks, "share")
+    assert [each["share"] for each in tasks] == pytest.approx([2 / 3, None, 1 / 3])
+    target._limit_sum(tasks[1:], "share")
+    assert tasks[2]["share"] == pytest.approx(1 / 3)
+
+
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     with running(PROGRAM, NAME=r"\u65e5\u672c") as program:
         ascii = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "120"}

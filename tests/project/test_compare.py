@@ -222,6 +222,16 @@ def test_programs_that_end_are_compared(folder: Path) -> None:
     assert load["loops"]["goloop"]["cpu"] > 0
 
 
+def test_a_report_for_an_encoding_without_its_signs_is_ascii(folder: Path) -> None:
+    (folder / "bench.py").write_text("import asyncio\nasyncio.run(asyncio.sleep(0))\n")
+    ascii = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = compare(folder, "--run", "bench.py", "--rounds", "1", **ascii)
+    assert done.returncode == 0, done.stderr
+    assert "time / asyncio" in done.stdout
+    assert done.stdout.isascii()
+    assert "\\x" not in done.stdout
+
+
 def test_processes_that_multiprocessing_starts_use_the_loop(folder: Path) -> None:
     (folder / "bench.py").write_text(
         textwrap.dedent("""\

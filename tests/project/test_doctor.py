@@ -15,6 +15,7 @@ import ended
 import pytest
 
 import goloop
+from goloop._internal.process import proc_stat
 from goloop.operations.commands import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -195,7 +196,7 @@ def test_a_program_without_a_loop_is_a_problem(tmp_path: Path) -> None:
     assert told["problems"] == ["no event loop ran in the program"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number: int) -> None:
     program = (
         "import asyncio, sys\n"
@@ -225,6 +226,32 @@ def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number:
     assert f"status {-number}" in out
     assert "goloop.Loop in process" in out
     assert out.endswith("no problems\n")
+
+
+def test_no_process_and_no_file_outlives_a_killed_doctor(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    program = (
+        "import asyncio, os, sys\n"
+        "async def main():\n"
+        "    print('serving', os.getpid(), file=sys.stderr, flush=True)\n"
+        "    await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "goloop", "doctor", "-c", program],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        assert started.stderr is not None
+        line = "?"
+        while line and not line.startswith("serving "):
+            line = started.stderr.readline()
+        assert list(temporary.iterdir())
+        started.kill()
+        started.communicate(timeout=60)  # EOF: the program and the keeper have ended
+    assert proc_stat.state(line.split()[1]) in ("", "Z")
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_wrong_option_is_refused_and_help_is_given() -> None:

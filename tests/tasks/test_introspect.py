@@ -117,6 +117,28 @@ def test_tree_shows_files_and_lines(program: subprocess.Popen[str]) -> None:
     assert re.search(r"└── +branch <string>:8\n", tree)
 
 
+# The tree's lines, of this package and of CPython, which reads the memory of a silent program.
+@pytest.mark.parametrize("asked", [True, False])
+def test_tree_is_drawn_in_ascii_for_an_encoding_without_its_lines(asked: bool) -> None:
+    if not asked and sys.version_info < (3, 14):
+        pytest.skip("CPython reads no memory before 3.14")
+    source = PROGRAM.replace('"grouped"', r'"\u65e5 \u2500"')
+    if not asked:
+        source = source.replace("goloop.introspect()\n", "")
+    for encoding in ("ascii", "latin-1"):
+        with running(source, asked=asked) as process:
+            environ = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+            done = goloop("pstree", str(process.pid), **environ)
+        if "ermission" in done.stderr:
+            pytest.skip("this machine does not let a process look into another")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.isascii()
+        assert "`-- (T) Task-1" in done.stdout
+        assert "u2500" not in done.stdout
+        if asked:
+            assert r"(T) \u65e5 -" in done.stdout
+
+
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="CPython reads no memory before 3.14")
 def test_the_memory_of_a_program_that_does_not_answer_is_read() -> None:
     source = PROGRAM.replace("goloop.introspect()\n", "")

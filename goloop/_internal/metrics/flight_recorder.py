@@ -121,6 +121,41 @@ def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
     return found
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unfinished:
+    """An iteration that has not ended."""
+
+    loop: int
+    """The loop's number in its process."""
+    seconds: float
+    """Its duration up to now, in seconds."""
+    stack: SlowStack | None
+    """Its last stack sample."""
+
+    def __str__(self) -> str:
+        """Return the duration and the stack as lines."""
+        words = f"now  loop {self.loop}: blocked for {self.seconds:.3f} s"
+        if self.stack is None:
+            return words
+        return "\n".join([f"{words} in {self.stack.task}", *_format_stack(self.stack)])
+
+
+def unfinished(raw: Row, number: int, since: float) -> Unfinished | None:
+    """Return the current iteration of a loop in a snapshot of profiling.py; None if it is unknown.
+
+    The loop must be in the same iteration since `since`, in seconds of the snapshot's clock. Older
+    samples may be those of an earlier iteration.
+    """
+    for loop, began, seen in raw.get("now") or ():
+        if loop == number and seen and seen[-1][0] / 1e9 >= since:
+            at, call, _ = seen[-1]
+            _, kind, frames = profiling.call_paths(raw)[call]
+            label = profiling.task_label(kind, frames)
+            stack = SlowStack((at - began) / 1e9, label, frames)
+            return Unfinished(number, raw["clock"] - began / 1e9, stack)
+    return None
+
+
 def table(found: list[SlowIteration]) -> str:
     """Return all slow iterations as text."""
     return "\n".join(map(str, found)) if found else "no iteration has taken longer than the limit"

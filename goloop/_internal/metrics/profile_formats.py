@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def table(profile: Profile, most: int = 20) -> str:
-    """Return a table of the `most` entries with the most time, one per line."""
-    whole = profile.seconds or 1.0
+    """Return a table of the `most` entries with the most time, one per line.
+
+    Shares are of the elapsed time of all loops that were sampled.
+    """
+    whole = (profile.seconds or 1.0) * max(1, len({each.loop for each in profile.stacks}))
     entries = profile.entries[:most]
     width = min(40, max([len("TASK"), *(len(each.task) for each in entries)]))
     lines = [f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s"]

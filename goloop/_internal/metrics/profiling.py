@@ -89,6 +89,8 @@ class Profile:
     """Time of the snapshot, as time.time()."""
     library: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     """The folders of the standard library and of goloop: their functions are no entries."""
+    clock: float = dataclasses.field(default=0.0, repr=False)
+    """Time of the snapshot, as time.monotonic(); 0.0 if it is unknown."""
 
     @property
     def busy(self) -> float:
@@ -135,7 +137,9 @@ class Profile:
         """Return the profile of the time since an earlier snapshot.
 
         Stacks without new samples are omitted. A stack with fewer samples than before, because the
-        counts were started again, is taken as a new one.
+        counts were started again, is taken as a new one. The time of a loop's first sample began
+        before the earlier snapshot; so the times of a loop that add up to more than the time
+        between the snapshots are reduced to it.
         """
         if not isinstance(earlier, Profile):
             return NotImplemented
@@ -152,12 +156,16 @@ class Profile:
                 )
             if each.samples:
                 stacks.append(each)
+        seconds = self.ended - earlier.ended
+        if self.clock and earlier.clock:  # the system's time may have been set
+            seconds = self.clock - earlier.clock
         return Profile(
-            seconds=max(0.0, self.ended - earlier.ended),
+            seconds=max(0.0, seconds),
             samples=max(0, self.samples - earlier.samples),
-            stacks=_by_time(stacks),
+            stacks=_by_time(_limit(stacks, max(0.0, seconds))),
             ended=self.ended,
             library=self.library,
+            clock=self.clock,
         )
 
     def folded(self) -> str:
@@ -197,6 +205,18 @@ _INSTALLED = re.compile(r"/(site|dist)-packages/(?!goloop/)")
 def _by_time(stacks: Iterable[ProfileStack]) -> tuple[ProfileStack, ...]:
     """Return the stacks by descending time."""
     return tuple(sorted(stacks, key=lambda each: -each.seconds))
+
+
+def _limit(stacks: list[ProfileStack], seconds: float) -> Iterable[ProfileStack]:
+    """Yield the stacks, with times that add up to at most `seconds` for each loop."""
+    sums: dict[int, float] = {}
+    for each in stacks:
+        sums[each.loop] = sums.get(each.loop, 0.0) + each.seconds
+    for each in stacks:
+        if sums[each.loop] > seconds:
+            share = seconds / sums[each.loop]
+            each = dataclasses.replace(each, seconds=each.seconds * share, cpu=each.cpu * share)
+        yield each
 
 
 def profile() -> Profile:
@@ -257,7 +277,7 @@ def from_raw(raw: Row) -> Profile:
     """
     found: dict[tuple[int, str, tuple[Frame, ...]], list[float]] = {}
     for (loop, kind, frames), (*_, samples, wall, cpu) in zip(
-        _call_paths(raw), raw.get("calls") or (), strict=True
+        call_paths(raw), raw.get("calls") or (), strict=True
     ):
         if samples:
             sums = found.setdefault((loop, task_label(kind, frames), frames), [0.0, 0.0, 0.0])
@@ -274,10 +294,11 @@ def from_raw(raw: Row) -> Profile:
         stacks=_by_time(stacks),
         ended=raw.get("time") or time.time(),
         library=tuple(raw.get("library") or ()),
+        clock=raw.get("clock", 0.0),
     )
 
 
-def _call_paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
+def call_paths(raw: Row) -> list[tuple[int, int, tuple[Frame, ...]]]:
     """Return for each call in a snapshot the loop, the kind of its task, and its frames."""
     codes: list[tuple[str, str, int]] = raw.get("codes") or []
     calls: list[list[int]] = raw.get("calls") or []
@@ -308,7 +329,7 @@ def shares(raw: Row, number: int, seconds: float) -> tuple[tuple[float, Frame], 
             break
     else:
         return ()
-    paths, profile = _call_paths(raw), Profile(0.0, 0, (), 0.0, tuple(raw.get("library") or ()))
+    paths, profile = call_paths(raw), Profile(0.0, 0, (), 0.0, tuple(raw.get("library") or ()))
     found: dict[tuple[str, str], tuple[float, Frame]] = {}
     # A sample represents the time from halfway to the previous one to halfway to the next one.
     at = [each[0] / 1e9 for each in seen]

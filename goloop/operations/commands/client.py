@@ -155,9 +155,9 @@ class Question:
         return answer
 
 
-def ask(pid: int, kind: str) -> Row:
-    """Return the answer of another process to a request; raises NoAnswer."""
-    return _wait_for_answer(Question(pid, ask=kind))
+def ask(pid: int, kind: str, **fields: int) -> Row:
+    """Return the answer of another process to a request with these fields; raises NoAnswer."""
+    return _wait_for_answer(Question(pid, ask=kind, **fields))
 
 
 def _wait_for_answer(question: Question) -> Row:
@@ -405,12 +405,6 @@ GIL_HELD = (
 )
 
 
-def _show(text: str) -> None:
-    """Print a text, with escapes for characters that stdout can't encode."""
-    encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding))
-
-
 def main(command: str, arguments: list[str]) -> int:
     """Run `ps PID` or `pstree PID`; return the exit status.
 
@@ -440,7 +434,7 @@ def main(command: str, arguments: list[str]) -> int:
     if answer.get("partial") and sys.version_info >= (3, 14):
         succeeded, text = _read_remotely(command, pid)
         if succeeded:
-            _show(text)
+            print(text)
             return 0
         reasons.append(text)
     if "tasks" not in answer and "loops" not in answer:
@@ -448,10 +442,10 @@ def main(command: str, arguments: list[str]) -> int:
         return 1
     if answer.get("partial"):
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
-        _show(_blocked_loops(answer))
+        print(_blocked_loops(answer))
     else:
         rows = answer["tasks"]
-        _show(table(rows) if command == "ps" else tree(rows))
+        print(table(rows) if command == "ps" else tree(rows))
     return 0
 
 

@@ -101,7 +101,7 @@ _SERVERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
 # The io_uring is created when this number of connections is busy in one iteration.
 _CLIENTS = 16
 # Signals that normally end a server.
-_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MIN_FILES = 4096
 _REPORT_FOLLOWS = (
     "goloop doctor: the report comes when the program ends (end a server with Ctrl-C)."
@@ -259,25 +259,29 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
     """Run a program by `python -m goloop`; return its status, and the loops of its processes.
 
     The first line on stderr says when the report comes, because a server runs until it is ended.
-    SIGTERM and SIGHUP are passed on to the program, and SIGINT is ignored, which the terminal
-    sends to it, too.
+    SIGTERM, SIGHUP and SIGQUIT are passed on to the program, and SIGINT is ignored, which the
+    terminal sends to it, too. If this command ends in another way, the keeper ends the program.
     """
     import json
-    import tempfile
+
+    from ..keeper import Keeper, add_process
 
     print(_REPORT_FOLLOWS, file=sys.stderr, flush=True)
     flags = [option for option in interpreter_options() if option != "-i"]  # -i would show a prompt
-    with tempfile.NamedTemporaryFile("r", prefix="goloop-doctor-") as file:
+    with Keeper() as keeper, keeper.record() as file:
         sys.stdout.flush()
         child: subprocess.Popen[bytes] | None = None
+        early: list[int] = []  # signals that came before the program was started
 
         def forward(number: int, frame: object) -> None:
             """Pass a signal on to the program."""
-            if child is not None:
+            if child is None:
+                early.append(number)
+            else:
                 child.send_signal(number)
 
         before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             before[number] = signal.signal(number, forward)
         try:
             child = subprocess.Popen(
@@ -285,11 +289,14 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
                 stdout=sys.stderr,
                 env={**os.environ, "GOLOOP_DOCTOR": file.name},
             )
+            add_process(file.name, child.pid)
+            for each in early:
+                child.send_signal(each)
             status = child.wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        loops = [json.loads(line) for line in file if line.endswith("\n")]
+        loops = [json.loads(line) for line in file if line.startswith("{") and line.endswith("\n")]
     return {"arguments": arguments, "status": status, "loops": loops}
 
 

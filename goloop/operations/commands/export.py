@@ -471,7 +471,7 @@ def main(arguments: list[str]) -> int:
     exporter = Exporter(given.timeout)
     try:
         if given.once:
-            sys.stdout.write(exporter.scrape().decode())
+            sys.stdout.buffer.write(exporter.scrape())  # UTF-8 in any locale
             sys.stdout.flush()
             return 0
         try:

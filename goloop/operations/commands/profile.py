@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+from ..._internal.frames import Frame
 from ..._internal.metrics import flight_recorder, profiling
 from . import options
 from .client import GIL_HELD, NoAnswer, ask
@@ -20,14 +21,17 @@ from .terminal import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TypeVar
 
+    from ..._internal.metrics.flight_recorder import Unfinished
     from ..._internal.metrics.profiling import Profile
     from ..snapshot import Row
 
-    _Read = TypeVar("_Read")
+    _Result = TypeVar("_Result")
 
+# A loop that makes no turn for this time is blocked. The monitor takes samples more often.
+_BLOCKED_SECONDS = 0.2
 _EXTENSIONS = (".pb.gz", ".svg", ".folded")
 
 
@@ -69,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _raw(pid: int) -> Row:
-    """Request the profile of a process and return its snapshot; raises NoAnswer.
+def _answer(pid: int) -> Row:
+    """Request the profile of a process and return the answer; raises NoAnswer.
 
     Prints a note to stderr if the monitor has answered.
     """
@@ -83,13 +87,16 @@ def _raw(pid: int) -> Row:
         print(f"process {pid}: {GIL_HELD}", file=sys.stderr)
         # The monitor's answer has no time.
         answer["profile"].update(clock=time.monotonic(), time=time.time())
-    raw: Row = answer["profile"]
-    return raw
+    return answer
 
 
-def _request(pid: int, read: Callable[[Row], _Read]) -> _Read:
-    """Request a profile and return `read(snapshot)`; NoAnswer if the snapshot is invalid."""
-    raw = _raw(pid)
+def _request(pid: int) -> Profile:
+    """Request a profile and return it; raises NoAnswer."""
+    return _read(pid, profiling.from_raw, _answer(pid)["profile"])
+
+
+def _read(pid: int, read: Callable[[Row], _Result], raw: Row) -> _Result:
+    """Return `read(raw)` for a part of an answer; NoAnswer if it is invalid."""
     try:
         return read(raw)
     except (LookupError, TypeError, ValueError) as error:
@@ -116,11 +123,11 @@ def main(arguments: list[str]) -> int:
     """
     given = _parser().parse_args(arguments)
     try:
-        profile = _request(given.pid, profiling.from_raw)
+        profile = _request(given.pid)
         if given.seconds:
             with contextlib.suppress(KeyboardInterrupt):
                 time.sleep(given.seconds)
-            profile = _request(given.pid, profiling.from_raw) - profile
+            profile = _request(given.pid) - profile
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
@@ -137,25 +144,68 @@ def main(arguments: list[str]) -> int:
 
 
 def _show(text: str) -> None:
-    """Print a text, with escapes for characters that a terminal can't show."""
-    encoding = sys.stdout.encoding or "utf-8"
+    """Print a text, with escapes for characters that may affect a terminal."""
     for line in text.split("\n"):
-        print(printable(line).encode(encoding, "backslashreplace").decode(encoding))
+        print(printable(line))
 
 
 def slow_main(arguments: list[str]) -> int:
-    """Run `slow PID`; return the exit status: 1 if the process does not answer, else 0."""
+    """Run `slow PID`; return the exit status: 1 if the process does not answer, else 0.
+
+    The program is asked twice, because an iteration that does not end between the two answers
+    blocks its loop.
+    """
     parser = options.Parser(
         prog="python -m goloop slow",
         description="Show the last iterations of a running program's loops that took longer than "
-        "50 ms (or the seconds in GOLOOP_SLOW), each with its stack.",
+        "50 ms (or the seconds in GOLOOP_SLOW), each with its stack, and those that block a loop "
+        "now.",
     )
     parser.add_argument("pid", type=options.pid, metavar="PID", help=options.PID_HELP)
     given = parser.parse_args(arguments)
     try:
-        found = _request(given.pid, flight_recorder.from_raw)
+        before = ask(given.pid, "top", tasks=0, connections=0)
+        time.sleep(_BLOCKED_SECONDS)
+        answer = _answer(given.pid)
+        after = answer
+        if not answer.get("partial"):
+            after = ask(given.pid, "top", tasks=0, connections=0)
+        found = _read(given.pid, flight_recorder.from_raw, answer["profile"])
+        blocked = _read(
+            given.pid, lambda raw: list(_blocked_loops(before, after, raw)), answer["profile"]
+        )
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
-    _show(flight_recorder.table(found))
+    if found or not blocked:
+        _show(flight_recorder.table(found))
+    for each in blocked:
+        _show(str(each))
     return 0
+
+
+def _blocked_loops(before: Row, after: Row, raw: Row) -> Iterator[Unfinished]:
+    """Yield the iterations that have not ended between two answers to "top".
+
+    The second answer may be the monitor's. `raw` is a profile that was made between the two, or
+    with the second one. Raises LookupError or TypeError if an answer is invalid.
+    """
+    earlier = {loop.get("number"): loop for loop in before.get("loops") or ()}
+    for loop in after.get("loops") or ():
+        first, number = earlier.get(loop.get("number")), loop.get("number")
+        if first is None or not (first.get("metrics") and loop.get("metrics")):
+            continue
+        now, then = loop["metrics"], first["metrics"]
+        seconds = loop["clock"] - first["clock"]
+        busy = (now["time_busy"] - then["time_busy"]) / 1e9
+        if not loop.get("running") or now["turns"] != then["turns"] or busy < 0.9 * seconds:
+            continue
+        lasted = max(seconds, loop.get("blocked_for") or 0.0, now.get("blocked_for", 0) / 1e9)
+        known = flight_recorder.unfinished(raw, number, first["clock"])
+        stack = None if known is None else known.stack
+        if stack is None and loop.get("stack"):
+            frames = tuple(Frame(*each) for each in reversed(loop["stack"]))
+            stack = flight_recorder.SlowStack(lasted, frames[0].function, frames)
+        if known is not None:
+            lasted = max(lasted, known.seconds)
+        yield flight_recorder.Unfinished(number, lasted, stack)

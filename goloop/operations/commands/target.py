@@ -146,6 +146,9 @@ class WatchedProcess:
             if blocked_for:
                 share = min(blocked_for, metrics["seconds"]) / (metrics["seconds"] or 1.0)
                 metrics["utilization"] = max(metrics["utilization"], share)
+        tasks = [self._task_report(row, loop, key, now) for row in loop.get("tasks") or ()]
+        for share in ("loop_share", "cpu_share"):
+            _limit_sum(tasks, share)
         return {
             "id": key,
             "thread": loop.get("thread", ""),
@@ -156,7 +159,7 @@ class WatchedProcess:
             "known": set(loop.get("metrics") or ()),
             "stack": loop.get("stack") or [],
             "task_count": loop.get("task_count", 0),
-            "tasks": [self._task_report(row, loop, key, now) for row in loop.get("tasks") or ()],
+            "tasks": tasks,
             "connections": loop.get("connections") or [],
         }
 
@@ -229,6 +232,18 @@ def without_unknown_fields(report: Row) -> Row:
                 loop[name] = {key: values[key] for key in values if key in each["known"]} or None
         loops.append(loop)
     return {**report, "loops": loops}
+
+
+def _limit_sum(tasks: list[Row], name: str) -> None:
+    """Reduce the shares of a loop's tasks if they add up to more than 1.
+
+    A task's first sample stands for a time that began before the interval.
+    """
+    whole = sum(task[name] or 0.0 for task in tasks)
+    if whole > 1:
+        for task in tasks:
+            if task[name] is not None:
+                task[name] /= whole
 
 
 _FACTS = ("program", "python", "goloop", "uptime")

@@ -2,10 +2,14 @@
 
 Texts of an observed program may contain any characters.  `printable()` escapes all control
 characters, so that the name of a task cannot move the cursor or change the window's title.
+
+A stream's encoding may lack characters, in the C locale for example.  Those of the commands' own
+have a substitute in ASCII; all others are escaped.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
@@ -22,6 +26,31 @@ if TYPE_CHECKING:
 # Unicode categories that are escaped: controls, formats (bidirectional ones too), surrogates,
 # unassigned and private characters, separators of lines and paragraphs.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp"})
+
+
+# Substitutes of the same width.
+_SUBSTITUTES = {"─": "-", "└": "`", "├": "|", "│": "|", "–": "-", "÷": "/", "µ": "u"}
+_SUBSTITUTE = "goloop-substitute"  # the name for codecs
+
+
+def _substitute(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return substitutes or escapes for characters that cannot be encoded; an error handler."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    first, end = error.object[error.start], error.start + 1
+    if first in _SUBSTITUTES:
+        return _SUBSTITUTES[first], end
+    return first.encode("ascii", "backslashreplace").decode(), end
+
+
+codecs.register_error(_SUBSTITUTE, _substitute)
+
+
+def substitute_unencodable() -> None:
+    """Make stdout and stderr substitute characters that their encodings lack."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # none, or not a text file of Python's
+            stream.reconfigure(errors=_SUBSTITUTE)  # type: ignore[union-attr]
 
 
 def printable(text: object) -> str:
@@ -135,13 +164,11 @@ class Terminal:
         return [*kept, (self.ellipsis, "")]
 
     def _encodable(self, text: str) -> str:
-        """Return the text with escapes for characters that the stream can't encode."""
+        """Return the text with substitutes for characters that the stream can't encode."""
         text = printable(text)
         if text.isascii():
             return text
-        if not self.encodes("µ"):
-            text = text.replace("µ", "u")
-        return text.encode(self._encoding, "backslashreplace").decode(self._encoding)
+        return text.encode(self._encoding, _SUBSTITUTE).decode(self._encoding)
 
     def write(self, text: str) -> None:
         """Write and flush the text; raises OSError if the reader has gone."""

@@ -157,9 +157,10 @@ def disturbance(
         return None
     waited = found.waited - (client_cpu if shares_core else 0)
     if waited > WAITED * seconds:
-        return f"the program waited for a core for {waited / seconds:.0%} of the time"
+        share = min(1.0, waited / seconds)
+        return f"the program waited for a core for {share:.0%} of the time"
     if found.idle is None or not found.whole:
         return None
     others = found.whole - found.idle - found.interrupts - found.cpu - client_cpu
-    share = max(others, found.steal) / found.whole
+    share = min(1.0, max(others, found.steal) / found.whole)
     return f"other programs or the host used {share:.0%} of the cores" if share > OTHERS else ""

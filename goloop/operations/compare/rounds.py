@@ -242,7 +242,7 @@ def _failures(found: Measurement, loop: Loop) -> Iterator[None]:
 
 
 def _wait_for_port(host: str, port: int) -> None:
-    """Wait for a fixed port, which the last server may still have; raise Failure if it is in use."""
+    """Wait until the last server has released a fixed port; raise Failure if it is in use."""
     end = time.monotonic() + _PORT_SECONDS
     while ports.is_in_use(host, port):
         if time.monotonic() > end:
