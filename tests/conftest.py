@@ -37,6 +37,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import ended
+import limits
 import pytest
 
 # A shell that starts the tests in the background lets them ignore SIGINT, and so would
@@ -91,7 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Unclosed resources and unretrieved exceptions fail the test."""
+    """Unclosed resources and unretrieved exceptions fail the test; tests have limits."""
+    config.pluginmanager.register(limits, "goloop-limits")
     for category in (
         "ResourceWarning",
         "pytest.PytestUnraisableExceptionWarning",
@@ -272,30 +274,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     used: asyncio.AbstractEventLoop = pyfuncitem.funcargs["loop"]
     used.run_until_complete(function(**arguments))
     return True
-
-
-# ---- several processes ------------------------------------------------------------
-
-# Each of these files is for one worker of pytest-xdist: what its fixtures make is dear,
-# or its tests start so many programs that two of them at once would disturb each other.
-TOGETHER = ("test_packaging.py", "test_benchmarks.py", "test_library.py", "test_accept_backoff.py")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Gives each worker one test after another, but the files of TOGETHER as a whole.
-
-    They come first, for they take longest.  (xdist's own way, --dist=loadgroup, goes by
-    an attribute that pytest 9.2 no longer has.)
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::")[0]
-            return file if file.endswith(TOGETHER) else nodeid
-
-    return Scheduling(config, log)
 
 
 # ---- tools -----------------------------------------------------------------------

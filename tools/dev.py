@@ -130,6 +130,7 @@ KINDS = {
             "project/test_go_mirror.py",
             "project/test_internals.py",
             "project/test_kinds.py",
+            "project/test_limits.py",
             "project/test_lint_c.py",
             "project/test_lint_prose.py",
             "project/test_lint_rooms.py",

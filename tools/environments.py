@@ -532,11 +532,14 @@ def workers() -> list[str]:
     default is two more than the processors, because many tests wait for other processes.
     """
     count = int(os.environ.get("WORKERS") or (os.cpu_count() or 1) + 2)
-    # Tests of a module run in the same worker.  A crash of a worker's interpreter ends the run:
-    # xdist may wait forever for the tests of a restarted worker.
-    return ["-n", str(count), "--dist=loadscope", "--max-worker-restart=0"] if count else []
+    # A worker whose interpreter ends, by a crash or by a test that hangs, is replaced: see
+    # tests/support/limits.py.  After MAX_ENDED of them the run ends.
+    restart = f"--max-worker-restart={MAX_ENDED}"
+    return ["-n", str(count), "--dist=loadscope", restart] if count else []
 
 
+# The number of workers that are replaced before a run is cut.
+MAX_ENDED = 10
 # The largest number of failures that are tried again, because a busy machine may cause them.
 FEW = 3
 
