@@ -8,21 +8,32 @@ the module is outside of the package goloop, and imports goloop only for an opti
 `--loop=goloop` has the effect of `python -m goloop`: asyncio's policy makes goloop's loops, for
 pytest-asyncio, anyio's plugin, unittest and `asyncio.run`.  A test or a project that chooses a
 loop itself gets that loop.
+
+`--loop` belongs to any other plugin or conftest.py that adds it: pytest refuses an option that
+exists twice, and goloop may be installed for another project.  Therefore the plugin adds it last,
+after the initial conftests, and only if it is free; `--goloop-loop` is the same option in any
+case.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
+import os
 
 import pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
     from typing import Any
 
     from goloop import testing
+
+
+_LOOPS = ("asyncio", "goloop")
+_LOOP_HELP = "the event loop of asynchronous tests; asyncio, the default, does not change the loop"
 
 
 def _positive_int(text: str) -> int:
@@ -33,8 +44,8 @@ def _positive_int(text: str) -> int:
     raise argparse.ArgumentTypeError(f"must be a whole number >= 1, got {text!r}")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; `--loop` only if no other plugin has added an option of that name before."""
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Add the options whose names only goloop uses."""
     simulated = parser.getgroup("goloop", "goloop")
     simulated.addoption(
         "--goloop-seeds",
@@ -58,20 +69,51 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=1,
         help="run the seeds of a simulated test in N processes at once",
     )
+    simulated.addoption("--goloop-loop", default="asyncio", choices=_LOOPS, help=_LOOP_HELP)
+    # pytest_load_initial_conftests is not called in a plugin that a conftest.py names.
+    if any(name.endswith("conftest.py") for name, _ in pluginmanager.list_name_plugin()):
+        _add_loop_option(parser)
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None]:
+    """Add `--loop` after all plugins and conftests whose options pytest can parse."""
+    if _loop_option(parser) is None:
+        # While `--loop` is unknown, the value in `--loop goloop` is parsed as a path of tests, and
+        # the conftests of `testpaths` would not be loaded.
+        paths = early_config.known_args_namespace.file_or_dir
+        for option, value in itertools.pairwise(args):
+            is_loop = option == "--loop" and value in _LOOPS
+            if is_loop and value in paths and not os.path.exists(value):
+                paths.remove(value)
+    yield
+    _add_loop_option(parser)
+
+
+def _loop_option(parser: pytest.Parser) -> str | None:
+    """Return the destination of the option `--loop`, or None if there is no such option."""
     groups = [*getattr(parser, "_groups", ()), getattr(parser, "_anonymous", None)]
-    if any("--loop" in each.names() for group in groups if group for each in group.options):
-        return
-    parser.getgroup("goloop", "goloop").addoption(
-        "--loop",
-        dest="goloop_loop",
-        choices=("asyncio", "goloop"),
-        default="asyncio",
-        help="the event loop of asynchronous tests; asyncio, the default, does not change the loop",
-    )
+    options = [each for group in groups if group for each in group.options]
+    return next((each.dest for each in options if "--loop" in each.names()), None)
+
+
+def _add_loop_option(parser: pytest.Parser) -> None:
+    """Add `--loop` unless another plugin or a conftest.py has it."""
+    if _loop_option(parser) is None:
+        parser.getgroup("goloop", "goloop").addoption(
+            "--loop", dest="goloop_loop", default="asyncio", choices=_LOOPS, help=_LOOP_HELP
+        )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Install goloop and apply the options, before a plugin or a test makes a loop."""
+    parser = config._parser
+    if _loop_option(parser) == "goloop_loop" and hasattr(parser, "optparser"):
+        # The command line is parsed.  pytest 9 refuses an option of a conftest.py in a folder of
+        # tests, which is loaded later, if argparse knows the name.
+        parser.optparser._option_string_actions.pop("--loop", None)
     if config.getoption("goloop_loop", "asyncio") == "goloop":
         from goloop._internal.process.patch_process import use_goloop
 
@@ -143,9 +185,15 @@ def goloop_sim() -> Callable[..., None]:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """Return a header line with the loop if `--loop=goloop` has chosen it, else None."""
-    if config.getoption("goloop_loop", "asyncio") != "goloop":
-        return None
-    from goloop import __version__, native
+    """Return a header line if goloop is chosen, or if `--loop` is an option of another plugin."""
+    if config.getoption("goloop_loop", "asyncio") == "goloop":
+        from goloop import __version__, native
 
-    return f"loop: goloop {__version__}" + ("" if native else ", which is asyncio's own loop here")
+        return f"loop: goloop {__version__}" + (
+            "" if native else ", which is asyncio's own loop here"
+        )
+    if _loop_option(config._parser) != "goloop_loop":
+        return (
+            "goloop: another plugin or conftest.py has --loop; pass --goloop-loop=goloop for goloop"
+        )
+    return None

@@ -153,6 +153,7 @@ KINDS = {
     "long": kind(
         "newest",
         paths=[
+            "project/test_pytest_loop_option.py",
             "simulation/corpus",
             "simulation/test_hypothesis.py",
             "simulation/test_oracle.py",
