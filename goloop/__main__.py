@@ -106,12 +106,13 @@ def main(arguments: list[str]) -> int:
     if suggestion := _suggestion(arguments[0]):
         print(f"goloop: {suggestion}", file=sys.stderr)
         return 2
+    from ._internal.interpreter_options import BadOption
     from ._internal.process import program
 
     usage = USAGE
     try:
         program.run(arguments)
-    except program.BadOption as error:
+    except BadOption as error:
         print(f"goloop: {error}\n{usage}", end="", file=sys.stderr)
         return 2
     return 0

@@ -1,75 +1,76 @@
-"""The command-line options that start another Python with the settings of this one.
+"""Python's options: those of a command line, and those with which this interpreter was started.
 
-subprocess._args_from_interpreter_flags() does that for multiprocessing. But it omits -i, -u, -R
-and most of -X, and importing it would slow down each program that goloop runs.
+subprocess._args_from_interpreter_flags() makes options from sys.flags for multiprocessing. It omits
+-i, -u, -R and most of -X; and sys.flags does not tell -O from PYTHONOPTIMIZE, which -E and -I turn
+off.
 """
 
 from __future__ import annotations
 
-import _imp
-import os
 import sys
 
-# Letters of options that can be repeated, by their names in sys.flags.
-_COUNTED = {
-    "bytes_warning": "b",
-    "debug": "d",
-    "dont_write_bytecode": "B",
-    "inspect": "i",
-    "no_site": "S",
-    "optimize": "O",
-    "quiet": "q",
-    "verbose": "v",
-}
+_FLAGS = frozenset("bBdEiIOPqRsStuvx")
+_WITH_VALUE = frozenset("WX")
+_LONG_WITH_VALUE = "--check-hash-based-pycs"
+# Options with which Python prints something and exits.
+_PRINTING = frozenset("hV?")
+_LONG_PRINTING = frozenset(
+    ("--help", "--help-all", "--help-env", "--help-xoptions", "--version"),
+)
 
 
-def interpreter_options() -> list[str]:
-    """Return the options of this interpreter, as words of a command line.
+class BadOption(Exception):
+    """An invalid command line; the message is one line."""
 
-    Options that only repeat an environment variable are omitted, because children inherit it.
+
+def split_options(words: list[str]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Return the options of Python at the beginning of a command line, and the program's words.
+
+    An option is a tuple of its letter and its value, if it has one. The other words begin with
+    `-c`, `-m`, `-`, `--` or a path; without a program, they are only `--`. Raises BadOption for an
+    option that Python does not accept together with a program.
     """
-    flags = sys.flags
-    options = [f"-{letter * getattr(flags, name)}" for name, letter in _COUNTED.items()]
-    options = [each for each in options if each != "-"]
-    if flags.isolated:
-        options.append("-I")
-    else:
-        isolating = (
-            (flags.ignore_environment, "-E"),
-            (flags.no_user_site, "-s"),
-            (flags.safe_path, "-P"),
-        )
-        options += [option for given, option in isolating if given]
-    if flags.hash_randomization and os.environ.get("PYTHONHASHSEED") == "0":
-        options.append("-R")
-    if getattr(sys.stdout, "write_through", False):
-        options.append("-u")
-    pycs = _imp.check_hash_based_pycs
-    if pycs != "default":
-        options += ["--check-hash-based-pycs", pycs]
-    options += [f"-X{key}" if value is True else f"-X{key}={value}" for key, value in _x_options()]
-    return [*options, *(f"-W{each}" for each in _warning_options())]
+    options: list[tuple[str, ...]] = []
+    at = 0
+
+    def following(option: str) -> str:
+        """Return the next word, the value of the option; BadOption if there is none."""
+        nonlocal at
+        if at == len(words):
+            raise BadOption(f"argument expected for the {option} option")
+        at += 1
+        return words[at - 1]
+
+    while at < len(words):
+        word = words[at]
+        if word in ("-", "--") or not word.startswith("-"):
+            return options, words[at:]
+        at += 1
+        if word == _LONG_WITH_VALUE:
+            options.append((word, following(word)))
+            continue
+        if word.startswith("--"):
+            raise _wrong_option(word, word in _LONG_PRINTING)
+        for place, letter in enumerate(word[1:], start=1):
+            option = "-" + letter
+            if letter in "cm":
+                return options, ["-" + word[place:], *words[at:]]
+            if letter in _WITH_VALUE:
+                options.append((option, word[place + 1 :] or following(option)))
+                break
+            if letter not in _FLAGS:
+                raise _wrong_option(option, letter in _PRINTING)
+            options.append((option,))
+    return options, ["--"]
 
 
-def _x_options() -> list[tuple[str, object]]:
-    """Return the names and values of the -X options."""
-    return list(sys._xoptions.items())
+def _wrong_option(option: str, prints: bool) -> BadOption:
+    """Return the error for an option that Python lacks, or that prints and runs no program."""
+    if prints:
+        return BadOption(f"{option} runs no program; for Python's own output: python {option}")
+    return BadOption(f"unknown option {option}")
 
 
-def _warning_options() -> list[str]:
-    """Return the values of the -W options alone.
-
-    They are sys.warnoptions without the entries that -X dev, PYTHONWARNINGS and -b have added.
-    """
-    found = list(sys.warnoptions)
-    flags = sys.flags
-    if flags.dev_mode and found[:1] == ["default"]:
-        del found[0]
-    variable = "" if flags.ignore_environment else os.environ.get("PYTHONWARNINGS", "")
-    inherited = [each for each in variable.split(",") if each]
-    if found[: len(inherited)] == inherited:
-        del found[: len(inherited)]
-    action = "error" if flags.bytes_warning > 1 else "default"
-    if flags.bytes_warning and found[-1:] == [f"{action}::BytesWarning"]:
-        del found[-1]
-    return found
+def interpreter_options() -> list[tuple[str, ...]]:
+    """Return the options on the command line of this interpreter, as split_options() does."""
+    return split_options(sys.orig_argv[1:])[0]

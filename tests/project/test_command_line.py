@@ -202,6 +202,110 @@ def test_options_of_python_before_the_program(folder: Path) -> None:
     assert "'default'" in done.stdout
 
 
+FIRST_LINE_IS_NOT_PYTHON = (
+    "@@ exec python3 -x $0\nimport sys\nprint(sys._getframe().f_lineno)\n1/0\n"
+)
+# Settings that options change, and the program's own view of its file.
+SETTINGS = (
+    TELL
+    + """\
+import _imp
+print(sys.flags, sys.warnoptions, sys._xoptions, sys.dont_write_bytecode, __debug__)
+print(sys.stdout.write_through, _imp.check_hash_based_pycs, "site" in sys.modules)
+"""
+)
+OPTIONS_SET_BY_VARIABLES = {
+    "PYTHONOPTIMIZE": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONWARNINGS": "error::UserWarning",
+    "PYTHONNOUSERSITE": "1",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+@pytest.mark.parametrize("environment", [{}, OPTIONS_SET_BY_VARIABLES], ids=["", "variables"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(
+            "-b",
+            "-bb",
+            "-B",
+            "-d",
+            "-E",
+            "-I",
+            "-O",
+            "-OO",
+            "-P",
+            "-q",
+            "-R",
+            "-s",
+            "-t",
+            "-u",
+            "-x",
+        ),
+        *("-W error", "-Wignore::ImportWarning", "-X dev", "-Xnew=1", "-X utf8=0", "-IW error"),
+        *("--check-hash-based-pycs never", "-O --check-hash-based-pycs always -x", "-EB -xu"),
+    ],
+)
+def test_each_option_has_the_effect_of_python_s(
+    folder: Path, options: str, environment: Mapping[str, str]
+) -> None:
+    (folder / "settings.py").write_text("#\n" + SETTINGS)
+    done = same("settings.py", "-x", options=options.split(), cwd=folder, environment=environment)
+    assert "sys.flags(" in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["tell.pyc", "room", "program.zip", "-mtell", "-cprint(7)", "-"])
+def test_x_leaves_programs_that_are_not_source_files(folder: Path, kind: str) -> None:
+    assert same(kind, options=["-x"], cwd=folder, text="print(8)\n").stdout
+
+
+def test_x_skips_the_first_line(folder: Path) -> None:
+    (folder / "first.py").write_text(FIRST_LINE_IS_NOT_PYTHON)
+    for options in (["-x"], ["-Bx"], ["-x", "-X", "dev"]):
+        assert same("first.py", options=options, cwd=folder).stdout == "3\n"
+    (folder / "only.py").write_text("@@")
+    assert same("only.py", options=["-x"], cwd=folder).returncode == 0
+
+
+def test_empty_value_of_an_option_is_a_value(folder: Path) -> None:
+    assert same("tell.py", options=["-W", "", "-X", ""], cwd=folder).stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["--", "-c.py"], ["--", "-m.py", "x"], [""], ["--", ""], ["--", "-"]]
+)
+def test_a_program_after_two_dashes_is_a_file(folder: Path, words: list[str]) -> None:
+    for name in ("-c.py", "-m.py"):
+        (folder / name).write_text(TELL)
+    same(*words, cwd=folder, text=TELL)
+    same(*words, options=["-B"], cwd=folder, text=TELL)
+
+
+def test_program_of_standard_input_without_a_dash_has_an_empty_name(folder: Path) -> None:
+    assert "['']" in same("--", cwd=folder, text=TELL).stdout
+    assert "['']" in same("-B", cwd=folder, text=TELL).stdout
+
+
+@pytest.mark.parametrize("option", ["-S", "-E", "-I"])
+def test_option_that_hides_goloop_is_refused(tmp_path: Path, option: str) -> None:
+    """goloop is found by PYTHONPATH here, and by site-packages where it is installed."""
+    source = Path(goloop.__file__).parents[1]
+    probe = "import importlib.util as u; print(u.find_spec('goloop'))"
+    hidden = run(option, "-c", probe, cwd=tmp_path).stdout == "None\n"
+    done = run("-m", "goloop", option, "-cprint(7)", cwd=tmp_path, environment={"PYTHONPATH": ""})
+    if hidden or option == "-S":
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.splitlines()[0] == (
+            f"goloop: with {option} Python does not find goloop, which is in {source}; "
+            "leave the option out"
+        )
+    else:
+        assert done.stdout == "7\n"
+
+
 def test_a_prompt_after_the_program(folder: Path) -> None:
     (folder / "names.py").write_text("answer = 42\n" + LOOP)
     done = run("-m", "goloop", "-i", "names.py", cwd=folder, text="print(answer, __name__)\n")
@@ -214,6 +318,12 @@ def test_a_prompt_after_the_program(folder: Path) -> None:
     ours = run("-m", "goloop", "-i", "fails.py", cwd=folder, text=text)
     assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode) == ("43\n", 4)
     assert ours.stderr.count("ZeroDivisionError") == plain.stderr.count("ZeroDivisionError") == 2
+    (folder / "exits.py").write_text("import sys\nsys.exit(5)\n")
+    text = "import sys\nprint(sys.last_value.code, sys.last_traceback.tb_lineno)\n"
+    plain = run("-i", "exits.py", cwd=folder, text=text)
+    ours = run("-m", "goloop", "-i", "exits.py", cwd=folder, text=text)
+    assert (ours.stdout, ours.returncode) == (plain.stdout, plain.returncode) == ("5 2\n", 0)
+    assert _comparable(ours.stderr) == _comparable(plain.stderr)
     done = run("-m", "goloop", "-i", cwd=folder, text=LOOP.replace("print", "\nprint"))
     assert "<goloop.Loop" in done.stdout
 
@@ -224,7 +334,37 @@ FROZEN = (
     "@dataclass(frozen=True)\nclass Frozen(Exception):\n    code: int\n"
     "def fails(*ignored):\n    raise Frozen(7)\n"
 )
+# Describes sys.last_* in the hook and at exit; an audit hook has the order.
+LAST = """\
+import atexit, sys, traceback
+def names(found):
+    return [frame.name for frame in traceback.extract_tb(found)]
+def last(place, error, found):
+    kept = sys.last_exc if sys.version_info >= (3, 12) else sys.last_value
+    print(place, sys.last_type is type(error), kept is error, sys.last_value is error)
+    print(sys.last_traceback is found is error.__traceback__, names(found), sys.exc_info()[0])
+def hook(kind, error, found):
+    last("hook", error, found)
+    print(sys.excepthook is hook)
+    BODY
+def at_exit():
+    last("exit", sys.last_value, sys.last_traceback)
+    print(sys.excepthook is hook)
+atexit.register(at_exit)
+sys.excepthook = hook
+def fails():
+    raise ValueError(1)
+try:
+    fails()
+except ValueError:
+    fails()
+"""
 FAILURES = {
+    "last": LAST.replace("BODY", "pass"),
+    "last-hook-fails": LAST.replace("BODY", "1/0"),
+    "last-hook-exits": LAST.replace("BODY", "sys.exit(7)"),
+    "last-hook-changes": LAST.replace("BODY", "sys.excepthook = print"),
+    "no-hook": "import sys\ndel sys.excepthook\n1/0\n",
     "frozen": FROZEN + "fails()\n",
     "hook-frozen": FROZEN + "sys.excepthook = fails\n1/0\n",
     "raises": "def f():\n    raise ValueError('no')\nf()\n",
@@ -262,6 +402,48 @@ def test_a_program_ends_as_under_python(folder: Path, name: str, way: str) -> No
         same("-", cwd=folder, text=source)
 
 
+# Programs that ask for the loader of a module that goloop patches, without importing it.
+LOADERS = """\
+import copy, importlib.abc, importlib.machinery, importlib.resources, importlib.util, inspect
+import pickle, pkgutil, runpy, sys
+
+def describe(loader, name, origin):
+    kinds = [getattr(importlib.abc, f"{kind}Loader") for kind in ("Inspect", "Execution", "Source")]
+    print([isinstance(loader, kind) for kind in (*kinds, importlib.machinery.SourceFileLoader)])
+    print(type(loader.get_code(name)), len(loader.get_source(name)), loader.is_package(name))
+    print(len(loader.get_data(origin)), loader.get_filename(name), loader.path_stats(origin))
+    print(type(loader.get_resource_reader(name)), loader.path, loader.name)
+    print(loader.source_to_code(b"1", "x").co_filename, repr(loader).partition(" at ")[0])
+    copies = [copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))]
+    print([(type(each), each.path) for each in copies])
+
+for name in ("multiprocessing.spawn", "multiprocessing.util", "django.utils.autoreload"):
+    spec = importlib.util.find_spec(name)
+    describe(spec.loader, name, spec.origin)
+    print(pkgutil.get_data(name.rpartition(".")[0], name.rpartition(".")[2] + ".py")[:9])
+    print("main" in runpy.run_module(name), runpy.run_module(name)["__name__"])
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    describe(fresh.__loader__, name, spec.origin)
+    module = importlib.import_module(name)
+    describe(module.__loader__, name, spec.origin)
+    print(len(inspect.getsource(module)), inspect.getsourcefile(module))
+    print(importlib.resources.files(name.rpartition(".")[0]).joinpath("__init__.py").is_file())
+"""
+
+
+def test_loaders_of_patched_modules_have_the_interface_of_python_s(folder: Path) -> None:
+    utils = folder / "django" / "utils"
+    utils.mkdir(parents=True)
+    (folder / "django" / "__init__.py").write_text("")
+    (utils / "__init__.py").write_text("")
+    source = "def get_child_arguments():\n    return []\ndef main():\n    pass\n"
+    (utils / "autoreload.py").write_text(source)
+    (folder / "loaders.py").write_text(LOADERS)
+    done = same("loaders.py", options=["-W", "ignore"], cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_interrupt_ends_the_program_by_that_signal(folder: Path) -> None:
     (folder / "waits.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     done = same("waits.py", cwd=folder)
@@ -292,6 +474,17 @@ def test_missing_program_gives_the_error_of_python(folder: Path, arguments: list
     ("arguments", "words"),
     [
         (["--nonsense"], "goloop: unknown option --nonsense"),
+        (["--check-hash-based-pycs=never"], "goloop: unknown option --check-hash-based-pycs=never"),
+        (
+            ["--check-hash-based-pycs"],
+            "goloop: argument expected for the --check-hash-based-pycs option",
+        ),
+        (["-Bh"], "goloop: -h runs no program; for Python's own output: python -h"),
+        (["-VV"], "goloop: -V runs no program; for Python's own output: python -V"),
+        (
+            ["--help-all"],
+            "goloop: --help-all runs no program; for Python's own output: python --help-all",
+        ),
         (["-z", "tell.py"], "goloop: unknown option -z"),
         (["-Bz"], "goloop: unknown option -z"),
         (["-m"], "goloop: argument expected for the -m option"),

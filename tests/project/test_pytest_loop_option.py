@@ -15,7 +15,7 @@ OTHER = """
 def pytest_addoption(parser):
     parser.addoption("--loop", default="theirs")
 """
-# Its value is in an environment variable, as the options of the project's run have it.
+# A variable of the environment has the expected value of the option.
 THEIRS = """
 import os
 

@@ -17,27 +17,45 @@ if TYPE_CHECKING:
     from importlib.abc import Loader, MetaPathFinder
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
     Action = Callable[[ModuleType], object]
 else:
-    Loader = MetaPathFinder = object
+    MetaPathFinder = object
 
 _actions: dict[str, Action] = {}
 # `name` is the module for which this thread's finder currently calls the other finders.
 _searching = threading.local()
 
 
-class _Loader(Loader):
-    """Wraps a module's own loader, and runs the action after it."""
+class _Loader:
+    """Wraps a module's own loader, and runs the action after it.
+
+    All other methods and attributes are the own loader's, and isinstance() takes the object for
+    one of its class: a spec may be asked for the module's source without an import.
+    """
 
     def __init__(self, spec: ModuleSpec, loader: Loader) -> None:
         """Wrap `loader`, the loader of the module of `spec`."""
         self._spec = spec
         self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Create the module by its own loader."""
-        return self._loader.create_module(spec)
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the module's own loader."""
+        return getattr(self._loader, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """Return the class of the module's own loader."""
+        return type(self._loader)
+
+    def __repr__(self) -> str:
+        """Return the repr() of the module's own loader."""
+        return repr(self._loader)
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """Return the parts of a copy, which is one of the module's own loader."""
+        return self._loader.__reduce_ex__(protocol)
 
     def exec_module(self, module: ModuleType) -> None:
         """Restore the module's own loader, execute the module, and run the action for it."""
@@ -70,7 +88,8 @@ class _Finder(MetaPathFinder):
             _searching.name = None
         # Loaders from before PEP 451 are not wrapped.
         if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = _Loader(spec, spec.loader)
+            wrapped: Any = _Loader(spec, spec.loader)
+            spec.loader = wrapped
         return spec
 
 

@@ -5,7 +5,7 @@ names are replaced by those that Python would have given to the program. After t
 Python itself joins threads and runs atexit functions.
 
 Options of Python before the program (-i, -P, -X dev) need a new interpreter: the process
-re-executes itself with these options.
+re-executes itself with these options. Only -x is of the program's file, not of the interpreter.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import pkgutil
 import runpy
 import sys
 
-from ..interpreter_options import interpreter_options
-from ..loop.debugging import CONTEXT, TRACEBACK
+from ..interpreter_options import BadOption, interpreter_options, split_options
+from ..loop.debugging import TRACEBACK
 from .patch_process import use_goloop
 
 TYPE_CHECKING = False
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from types import CodeType, TracebackType
     from typing import Any, NoReturn
 
-# Python's own options, except those that only print, and except -c and -m.
-_FLAGS = frozenset("bBdEiIOPqRsSuvx")
-_WITH_VALUE = frozenset("WX")
-
-
-class BadOption(Exception):
-    """An invalid command line; the message is one line."""
+# With one of these, Python may not find the folder in which goloop is.
+_ISOLATING = frozenset(("-E", "-I", "-P", "-s", "-S"))
+_SKIP_FIRST_LINE = ("-x",)
+# Python's own display of an exception, before a program can replace it.
+_display = sys.__excepthook__
 
 
 def run(arguments: list[str]) -> None:
@@ -42,51 +40,25 @@ def run(arguments: list[str]) -> None:
     The caller must return immediately, because its module has become the program's. Raises
     BadOption, and any exception of the program.
     """
-    options, rest = _python_options(arguments)
-    if options:
+    options, rest = split_options(arguments)
+    if any(option != _SKIP_FIRST_LINE for option in options):
         _reexecute(options, rest)
     kind = rest[0]
-    if kind.startswith("-c"):
+    if kind == "--" or not kind.startswith("-"):
+        path = rest[1:] if kind == "--" else rest
+        if path and path[0] != "-":
+            _run_path(path, skip_first_line=bool(options))
+        else:
+            _run_stdin(path or [""])
+    elif kind.startswith("-c"):
         _run_command(*_option_value(rest))
     elif kind.startswith("-m"):
         _run_module(*_option_value(rest))
-    elif kind == "-":
-        _run_stdin(rest)
     else:
-        _run_path(rest)
+        _run_stdin(rest)
 
 
 # ---- the command line ----------------------------------------------------------------------------
-
-
-def _python_options(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return Python's own options, and the other words, which begin with -c, -m, - or a path.
-
-    Raises BadOption for an unknown option or one without its value.
-    """
-    options: list[str] = []
-    for at, word in enumerate(arguments):
-        if options and options[-1] in ("-W", "-X"):
-            options[-1] += word
-            continue
-        if word == "--":
-            return options, arguments[at + 1 :] or ["-"]
-        if word == "-" or not word.startswith("-"):
-            return options, arguments[at:]
-        if word.startswith("--"):
-            raise BadOption(f"unknown option {word}")
-        for place, letter in enumerate(word[1:], start=1):
-            if letter in "cm":
-                return options, ["-" + word[place:], *arguments[at + 1 :]]
-            if letter in _WITH_VALUE:
-                options.append("-" + word[place:])
-                break
-            if letter not in _FLAGS:
-                raise BadOption(f"unknown option -{letter}")
-            options.append("-" + letter)
-    if options and options[-1] in ("-W", "-X"):
-        raise BadOption(f"argument expected for the {options[-1]} option")
-    return options, ["-"]
 
 
 def _option_value(rest: list[str]) -> tuple[str, list[str]]:
@@ -101,20 +73,44 @@ def _option_value(rest: list[str]) -> tuple[str, list[str]]:
     return rest[1], rest[2:]
 
 
-def _reexecute(options: list[str], rest: list[str]) -> NoReturn:
+def _reexecute(options: list[tuple[str, ...]], rest: list[str]) -> NoReturn:
     """Replace this process by a Python with these options that runs `goloop REST...`.
 
-    Raises BadOption if the interpreter's path is unknown.
+    Raises BadOption if the interpreter's path is unknown, or if it would not find goloop.
     """
     if not sys.executable:
-        raise BadOption(f"{options[0]} needs a new Python, and sys.executable is empty")
-    if rest[0] == "-" and "-i" in options:
+        raise BadOption(f"{options[0][0]} needs a new Python, and sys.executable is empty")
+    if ("-i",) in options and rest[-1] in ("-", "--"):
         # Only the interactive prompt, without a program before it.
         rest = ["-c", ""]
-    own_options = interpreter_options()
+    words = [
+        word
+        for option in [*interpreter_options(), *options]
+        if option != _SKIP_FIRST_LINE
+        for word in option
+    ]
+    isolating = [option[0] for option in options if option[0] in _ISOLATING]
+    if isolating and not _finds_goloop(words):
+        folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+        raise BadOption(
+            f"with {' '.join(isolating)} Python does not find goloop, which is in {folder}; "
+            "leave the option out"
+        )
+    skip = _SKIP_FIRST_LINE if _SKIP_FIRST_LINE in options else ()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *own_options, *options, "-m", "goloop", *rest])
+    os.execv(sys.executable, [sys.executable, *words, "-m", "goloop", *skip, *rest])
+
+
+def _finds_goloop(words: list[str]) -> bool:
+    """Return true if a Python with these options can import goloop."""
+    import subprocess
+
+    program = "import importlib.util as u, os; os._exit(u.find_spec('goloop') is None)"
+    command = [sys.executable, *(word for word in words if word != "-i"), "-c", program]
+    silent = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=silent, stdout=silent, stderr=silent, check=False)
+    return done.returncode != 1
 
 
 # ---- kinds of programs ---------------------------------------------------------------------------
@@ -165,7 +161,7 @@ def _run_stdin(arguments: list[str]) -> None:
     On a terminal, the process re-executes itself for Python's interactive prompt instead.
     """
     if sys.stdin is not None and sys.stdin.isatty():
-        _reexecute(["-i"], ["-c", ""])
+        _reexecute([("-i",)], ["-c", ""])
     sys.argv = arguments
     _set_path("")
     use_goloop(command=True)
@@ -178,13 +174,14 @@ def _read_stdin() -> bytes:
     return b"" if sys.stdin is None else sys.stdin.buffer.read()
 
 
-def _run_path(arguments: list[str]) -> None:
+def _run_path(arguments: list[str], *, skip_first_line: bool) -> None:
     """Run a file, source or bytecode, or a directory or zip file with a __main__ module.
 
-    Exits with status 2 if the file cannot be read.
+    `skip_first_line` is true for Python's option -x, which is for files only. Exits with status 2
+    if the file cannot be read.
     """
     sys.argv = arguments
-    path = os.path.join(os.getcwd(), arguments[0])
+    path = os.path.join(os.getcwd(), arguments[0]) if arguments[0] else os.getcwd()
     if pkgutil.get_importer(path) is not None:
         sys.path[: 0 if sys.flags.safe_path else 1] = [path]
         use_goloop(command=True)
@@ -192,6 +189,9 @@ def _run_path(arguments: list[str]) -> None:
         _execute(names, lambda: runpy._run_module_as_main("__main__", False))  # type: ignore[attr-defined]
         return
     content = _read(path)
+    if skip_first_line:
+        # The empty line in its place keeps the numbers of the others.
+        content = b"".join(content.partition(b"\n")[1:])
     _set_path(os.path.dirname(os.path.realpath(path)))
     use_goloop(command=True)
     if path.endswith(".pyc") or content[:4] == importlib.util.MAGIC_NUMBER:
@@ -264,18 +264,17 @@ def _reset_main_module(*, loader: Any = None, file: str | None = None) -> dict[s
 def _execute(names: dict[str, Any], make: Any) -> None:
     """Call `make()` and run the code that it returns, if any, in the namespace `names`.
 
-    An exception is printed here, with a traceback that begins with the program's first frame, and
-    raised; Python does not print it again. SystemExit is only raised.
+    An exception is raised; Python then prints it with a traceback that begins with the program's
+    first frame.
     """
     try:
         code = make()
         if code is not None and not isinstance(code, dict):
             exec(code, names)
-    except SystemExit:
-        raise
     except BaseException as error:
-        TRACEBACK.__set__(error, _without_goloop_frames(TRACEBACK.__get__(error)))
-        _print_traceback(error)
+        # Without the prompt of -i, Python prints no SystemExit and calls no hook.
+        if not isinstance(error, SystemExit) or sys.flags.inspect:
+            _shorten_reported_traceback(error, _without_goloop_frames(TRACEBACK.__get__(error)))
         raise
 
 
@@ -286,26 +285,39 @@ def _without_goloop_frames(traceback: TracebackType | None) -> TracebackType | N
     return traceback
 
 
-def _print_traceback(error: BaseException) -> None:
-    """Print the traceback by sys.excepthook, and prevent that Python prints it again at its exit.
+def _shorten_reported_traceback(error: BaseException, traceback: TracebackType | None) -> None:
+    """Let Python report the error with this traceback, without the frames that called the program.
 
-    If the hook fails, print both exceptions as Python does. SystemExit of the hook is raised.
+    Python sets sys.last_exc and calls sys.excepthook when the exception has left the last frame. A
+    hook for that one call changes the traceback, and calls the program's own hook.
     """
-    hook = sys.excepthook
-    try:
-        hook(type(error), error, error.__traceback__)
-    except SystemExit:
-        raise
-    except BaseException as another:
-        CONTEXT.__set__(another, None)
-        print("Error in sys.excepthook:", file=sys.stderr)
-        TRACEBACK.__set__(another, _without_goloop_frames(TRACEBACK.__get__(another)))
-        sys.__excepthook__(type(another), another, another.__traceback__)
-        print("\nOriginal exception was:", file=sys.stderr)
-        sys.__excepthook__(type(error), error, error.__traceback__)
+    missing = object()
+    hook: Any = getattr(sys, "excepthook", missing)
 
-    def again(*ignored: object) -> None:
-        """Restore sys.excepthook instead of printing the exception a second time."""
-        sys.excepthook = hook  # restored for the prompt of -i
+    def report(kind: type[BaseException], reported: BaseException, given: Any) -> None:
+        """Restore the program's hook, and call it with the program's part of the traceback."""
+        if hook is missing:
+            del sys.excepthook
+        else:
+            sys.excepthook = hook
+        if reported is error:
+            TRACEBACK.__set__(error, traceback)
+            given = sys.last_traceback = traceback
+        if hook is missing:
+            print("sys.excepthook is missing", file=sys.stderr)
+            _display(kind, reported, given)
+            return
+        try:
+            hook(kind, reported, given)
+        except BaseException as another:
+            # Python would show this function in the traceback of the hook.
+            if isinstance(another, SystemExit) and not sys.flags.inspect:
+                raise
+            print("Error in sys.excepthook:", file=sys.stderr)
+            shown = _without_goloop_frames(TRACEBACK.__get__(another))
+            TRACEBACK.__set__(another, shown)
+            _display(type(another), another, shown)
+            print("\nOriginal exception was:", file=sys.stderr)
+            _display(kind, reported, given)
 
-    sys.excepthook = again
+    sys.excepthook = report

@@ -267,7 +267,8 @@ def run_program(arguments: list[str]) -> dict[str, Any]:
     from ..keeper import Keeper, add_process
 
     print(_REPORT_FOLLOWS, file=sys.stderr, flush=True)
-    flags = [option for option in interpreter_options() if option != "-i"]  # -i would show a prompt
+    # -i would show a prompt.
+    flags = [word for option in interpreter_options() if option != ("-i",) for word in option]
     with Keeper() as keeper, keeper.record() as file:
         sys.stdout.flush()
         child: subprocess.Popen[bytes] | None = None

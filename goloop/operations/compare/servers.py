@@ -74,7 +74,7 @@ class Program:
         self._ended = False
         self._output = tempfile.TemporaryFile(prefix="goloop-compare-")  # noqa: SIM115
         self._record = keeper.record()
-        options = [option for option in interpreter_options() if option != "-i"]
+        options = [word for option in interpreter_options() if option != ("-i",) for word in option]
         launcher = launch.arguments(loop.factory, self._record.name, cores)
         self.started = time.perf_counter()
         self.process = subprocess.Popen(
