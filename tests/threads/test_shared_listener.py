@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import os
 import socket
 import ssl
@@ -443,6 +444,49 @@ def test_a_path_can_be_given(no_leaks: None, tmp_path: Path) -> None:
     assert client.server() == "a"
     world.end()
     assert not path.exists()
+
+
+def test_path_of_another_socket_in_use_is_refused(no_leaks: None, tmp_path: Path) -> None:
+    """Sockets of all types, and those that do not listen yet; none notices the attempt."""
+    path = str(tmp_path / "socket")
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+        for listens in (True, False):
+            with socket.socket(socket.AF_UNIX, kind) as taken:
+                taken.bind(path)
+                if listens and kind != socket.SOCK_DGRAM:
+                    taken.listen(0)
+                taken.setblocking(False)
+                with pytest.raises(OSError, match="is already in use") as ours:
+                    goloop.SharedListener(path=path)
+                assert ours.value.errno == errno.EADDRINUSE
+                assert os.path.samestat(os.stat(path), os.lstat(path))
+                if listens and kind != socket.SOCK_DGRAM:
+                    with pytest.raises(BlockingIOError):
+                        taken.accept()
+            # The socket is closed and its file is left.
+            goloop.SharedListener(path=path).close()
+            assert not os.path.exists(path)
+
+
+def test_path_of_a_serving_listener_is_refused(no_leaks: None, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    world = World(goloop.SharedListener(path=path))
+    world.loop("a")
+    with pytest.raises(OSError, match="is already in use"):
+        goloop.SharedListener(path=path)
+    client = Client(str(path), socket.AF_UNIX)
+    world.clients.append(client)
+    assert client.server() == "a"
+    world.end()
+    goloop.SharedListener(path=path).close()
+
+
+def test_file_that_is_no_socket_is_kept(no_leaks: None, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("text")
+    with pytest.raises(OSError, match="is already in use"):
+        goloop.SharedListener(path=path)
+    assert path.read_text() == "text"
 
 
 def test_a_name_without_a_file_can_be_given(no_leaks: None) -> None:

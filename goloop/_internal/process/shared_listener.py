@@ -36,8 +36,8 @@ class SharedListener:
         host: The name or address to listen on; None is all interfaces.
         port: The port; 0 lets the system choose one.
         family: AF_INET or AF_INET6, to use only one of them.
-        path: The path of a Unix socket to listen on instead. An existing socket at the path is
-            replaced if it is not in use; `close()` removes the path.
+        path: The path of a Unix socket to listen on instead. A socket that an ended process has
+            left there is replaced, one in use is not; `close()` removes the path.
         sock: A bound socket to use instead; `close()` closes it.
         backlog: The length of the kernel's queue of connections that are not accepted yet.
         reuse_port: Let other sockets listen on this address, too (SO_REUSEPORT).
@@ -45,7 +45,7 @@ class SharedListener:
     Raises:
         ValueError: No address, more than one of host with port, path and sock, or a socket that is
             not a stream socket.
-        OSError: The address cannot be used.
+        OSError: The address cannot be used; EADDRINUSE if another socket uses it.
     """
 
     def __init__(
@@ -305,15 +305,15 @@ def _is_file_path(path: str) -> bool:
 
 
 def _bind_path(path: str) -> socket.socket:
-    """Return a bound Unix socket; a socket at the path is removed first, as in asyncio.
+    """Return a bound Unix socket; a socket at the path that is not in use is removed first.
 
-    Raises OSError.
+    Raises OSError, with asyncio's message for a path in use.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if _is_file_path(path):
             try:
-                if stat.S_ISSOCK(os.stat(path).st_mode):
+                if stat.S_ISSOCK(os.stat(path).st_mode) and not _is_socket_in_use(path):
                     os.remove(path)
             except FileNotFoundError:
                 pass
@@ -327,3 +327,21 @@ def _bind_path(path: str) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def _is_socket_in_use(path: str) -> bool:
+    """Return true unless the process that bound the path has closed its socket.
+
+    A stream server does not notice the question: a datagram socket cannot connect to it, which is
+    the error EPROTOTYPE.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(path)
+        except ConnectionRefusedError:
+            return False
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return True
+    return True
