@@ -125,6 +125,11 @@ class Blocked:
         """Raise AttributeError: the fields are read-only."""
         raise AttributeError(f"cannot delete field {name!r}")
 
+    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
+        """Set all fields of a copy, which copy.copy() makes without __init__()."""
+        for name, value in state[1].items():
+            object.__setattr__(self, name, value)
+
     def _fields(self) -> dict[str, Any]:
         """Return all attributes by name."""
         return {name: getattr(self, name) for name in self.__slots__}

@@ -7,12 +7,14 @@ later or never ends in the test's time limit.
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import importlib
 import itertools
 import json
 import logging
 import os
+import pickle
 import re
 import select
 import signal
@@ -270,6 +272,24 @@ def test_time_in_unknown_calls_has_no_place(reports: Reports) -> None:
         (0.4, known), (0.3, other), (0.3, unknown)
     )
     assert "time: " not in shown((0.7, known), (0.3, unknown))
+
+
+def test_report_can_be_copied(reports: Reports) -> None:
+    """The loop of a report is the same in a copy; it can be neither pickled nor copied deeply."""
+
+    async def main() -> None:
+        waits_in_c(reports)
+
+    run(main)
+    copied = copy.copy(reports[1])
+    assert copied == reports[1]
+    assert copied is not reports[1]
+    assert (hash(copied), repr(copied)) == (hash(reports[1]), repr(reports[1]))
+    with pytest.raises(AttributeError, match="cannot assign to field 'serial'"):
+        copied.serial = 7
+    for call in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"cannot pickle '.*Loop' object"):
+            call(reports[1])
 
 
 def test_a_later_stack_with_the_same_own_call_is_not_repeated(reports: Reports) -> None:
