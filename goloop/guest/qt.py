@@ -5,6 +5,7 @@ The binding that the program has imported is used; if it has imported none, an i
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Coroutine
@@ -37,7 +38,8 @@ def start(main: Coroutine[Any, Any, _T], **options: Any) -> Guest[_T]:
     try:
         post = _poster(_binding("QtCore"))
     except ImportError:
-        main.close()
+        if asyncio.iscoroutine(main):
+            main.close()
         raise
     return _start(main, run_sync_soon_threadsafe=post, **options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import os
@@ -38,7 +39,8 @@ def start(main: Coroutine[Any, Any, _T], root: tkinter.Misc, **options: Any) -> 
     try:
         poster = _Poster(root)
     except BaseException:
-        main.close()
+        if asyncio.iscoroutine(main):
+            main.close()
         raise
     done = options.pop("done_callback", None)
 

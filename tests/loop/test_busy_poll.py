@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import re
 import socket
 import threading
 import time
 import warnings
+from collections.abc import Callable, Generator
+from typing import Any
 
 import ended
 import pytest
@@ -63,6 +66,41 @@ def test_run_refuses_busy_polling_of_another_loop() -> None:
         with pytest.raises(ValueError, match=r"got 1\.0"):
             goloop.run(nothing(), busy_poll=1.0)
         gc.collect()
+
+
+class Awaitable:
+    def __await__(self) -> Generator[Any, None, str]:
+        yield from asyncio.sleep(0).__await__()
+        return "done"
+
+
+def test_refused_busy_polling_is_reported_for_awaitables_and_other_objects() -> None:
+    for main in (Awaitable(), 7, None):
+        other: Any = main
+        with pytest.raises(ValueError, match=r"got -1"):
+            goloop.run(other, busy_poll=-1)
+        with pytest.raises(TypeError, match="busy_poll needs a goloop loop, but loop_factory"):
+            goloop.run(other, loop_factory=asyncio.SelectorEventLoop, busy_poll=1e-5)
+
+
+@pytest.mark.parametrize("seconds", [None, 1e-5])
+def test_run_takes_the_objects_that_asyncio_takes(seconds: float | None) -> None:
+    def outcome(run: Callable[[Any], Any], main: object) -> tuple[Any, ...]:
+        try:
+            return (run(main),)
+        except (TypeError, ValueError) as exc:
+            return type(exc), str(exc)
+
+    objects: list[Callable[[], object]] = [nothing, Awaitable, lambda: nothing, lambda: 7]
+    for make in objects:
+        main = make()
+        repeated = make() if main is not nothing else main
+        found = outcome(lambda main: goloop.run(main, busy_poll=seconds), main)
+        expected = outcome(asyncio.run, repeated)
+        addresses = re.compile("0x[0-9a-f]+")
+        assert [addresses.sub("", str(each)) for each in found] == [
+            addresses.sub("", str(each)) for each in expected
+        ]
 
 
 def answers(

@@ -891,6 +891,24 @@ def test_the_programs_own_handler_of_sigint_stays(host: Host) -> None:
         signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize(
+    ("name", "function", "error"),
+    [("qt", "_binding", ImportError("no binding")), ("tk", "_Poster", OSError("no descriptors"))],
+)
+def test_error_before_the_start_is_reported_for_an_object_that_is_no_coroutine(
+    name: str, function: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = pytest.importorskip(f"goloop.guest.{name}", exc_type=ImportError)
+
+    def fails(*ignored: object) -> None:
+        raise error
+
+    monkeypatch.setattr(module, function, fails)
+    arguments: tuple[Any, ...] = (object(), None) if name == "tk" else (object(),)
+    with pytest.raises(type(error), match=str(error)):
+        module.start(*arguments)
+
+
 def test_wrong_arguments(host: Host) -> None:
     with pytest.raises(TypeError, match="a coroutine was expected"):
         goloop.guest.start(1, run_sync_soon_threadsafe=host.post)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ def run(
     are shut down, and the loop is closed. Since 0.3.0.
 
     Args:
-        main: The coroutine.
+        main: The coroutine; from Python 3.14 on, any awaitable.
         debug: Debug mode of the loop; None uses `PYTHONASYNCIODEBUG` and `-X dev`.
         loop_factory: Returns a new loop; None uses asyncio's policy.
         busy_poll: Seconds of `loop.set_busy_poll()`; None uses `GOLOOP_BUSY_POLL`. The pure-Python
@@ -41,9 +41,9 @@ def run(
 
     Raises:
         RuntimeError: A loop is already running in this thread.
-        ValueError: `main` is not a coroutine (TypeError from Python 3.14 on), or `busy_poll` is out
-            of range.
-        TypeError: `busy_poll` is given, and the loop is not a goloop loop.
+        ValueError: Before Python 3.14, `main` is not a coroutine; or `busy_poll` is out of range.
+        TypeError: From Python 3.14 on, `main` is not awaitable; or `busy_poll` is given, and the
+            loop is not a goloop loop.
         ImportError: The Go library cannot be opened; the message has the reason.
     """
     if asyncio._get_running_loop() is not None:
@@ -53,7 +53,8 @@ def run(
             try:
                 _set_busy_poll(runner.get_loop(), busy_poll)
             except BaseException:
-                main.close()  # avoids the warning that the coroutine was never awaited
+                if asyncio.iscoroutine(main):
+                    main.close()  # avoids the warning that the coroutine was never awaited
                 raise
         return runner.run(main)
 
