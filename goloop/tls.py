@@ -26,7 +26,7 @@ _Offer = tuple[_Key, ssl.SSLSession | None]
 
 
 class _Sessions:
-    """The last sessions of each server, by name and port."""
+    """The last sessions of each server, by name and by port or path."""
 
     # The context has this object as an attribute. A session keeps its context alive, so any other
     # owner of the sessions would keep the context forever. The collector frees this cycle.
@@ -109,9 +109,11 @@ def _session_key(sslobj: ssl.SSLObject, address: Any) -> _Key:
     # OpenSSL verifies no certificate again, so a session is valid for equal settings only.
     context = sslobj.context
     checks = context.verify_mode, context.check_hostname, context.verify_flags
-    where = address[:2] if isinstance(address, tuple) else (address,)
     name = sslobj.server_hostname
-    return (name, where[1:] if name is not None else where, *checks)
+    # A name stands for all IP addresses of its host. Unix servers may share a name, but no path.
+    is_ip_address = isinstance(address, tuple) and isinstance(address[0], str)
+    where = address[1] if is_ip_address and name is not None else address
+    return (name, where, *checks)
 
 
 def resume_sessions(context: ssl.SSLContext, *, hosts: int = 256) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,54 @@ async def test_each_server_has_its_session(loop: Loop) -> None:
         assert not await visit(other, context)
         assert await visit(one, context)
         assert await visit(other, context)
+
+
+@pytest.mark.parametrize("abstract", [False, True], ids=["path", "abstract"])
+async def test_each_unix_server_has_its_session(loop: Loop, tmp_path: Path, abstract: bool) -> None:
+    """Both servers have one name, and no port."""
+    context = client_context()
+    goloop.tls.resume_sessions(context)
+    folder = f"\0{tmp_path}" if abstract else str(tmp_path)
+    found = []
+    async with contextlib.AsyncExitStack() as servers:
+        for name in "ab":
+            serving = asyncio.start_unix_server(
+                greet, f"{folder}/{name}", ssl=server_context("localhost", TLS13)
+            )
+            await servers.enter_async_context(await serving)
+        for name in "abab":
+            reader, writer = await asyncio.open_unix_connection(
+                f"{folder}/{name}", ssl=context, server_hostname="localhost"
+            )
+            writer.write(b"hello\n")
+            assert await reader.readline() == b"hello\n"
+            found.append(writer.get_extra_info("ssl_object").session_reused)
+            writer.close()
+            await writer.wait_closed()
+    assert found == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "name", "are_equal"),
+    [
+        (("192.0.2.1", 443), ("192.0.2.2", 443), "a.name", True),
+        (("192.0.2.1", 443), ("2001:db8::1", 443, 0, 0), "a.name", True),
+        (("192.0.2.1", 443), ("192.0.2.1", 444), "a.name", False),
+        (("192.0.2.1", 443), ("192.0.2.2", 443), None, False),
+        (("fe80::1", 443, 0, 2), ("fe80::1", 443, 0, 3), None, False),
+        ("/run/a", "/run/b", "a.name", False),
+        (b"\0a", b"\0b", None, False),
+        ((3, 443), (4, 443), "a.name", False),  # virtual machines' AF_VSOCK
+    ],
+)
+def test_server_is_known_by_its_name_and_port_or_by_its_address(
+    one: Any, other: Any, name: str | None, are_equal: bool
+) -> None:
+    context = client_context()
+    context.check_hostname = False
+    sslobj = context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=name)
+    keys = [goloop.tls._session_key(sslobj, address) for address in (one, other)]
+    assert (keys[0] == keys[1]) == are_equal
 
 
 async def test_session_of_an_unverified_connection_is_not_resumed_by_a_verifying_one(
