@@ -18,11 +18,11 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
+import os
 import queue
 import signal
 import sys
 import threading
-import time
 from asyncio.log import logger
 from collections.abc import Callable, Coroutine
 from types import FrameType
@@ -30,6 +30,9 @@ from typing import Any, Generic, TypeVar
 
 from .._internal.backend import native, new_event_loop
 from .._internal.helper_threads import start_helper_thread
+
+if native:
+    from .._core import _thread_number
 
 __all__ = ("Guest", "current", "start")
 
@@ -100,8 +103,8 @@ def current() -> Guest[Any]:
         RuntimeError: No guest run has begun in this thread and not ended; or several have, and the
             call is in none of their iterations. Keep what `start()` has returned in that case.
     """
-    running, thread = _events._get_running_loop(), threading.get_ident()
-    guests = [guest for guest in list(_runs) if guest._loop._thread_id == thread]
+    running = _events._get_running_loop()
+    guests = [guest for guest in list(_runs) if guest._host == _thread_number()]
     for guest in guests:
         if guest._loop is running:
             return guest
@@ -152,13 +155,16 @@ class Guest(Generic[_T]):
         self._all_done.add_done_callback(lambda _: self._loop.stop())
         self._main: asyncio.Task[_T] = self._loop.create_task(main, context=context)
         self._main.add_done_callback(self._on_main_done)
-        self._iterating = self._finishing = self._ended = False
+        self._iterating = self._finishing = self._ended = self._abandoned = False
         # The exception of an iteration, and the exception of a poll.
         self._failure: BaseException | None = None
         self._poll_failure: BaseException | None = None
         self._interrupts = 0
         # Requests to the polling thread: True is a poll, False ends the thread.
         self._polls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        # The number of the host's thread: its identity, threading.get_ident(), is given to another
+        # thread after its end.
+        self._host = 0
         # A daemon thread, so that a host that ends without finish() does not block the exit.
         self._thread = threading.Thread(target=self._poll, name="goloop-guest", daemon=True)
 
@@ -185,7 +191,7 @@ class Guest(Generic[_T]):
             RuntimeError: Called in another thread, or within an iteration.
         """
         if not self._ended:
-            if self._iterating or threading.get_ident() != self._loop._thread_id:
+            if self._iterating or _thread_number() != self._host:
                 raise RuntimeError(
                     "finish() must be called in the host's thread, between two iterations"
                 )
@@ -218,7 +224,9 @@ class Guest(Generic[_T]):
         """
         loop = self._loop
         loop._hosted, loop._thread_id = True, threading.get_ident()
+        self._host = _thread_number()
         _runs.append(self)
+        _ends_of_hosts.watch(self)
         try:
             loop._arm_wakeup()
             self._catch_interrupts()
@@ -278,7 +286,7 @@ class Guest(Generic[_T]):
         stopped. Raises exceptions of iterations, and an exception of the polling thread.
         """
         loop: Any = self._loop
-        until = time.perf_counter() + self._time_share
+        until = loop.time() + self._time_share
         host, hooks = _events._get_running_loop(), sys.get_asyncgen_hooks()
         # The caller may be a task of the host loop; since 3.14 a thread has one current task.
         task = None if host is None else asyncio.current_task(host)
@@ -294,7 +302,7 @@ class Guest(Generic[_T]):
                 loop._run()
                 raise self._poll_failure
             busy: bool | None = loop._run()
-            while busy and time.perf_counter() < until:
+            while busy and loop.time() < until:
                 busy = loop._run()
         finally:
             _events._set_running_loop(host)
@@ -385,6 +393,7 @@ class Guest(Generic[_T]):
         if self._thread.is_alive():
             self._end_thread()
         _runs.remove(self)
+        _ends_of_hosts.forget(self)
         loop._hosted, loop._thread_id = False, None
         if self in _sigint_runs:
             _sigint_runs.remove(self)
@@ -437,6 +446,28 @@ class Guest(Generic[_T]):
                     "loop stands still: call finish() of the guest before the host loop ends",
                     exc_info=True,
                 )
+        if self._abandoned:
+            self._end_abandoned_run()
+
+    def _abandon(self) -> None:
+        """Let the polling thread end the run, whose host's thread is ending without finish()."""
+        self._ended = self._finishing = self._abandoned = True
+        _runs.remove(self)
+        self._polls.put(False)
+        self._loop.call_soon_threadsafe(int)  # wakes a blocked poll
+
+    def _end_abandoned_run(self) -> None:
+        """End the run of a host's thread that has ended: nothing refers to the loop any more.
+
+        Its main task and its loop remain unfinished and unclosed, with asyncio's warnings, as those
+        of a thread that does not close its loop.
+        """
+        loop = self._loop
+        loop._end_run()
+        loop._thread_id = None
+        self.outcome.set_exception(
+            RuntimeError("the host's thread has ended without finish() of its guest run")
+        )
 
     def _end_thread(self) -> None:
         """End the polling thread and wait for it."""
@@ -447,6 +478,44 @@ class Guest(Generic[_T]):
 
 # The guest runs of all threads that have begun and not ended.
 _runs: list[Guest[Any]] = []
+
+
+class _EndOfHost:
+    """An object in the thread-local data of a host's thread, which is dropped when it ends."""
+
+    def __init__(self, guest: Guest[Any]) -> None:
+        """Refer to the run in this process."""
+        self._guest, self._process = guest, os.getpid()
+
+    def __del__(self) -> None:
+        """Abandon the run, unless it has ended or belongs to the parent of a forked child."""
+        guest = self._guest
+        if guest._thread.is_alive() and not guest._ended and self._process == os.getpid():
+            guest._abandon()
+
+
+class _EndsOfHosts(threading.local):
+    """The runs of this thread, to be abandoned if the thread ends before them."""
+
+    def __init__(self) -> None:
+        """Begin without runs, in each thread."""
+        self._ends: dict[Guest[Any], _EndOfHost] = {}
+
+    def watch(self, guest: Guest[Any]) -> None:
+        """Abandon the run at the end of this thread.
+
+        Only if Python started the thread: Python drops its data of another one, such as a thread of
+        C that calls into Python from time to time, after each call.
+        """
+        if not isinstance(threading.current_thread(), threading._DummyThread):
+            self._ends[guest] = _EndOfHost(guest)
+
+    def forget(self, guest: Guest[Any]) -> None:
+        """Do nothing at the end of this thread: the run has ended."""
+        self._ends.pop(guest, None)
+
+
+_ends_of_hosts = _EndsOfHosts()
 
 # The guest runs of the main thread that handle SIGINT, oldest first. The first run in the list gets
 # each SIGINT until that run has ended.

@@ -159,6 +159,29 @@ core_in_child(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 }
 #endif
 
+/* _thread_ident(): returns the identity that the C library and the kernel know of this thread.
+ * threading.get_ident() and _thread.get_ident() return a greenlet's after gevent or eventlet have
+ * replaced them. */
+static PyObject *
+core_thread_ident(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    return PyLong_FromUnsignedLong(PyThread_get_thread_ident());
+}
+
+/* The number of this thread; 0 before the first call of core_thread_number().
+ * lint: allow mutable-static: each thread uses its own */
+static _Thread_local uint64_t thread_number;
+
+/* _thread_number(): returns the number of this thread, which no other thread of the process gets,
+ * unlike its identity, which a new thread gets after its end. */
+static PyObject *
+core_thread_number(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (thread_number == 0)
+        thread_number = __atomic_add_fetch(&G.threads_numbered, 1, __ATOMIC_RELAXED);
+    return PyLong_FromUnsignedLongLong(thread_number);
+}
+
 static PyMethodDef core_methods[] = {
 #ifdef GL_FREE_THREADED
     {"_in_child", core_in_child, METH_NOARGS,
@@ -170,6 +193,10 @@ static PyMethodDef core_methods[] = {
     {"swap_wakeup_fd", core_swap_wakeup_fd, METH_O,
      PyDoc_STR("swap_wakeup_fd(fd) -> int: sets the process's wakeup fd, returns the old.")},
 #endif
+    {"_thread_ident", core_thread_ident, METH_NOARGS,
+     PyDoc_STR("_thread_ident() -> int: the real thread's identity, with gevent or eventlet too.")},
+    {"_thread_number", core_thread_number, METH_NOARGS,
+     PyDoc_STR("_thread_number() -> int: a number that only this thread ever has.")},
     {"set_library_path", core_set_library_path, METH_O,
      PyDoc_STR(
          "set_library_path(path): the file of the Go library; call it before the first loop.")},

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -790,6 +791,74 @@ def test_current_forgets_a_run_whose_start_failed() -> None:
         goloop.guest.start(asyncio.sleep(0), run_sync_soon_threadsafe=refuse)
     with pytest.raises(RuntimeError, match="no guest run"):
         goloop.guest.current()
+
+
+def leave_in_a_thread(guests: list[goloop.guest.Guest[Any]]) -> int:
+    """Begin a run in a thread that ends without finish(); return the thread's identity."""
+    idents: list[int] = []
+
+    def body() -> None:
+        host = Host()
+        guest = host.start(asyncio.sleep(60), done_callback=None)
+        host.step()  # an iteration, after which the other thread polls
+        guests.append(guest)
+        assert goloop.guest.current() is guest
+        idents.append(threading.get_ident())
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    return idents[0]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+def test_current_is_not_the_run_of_an_ended_thread_with_the_same_identity() -> None:
+    guests: list[goloop.guest.Guest[Any]] = []
+    left = leave_in_a_thread(guests)
+    found: list[object] = []
+
+    def ask() -> None:
+        if threading.get_ident() != left:
+            return
+        try:
+            found.append(goloop.guest.current())
+        except RuntimeError as error:
+            found.append(str(error))
+        host = Host()
+        guest = host.start(asyncio.sleep(0))
+        found.append(goloop.guest.current() is guest)
+        host.run()
+
+    for _ in range(100):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        if found:
+            break
+    else:
+        pytest.skip("the system gives no thread the identity of an ended one")
+    said, its_own = found
+    assert its_own
+    assert str(said).startswith("no guest run is active in this thread")
+    guests[0]._thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+def test_run_of_an_ended_thread_keeps_neither_its_thread_nor_its_loop() -> None:
+    guests: list[goloop.guest.Guest[Any]] = []
+    leave_in_a_thread(guests)
+    guest = guests.pop()
+    with pytest.raises(RuntimeError, match="the host's thread has ended"):
+        guest.outcome.result(60)
+    guest._thread.join()
+    with pytest.raises(RuntimeError, match="the host's thread has ended"):
+        guest.finish()
+    assert not guest.loop.is_running()
+    kept = weakref.ref(guest), weakref.ref(guest.loop)
+    del guest
+    with pytest.warns(ResourceWarning, match="unclosed event loop"):
+        gc.collect()
+    assert [each() for each in kept] == [None, None]
 
 
 def test_the_context_is_mains(host: Host) -> None:

@@ -372,7 +372,9 @@ static PyMethodDef loop_methods[] = {
 static PyMemberDef loop_members[] = {
     {"_iterations", T_ULONGLONG, offsetof(gl_loop, counts.iterations), READONLY, NULL},
     {"_thread", T_ULONG, offsetof(gl_loop, thread_id), 0,
-     PyDoc_STR("Identity of the thread that runs the loop, or 0.")},
+     PyDoc_STR("`_thread_id` of asyncio, or 0: the threading.get_ident() of the running thread.")},
+    {"_running_thread", T_ULONG, offsetof(gl_loop, running), READONLY,
+     PyDoc_STR("The _thread_ident() of the thread that runs the loop, or 0.")},
     {"_task_factory", T_OBJECT, offsetof(gl_loop, task_factory), 0,
      PyDoc_STR("The argument of set_task_factory, or None.")},
     {"_current_handle", T_OBJECT, offsetof(gl_loop, current_handle), 0,
@@ -431,6 +433,7 @@ gl_loop_init_type(PyObject *module)
         "_stopping",
         "_debug",
         "_thread",
+        "_running_thread",
         "call_at",
         "call_soon",
         "call_later",

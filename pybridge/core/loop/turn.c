@@ -420,7 +420,8 @@ static void
 run_begins(gl_loop *self)
 {
     GL_WRITE(self->running, PyThread_get_thread_ident());
-    GL_WRITE(self->thread_id, self->running);
+    if (self->thread_id == 0) /* a bare _run() */
+        GL_WRITE(self->thread_id, self->running);
     self->since_poll = GL_POLL_EVERY;
     int64_t now = gl_monotonic_ns();
     GL_WRITE(self->shared->now, now);
@@ -540,9 +541,26 @@ loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(r);
 }
 
+/* loop._end_run(), in guest mode: ends the run without another iteration, in any thread, because
+ * the thread that began the run has ended.  Returns None.  Does nothing if the loop does not run.  NULL with
+ * RuntimeError inside an iteration or a poll, or with the exception of run_ends(). */
+static PyObject *
+loop__end_run(gl_loop *self, PyObject *Py_UNUSED(ignored))
+{
+    if (!self->running)
+        Py_RETURN_NONE;
+    if (self->guest_mode != GL_GUEST_IDLE) {
+        PyErr_SetString(PyExc_RuntimeError, "loop._end_run() requires guest mode and an idle loop");
+        return NULL;
+    }
+    self->guest_mode = 0;
+    return gl_none_or_null(run_ends(self, 0));
+}
+
 static PyMethodDef turn_table[] = {
     {"_run", GL_NOARGS(loop__run), NULL},
     {"_poll", GL_NOARGS(loop__poll), NULL},
+    {"_end_run", GL_NOARGS(loop__end_run), NULL},
     {NULL, NULL, 0, NULL},
 };
 GL_PRIVATE PyMethodDef *const turn_methods = turn_table;

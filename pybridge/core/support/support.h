@@ -152,9 +152,10 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- state that changes ---- */
-    bool loaded;         /* _core was imported [GIL] */
-    int dealloc_depth;   /* nesting of deallocations [GIL] */
-    gl_loop *first_loop; /* list of loops with a reactor (state/loops.c) [GIL] */
+    bool loaded;               /* _core was imported [GIL] */
+    uint64_t threads_numbered; /* the last _thread_number() [atomic] */
+    int dealloc_depth;         /* nesting of deallocations [GIL] */
+    gl_loop *first_loop;       /* list of loops with a reactor (state/loops.c) [GIL] */
     gl_pool handle_pool, timer_pool, threadsafe_pool; /* queue/handle.c [GIL] */
     PyObject *spare_context; /* an empty context for the next handle; or NULL [GIL] */
     struct gl_future_iter *iter_pool[GL_ITER_POOL]; /* tasks/future_iter.c [GIL] */
