@@ -475,7 +475,7 @@ def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocke
     _, holder = stacks.pop()
     if stacks and not stacks[-1][1] and ended is None:
         # Without a GIL, C cannot read the stack.
-        read = call_graph.thread_stack(loop._thread_id or 0)[0][::-1]
+        read = call_graph.thread_stack(loop._running_thread)[0][::-1]
         stacks[-1] = stacks[-1][0], tuple(Frame(*entry) for entry in read)
     now = {
         "duration": seconds,
@@ -493,7 +493,7 @@ def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocke
             loop=loop,
             serial=serial,
             thread_id=loop._thread_id or 0,
-            thread_name=_thread_name(loop._thread_id),
+            thread_name=_thread_name(loop._running_thread),
             started=time.time() - seconds,
             ended=False,
             stack=stacks[0][1] if stacks else (),
@@ -531,7 +531,7 @@ def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
         return ()
 
 
-def _thread_name(ident: int | None) -> str:
+def _thread_name(ident: int) -> str:
     """Return the name of a thread; "" if the threading module does not know it."""
     names = (thread.name for thread in threading.enumerate() if thread.ident == ident)
     return next(names, "")

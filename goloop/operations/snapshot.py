@@ -310,7 +310,9 @@ _marks = _Marks()
 
 def _thread_of(loop: Any) -> int:
     """Return Python's id of the thread that runs the loop, or 0."""
-    return getattr(loop, "_thread_id", None) or 0
+    # eventlet and gevent let asyncio's `_thread_id` be the number of a greenlet.
+    real: int = getattr(loop, "_running_thread", 0)
+    return real or getattr(loop, "_thread_id", None) or 0
 
 
 def _threads() -> dict[int, tuple[str, int]]:

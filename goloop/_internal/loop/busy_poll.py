@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import warnings
 
+from ... import _core
 from .base import CoreLoop
 from .signals import simulated
 
@@ -76,6 +76,6 @@ class BusyPolling(CoreLoop):
         """
         if seconds is not None:
             seconds = _checked(seconds)
-        if threading.get_ident() in simulated:  # the virtual clock stands still while it polls
+        if _core._thread_ident() in simulated:  # the virtual clock stands still while it polls
             seconds = 0.0
         self._set_busy_poll(seconds)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
-import threading
 import time
 
+from ... import _core
+
+_thread_ident = _core._thread_ident
 # Not available on macOS: a run's time is added when the run ends.
 _clock_of = getattr(time, "pthread_getcpuclockid", None)
 # CLOCK_REALTIME, which is not the clock of any thread.
@@ -41,7 +43,7 @@ class CpuTime:
 
     def begin(self) -> None:
         """Mark the begin of a run by the current thread."""
-        clock = _clock_of(threading.get_ident()) if _clock_of is not None else _NO_CLOCK
+        clock = _clock_of(_thread_ident()) if _clock_of is not None else _NO_CLOCK
         self._state = _pack(_unpack(self._state)[0], time.thread_time_ns(), clock)
 
     def end(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -101,7 +100,9 @@ class ObservedRefCount(int):
 
         Does nothing if the loop was closed.
         """
-        if loop._thread_id in (None, threading.get_ident()):
+        from ... import _core
+
+        if loop._thread_id is None or loop._running_thread == _core._thread_ident():
             loop._end_waits(self, self.fd)
         else:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile

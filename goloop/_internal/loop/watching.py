@@ -10,7 +10,6 @@ import gc
 import itertools
 import math
 import os
-import threading
 import warnings
 
 from ... import _core, watchdog
@@ -82,7 +81,7 @@ class Watching(CoreLoop):
         self._sample_interval = 1 / min(rate, 1000.0) if rate else 0.0
         self._slow_limit = _number_from_env("GOLOOP_SLOW", DEFAULT_SLOW)
         self._limits = limit, _number_from_env("GOLOOP_WATCHDOG_ABORT", 0.0)
-        if threading.get_ident() in simulated:  # the monitor would use the real clock
+        if _core._thread_ident() in simulated:  # the monitor would use the real clock
             self._sample_interval, self._slow_limit, self._limits = 0.0, 0.0, (0.0, 0.0)
         self._set_watchdog(*self._limits)
         self._set_slow_limit(self._slow_limit)

@@ -139,7 +139,7 @@ class Kernel:
     def __enter__(self) -> Kernel:
         """Let the current thread's system calls go to this kernel."""
         request(Request.ENTER, self._number)
-        signals.simulated.add(threading.get_ident())
+        signals.simulated.add(_core._thread_ident())
         kernel_of_thread[threading.get_ident()] = self
         return self
 
@@ -150,7 +150,7 @@ class Kernel:
         traceback: TracebackType | None,
     ) -> None:
         """Let the current thread's system calls go to the real kernel again."""
-        signals.simulated.discard(threading.get_ident())
+        signals.simulated.discard(_core._thread_ident())
         kernel_of_thread.pop(threading.get_ident(), None)
         request(Request.LEAVE)
 
