@@ -26,6 +26,7 @@ import threading
 import time
 
 from ._internal.frames import Frame, read_frames
+from ._internal.helper_threads import HelperThread
 from ._internal.tasks import call_graph
 
 # Every program that uses goloop imports this module, so no class is created by exec(), as
@@ -415,11 +416,8 @@ def report(loop: Any) -> None:
 
     If no thread can be started, C writes the report to stderr, as for a GIL that is not released.
     """
-    thread = threading.Thread(
-        target=_report_block, args=(loop,), name="goloop-watchdog", daemon=True
-    )
     with contextlib.suppress(RuntimeError):
-        thread.start()
+        HelperThread("goloop-watchdog", _report_block, loop).begin()
 
 
 def report_end(loop: Any, seconds: float) -> None:
@@ -437,7 +435,7 @@ def report_end(loop: Any, seconds: float) -> None:
         _publish(*new, (Blocked(**{**fields, "ended": True}), 0))
 
 
-def _report_block(loop: Any) -> None:
+def _report_block(thread: HelperThread, loop: Any) -> None:
     """Report the current block of a loop; the body of the watchdog's thread."""
     with _lock:
         try:
@@ -449,7 +447,9 @@ def _report_block(loop: Any) -> None:
         waits = loop._report_in_progress or any(each.loop is loop for each, _ in _unpublished)
         known = loop._last_block
     if new:
+        thread.is_away = True  # in log handlers and subscribers
         _publish(*new)
+        thread.is_away = False
     elif known is not None and not waits:
         _set_log_progress(known, _LOGGED)  # the later stack does not differ
 

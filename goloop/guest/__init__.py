@@ -29,7 +29,7 @@ from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from .._internal.backend import native, new_event_loop
-from .._internal.helper_threads import start_helper_thread
+from .._internal.helper_threads import HelperThread
 
 if native:
     from .._core import _thread_number
@@ -166,7 +166,7 @@ class Guest(Generic[_T]):
         # thread after its end.
         self._host = 0
         # A daemon thread, so that a host that ends without finish() does not block the exit.
-        self._thread = threading.Thread(target=self._poll, name="goloop-guest", daemon=True)
+        self._thread = HelperThread("goloop-guest", self._poll)
 
     def cancel(self) -> None:
         """Cancel `main`; may be called in any thread before the loop is closed.
@@ -230,7 +230,7 @@ class Guest(Generic[_T]):
         try:
             loop._arm_wakeup()
             self._catch_interrupts()
-            start_helper_thread(self._thread.start)
+            self._thread.begin(self._stop_polling)
             self._post_here(self._tick)
         except BaseException:
             self._abort_start()
@@ -429,7 +429,7 @@ class Guest(Generic[_T]):
 
     # ---- the polling thread ----------------------------------------------------------
 
-    def _poll(self) -> None:
+    def _poll(self, thread: HelperThread) -> None:
         """Poll at each request, then schedule _tick() in the host loop; the thread's body."""
         while self._polls.get():
             try:
@@ -438,6 +438,7 @@ class Guest(Generic[_T]):
                 self._poll_failure = exc
             if self._finishing:
                 continue
+            thread.is_away = True
             try:
                 self._post(self._tick)
             except Exception:
@@ -446,6 +447,7 @@ class Guest(Generic[_T]):
                     "loop stands still: call finish() of the guest before the host loop ends",
                     exc_info=True,
                 )
+            thread.is_away = False
         if self._abandoned:
             self._end_abandoned_run()
 
@@ -453,8 +455,7 @@ class Guest(Generic[_T]):
         """Let the polling thread end the run, whose host's thread is ending without finish()."""
         self._ended = self._finishing = self._abandoned = True
         _runs.remove(self)
-        self._polls.put(False)
-        self._loop.call_soon_threadsafe(int)  # wakes a blocked poll
+        self._stop_polling()
 
     def _end_abandoned_run(self) -> None:
         """End the run of a host's thread that has ended: nothing refers to the loop any more.
@@ -471,9 +472,13 @@ class Guest(Generic[_T]):
 
     def _end_thread(self) -> None:
         """End the polling thread and wait for it."""
+        self._stop_polling()
+        self._thread.join()
+
+    def _stop_polling(self) -> None:
+        """Ask the polling thread to end."""
         self._polls.put(False)
         self._loop.call_soon_threadsafe(int)  # wakes a blocked poll
-        self._thread.join()
 
 
 # The guest runs of all threads that have begun and not ended.

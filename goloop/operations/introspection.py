@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import re
@@ -45,12 +46,11 @@ import socket
 import struct
 import sys
 import tempfile
-import threading
 import time
 import warnings
 
 from .._internal import backend
-from .._internal.helper_threads import start_helper_thread
+from .._internal.helper_threads import HelperThread
 from .._internal.loop.descriptors import close_own_socket, file_of
 from .._internal.process import proc_stat
 from .._internal.version import __version__
@@ -141,10 +141,8 @@ def introspect() -> None:
     if not _fork_hook_registered:
         os.register_at_fork(after_in_child=_in_child)
         _fork_hook_registered = True
-    thread = threading.Thread(
-        target=_serve, args=(server, _serving_file), name="goloop-introspect", daemon=True
-    )
-    start_helper_thread(thread.start)
+    thread = HelperThread("goloop-introspect", _serve, server, _serving_file)
+    thread.begin(functools.partial(_end_serving, thread, server, _serving_file))
 
 
 def introspect_or_warn() -> None:
@@ -256,10 +254,26 @@ _PAUSE = 0.02
 _leaked_epolls: list[select.epoll] = []
 
 
-def _serve(server: socket.socket, file: File) -> None:
+# The connection that is being answered.
+_client: socket.socket | None = None
+
+
+def _end_serving(thread: HelperThread, server: socket.socket, file: File) -> None:
+    """End the server's thread when Python ends."""
+    if file_of(server.fileno()) != file:
+        thread.is_away = True  # it waits for ever for the socket, which the program has closed
+        return
+    for sock in (server, _client):
+        with contextlib.suppress(OSError):
+            if sock is not None:
+                sock.shutdown(socket.SHUT_RDWR)  # wakes the thread
+
+
+def _serve(thread: HelperThread, server: socket.socket, file: File) -> None:
     """Accept and answer clients until the socket is closed; the body of the server's thread."""
+    global _client
     refused = 0
-    while _wait(server, file):
+    while _wait(server, file) and not thread.is_ending:
         try:
             client = server.accept()[0]
         except BlockingIOError:
@@ -267,7 +281,9 @@ def _serve(server: socket.socket, file: File) -> None:
         except OSError:
             time.sleep(_PAUSE)  # the client disconnected, or no descriptors are left
             continue
+        _client = client
         refused += not handle(client)
+        _client = None
         if refused == _MAX_REFUSED:
             refused = 0
             time.sleep(_PAUSE)

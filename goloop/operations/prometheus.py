@@ -52,7 +52,7 @@ except ImportError as error:
     ) from error
 
 from .._internal.buckets import BUCKETS
-from .._internal.helper_threads import start_helper_thread
+from .._internal.helper_threads import HelperThread
 from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
 from .._internal.process import proc_stat
 from .._internal.version import __version__, native
@@ -209,16 +209,14 @@ class _SharedDirectory:
     def begin(self) -> None:
         """Start the writing thread in this process, which may be a forked child."""
         self._name = _name_of_this_process()
-        thread = threading.Thread(
-            target=self._write_periodically, name="goloop-prometheus", daemon=True
-        )
-        start_helper_thread(thread.start)
+        ended = threading.Event()
+        HelperThread("goloop-prometheus", self._write_periodically, ended).begin(ended.set)
 
-    def _write_periodically(self) -> None:
+    def _write_periodically(self, thread: HelperThread, ended: threading.Event) -> None:
         """Write the metrics every `interval` seconds; the body of the writing thread."""
-        while True:
+        self.write()
+        while not ended.wait(self._interval):
             self.write()
-            time.sleep(self._interval)
 
     def write(self) -> Metrics:
         """Write this process's metrics to its file, and return them.

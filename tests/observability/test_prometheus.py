@@ -607,7 +607,7 @@ WRONG = {
 def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the share of this process, whose thread ends at once."""
     monkeypatch.setattr(
-        goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda self: None
+        goloop.operations.prometheus._SharedDirectory, "_write_periodically", lambda *args: None
     )
     return goloop.operations.prometheus._SharedDirectory(tmp_path, NEVER)
 

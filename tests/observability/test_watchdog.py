@@ -551,10 +551,10 @@ def test_late_watchdog_thread_ignores_a_closed_loop(
     begun, closed = threading.Event(), threading.Event()
     tell, failed = watchdog._report_block, list[Any]()
 
-    def late(loop: Any) -> None:
+    def late(thread: Any, loop: Any) -> None:
         begun.set()
         assert closed.wait(PATIENCE)
-        tell(loop)
+        tell(thread, loop)
 
     monkeypatch.setattr(watchdog, "_report_block", late)
     monkeypatch.setattr(threading, "excepthook", failed.append)

@@ -297,7 +297,7 @@ def test_exceptions_leave_the_mask_of_the_starting_thread(raises_while: str) -> 
     """A signal handler's exception, which pthread_sigmask() raises after it has set the mask."""
     passes(
         f"""
-from goloop._internal.helper_threads import start_helper_thread
+from goloop._internal.helper_threads import HelperThread
 
 class Interrupted(Exception):
     pass
@@ -317,8 +317,10 @@ start = interrupt
 if {raises_while!r} == "signals are blocked":
     signal.pthread_sigmask, start = interrupted, int
 real(signal.SIG_BLOCK, {{signal.SIGUSR2}})
+thread = HelperThread("goloop-test", int)
+thread._start = start
 try:
-    start_helper_thread(start)
+    thread.begin()
 except Interrupted:
     assert real(signal.SIG_BLOCK, ()) == {{signal.SIGUSR2}}
 else:

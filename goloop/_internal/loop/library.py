@@ -12,6 +12,8 @@ import importlib.util
 import os
 import sys
 
+from .. import helper_threads as helper_threads  # registers its hook for the exit first
+
 FOLDER = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 
 

@@ -189,7 +189,7 @@ class Resolver(CoreLoop):
         """
         future, since, _, _ = question
         loop: Any = future.get_loop()
-        loop._record_lookup(time.monotonic_ns() - since)
+        loop._record_lookup(max(0, time.monotonic_ns() - since))
         if failed is not None:
             loop._count("dns_failures")
         if future.done():

@@ -3,8 +3,8 @@
 A lookup can take seconds and blocks a thread for that time. In the default executor it would
 queue with all other work of the program; these threads only resolve names. Each loop has its own,
 at most as many as asyncio's default executor. A thread is started when a lookup finds none idle.
-It ends after 5 idle seconds or with the loop, and is a daemon, so that a lookup that hangs does
-not keep the process alive.
+It ends after 5 idle seconds, with the loop, or when Python ends, and is a daemon, so that a lookup
+that hangs does not keep the process alive.
 
 When a thread that has resolved a name ends, it takes glibc's lock of resolv.conf, which fork(3)
 does not reset. A child that is forked in that moment would block forever in its first lookup. So
@@ -13,7 +13,6 @@ os.fork() waits for the threads that are ending, and meanwhile no thread begins 
 
 from __future__ import annotations
 
-import _thread
 import codecs
 import contextlib
 import os
@@ -21,7 +20,7 @@ import threading
 import time
 from _queue import Empty, SimpleQueue  # importing `queue` costs as much again as this module
 
-from ..helper_threads import start_helper_thread
+from ..helper_threads import NativeThread, RLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ _THREADS_MAX = min(32, (os.cpu_count() or 1) + 4)
 
 # Guards the counters of every ResolverThreads, and is locked during a fork. It is reentrant: a
 # signal handler or a garbage collection that runs under the lock may fork or close a loop.
-_lock = threading.RLock()
+_lock = RLock()
 # Native ids of the threads that were ending at the last check.
 _ending: list[int] = []
 
@@ -99,28 +98,28 @@ class ResolverThreads:
         self._threads += 1
         _ending[:] = [each for each in _ending if not _has_ended(each)]
         try:
-            start_helper_thread(lambda: _thread.start_new_thread(self._work, ()))
+            NativeThread(self._work).begin(self.close)
         except BaseException:
             self._threads -= 1
             if self._threads == 0:
                 self._unanswered -= 1
                 raise
 
-    def _work(self) -> None:
+    def _work(self, thread: NativeThread) -> None:
         """Answer questions until the thread is to end: the body of a thread."""
         with contextlib.suppress(OSError), open("/proc/thread-self/comm", "wb", 0) as file:
             file.write(NAME)
-        while self._work_once():
+        while self._work_once(thread):
             pass
 
-    def _work_once(self) -> bool:
+    def _work_once(self, thread: NativeThread) -> bool:
         """Wait for a question and answer it; return false if the thread must end."""
         try:
             question = self._questions.get(timeout=_IDLE_SECONDS)
         except Empty:
             question = None
         if question is not None:
-            self._answer(question)
+            self._answer(question, thread)
             return True
         with _lock:
             if not self._closed and self._unanswered >= self._threads:
@@ -129,7 +128,7 @@ class ResolverThreads:
             _ending.append(threading.get_native_id())
         return False
 
-    def _answer(self, question: Question) -> None:
+    def _answer(self, question: Question, thread: NativeThread) -> None:
         """Call the question's function and pass the outcome to the loop.
 
         A question is dropped if its future was cancelled or the loop was closed.
@@ -138,10 +137,12 @@ class ResolverThreads:
         answer = failed = None
         is_wanted = not self._closed and not future.cancelled()
         if is_wanted:
+            thread.is_away = True
             try:
                 answer = function(*args)
             except BaseException as error:
                 failed = error
+            thread.is_away = False
         with _lock:
             self._unanswered -= 1
         if is_wanted:
@@ -162,7 +163,7 @@ def _before_fork() -> None:
 def _after_fork_in_child() -> None:
     """Replace the lock, which another thread may have had at the moment of the fork."""
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
 
 
 os.register_at_fork(

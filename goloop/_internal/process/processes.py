@@ -20,7 +20,7 @@ import sys
 import threading
 from asyncio.log import logger
 
-from ..helper_threads import start_helper_thread
+from ..helper_threads import THREADS_MUST_END, HelperThread
 from ..loop.base import CoreLoop
 
 TYPE_CHECKING = False
@@ -120,14 +120,11 @@ class Processes(CoreLoop):
 
     def _watch_child_by_thread(self, pid: int, transport: Any) -> None:
         """Wait for a child in a new thread; if no thread can be started, poll."""
-        waiting = threading.Thread(
-            target=self._wait_for_child,
-            args=(pid, transport),
-            name=f"goloop-waitpid-{pid}",
-            daemon=True,
-        )
+        ended = threading.Lock()
+        ended.acquire()
+        waiting = HelperThread(f"goloop-waitpid-{pid}", self._wait_for_child, pid, transport, ended)
         try:
-            start_helper_thread(waiting.start)
+            waiting.begin(ended.release)
         except Exception:  # no more threads, or out of memory
             self._poll_child(pid, transport)
 
@@ -142,13 +139,23 @@ class Processes(CoreLoop):
             # runs in this iteration, too, and reaps every child.
             self._reap_and_notify(pid, pidfd, transport)
 
-    def _wait_for_child(self, pid: int, transport: Any) -> None:
+    def _wait_for_child(
+        self, thread: HelperThread, pid: int, transport: Any, ended: threading.Lock
+    ) -> None:
         """Wait in a thread until the child has ended; the loop then reaps it.
 
-        If the loop is closed, this thread reaps the child and logs a warning.
+        If the loop is closed, this thread reaps the child and logs a warning. A thread that waits
+        in waitid() cannot be ended when Python ends, so without the GIL it polls.
         """
         with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            if THREADS_MUST_END:
+                while _has_not_ended(pid):
+                    if ended.acquire(timeout=_POLL_INTERVAL):
+                        return
+            else:
+                thread.is_away = True
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                thread.is_away = False
         try:
             self.call_soon_threadsafe(self._reap_and_notify, pid, -1, transport)
         except RuntimeError:
@@ -157,10 +164,10 @@ class Processes(CoreLoop):
 
     def _poll_child(self, pid: int, transport: Any) -> None:
         """Reap a child if it has ended, else check again later: without a pidfd and a thread."""
-        ended: object = True
+        runs = False
         with contextlib.suppress(ChildProcessError):
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if ended is None:
+            runs = _has_not_ended(pid)
+        if runs:
             self.call_later(_POLL_INTERVAL, self._poll_child, pid, transport)
         else:
             self._reap_and_notify(pid, -1, transport)
@@ -206,6 +213,11 @@ class Processes(CoreLoop):
         """Close all pidfds of a closing loop; its children run on, and are not reaped."""
         while self._pidfds:
             _close_pidfd(self._pidfds.pop())
+
+
+def _has_not_ended(pid: int) -> bool:
+    """Return true if a child still runs; it is not reaped. Raises ChildProcessError."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
 
 def _wait(pid: int, pidfd: int) -> int:
