@@ -1,8 +1,8 @@
-"""A program that has replaced Python's functions for threads, as gevent and eventlet do.
+"""A program that has replaced Python's functions that wait, as gevent and eventlet do.
 
-Their get_ident() returns the number of a greenlet, which no system call accepts, and their
-start_new_thread() starts a greenlet, which does not run while the loop waits.  Each test is a
-program of its own.
+Their get_ident() returns the number of a greenlet, which no system call accepts, their
+start_new_thread() starts a greenlet, which does not run while the loop waits, and their os.read()
+cannot be called in a callback of the loop.  Each test is a program of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import ended
 import pytest
 
 PROGRAM = """
-import asyncio, socket, sys, threading, time
+import asyncio, os, signal, socket, sys, threading, time
 import _thread
 
 greenlet = 12345
 
+def refuse(fd, size):
+    raise RuntimeError("do not call blocking functions from the mainloop")
+
 def replace():
+    os.read = refuse
     for module in (threading, _thread):
         module.get_ident = lambda: greenlet
     for name in ("start_new_thread", "start_joinable_thread"):
@@ -102,5 +106,19 @@ def test_host_name_is_looked_up_with_replaced_thread_starts(when: str) -> None:
         """
     found = await asyncio.wait_for(loop.getaddrinfo("localhost", 80), 30)
     assert found
+""",
+    )
+
+
+@WHEN
+@pytest.mark.goloop_only("the program makes its loop itself")
+def test_signal_handler_is_called_with_a_replaced_read(when: str) -> None:
+    passes(
+        when,
+        """
+    done = loop.create_future()
+    loop.add_signal_handler(signal.SIGUSR1, done.set_result, None)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await asyncio.wait_for(done, 30)
 """,
     )

@@ -190,7 +190,8 @@ print(*sorted(set(sys.modules) - before))
 # process's start: import it where it is needed, and name it in module_preload.py.
 PLAIN = {
     "goloop": "_core _internal watchdog",
-    "goloop._internal": "backend buckets frames loop module_preload net process tasks version",
+    "goloop._internal": "backend buckets frames helper_threads loop module_preload net process"
+    " tasks version",
     "goloop._internal.loop": "arg_errors base busy_poll cpu_time debugging descriptors library loop"
     " running signals watching",
     "goloop._internal.net": "resolver resolver_threads sendfile sockets streams transport_info",

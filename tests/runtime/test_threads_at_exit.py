@@ -107,7 +107,21 @@ client = socket.socket(socket.AF_UNIX)
 client.connect(introspection.address(os.getpid()))
 assert until(lambda: introspection._client is not None)
 """,
-    "a forked child with threads of its own": """
+}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.goloop_only("asyncio's loop has no such threads")
+def test_no_thread_of_goloop_runs_when_python_ends(scenario: str) -> None:
+    done = ended.python("-c", PRELUDE + SCENARIOS[scenario], limit=100)
+    assert set(done.stdout.split("\n")) == {"ended", ""}, done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.forks
+@pytest.mark.goloop_only("asyncio's loop has no such threads")
+def test_forked_child_ends_its_own_threads_only() -> None:
+    scenario = """
 async def main():
     await loop.getaddrinfo("localhost", 80)
 run(main())
@@ -118,16 +132,9 @@ else:
     loop = goloop.new_event_loop()
     loop.run_until_complete(loop.getaddrinfo("localhost", 80))
     assert others()
-""",
-}
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.goloop_only("asyncio's loop has no such threads")
-def test_no_thread_of_goloop_runs_when_python_ends(scenario: str) -> None:
-    done = ended.python("-c", PRELUDE + SCENARIOS[scenario], limit=100)
-    assert set(done.stdout.split("\n")) == {"ended", ""}, done.stdout
-    assert done.returncode == 0
+"""
+    done = ended.python("-c", PRELUDE + scenario, limit=100)
+    assert (done.stdout, done.returncode) == ("ended\nended\n", 0), done.stdout
 
 
 @pytest.mark.goloop_only("asyncio's loop has no such threads")

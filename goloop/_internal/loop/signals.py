@@ -32,6 +32,7 @@ import errno
 import functools
 import itertools
 import os
+import posix
 import signal
 import sys
 import threading
@@ -59,6 +60,8 @@ _is_coroutine_function: Callable[[object], bool] = (
     getattr(coroutines, "_iscoroutinefunction", None) or coroutines.iscoroutinefunction
 )
 
+# eventlet replaces os.read() by one that cannot be called in the callback of a loop.
+_read = posix.read
 # The minimal capacity of a pipe: a read of fewer bytes means that the pipe was not full.
 _PIPE_MIN_CAPACITY = 4096
 
@@ -154,7 +157,7 @@ class Signals(CoreLoop):
         again = self.call_soon(self._drain_signals)  # runs if an exception ends this call
         read = self._signals_read
         with contextlib.suppress(OSError):
-            chunks = iter(functools.partial(os.read, fd, _PIPE_MIN_CAPACITY), b"")
+            chunks = iter(functools.partial(_read, fd, _PIPE_MIN_CAPACITY), b"")
             read.extend(itertools.chain.from_iterable(chunks))
         if len(read) >= _PIPE_MIN_CAPACITY:
             # The pipe was full. CPython has run its handlers by now, between two bytecodes.

@@ -156,7 +156,8 @@ def _before_fork() -> None:
     """Take the lock, which the fork's hooks release, and wait for the threads that are ending."""
     _lock.acquire()
     while not all(map(_has_ended, _ending)):
-        time.sleep(0.0002)
+        with contextlib.suppress(Empty):  # a sleep that also eventlet leaves as it is
+            SimpleQueue().get(timeout=0.0002)
     _ending.clear()
 
 
