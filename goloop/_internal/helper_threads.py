@@ -226,7 +226,7 @@ def _end_all() -> None:
                 waits += thread.is_away
                 thread.join(0.01)
         except RuntimeError:
-            pass  # its start was interrupted, or it is this thread
+            pass  # the start was interrupted, or this is the thread
 
 
 def _after_fork_in_child() -> None:

@@ -261,7 +261,7 @@ _client: socket.socket | None = None
 def _end_serving(thread: HelperThread, server: socket.socket, file: File) -> None:
     """End the server's thread when Python ends."""
     if file_of(server.fileno()) != file:
-        thread.is_away = True  # it waits for ever for the socket, which the program has closed
+        thread.is_away = True  # waits for ever: the program has closed the socket
         return
     for sock in (server, _client):
         with contextlib.suppress(OSError):

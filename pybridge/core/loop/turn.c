@@ -542,8 +542,8 @@ loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* loop._end_run(), in guest mode: ends the run without another iteration, in any thread, because
- * the thread that began the run has ended.  Returns None.  Does nothing if the loop does not run.  NULL with
- * RuntimeError inside an iteration or a poll, or with the exception of run_ends(). */
+ * the thread that began the run has ended.  Returns None; does nothing if the loop does not run.
+ * NULL with RuntimeError inside an iteration or a poll, or with the exception of run_ends(). */
 static PyObject *
 loop__end_run(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
