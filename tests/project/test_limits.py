@@ -1,4 +1,4 @@
-"""What a run of pytest does with tests that hang and with workers that end (support/limits.py)."""
+"""Tests that hang, and workers that end: the rest of the run goes on (support/limits.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import tomllib
 from pathlib import Path
 
 import ended
-import environments
 import limits
 import pytest
+
+import environments
 
 pytestmark = pytest.mark.goloop_only("about the tests themselves")
 

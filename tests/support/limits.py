@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # Seconds from the exception in a test until its process ends.
 GRACE = float(os.environ.get("GOLOOP_TEST_GRACE") or 30)
 
-# These files are for one worker each: what their fixtures make is expensive, or their tests start
-# so many programs that two of them at once would disturb each other.
+# Files for one worker each: the products of their fixtures are expensive, or their tests start so
+# many programs that two of them at once would disturb each other.
 TOGETHER = ("test_packaging.py", "test_benchmarks.py", "test_library.py", "test_accept_backoff.py")
 
 
@@ -36,7 +36,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     """Set the time at which the process ends; pytest-timeout then sets the timer of the test."""
     from _pytest.faulthandler import fault_handler_stderr_fd_key
 
-    # The stderr of the process: that of Python is captured.
+    # The stderr of the process, because Python's stderr is captured.
     stderr = item.config.stash.get(fault_handler_stderr_fd_key, 2)
     faulthandler.dump_traceback_later(settings.timeout + GRACE, exit=True, file=stderr)
 
