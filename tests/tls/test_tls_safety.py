@@ -7,7 +7,7 @@ from conftest import isolated
 from tls_tools import identity
 
 SCENARIO = """
-import asyncio, contextlib, gc, ssl, sys, warnings
+import asyncio, contextlib, gc, socket, ssl, sys, warnings
 import goloop
 warnings.simplefilter("ignore")
 certificate, key, action, moment, buffered = sys.argv[1:]
@@ -71,6 +71,8 @@ class Client(asyncio.Protocol):
         self.transport = transport
         transport.write(b"x" * 100_000)
         if moment == "pause":
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
             transport.set_write_buffer_limits(0)
             transport.write(b"y" * 1_000_000)
         if moment == "callback":

@@ -977,6 +977,10 @@ class Streams(CoreLoop):
         )
         if server_side and isinstance(protocol, asyncio.StreamReaderProtocol):
             tls_module.move_unread_bytes(protocol, tls)
+        if getattr(transport, "_protocol_paused", False) and transport.get_protocol() is protocol:
+            # The transport's resume_writing() will be a call of the TLS protocol's, which passes it
+            # on. In asyncio the protocol stays paused for good.
+            tls._app_writing_paused = True
         # Bytes that arrive from now on stay unread until the engine has the transport.
         transport.pause_reading()
         transport.set_protocol(tls)

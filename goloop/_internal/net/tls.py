@@ -369,12 +369,24 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _get_write_buffer_size(self) -> int:
         """Return the number of unsent bytes, in TLS and in the transport below.
 
-        get_write_buffer_size() and pause_writing() both use this number.
+        get_write_buffer_size() and pause_writing() both use this number. The bytes of a transport
+        whose limits _lower_limits_below() cannot lower do not count, as in asyncio: such a
+        transport need not report that they are sent, so the protocol would stay paused.
         """
         size: int = _Inherited._get_write_buffer_size(self)
-        if self._transport is not None:
-            size += self._transport.get_write_buffer_size()
+        below = self._transport
+        if isinstance(below, transports._FlowControlMixin):
+            size += below.get_write_buffer_size()
         return size
+
+    def resume_writing(self) -> None:
+        """Go on after the transport below has room again.
+
+        start_tls() takes over a transport that may be paused, of whose pause this protocol was not
+        told. asyncio's version fails then, and the protocol above would stay paused.
+        """
+        self._ssl_writing_paused = False
+        self._process_outgoing()
 
     def _set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Set the write limits as asyncio does, and lower those of the transport below."""
@@ -641,8 +653,12 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     def _control_app_writing(self) -> None:
         """Call pause_writing() in the connection's context instead of the writer's.
 
-        A copy of the context is entered, because the writer may run in the context itself.
+        A copy of the context is entered, because the writer may run in the context itself. An
+        empty buffer never pauses the protocol: with a limit of 0 asyncio calls pause_writing() for
+        it, and nothing that is sent later would resume the protocol.
         """
+        if not self._app_writing_paused and self._get_write_buffer_size() == 0:
+            return
         context = None if self._app_writing_paused else self._connection_context()
         if context is None:
             _Inherited._control_app_writing(self)
