@@ -80,6 +80,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
     _set_state: Callable[[Any], None]
     _app_state: Any
     _app_reading_paused: bool
+    _read_failed: bool
     _process_outgoing: Callable[[], None]
     _do_read: Callable[[], None]
     _control_ssl_reading: Callable[[], None]
@@ -437,7 +438,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
             raise
         except BaseException as exc:
             self._read_deferred = False
-            self._report_connection_made_error(exc)
+            self._report_callback_error(exc)
             return
         finally:
             # The exception's traceback refers to this frame: avoid a reference cycle.
@@ -450,22 +451,36 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if not (self._read_deferred and self._server_side and self._sslobj.version() == "TLSv1.3"):
             self._send_wrapped()
 
-    # The exception that connection_made() raised.
-    _connection_made_error: BaseException | None = None
+    # The exception of the protocol that _report_callback_error() reported.
+    _callback_error: BaseException | None = None
 
-    def _report_connection_made_error(self, exc: BaseException) -> None:
-        """End the connection after connection_made() raised, with the same result as in asyncio.
+    def _report_callback_error(self, exc: BaseException) -> None:
+        """End the connection after the protocol raised, with the same result as in asyncio.
 
         In asyncio the exception is raised by buffer_updated(), to the transport that called it.
-        Here the handshake may have been queued, so no transport is the caller.
+        Here the handshake may have been queued, or the data deferred, so no transport is the
+        caller.
         """
         below = self._transport
-        self._connection_made_error = exc
+        self._callback_error = exc
+        self._read_failed = True
         if isinstance(below, sslproto._SSLProtocolTransport):
             outer: Any = below._ssl_protocol
             outer._fatal_error(exc, "Fatal error on SSL protocol")
         elif below is not None:
             below._fatal_error(exc, "Fatal error: protocol.buffer_updated() call failed.")
+
+    def _read_as_received(self) -> None:
+        """Deliver received data outside of the call of the transport below.
+
+        An exception of the protocol has the same result as in that call.
+        """
+        try:
+            self._do_read()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as exc:
+            self._report_callback_error(exc)
 
     def _send_wrapped(self) -> None:
         """Send pending encrypted data between the handshake and the shutdown."""
@@ -486,7 +501,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         if not self._read_deferred:
             return
         self._read_deferred = False
-        self._do_read()
+        self._read_as_received()
+        if self._read_failed:
+            return  # the connection ends: nothing more is sent or delivered
         self._send_wrapped()  # the handshake's last message, if no response has carried it
         if self._end_deferred:
             self._deliver_end()
@@ -558,7 +575,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
         """Report an error and abort the connection; deliver no more data."""
-        self._read_scheduled = False  # connection_lost() must not deliver more data
+        self._read_failed = True  # connection_lost() must not deliver more data
         _Inherited._fatal_error(self, exc, message)
 
     def _awaits_inner(self) -> bool:
@@ -575,8 +592,15 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """Deliver the remaining data, then notify the application's protocol of the end.
 
         Before that a queued handshake that may be complete gets its last step, a failed handshake
-        is counted, and the session is stored. An exception of connection_made() replaces `exc`.
+        is counted, and the session is stored. An exception of the protocol replaces `exc`.
         """
+        try:
+            self._deliver_rest()
+        finally:
+            self._end_connection(exc)
+
+    def _deliver_rest(self) -> None:
+        """Deliver the data that was received before the end, unless reading has failed."""
         if self._handshake_queued:
             self._handshake_queued = False
             # A peer that had a response may have completed the handshake and sent data. Without a
@@ -585,16 +609,20 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
                 _handshakes_of(self._loop).do(self)
         if self._read_deferred:
             self._read_deferred = False
-            self._do_read()
-        # Data that was received before the end is delivered before it.
-        while self._read_scheduled and not (self._app_reading_paused or self._is_closed()):
+            self._read_as_received()
+        while self._read_scheduled and not (
+            self._read_failed or self._app_reading_paused or self._is_closed()
+        ):
             self._read_scheduled = False
-            self._do_read()
+            self._read_as_received()
+
+    def _end_connection(self, exc: BaseException | None) -> None:
+        """Store the session, and notify the application's protocol of the end."""
         if not self._handshake_done:
             loop: Any = self._loop
             loop._count_handshake(False)
         transport = self._app_transport
-        exc, self._connection_made_error = self._connection_made_error or exc, None
+        exc, self._callback_error = self._callback_error or exc, None
         try:
             self._store_session(exc)
         except Exception as failed:
@@ -670,7 +698,9 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
 
         asyncio continues after one read, which for a BufferedProtocol is one buffer of data.
         """
-        if self._is_flushing:
+        below = self._transport
+        failed = self._read_failed and below is not None and below.is_closing()
+        if self._is_flushing or failed:
             return
         self._is_flushing = True
         try:

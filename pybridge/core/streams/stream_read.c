@@ -267,6 +267,21 @@ pipe_ended(gl_stream *s)
     return write_pipe_ended(s);
 }
 
+/* Keeps the end of file after an exit exception of eof_received(), and schedules its delivery:
+ * asyncio's loop finds the end again when it polls.  Returns -1 with the exception. */
+static int
+stream_keep_end(gl_stream *s)
+{
+    PyObject *exc = gl_take_exception();
+    if (!is_closing(s)) {
+        s->paused_end = GL_CMP_EOF;
+        if (gl_transport_schedule_delivery(&s->base) < 0)
+            PyErr_Clear();
+    }
+    gl_restore_exception(exc);
+    return -1;
+}
+
 /* Reports the end of file: calls eof_received(), and close() unless the result is true.  An
  * exception of eof_received() ends the transport.  A closing socket ignores the end of file.  Pipes
  * have their own rules (pipe_ended()).  After _ignore_end() the writing side of a pipe ignores that
@@ -285,6 +300,8 @@ stream_deliver_eof(gl_stream *s)
     PyObject *protocol = Py_NewRef(s->protocol);
     PyObject *r = PyObject_CallMethodNoArgs(protocol, G.s_eof_received);
     Py_DECREF(protocol);
+    if (r == NULL && gl_is_exit_exception())
+        return stream_keep_end(s);
     if (r == NULL)
         return gl_transport_fatal_current(&s->base,
                                           "Fatal error: protocol.eof_received() call failed.");

@@ -129,6 +129,7 @@ typedef struct gl_tls {
     char ssl_writing_paused, app_writing_paused;
     char is_buffer;     /* the app protocol is a BufferedProtocol */
     char read_deferred; /* received data waits until the handshake's waiter has run */
+    char read_failed;   /* a call of the app protocol, or OpenSSL, has failed while reading */
     /* The OpenSSL objects of sslobj and the BIOs.  `ssl_socket` is a reference of this object, so
      * that they stay alive if a program replaces the SSL objects. */
     PyObject *ssl_socket; /* the _ssl._SSLSocket */

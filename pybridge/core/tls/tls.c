@@ -192,6 +192,7 @@ static PyMemberDef tls_members[] = {
     OBJECT("_app_protocol_buffer_updated", buffer_updated),
     {"_app_protocol_is_buffer", T_BOOL, offsetof(gl_tls, is_buffer), 0, NULL},
     FLAG(read_deferred),
+    FLAG(read_failed),
     FLAG(app_reading_paused),
     FLAG(ssl_reading_paused),
     FLAG(ssl_writing_paused),

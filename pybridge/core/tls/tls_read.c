@@ -287,10 +287,14 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
     if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_deferred)
         Py_RETURN_NONE;
-    if (!tls_has_openssl(t))
-        return PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
     Py_INCREF(t);
-    PyObject *result = tls_result(t, tls_read_all(t));
+    PyObject *result;
+    if (tls_has_openssl(t))
+        result = tls_result(t, tls_read_all(t));
+    else
+        result = PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
+    if (result == NULL)
+        t->read_failed = 1; /* _fatal_error() sets it for other exceptions */
     Py_DECREF(t);
     return result;
 }
