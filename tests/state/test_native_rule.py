@@ -14,12 +14,13 @@ import contextlib
 import socket
 import ssl
 import sys
+import types
 from asyncio import sslproto
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import tcp_pair
+from conftest import isolated, tcp_pair
 from protocols import close_all
 from tls_tools import client_context, identity, server_context
 
@@ -648,3 +649,145 @@ async def test_the_write_of_a_transport_of_tls(
     replaced.instance(over)
     await ask_over(over, reader, server)
     assert replaced.calls == 1 if way == "instance" else replaced.calls
+
+
+# ---- asyncio's BaseEventLoop, from which goloop's loop derives ----------------------------------
+
+
+async def nothing() -> None:
+    pass
+
+
+class WrappedCreateTask:
+    """A replacement of BaseEventLoop.create_task that records its calls, as tracers do."""
+
+    def __init__(self) -> None:
+        self.original: Any = asyncio.BaseEventLoop.create_task
+        self.names: list[Any] = []
+
+    def function(self) -> Callable[..., Any]:
+        def create_task(loop: Any, coro: Any, **options: Any) -> Any:
+            self.names.append(coro.__name__)
+            return self.original(loop, coro, **options)
+
+        return create_task
+
+
+async def create_in_all_ways(loop: Loop) -> list[type]:
+    made: list[asyncio.Task[None]] = [
+        loop.create_task(nothing()),
+        asyncio.create_task(nothing()),
+        asyncio.ensure_future(nothing()),
+    ]
+    async with asyncio.TaskGroup() as group:
+        made.append(group.create_task(nothing()))
+    await asyncio.gather(*made, nothing())
+    return [type(each) for each in made]
+
+
+@pytest.mark.parametrize("when", ["before the loop is made", "while it runs"])
+@pytest.mark.parametrize("kind", ["function", "callable object", "code"])
+def test_create_task_replaced_in_base_event_loop_is_called(
+    loop_factory: Callable[[], Loop], monkeypatch: pytest.MonkeyPatch, when: str, kind: str
+) -> None:
+    wrapped = WrappedCreateTask()
+
+    def replace() -> None:
+        if kind == "function":
+            monkeypatch.setattr(asyncio.BaseEventLoop, "create_task", wrapped.function())
+        elif kind == "callable object":
+            function = wrapped.function()
+
+            class Wrapper:
+                def __get__(self, loop: Any, owner: type) -> Any:
+                    return self if loop is None else function.__get__(loop)
+
+            monkeypatch.setattr(asyncio.BaseEventLoop, "create_task", Wrapper())
+        else:
+            replace_code(monkeypatch, wrapped)
+
+    if when == "before the loop is made":
+        replace()
+    loop = loop_factory()
+    try:
+        usual = type(loop.create_future())
+        if when != "before the loop is made":
+            classes = loop.run_until_complete(create_in_all_ways(loop))
+            assert not wrapped.names
+            replace()
+        loop.run_until_complete(create_in_all_ways(loop))
+        assert wrapped.names == ["create_in_all_ways", *["nothing"] * 5]
+        loop.set_task_factory(lambda loop, coro, **options: asyncio.Task(coro, loop=loop))
+        loop.run_until_complete(nothing())
+        assert len(wrapped.names) == 7
+        loop.set_task_factory(None)
+        monkeypatch.undo()
+        restored = loop.run_until_complete(create_in_all_ways(loop))
+        assert len(wrapped.names) == 7
+        assert when == "before the loop is made" or restored == classes
+        assert {each.__module__ for each in restored} == {usual.__module__}
+    finally:
+        loop.close()
+
+
+def replace_code(monkeypatch: pytest.MonkeyPatch, wrapped: WrappedCreateTask) -> None:
+    """Replace the code of the function in place, as ddtrace does."""
+    function: Any = asyncio.BaseEventLoop.create_task
+    wrapped.original = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    wrapped.original.__kwdefaults__ = function.__kwdefaults__
+
+    def create_task(loop: Any, coro: Any, **options: Any) -> Any:
+        wrapper: Any = "wrapper"
+        return wrapper(loop, coro, **options)
+
+    code = create_task.__code__
+    constants = tuple(wrapped.function() if c == "wrapper" else c for c in code.co_consts)
+    code = code.replace(co_consts=constants, co_filename=function.__code__.co_filename)
+    monkeypatch.setattr(function, "__kwdefaults__", None)
+    monkeypatch.setattr(function, "__code__", code)
+
+
+def test_create_task_replaced_before_the_import_is_called() -> None:
+    told = isolated("""
+        import asyncio
+        original, names = asyncio.BaseEventLoop.create_task, []
+        def create_task(loop, coro, **options):
+            names.append(coro.__name__)
+            return original(loop, coro, **options)
+        asyncio.BaseEventLoop.create_task = create_task
+        import goloop
+        async def main():
+            await asyncio.create_task(asyncio.sleep(0))
+            asyncio.BaseEventLoop.create_task = original
+            task = asyncio.create_task(asyncio.sleep(0))
+            await task
+            return type(task) is goloop.Task
+        loop = goloop.new_event_loop()
+        main = loop.create_task(main())
+        print(loop.run_until_complete(main), names)
+        loop.close()
+    """)
+    assert told == "True ['main', 'sleep']\n"
+
+
+@pytest.mark.parametrize("name", ["getaddrinfo", "getnameinfo"])
+async def test_resolver_replaced_in_base_event_loop_is_called(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    original: Any = getattr(asyncio.BaseEventLoop, name)
+    calls = []
+
+    async def replacement(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(args)
+        return await original(self, *args, **options)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, name, replacement)
+    args: tuple[Any, ...] = ("127.0.0.1", 80)
+    if name == "getnameinfo":
+        args = (args, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)
+    await getattr(loop, name)(*args)
+    monkeypatch.undo()
+    await getattr(loop, name)(*args)
+    assert calls == [args]

@@ -37,8 +37,6 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     # The native call_later() calls this one, which calls call_at(), if call_at() is overridden.
     _call_later = asyncio.base_events.BaseEventLoop.call_later
-    # C calls it if there is a task factory, and to raise errors about arguments.
-    _create_by_asyncio = asyncio.base_events.BaseEventLoop.create_task
 
     # The metrics of metric_registry.py that are counted in Python, by name.
     _python_counters: dict[str, int]
@@ -67,6 +65,14 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     def _thread_id(self, ident: int | None) -> None:
         """Set the identifier of the thread that runs the loop."""
         self._thread = ident or 0
+
+    @property
+    def _create_by_asyncio(self) -> Callable[..., Any]:
+        """Return the bound create_task() of asyncio's loop, or a program's replacement of it.
+
+        C calls it if there is a replacement or a task factory, and to raise errors about arguments.
+        """
+        return super(_core.Loop, self).create_task
 
     def _create_task(self, coro: Any, **kwargs: Any) -> Any:
         """Create and return a goloop Task with `kwargs` as its options.

@@ -5,8 +5,8 @@ it looks up no host name. Host names are resolved by threads of the loop (resolv
 never by the default executor.
 
 That applies to the socket module's own functions only. If the program has replaced such a
-function, or if the loop overrides run_in_executor, the lookup is asyncio's: the function is called
-in a thread of the default executor.
+function or BaseEventLoop's method, or if the loop overrides run_in_executor, the lookup is
+asyncio's: the function is called in a thread of the default executor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import operator
 import socket
 import time
 from asyncio.log import logger
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, FunctionType
 
 from ..loop.base import CoreLoop
 from .resolver_threads import ResolverThreads  # at the top: imports may fail later, after chroot()
@@ -38,6 +38,13 @@ _NUMERIC_NAME = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
 _NUMERIC_HOST = int(socket.AI_NUMERICHOST)
 # All characters of an IPv4 address, in any form that libc accepts.
 _IPV4 = "0123456789abcdefABCDEFxX."
+
+
+def _is_replaced(name: str) -> bool:
+    """Return true if a program has replaced this method of asyncio's BaseEventLoop."""
+    method = vars(_Base).get(name)
+    own = type(method) is FunctionType and method.__globals__ is vars(asyncio.base_events)
+    return not own
 
 
 def _contains(text: object, character: str) -> bool:
@@ -84,6 +91,7 @@ class Resolver(CoreLoop):
         if (
             getattr(socket.getaddrinfo, "__globals__", None) is not vars(socket)
             or not self._has_own_threads()
+            or _is_replaced("getaddrinfo")
         ):
             found: list[AddressInfo] = await _Base.getaddrinfo(
                 self, host, port, family=family, type=type, proto=proto, flags=flags
@@ -144,7 +152,11 @@ class Resolver(CoreLoop):
         """
         ask: Any = socket.getnameinfo
         name: tuple[str, str]
-        if not isinstance(ask, BuiltinFunctionType) or not self._has_own_threads():
+        if (
+            not isinstance(ask, BuiltinFunctionType)
+            or not self._has_own_threads()
+            or _is_replaced("getnameinfo")
+        ):
             name = await _Base.getnameinfo(self, sockaddr, flags)
             return name
         self._check_closed()

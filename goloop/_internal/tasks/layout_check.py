@@ -350,7 +350,8 @@ def _share_name_counter() -> None:
 
 def _create_task_names() -> frozenset[str]:
     """Return the keywords, besides name and context, that loop.create_task passes on to Task."""
-    method: Any = asyncio.base_events.BaseEventLoop.create_task
+    # Of the abstract class: tracers replace the method of BaseEventLoop.
+    method: Any = asyncio.AbstractEventLoop.create_task
     if method.__code__.co_flags & inspect.CO_VARKEYWORDS:
         return frozenset({"eager_start"})
     return frozenset()

@@ -38,6 +38,7 @@ static const struct {
 } rules[GL_RULES] = {
     /* In the order of the bits in state.h. */
     [GL_RULE_LOOP] = {NULL, {"call_soon", "is_running", "call_at", "create_future"}},
+    [GL_RULE_ASYNCIO_LOOP] = {"asyncio.base_events", {"create_task"}},
     [GL_RULE_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
     [GL_RULE_TIMER_HANDLE] = {"asyncio.events", {"_run", "cancel", "cancelled"}},
     [GL_RULE_SOCKET] = {"socket",
@@ -264,12 +265,13 @@ static PyMethodDef native_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Sets the classes of the rules for asyncio's handles and streams and for sockets, and adds
+/* Sets the classes of the rules for asyncio's loop, handles and streams and for sockets, and adds
  * replaced_methods() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
-    if (gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
+    if (gl_rule_begin(GL_RULE_ASYNCIO_LOOP, G.asyncio_BaseEventLoop) < 0 ||
+        gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
         gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
         gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0 ||
         gl_rule_begin(GL_RULE_STREAM_PROTOCOL, G.asyncio_StreamReaderProtocol) < 0 ||
@@ -287,6 +289,28 @@ gl_handles_hooked(void)
 {
     /* A TimerHandle inherits what is put into Handle, and may have its own. */
     return gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type) & 1;
+}
+
+/* Returns true if the compiler made the code of a function.  ddtrace replaces the code in place,
+ * which changes neither the function nor its class; such code refers to its wrapper by a constant,
+ * and a compiler makes no constant that can be called. */
+static bool
+is_compiled(PyObject *function)
+{
+    PyObject *constants = ((PyCodeObject *)PyFunction_GET_CODE(function))->co_consts;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants); i++)
+        if (PyCallable_Check(PyTuple_GET_ITEM(constants, i)))
+            return false;
+    return true;
+}
+
+/* Returns true if a program has replaced create_task() of asyncio's BaseEventLoop, or the code of
+ * this function, as tracers do. */
+GL_PRIVATE bool
+gl_asyncio_create_task_replaced(void)
+{
+    return gl_replaced(GL_RULE_ASYNCIO_LOOP, G.rule[GL_RULE_ASYNCIO_LOOP].type) != 0 ||
+           (PyFunction_Check(G.asyncio_create_task) && !is_compiled(G.asyncio_create_task));
 }
 
 /* Returns true if a subclass or the instance of a goloop loop replaces one of `methods`, GL_OWN_

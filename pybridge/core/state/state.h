@@ -239,6 +239,9 @@ GL_PRIVATE_INLINE bool gl_native_per_call(enum gl_rule rule, PyObject *o);
 /* Returns true if a subclass or the instance of a goloop loop replaces one of these methods, or if
  * the subclass has its own attribute lookup. */
 GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
+/* Returns true if a program has replaced create_task() of asyncio's BaseEventLoop, which goloop's
+ * loop derives from: then the replacement is called. */
+GL_PRIVATE bool gl_asyncio_create_task_replaced(void);
 /* Returns true if a program has replaced _run() of asyncio.Handle or asyncio.TimerHandle, as
  * profilers of callbacks do: then the replacement is called for each callback, and each step of a
  * task has a handle. */

@@ -19,7 +19,7 @@
     X(_callback_failed, "goloop.Loop", "a handle's callback raised an exception") \
     X(_check_callback, "goloop.Loop", "debug mode: call_soon() checks the callback") \
     X(_check_thread, "goloop.Loop", "debug mode: call_soon() checks the thread") \
-    X(_create_by_asyncio, "goloop.Loop", "create_task() with a task factory or wrong arguments") \
+    X(_create_by_asyncio, "goloop.Loop", "create_task() by asyncio's method, or its replacement") \
     X(_create_task, "goloop.Loop", "create_task() in debug mode or with unusual arguments") \
     X(_descriptors_lost, "goloop.Loop", "the reactor's epoll or eventfd was closed") \
     X(_event_failed, "goloop.Loop", "a protocol's method raised an exception") \
@@ -125,6 +125,7 @@
 
 /* X(field, module, attribute): objects that G.field has from the import of goloop._core on. */
 #define GL_IMPORTS(X) \
+    X(asyncio_BaseEventLoop, "asyncio", "BaseEventLoop") \
     X(asyncio_BufferedProtocol, "asyncio", "BufferedProtocol") \
     X(asyncio_CancelledError, "asyncio", "CancelledError") \
     X(asyncio_Future, "asyncio", "Future") /* the C-accelerated class */ \

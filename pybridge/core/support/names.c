@@ -60,6 +60,9 @@ gl_names_init(PyObject *Py_UNUSED(module))
     G.kw_context = PyTuple_Pack(1, G.s_context);
     if (G.empty_tuple == NULL || G.kw_loop == NULL || G.kw_context == NULL)
         return -1;
+    G.asyncio_create_task = PyObject_GetAttrString(G.asyncio_BaseEventLoop, "create_task");
+    if (G.asyncio_create_task == NULL)
+        return -1;
     G.Handle_run = PyObject_GetAttr(G.asyncio_Handle, G.s__run);
     if (G.Handle_run == NULL)
         return -1;

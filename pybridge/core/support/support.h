@@ -63,6 +63,7 @@ enum gl_reg_kind {
  * (state/native_rule.c). */
 enum gl_rule {
     GL_RULE_LOOP,
+    GL_RULE_ASYNCIO_LOOP,
     GL_RULE_HANDLE,
     GL_RULE_TIMER_HANDLE,
     GL_RULE_SOCKET,
@@ -117,8 +118,9 @@ struct gl_globals {
     GL_IMPORTS(X)
 #undef X
     PyObject *empty_tuple;
-    PyObject *kw_loop;                                         /* ("loop",) */
-    PyObject *kw_context;                                      /* ("context",) */
+    PyObject *kw_loop;             /* ("loop",) */
+    PyObject *kw_context;          /* ("context",) */
+    PyObject *asyncio_create_task; /* the attribute of BaseEventLoop, at import */
     PyObject *Handle_run, *Handle_cancel, *TimerHandle_cancel; /* asyncio's unbound methods */
     PyObject *asyncio_constants;                               /* the module asyncio.constants */
     struct {

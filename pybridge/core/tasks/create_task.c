@@ -5,7 +5,8 @@
  *       create_native_task          fills the Task's fields without a call of Task.__init__()
  *         start_task                queues the first step, or runs it (eager start)
  *       Loop._create_task()         calls the class goloop.Task: debug mode, other awaitables
- *       Loop._create_by_asyncio()   asyncio's method: a task factory, wrong arguments
+ *       Loop._create_by_asyncio()   asyncio's method: a task factory, wrong arguments, or a program
+ *                                   that has replaced this method, as tracers do
  *
  * The three paths have the same outcome.  The first one serves the usual call:
  * loop.create_task(coro, name=..., context=..., eager_start=...) with a coroutine, on a loop
@@ -58,7 +59,8 @@ GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *asyncio_method = G.s__create_by_asyncio;
-    if (!gl_tasks_native() || (self->task_factory && self->task_factory != Py_None) || nargs != 1)
+    if (gl_asyncio_create_task_replaced() || !gl_tasks_native() || nargs != 1 ||
+        (self->task_factory && self->task_factory != Py_None))
         return gl_call_python((PyObject *)self, asyncio_method, args, nargs, kwnames);
     if (gl_loop_check_usable(self) < 0)
         return NULL;
