@@ -654,10 +654,6 @@ async def test_the_write_of_a_transport_of_tls(
 # ---- asyncio's BaseEventLoop, from which goloop's loop derives ----------------------------------
 
 
-async def nothing() -> None:
-    pass
-
-
 class WrappedCreateTask:
     """A replacement of BaseEventLoop.create_task that records its calls, as tracers do."""
 

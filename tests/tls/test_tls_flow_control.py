@@ -113,7 +113,7 @@ async def test_buffer_size_agrees_with_pause_and_resume_writing(
     await protocol.lost
 
 
-# ---- limits of 0: nobody waits for an empty buffer ----------------------------------------------
+# ---- limits of 0: no caller waits for an empty buffer -------------------------------------------
 
 Limits = dict[str, int]
 ASYNCIO_HANGS = pytest.mark.goloop_only("asyncio pauses for an empty buffer, and drain() hangs")
