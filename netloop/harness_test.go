@@ -78,7 +78,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		t.Fatal(err)
 	}
 	l.r = r
-	l.r.acceptBudget.costPerAccept = 1 // so that the turn's time does not limit accepting
+	l.r.acceptBudget.assumeCost(1) // so that the turn's time does not limit accepting
 	l.r.receivePolicy, l.r.sendPolicy = alwaysBatch(), alwaysBatch()
 	t.Cleanup(func() {
 		l.r.Close()

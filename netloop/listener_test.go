@@ -166,7 +166,8 @@ func TestAcceptsAreLimitedPerTurn(t *testing.T) {
 func TestAcceptsHaveAShareOfTime(t *testing.T) {
 	const ms = 1_000_000
 	sh := &Shared{}
-	a := acceptBudget{costPerAccept: acceptInitialCost}
+	a := acceptBudget{}
+	a.assumeCost(acceptInitialCost)
 	for i, c := range []struct {
 		elapsed, took int64 // since the last poll: in total, and for accepting
 		accepted      uint64
@@ -176,8 +177,9 @@ func TestAcceptsHaveAShareOfTime(t *testing.T) {
 		{1 * ms, ms / 2, 2, 2},       // the measured cost
 		{40 * ms, 0, 0, 40},          // a quarter of 40 ms
 		{50 * ms, 10 * ms, 40, 40},   // the time of accepting itself does not count
-		{41 * ms, 1 * ms, 40, 72},    // 25 µs; the average of the old cost and the new one
-		{0, 0, 0, 3},                 // no other work was done
+		{41 * ms, 1 * ms, 40, 98},    // 25 µs; older connections count less
+		{0, 0, 0, 4},                 // no other work was done
+		{1 * ms, 1 * ms, 0, 3},       // the callbacks of the first bytes came later
 		{1000 * ms, 1000 * ms, 1, 0}, // an accept took a second: only one per listener for a while
 		{100 * ms, ms / 10, 1, 0},
 	} {
@@ -185,7 +187,7 @@ func TestAcceptsHaveAShareOfTime(t *testing.T) {
 		sh.Accepting += c.took
 		a.beginTurn(sh, c.elapsed)
 		if a.acceptsLeft != c.left {
-			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.acceptsLeft, a.costPerAccept, c.left)
+			t.Errorf("turn %d: %d may be accepted at %d ns, not %d", i, a.acceptsLeft, a.costPerAccept(), c.left)
 		}
 	}
 }
@@ -197,7 +199,7 @@ func TestEachListenerAcceptsAtLeastOne(t *testing.T) {
 		ln.dial(t, 3)
 	}
 	for range 3 {
-		l.r.acceptBudget.costPerAccept = 1 << 60
+		l.r.acceptBudget.assumeCost(1 << 60)
 		got := l.turn(0)
 		from := map[uint32]int{}
 		for _, d := range got {
@@ -215,7 +217,7 @@ func TestListenersShareTheAcceptTimeOfATurn(t *testing.T) {
 	for range 2 {
 		l.listen(100).dial(t, 8)
 	}
-	l.r.acceptBudget.costPerAccept = acceptMinTime / 5
+	l.r.acceptBudget.assumeCost(acceptMinTime / 5)
 	l.sh.Now = l.r.clock.now() // otherwise a pause of the test would increase the share
 	n := accepted(t, l.turn(0))
 	if n != 6 { // five, and one of the other listener

@@ -27,9 +27,10 @@ func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint
 // Listeners have a share of the time of a turn, as handshakes have
 // (goloop/_internal/net/handshakes.py): a quarter (acceptShare) of the time since the last poll
 // without the time of accepting itself, but at least acceptMinTime. C measures the time to
-// start a connection, which is much longer with TLS. All listeners together have this time.
-// Each of them accepts at least one connection, and at most its backlog, which is asyncio's
-// limit. Other connections stay in the kernel's queue.
+// start a connection, up to the callbacks of its first bytes. All listeners together have this
+// time. Each of them accepts at least one connection, and at most its backlog, which is asyncio's
+// limit. Other connections stay in the kernel's queue, from which another process may accept them
+// if this one stops.
 const (
 	acceptShare       = 4
 	acceptMinTime     = 500_000 // ns
@@ -38,21 +39,36 @@ const (
 
 // acceptBudget is the listeners' share of the time of a turn.
 type acceptBudget struct {
-	costPerAccept  int64  // moving average of the ns per connection
-	acceptedBefore uint64 // Metrics.ConnectionsAccepted at the start of the last turn
-	timeBefore     int64  // Shared.Accepting at the start of the last turn
-	acceptsLeft    int64  // connections that may still be accepted in this turn
+	recentTime     float64 // sum of the ns spent on connections; older turns count less
+	recentAccepts  float64 // sum of accepted connections, with the same weights
+	acceptedBefore uint64  // Metrics.ConnectionsAccepted at the start of the last turn
+	timeBefore     int64   // Shared.Accepting at the start of the last turn
+	acceptsLeft    int64   // connections that may still be accepted in this turn
+}
+
+// assumeCost replaces the measurements by one connection that took cost ns.
+func (a *acceptBudget) assumeCost(cost int64) {
+	a.recentTime, a.recentAccepts = float64(cost), 1
+}
+
+// costPerAccept returns the average ns per connection, at least 1. A loop that starts connections
+// which others have accepted (goloop.SharedListener) may have spent time without an accept.
+func (a *acceptBudget) costPerAccept() int64 {
+	return max(int64(a.recentTime/max(a.recentAccepts, 1)), 1)
 }
 
 // beginTurn computes acceptsLeft for this turn and updates the average cost of a connection.
-// elapsed is the ns since the last poll, with the time that C spent on accepted connections.
+// elapsed is the ns since the last poll, with the time that C spent on accepted connections. Most
+// of a connection's time is spent in the iteration after its accept, so the sums of
+// several turns give the average.
 func (a *acceptBudget) beginTurn(sh *Shared, elapsed int64) {
 	accepted, timeSpent := int64(sh.Metrics.ConnectionsAccepted-a.acceptedBefore), sh.Accepting-a.timeBefore
 	a.acceptedBefore, a.timeBefore = sh.Metrics.ConnectionsAccepted, sh.Accepting
-	if accepted > 0 {
-		a.costPerAccept = max((a.costPerAccept+timeSpent/accepted)/2, 1)
+	if accepted > 0 || timeSpent > 0 {
+		a.recentTime = a.recentTime/2 + float64(timeSpent)
+		a.recentAccepts = a.recentAccepts/2 + float64(accepted)
 	}
-	a.acceptsLeft = max((elapsed-timeSpent)/acceptShare, acceptMinTime) / a.costPerAccept
+	a.acceptsLeft = max((elapsed-timeSpent)/acceptShare, acceptMinTime) / a.costPerAccept()
 }
 
 // serveListener accepts and reports connections until the kernel's queue is empty or the

@@ -98,7 +98,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 		r.closeWakeup()
 		return nil, err
 	}
-	r.acceptBudget.costPerAccept = acceptInitialCost
+	r.acceptBudget.assumeCost(acceptInitialCost)
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
 	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.descriptor())

@@ -87,6 +87,7 @@
 #include "streams/stream_reader.c"
 #include "streams/stream_read.c"
 #include "streams/stream_failed_send.c"
+#include "streams/stream_first_receive.c"
 #include "streams/stream_completions.c"
 #include "streams/stream_type.c"
 

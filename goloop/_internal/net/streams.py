@@ -337,8 +337,6 @@ class Listener(_core.Listener):
         self._sock = sock
         self._factory = factory
         self._server = server
-        # Transports accepted in this iteration, before their connection_made() runs.
-        self._unstarted: list[Any] = []
         self._deliver = deliver
         max_accepts = min(max(backlog + _ONE_EXTRA_ACCEPT, 1), 2**31 - 1)
         self._unix = sock.family == socket.AF_UNIX
@@ -369,9 +367,7 @@ class Listener(_core.Listener):
             if self._unix and transport_info.receives_fds(protocol):
                 self._make_fd_transport(protocol, context)
             else:
-                if not self._unstarted:
-                    loop.call_soon(self._unstarted.clear)  # runs before every connection_made()
-                self._unstarted.append(self._take(StreamTransport, protocol, self._server, context))
+                self._take(StreamTransport, protocol, self._server, context)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as exc:
@@ -383,8 +379,9 @@ class Listener(_core.Listener):
         asyncio would not have accepted them yet. They are served, but the server does not wait
         until they end.
         """
-        for transport in self._unstarted:
-            if transport._server is not None:
+        for transport in self._loop._all_transports():
+            ours = isinstance(transport, _core.StreamTransport) and transport._awaits_made()
+            if ours and transport._server is self._server:
                 self._server._detach(*((transport,) if sys.version_info >= (3, 13) else ()))
                 transport._server = None
 

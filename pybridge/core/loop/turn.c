@@ -14,7 +14,9 @@
  * The order is asyncio's: asyncio's poll appends readers and then due timers to the ready queue,
  * and the iteration runs the entries that the queue has then.  Accepted connections come first,
  * though: otherwise a server that is closed in this iteration would also close its accepted
- * connections (dispatch_accepted).
+ * connections (dispatch_accepted).  Their connection_made() runs in the next iteration, after the
+ * tasks that this iteration wakes: a task that stops the server finds no connection whose first
+ * bytes are still to be received.
  *
  * While the ready queue has entries, an iteration skips the turn unless one is needed: the loop
  * polls in every 64th iteration, after some tens of microseconds, and when writes are pending, a
@@ -180,11 +182,15 @@ dispatch(gl_loop *loop)
 /* Delivers the connections that Go has accepted, marks their completions as delivered, and adds the
  * time to `accepting`.  In asyncio they would still be in the kernel's queue; here a ready callback
  * could close their server first, and so close connections that other processes on the same socket
- * would have served.  -1 if an exception ends the run of the loop. */
+ * would have served.  *starts: the number of ready entries that start these connections; 0 if the
+ * ready queue got other entries too, from a protocol factory or from another thread.  -1 if an
+ * exception ends the run of the loop. */
 static int
-dispatch_accepted(gl_loop *loop)
+dispatch_accepted(gl_loop *loop, uint64_t *starts)
 {
     int64_t began = gl_monotonic_ns();
+    uint64_t total = gl_ready_total(&loop->ready);
+    uint64_t start_entries = loop->start_entries;
     for (uint32_t i = loop->cmp_pos; loop->shared && i < loop->shared->cmp_len; i++) {
         if (loop->shared->cmp[i].kind != GL_CMP_ACCEPT)
             continue;
@@ -197,6 +203,9 @@ dispatch_accepted(gl_loop *loop)
         loop->accepts_seen = loop->shared->metrics.connections_accepted;
         loop->shared->accepting += gl_monotonic_ns() - began;
     }
+    start_entries = loop->start_entries - start_entries;
+    if (gl_ready_total(&loop->ready) - total == start_entries)
+        *starts = start_entries;
     return 0;
 }
 
@@ -377,8 +386,10 @@ iterate(gl_loop *loop)
 #endif
     loop->shared->max_ready = Py_MAX(loop->shared->max_ready, loop->ready.count);
     size_t todo = loop->ready.count;
+    uint64_t first_start = gl_ready_total(&loop->ready);
+    uint64_t starts = 0;
     if (loop->shared->metrics.connections_accepted != loop->accepts_seen &&
-        dispatch_accepted(loop) < 0)
+        dispatch_accepted(loop, &starts) < 0)
         return -1;
     for (; todo && loop->ready.count; todo--) {
         gl_entry next = gl_ready_pop(&loop->ready);
@@ -409,6 +420,8 @@ iterate(gl_loop *loop)
         gl_kept_sockets_release(loop);
     if (dispatch(loop) < 0)
         return -1;
+    if (starts != 0 && loop->ready.head == first_start)
+        gl_ready_move_to_end(&loop->ready, starts);
     gl_ready_trim(&loop->ready);
     return 0;
 }

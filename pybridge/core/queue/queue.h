@@ -91,6 +91,14 @@ GL_PRIVATE int gl_ready_init(gl_ready *q);
 GL_PRIVATE_INLINE int gl_ready_push(gl_ready *q, PyObject *entry, int64_t since);
 /* Removes the oldest entry; the caller owns the reference.  count must not be 0. */
 GL_PRIVATE_INLINE gl_entry gl_ready_pop(gl_ready *q);
+/* Returns the number of entries that were ever appended to an open queue. */
+static inline uint64_t
+gl_ready_total(const gl_ready *q)
+{
+    return q->head + q->count;
+}
+/* Moves the next n entries after all others; there must be as many. */
+GL_PRIVATE void gl_ready_move_to_end(gl_ready *q, uint64_t n);
 /* Frees the extra memory of a burst once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
 /* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0.  A sampled

@@ -163,6 +163,30 @@ gl_ready_pop(gl_ready *q)
     return entry;
 }
 
+/* Reverses the order of the entries from the one at `first` to that before `end`, counted from the
+ * next entry. */
+static void
+ready_reverse(gl_ready *q, uint64_t first, uint64_t end)
+{
+    while (first + 1 < end) {
+        gl_entry *a = &q->slot[(q->head + first++) & (q->capacity - 1)];
+        gl_entry *b = &q->slot[(q->head + --end) & (q->capacity - 1)];
+        gl_entry entry = *a;
+        *a = *b;
+        *b = entry;
+    }
+}
+
+/* Moves the next n entries after all others; there must be as many.  Rotates in place, because
+ * `head` counts the entries that were run. */
+GL_PRIVATE void
+gl_ready_move_to_end(gl_ready *q, uint64_t n)
+{
+    ready_reverse(q, 0, n);
+    ready_reverse(q, n, q->count);
+    ready_reverse(q, 0, q->count);
+}
+
 /* Shrinks the buffer to its first capacity after a burst, once the queue is empty. */
 GL_PRIVATE_INLINE void
 gl_ready_trim(gl_ready *q)

@@ -130,6 +130,12 @@ struct gl_loop {
     uint32_t cmp_pos;      /* completions delivered in this turn [loop] */
     uint64_t accepts_seen; /* metrics.connections_accepted when all accepted connections had
                             * been delivered [loop] */
+    /* The total of the ready queue (gl_ready_total) and the time (ns) right before the last
+     * connection_made() of an accepted connection; the time is 0 once the connection has started
+     * [loop]. */
+    uint64_t total_before_made;
+    int64_t made_at;
+    uint64_t start_entries; /* total of ready entries that start accepted connections [loop] */
     gl_timers timers;
     struct gl_reg *regs;
     uint32_t regs_cap;

@@ -143,6 +143,8 @@ stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
         rc = stream_call_server(s, server, G.s__attach);
         if (rc < 0)
             Py_CLEAR(s->server);
+        else
+            rc = stream_schedule_before_made(s);
     }
     if (rc == 0 && gl_transport_schedule_connection_made(&s->base, waiter) == 0)
         return 0;
@@ -336,7 +338,8 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 
 /* transport_ops.start of a socket, called after connection_made: registers the fd, so that
  * receiving starts.  An error ends the transport by _fatal_error(); -1 as
- * gl_transport_fatal_current().  Does nothing for a closing transport. */
+ * gl_transport_fatal_current(), or with an exception of the first receive of an accepted
+ * connection.  Does nothing for a closing transport. */
 static int
 stream_start(gl_transport *t)
 {
@@ -349,6 +352,9 @@ stream_start(gl_transport *t)
         rc = gl_transport_register(t);
     if (rc < 0)
         return gl_transport_fatal_current(t, "Fatal error on transport");
+    gl_stream *s = (gl_stream *)t;
+    if (s->server != NULL && s->server != Py_None)
+        return stream_start_accepted(s);
     return 0;
 }
 

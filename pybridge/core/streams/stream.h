@@ -8,6 +8,7 @@
  *   stream_read.c         received bytes on their way to the protocol
  *   stream_reader.c       ... on their way to an asyncio.StreamReader, without Python
  *   stream_failed_send.c  the last received bytes after a failed send
+ *   stream_first_receive.c  the first received bytes of an accepted connection
  *   stream_completions.c  dispatches completions
  *   stream_type.c         methods and attributes of socket streams, their type
  *
@@ -87,6 +88,8 @@ typedef struct gl_stream {
     int paused_errno;            /* the errno of the last READ_ERROR, for paused_end */
     uint32_t late_writes; /* count of ignored or failed writes; a pipe's _conn_lost of asyncio */
     uint32_t released_pieces;   /* pieces in io.iov whose references were dropped; <= io.head */
+    uint64_t total_constructed; /* accepted: the ready queue's total before the entries that start
+                                 * the connection; else 0 */
     gl_receive *native_receive; /* receive function of a BufferedProtocol in C; else NULL */
 
     /* Writing (stream_io.c, stream_write.c). */
@@ -273,6 +276,18 @@ GL_PRIVATE int stream_receive_into_reader(gl_stream *s);
 GL_PRIVATE int stream_handle_write_error(gl_stream *s, int err);
 GL_PRIVATE int stream_schedule_input_drain(gl_transport *t, PyObject *exc);
 GL_PRIVATE PyObject *stream_drain_input_method(gl_stream *s, PyObject *exc);
+
+/* ---- stream_first_receive.c ------------------------------------------------------- */
+
+/* Makes or schedules the first receive of an accepted connection, after its registration.  -1 with
+ * an exception. */
+GL_PRIVATE int stream_start_accepted(gl_stream *s);
+/* Schedules _before_made() of an accepted connection, before connection_made().  -1 with an
+ * exception. */
+GL_PRIVATE int stream_schedule_before_made(gl_stream *s);
+GL_PRIVATE PyObject *stream_before_made_method(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_awaits_made_method(gl_stream *s, PyObject *ignored);
+GL_PRIVATE PyObject *stream_receive_first_method(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_completions.c ---------------------------------------------------------- */
 

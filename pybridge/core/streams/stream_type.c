@@ -116,6 +116,9 @@ static PyMethodDef stream_methods[] = {
     {"_maybe_resume_protocol", GL_NOARGS(stream_maybe_resume_method), NULL},
     {"_close_if_sent", GL_NOARGS(stream_close_if_sent_method), NULL},
     {"_drain_input", GL_ONEARG(stream_drain_input_method), NULL},
+    {"_before_made", GL_NOARGS(stream_before_made_method), NULL},
+    {"_awaits_made", GL_NOARGS(stream_awaits_made_method), NULL},
+    {"_receive_first", GL_NOARGS(stream_receive_first_method), NULL},
     {"write", GL_FASTKW(stream_write_method),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},

@@ -47,6 +47,10 @@
       "scheduled: the rest of the input of a closing connection") \
     X(_maybe_resume_protocol, "goloop._core.StreamTransport", \
       "scheduled: the write buffer is below its low-water mark") \
+    X(_before_made, "goloop._core.StreamTransport", \
+      "scheduled: before connection_made() of an accepted connection") \
+    X(_receive_first, "goloop._core.StreamTransport", \
+      "scheduled: the first receive of an accepted connection") \
     X(_start, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
       "scheduled: connection_made() and the first read") \
     X(_fatal_error, \

@@ -1,0 +1,109 @@
+/*
+ * stream_first_receive.c: the start of an accepted connection.
+ *
+ * A server that stops closes the connections that have sent no request yet.  A request that waits
+ * in the kernel for the next poll would then be lost.  So the first receive follows
+ * connection_made() without a poll:
+ *
+ *   _before_made()                  notes the ready queue
+ *   connection_made()
+ *   _start()
+ *     stream_start_accepted
+ *       stream_receive_first          at once, if connection_made() has scheduled no callback
+ *   callbacks of connection_made()
+ *   _receive_first()                  else after these callbacks: in asyncio they run before the
+ *     stream_receive_first            bytes are received, and may pause reading
+ */
+#include "streams/stream.h"
+
+/* Receives once and delivers the bytes, or an error; asyncio's limit for one receive is the size of
+ * the scratch buffer.  The poller reports the end of the stream.  Does nothing if the stream may
+ * not receive now.  -1 with an exception. */
+static int
+stream_receive_first(gl_stream *s)
+{
+    const gl_completion ready = {.kind = GL_CMP_READY, .res = GL_READABLE};
+    if (!s->registered || choose_receive_path(s, &ready) == RECEIVE_NOTHING)
+        return 0;
+    gl_loop *loop = s->loop;
+    uint8_t *scratch = gl_scratch_acquire(loop);
+    if (scratch == NULL)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int err;
+    ssize_t n = stream_recv(s, scratch, GL_SCRATCH_SIZE, &err);
+    int rc = 0;
+    if (n != 0)
+        rc = stream_handle_recv_result(s, n, err);
+    if (rc > 0) {
+        gl_trace *t = gl_active_trace(loop);
+        if (t != NULL)
+            gl_trace_completion(loop, t, &ready, s->protocol);
+        rc = stream_deliver_bytes(s, (const char *)scratch, n, NULL);
+    }
+    gl_scratch_release(loop, scratch);
+    return rc;
+}
+
+/* _receive_first(): the first receive of a connection whose connection_made() has scheduled
+ * callbacks.  NULL with an exception. */
+GL_PRIVATE PyObject *
+stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (is_lost(s) || gl_loop_is_foreign(s->loop))
+        Py_RETURN_NONE;
+    return gl_none_or_null(stream_receive_first(s));
+}
+
+/* The number of entries that start a connection: _before_made(), connection_made(), _start(). */
+#define START_ENTRIES 3
+
+/* Schedules _before_made(), and counts the entries that start the connection.  -1 with an
+ * exception. */
+GL_PRIVATE int
+stream_schedule_before_made(gl_stream *s)
+{
+    if (is_lost(s)) /* the server has closed it */
+        return 0;
+    s->total_constructed = gl_ready_total(&s->loop->ready);
+    s->loop->start_entries += START_ENTRIES;
+    return gl_transport_call_soon(&s->base, G.s__before_made, NULL);
+}
+
+/* _before_made(): notes the total of the ready queue, so that _start() knows whether
+ * connection_made() has scheduled callbacks, and the time. */
+GL_PRIVATE PyObject *
+stream_before_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    if (s->loop != NULL) {
+        s->loop->total_before_made = gl_ready_total(&s->loop->ready);
+        s->loop->made_at = gl_monotonic_ns();
+    }
+    Py_RETURN_NONE;
+}
+
+/* _awaits_made(): returns True for an accepted connection before its connection_made(), and before
+ * the call for the connections that were accepted with it. */
+GL_PRIVATE PyObject *
+stream_awaits_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
+{
+    return PyBool_FromLong(s->phase == GL_STARTING && s->server != NULL && s->server != Py_None &&
+                           s->total_constructed >= s->loop->total_before_made);
+}
+
+/* The second half of transport_ops.start for a connection of a server: makes or schedules the first
+ * receive, and adds the time since _before_made() to `accepting`.  A TLS connection has its
+ * handshake first, which has a share of its own.  -1 with an exception. */
+GL_PRIVATE int
+stream_start_accepted(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    int rc = 0;
+    if (s->native_receive == NULL && gl_ready_total(&loop->ready) == loop->total_before_made)
+        rc = stream_receive_first(s);
+    else if (s->native_receive == NULL && !s->paused)
+        rc = gl_transport_call_soon(&s->base, G.s__receive_first, NULL);
+    if (loop->made_at != 0 && loop->shared != NULL)
+        loop->shared->accepting += gl_monotonic_ns() - loop->made_at;
+    loop->made_at = 0;
+    return rc;
+}
