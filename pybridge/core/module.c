@@ -74,6 +74,7 @@
 #include "watch/older_waiters.c"
 #include "watch/watch.c"
 #include "watch/watch_methods.c"
+#include "watch/sockop_calls.c"
 #include "watch/sockop.c"
 
 #include "transports/transport_registration.c"

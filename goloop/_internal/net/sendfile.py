@@ -113,7 +113,7 @@ class Sendfile(Sockets):
         file: Any,
         offset: int,
         count: int | None,
-        until_writable: Callable[[socket.socket], Awaitable[None]],
+        until_writable: Callable[[socket.socket], Awaitable[object]],
     ) -> int:
         """Send a file by os.sendfile() and return the number of bytes.
 

@@ -4,7 +4,8 @@ sock_recv, sock_recv_into and sock_sendall of plain sockets are native. They cal
 this module for any other object, for a size that is not an int up to 256 KiB, and in debug mode.
 Each method tries its system call, waits until the socket is ready, and tries again. The coroutine
 makes the system call itself when it is resumed, never a callback on its behalf, so that
-cancelling it in between loses no connection and no datagram.
+cancelling it in between loses no connection and no datagram. The exception is a socket that is
+closed while the loop does not run: its call is made before the close (EarlyCall).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio.base_events
 import asyncio.selector_events
 import contextlib
+import functools
 import socket
 import sys
 from collections.abc import Callable, Iterable
@@ -47,6 +49,44 @@ def throw(*args: Any) -> None:
     empty.throw(*args)
 
 
+class EarlyCall:
+    """The call of a coroutine that waits for a ready socket, in case the socket is closed first.
+
+    When a loop has stopped, a close() takes effect at once. asyncio has made the call by then, when
+    it polled, so the coroutine gets the result of a call that is made before the close. Without
+    it the peer of a socket with unread data would get a reset.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        """Take the call that the coroutine makes when the socket is ready."""
+        self._call = call
+
+    def __call__(self) -> None:
+        """Make the call now; C calls this before the socket is closed."""
+        try:
+            result = self._call()
+        except (BlockingIOError, InterruptedError):
+            return
+        except BaseException as exc:
+            self._call = functools.partial(_raise, exc)
+        else:
+            self._call = lambda: result
+
+    def outcome(self) -> Callable[[], Any]:
+        """Return the call, or a function with the result or the exception of the early call."""
+        return self._call
+
+
+def _raise(exc: BaseException) -> None:
+    raise exc
+
+
+def _nothing() -> None:
+    """Do nothing: the default of a wait."""
+
+
 def _public(function: _Method) -> _Method:
     """Give a coroutine function the name of the native method that calls it, as in asyncio."""
     function.__name__ = function.__name__[1:]
@@ -72,33 +112,43 @@ class Sockets(CoreLoop):
         if self._debug and sock.gettimeout() != 0:
             raise ValueError("the socket must be non-blocking")
 
-    async def _until_readable(self, sock: socket.socket) -> None:
+    async def _until_readable(
+        self, sock: socket.socket, call: Callable[[], Any] = _nothing
+    ) -> Callable[[], Any]:
         """Wait until the socket is readable; afterwards the fd is not registered and may be closed.
 
+        Returns the function to call next: `call`, or its outcome if the socket was closed.
         Raises RuntimeError if a transport has the fd.
         Call this after an `except` block, not inside it: otherwise the exception of a cancelled
         wait would have the block's exception as its context.
         """
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
-        waiter = self._wait_readable(sock)
+        early = EarlyCall(call)
+        waiter = self._wait_readable(sock, early)
         try:
             await waiter
         finally:
             self._forget_wait(fd, waiter)
+        return early.outcome()
 
-    async def _until_writable(self, sock: socket.socket) -> None:
+    async def _until_writable(
+        self, sock: socket.socket, call: Callable[[], Any] = _nothing
+    ) -> Callable[[], Any]:
         """Wait until the socket is writable; afterwards the fd is not registered.
 
+        Returns the function to call next: `call`, or its outcome if the socket was closed.
         Raises RuntimeError if a transport has the fd.
         """
         fd = sock.fileno()
         self._ensure_fd_no_transport(fd)
-        waiter = self._wait_writable(sock)
+        early = EarlyCall(call)
+        waiter = self._wait_writable(sock, early)
         try:
             await waiter
         finally:
             self._forget_wait(fd, waiter)
+        return early.outcome()
 
     @_public
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
@@ -109,19 +159,25 @@ class Sockets(CoreLoop):
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)
+        call: Callable[[], bytes] = functools.partial(sock.recv, n)
         while True:
-            with contextlib.suppress(BlockingIOError, InterruptedError):
-                return sock.recv(n)
-            await self._until_readable(sock)
+            try:
+                return call()
+            except (BlockingIOError, InterruptedError):
+                pass
+            call = await self._until_readable(sock, call)
 
     @_public
     async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
         """Receive into a buffer, return the number of bytes; C calls this for unusual sockets."""
         self._check_sock(sock)
+        call: Callable[[], int] = functools.partial(sock.recv_into, buf)
         while True:
-            with contextlib.suppress(BlockingIOError, InterruptedError):
-                return sock.recv_into(buf)
-            await self._until_readable(sock)
+            try:
+                return call()
+            except (BlockingIOError, InterruptedError):
+                pass
+            call = await self._until_readable(sock, call)
 
     @_public
     async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
@@ -134,24 +190,25 @@ class Sockets(CoreLoop):
             sent = 0
         rest = memoryview(data).cast("B")
         while sent < len(rest):
-            await self._until_writable(sock)
+            call = await self._until_writable(sock, functools.partial(sock.send, rest[sent:]))
             self._flush_deferred_sends()
             with contextlib.suppress(BlockingIOError, InterruptedError):
-                sent += sock.send(rest[sent:])
+                sent += call()
 
     async def sock_accept(self, sock: socket.socket) -> tuple[socket.socket, Any]:
         """Accept a connection; return (socket, address); the new socket is non-blocking."""
         self._check_sock(sock)
         sock.fileno()  # raises asyncio's error for an object that is not a socket
+        call: Callable[[], tuple[socket.socket, Any]] = sock.accept
         while True:
             try:
-                connection, address = sock.accept()
+                connection, address = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 connection.setblocking(False)
                 return connection, address
-            await self._until_readable(sock)
+            call = await self._until_readable(sock, call)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         """Connect a socket to a remote address; a host name is resolved first.
@@ -177,9 +234,9 @@ class Sockets(CoreLoop):
                 break
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_RETRY)
+        call = functools.partial(sock.getsockopt, socket.SOL_SOCKET, socket.SO_ERROR)
         while True:
-            await self._until_writable(sock)
-            error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            error = (await self._until_writable(sock, call))()
             if error == 0:
                 return
             try:
@@ -190,15 +247,16 @@ class Sockets(CoreLoop):
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
         """Receive a datagram; return (bytes, address)."""
         self._check_sock(sock)
+        call: Callable[[], tuple[bytes, Any]] = functools.partial(sock.recvfrom, bufsize)
         while True:
             try:
-                data, address = sock.recvfrom(bufsize)
+                data, address = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 self._count("bytes_received", len(data))
                 return data, address
-            await self._until_readable(sock)
+            call = await self._until_readable(sock, call)
 
     async def sock_recvfrom_into(
         self, sock: socket.socket, buf: Any, nbytes: int = 0
@@ -207,29 +265,31 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         if not nbytes:
             nbytes = len(buf)
+        call: Callable[[], tuple[int, Any]] = functools.partial(sock.recvfrom_into, buf, nbytes)
         while True:
             try:
-                length, address = sock.recvfrom_into(buf, nbytes)
+                length, address = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 self._count("bytes_received", length)
                 return length, address
-            await self._until_readable(sock)
+            call = await self._until_readable(sock, call)
 
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; return the number of bytes sent."""
         self._check_sock(sock)
+        call: Callable[[], int] = functools.partial(sock.sendto, data, address)
         while True:
             self._flush_deferred_sends()
             try:
-                sent = sock.sendto(data, address)
+                sent = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 self._count("bytes_sent", sent)
                 return sent
-            await self._until_writable(sock)
+            call = await self._until_writable(sock, call)
 
     async def sock_recvmsg(
         self, sock: socket.socket, bufsize: int, ancbufsize: int = 0, flags: int = 0
@@ -250,18 +310,19 @@ class Sockets(CoreLoop):
             The bytes, a list of (level, type, data), the message's flags, and the sender's address.
         """
         self._check_sock(sock)
+        call: Callable[[], Any] = functools.partial(
+            sock.recvmsg, bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
+        )
         while True:
             try:
-                data, ancillary, found, address = sock.recvmsg(
-                    bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
-                )
+                data, ancillary, found, address = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 self._count("bytes_received", len(data))
                 # Linux returns MSG_CMSG_CLOEXEC among the message's flags.
                 return data, ancillary, found & ~(_CLOSE_ON_EXEC & ~flags), address
-            await self._until_readable(sock)
+            call = await self._until_readable(sock, call)
 
     async def sock_sendmsg(
         self,
@@ -290,13 +351,14 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         # The arguments may be iterators, and sendmsg() may be called more than once.
         buffers, ancdata = list(buffers), list(ancdata)
+        call: Callable[[], int] = functools.partial(sock.sendmsg, buffers, ancdata, flags, address)
         while True:
             self._flush_deferred_sends()
             try:
-                sent = sock.sendmsg(buffers, ancdata, flags, address)
+                sent = call()
             except (BlockingIOError, InterruptedError):
                 pass
             else:
                 self._count("bytes_sent", sent)
                 return sent
-            await self._until_writable(sock)
+            call = await self._until_writable(sock, call)

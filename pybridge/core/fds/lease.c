@@ -201,7 +201,7 @@ gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
     bool is_observed = is_counted(sock) && observes_close(sock);
     if (!is_observed && !gl_socket_add_user(sock))
         return false;
-    *kept = (gl_kept_socket){sock, Py_NewRef(waiter), !is_observed};
+    *kept = (gl_kept_socket){.sock = sock, .waiter = Py_NewRef(waiter), .counted = !is_observed};
     return true;
 }
 
@@ -239,6 +239,7 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
             continue;
         gl_kept_socket gone = {.waiter = waiter, .counted = kept->counted};
         kept->waiter = NULL;
+        kept->op = NULL;
         if (i == loop->kept_sockets_next)
             loop->kept_sockets_next++;
         if (!is_closed(kept->sock)) {
@@ -248,6 +249,35 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
         gl_socket_stop_keeping(&gone);
         return;
     }
+}
+
+/* When the loop stops: closes the sockets that were closed while they were kept open, because the
+ * loop may never run again.  For a waiter that has not run, close() first makes the call for which
+ * it waits (is_kept_open() in watch_methods.c).  The open sockets are kept on for their waiters,
+ * unless the loop counts as a user, whom close() would have to wait for.  Keeps the current
+ * exception. */
+GL_PRIVATE void
+gl_kept_sockets_run_ends(gl_loop *loop)
+{
+    PyObject *exc = gl_take_exception();
+    for (uint32_t i = loop->kept_sockets_len; i-- > 0;) {
+        if (i >= loop->kept_sockets_len)
+            continue; /* Python has run, and released some */
+        gl_kept_socket kept = loop->kept_sockets[i];
+        if (kept.waiter != NULL && !kept.counted) {
+            if (!is_closed(kept.sock))
+                continue;
+            Py_INCREF(kept.sock);
+            if (gl_call_method(kept.sock, G.s_close, NULL) < 0)
+                PyErr_WriteUnraisable(kept.sock);
+            Py_DECREF(kept.sock);
+            continue;
+        }
+        loop->kept_sockets[i] = loop->kept_sockets[--loop->kept_sockets_len];
+        gl_socket_stop_keeping(&kept);
+    }
+    loop->kept_sockets_next = 0;
+    gl_restore_exception(exc);
 }
 
 /* ---- files ---------------------------------------------------------------------- */
@@ -355,6 +385,22 @@ lease_move_out(gl_lease *l)
         gl_call_close(out.own);
     Py_CLEAR(out.backing);
     return out;
+}
+
+/* Stops keeping the owner open: from now on its close() takes effect at once, and one that was
+ * called meanwhile does now.  An exception goes to sys.unraisablehook.  Keeps the current
+ * exception. */
+GL_PRIVATE void
+gl_lease_stop_counting(gl_lease *l)
+{
+    if (!l->counted)
+        return;
+    PyObject *exc = gl_take_exception();
+    l->counted = false;
+    PyObject *owner = Py_NewRef(l->owner);
+    socket_release(owner);
+    Py_DECREF(owner);
+    gl_restore_exception(exc);
 }
 
 /* Ends the lease and closes the descriptor, by the owner's close() if there is an owner.  Releases

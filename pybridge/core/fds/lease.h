@@ -80,6 +80,9 @@ GL_PRIVATE void gl_lease_set_owner(gl_lease *l, PyObject *owner);
 /* Duplicates the descriptor, unless that was done before.  The lease uses the duplicate from now
  * on, and closes it at its end.  -1 with OSError. */
 GL_PRIVATE int gl_lease_duplicate(gl_lease *l);
+/* Stops keeping the owner open.  If its close() was called meanwhile, it is really closed now,
+ * which runs Python; an exception goes to sys.unraisablehook.  Keeps the current exception. */
+GL_PRIVATE void gl_lease_stop_counting(gl_lease *l);
 /* Ends the lease and closes the descriptor, by the owner's close() if there is an owner; releases
  * the GIL meanwhile.  -1 with the exception of that close(); the lease is empty then too. */
 GL_PRIVATE int gl_lease_close(gl_lease *l);
@@ -101,6 +104,7 @@ GL_PRIVATE bool gl_socket_add_user(PyObject *sock);
 typedef struct gl_kept_socket {
     PyObject *sock;   /* owned; NULL: released */
     PyObject *waiter; /* owned: the waiter's Future; NULL from its run on */
+    PyObject *op;     /* borrowed: as in gl_watch_slot, or NULL */
     bool counted;     /* counted in the socket's _io_refs; else the count reports its close() */
 } gl_kept_socket;
 
@@ -118,6 +122,9 @@ GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObje
  * meanwhile, it is really closed now, which runs Python; an exception goes to
  * sys.unraisablehook. */
 GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *kept);
+/* When the loop stops: closes the sockets that were closed while they were kept open.  The others
+ * are kept for waiters that run when the loop runs again.  Keeps the current exception. */
+GL_PRIVATE void gl_kept_sockets_run_ends(gl_loop *loop);
 /* Ends the keeping of the waiter's socket when the waiter runs: the socket's close() then takes
  * effect at once.  A socket that was closed before stays open until the iteration has run the ready
  * queue.  Does nothing if no socket is kept for the waiter. */

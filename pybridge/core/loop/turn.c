@@ -452,8 +452,8 @@ run_begins(gl_loop *self)
 /* Ends a run: this thread is not the owner any more, and `thread_id` is `thread_before`, its value
  * before the run.  Clears `stopping` and a stale current task, records the end in a trace, stops
  * the metrics' clocks, pauses the monitor, reports the end of a blocked iteration, sends pending
- * writes, and releases the sockets that were kept open.  -1 with the exception of the report.
- * Keeps the exception that ended the run. */
+ * writes, and closes the sockets that were closed while they were kept open.  -1 with the exception
+ * of the report.  Keeps the exception that ended the run. */
 static int
 run_ends(gl_loop *self, unsigned long thread_before)
 {
@@ -481,8 +481,7 @@ run_ends(gl_loop *self, unsigned long thread_before)
         self->dirty = 0;
         gl_reactor_api(self)->flush(self->reactor);
     }
-    /* A socket whose waiter runs in the next run can be closed before that. */
-    gl_kept_sockets_release(self);
+    gl_kept_sockets_run_ends(self);
     return r;
 }
 

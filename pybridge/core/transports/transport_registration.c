@@ -101,7 +101,9 @@ gl_transport_update_interest(gl_transport *t)
 }
 
 /* gl_reg_ops.unregister_on_loop_close: deregisters in Go for Loop.close().  The registry's entry
- * stays.  The queue is kept, because asyncio's transports would still report its size. */
+ * stays.  The queue is kept, because asyncio's transports would still report its size.  The
+ * transport sends nothing any more, so it no longer delays the close() of its socket, which runs
+ * Python if it was called already. */
 GL_PRIVATE void
 gl_transport_unregister_on_loop_close(PyObject *owner)
 {
@@ -111,6 +113,7 @@ gl_transport_unregister_on_loop_close(PyObject *owner)
     t->registered = false;
     if (t->loop != NULL && t->loop->go != NULL && !gl_loop_is_foreign(t->loop))
         transport_deregister(t);
+    gl_lease_stop_counting(&t->lease);
 }
 
 /* gl_reg_ops.blocks_number: true while the transport is open and its descriptor valid. */

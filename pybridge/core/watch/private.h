@@ -19,6 +19,45 @@ GL_PRIVATE void older_waiters_add(gl_older_waiters *older, gl_watch_slot *old);
 GL_PRIVATE bool older_waiters_remove(gl_older_waiters *older, const PyObject *waiter,
                                      gl_watch_slot *out);
 
+/* ---- sockop.c -------------------------------------------------------------------------------- */
+
+/* The operation of a coroutine, and its state (see above). */
+enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
+enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
+
+/* A coroutine of sock_recv(), sock_recv_into() or sock_sendall(). */
+typedef struct {
+    PyObject_HEAD
+    PyObject *weakrefs;
+    gl_loop *loop;
+    PyObject *sock;
+    PyObject *arg;    /* n, the buffer, or the data */
+    PyObject *wait;   /* the Future of the wait, or NULL */
+    Py_buffer view;   /* sendall; view.obj is NULL before the first step */
+    PyObject *result; /* the result of a call that was made before the socket was closed, or NULL */
+    PyObject *failure;           /* ... or its exception, or NULL */
+    Py_ssize_t size;             /* recv: n; sendall: bytes sent */
+    Py_ssize_t call_max;         /* sendall: maximum of one send, in bytes */
+    const char *name, *qualname; /* as asyncio's coroutine has them */
+    int fd;                      /* the fd number of `wait` */
+    uint8_t kind;                /* sockop_kind */
+    uint8_t state;               /* sockop_state */
+    char running;                /* a step is running */
+    bool refused;                /* the last call returned EAGAIN, and that ended the step */
+    GL_OWNER_LOOP
+} sockop;
+
+/* ---- sockop_calls.c -------------------------------------------------------------------------- */
+
+/* An attempt is one system call, or several of sendall.  Returns 1 with the result of the operation
+ * in *result, 0 if the operation has to wait for the fd, or -1 with an exception.  After
+ * sockop_attempt_early() it returns that outcome. */
+GL_PRIVATE int sockop_attempt(sockop *op, PyObject **result);
+/* Makes the call of an operation whose socket is ready, before the socket is closed; the task gets
+ * the outcome when the loop runs again.  `self` is a SockOp, or the EarlyCall of
+ * goloop/_internal/net/sockets.py.  Runs Python.  Sets no exception. */
+GL_PRIVATE void sockop_attempt_early(PyObject *self);
+
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
 /* Clears a slot and its older waiters; a Handle is cancelled.  If `only` is not NULL, removes only

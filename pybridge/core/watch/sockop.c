@@ -10,8 +10,7 @@
  *     throw() or close() while waiting: the wait is cancelled, the exception is raised.
  *
  * The bytes are received (sent) when the task runs again, not when the fd turns
- * ready, so a cancelled receive loses nothing.  System calls use MSG_DONTWAIT: a
- * socket in blocking mode does not stop the loop.
+ * ready, so a cancelled receive loses nothing (sockop_calls.c).
  *
  * The system calls use the fd only for a plain socket.socket, an ordinary size, and outside debug
  * mode.  In other cases the coroutines of goloop/_internal/net/sockets.py run, which call the
@@ -21,175 +20,10 @@
  */
 #include "watch/private.h"
 
-/* A step of sendall ends after this number of bytes: a peer that reads as fast as we send would
- * block the loop. */
-#define MAX_SEND_STEP (256 * 1024)
-
-/* The operation of a coroutine, and its state (see above). */
-enum sockop_kind { OP_RECV, OP_RECV_INTO, OP_SENDALL };
-enum sockop_state { OP_CREATED, OP_WAITING, OP_FINISHED };
-
-/* A coroutine of sock_recv(), sock_recv_into() or sock_sendall(). */
-typedef struct {
-    PyObject_HEAD
-    PyObject *weakrefs;
-    gl_loop *loop;
-    PyObject *sock;
-    PyObject *arg;               /* n, the buffer, or the data */
-    PyObject *wait;              /* the Future of the wait, or NULL */
-    Py_buffer view;              /* sendall; view.obj is NULL before the first step */
-    Py_ssize_t size;             /* recv: n; sendall: bytes sent */
-    Py_ssize_t call_max;         /* sendall: maximum of one send, in bytes */
-    const char *name, *qualname; /* as asyncio's coroutine has them */
-    int fd;                      /* the fd number of `wait` */
-    uint8_t kind;                /* sockop_kind */
-    uint8_t state;               /* sockop_state */
-    char running;                /* a step is running */
-    bool refused;                /* the last call returned EAGAIN, and that ended the step */
-    GL_OWNER_LOOP
-} sockop;
-
 /* The qualified names of asyncio's coroutines, by sockop_kind. */
 #define QUALIFIED "BaseSelectorEventLoop."
 static const char *const qualnames[] = {QUALIFIED "sock_recv", QUALIFIED "sock_recv_into",
                                         QUALIFIED "sock_sendall"};
-
-/* ---- one attempt ------------------------------------------------------------------- */
-
-/* An attempt is one system call, or several of sendall.  It returns 1 with the result of the
- * operation in *result, 0 if the operation has to wait for the fd, or -1 with an exception. */
-
-/* Handles the errno of a failed call, and notes in op->refused whether it was EAGAIN.  Returns 0 if
- * the operation has to wait for the fd (EAGAIN) or was interrupted (EINTR), else -1 with
- * OSError. */
-static int
-sockop_call_failed(sockop *op, int err)
-{
-    op->refused = err == EAGAIN || err == EWOULDBLOCK;
-    if (op->refused || err == EINTR)
-        return 0;
-    return gl_set_oserror(err);
-}
-
-/* Returns a lease of the socket's present number, for one call; it needs no release.  After the
- * socket's close() it is empty, and a call with it fails with EBADF. */
-static inline gl_lease
-sockop_lease(sockop *op)
-{
-    gl_lease lease = GL_NO_LEASE;
-    lease.fd = gl_socket_number(op->sock);
-    return lease;
-}
-
-/* Attempts sock_recv(): receives up to op->size bytes.  *result is a new bytes object. */
-static int
-try_recv(sockop *op, PyObject **result)
-{
-    uint8_t *scratch = gl_scratch_acquire(op->loop);
-    if (scratch == NULL)
-        return -1;
-    gl_lease lease = sockop_lease(op);
-    ssize_t got = gl_call_recv(&lease, scratch, (size_t)op->size, MSG_DONTWAIT);
-    int err = errno;
-    if (got >= 0)
-        *result = PyBytes_FromStringAndSize((const char *)scratch, got);
-    gl_scratch_release(op->loop, scratch);
-    if (got < 0)
-        return sockop_call_failed(op, err);
-    gl_count_received(op->loop, got);
-    if (*result)
-        return 1;
-    return -1;
-}
-
-/* Attempts sock_recv_into(): receives into the buffer.  *result is the number of bytes.  If `arg`
- * is not a writable buffer, calls the socket's own method, which raises the exception. */
-static int
-try_recv_into(sockop *op, PyObject **result)
-{
-    Py_buffer view;
-    if (PyObject_GetBuffer(op->arg, &view, PyBUF_WRITABLE) < 0) {
-        /* The socket's own method raises the exception. */
-        PyErr_Clear();
-        *result = PyObject_CallMethodOneArg(op->sock, G.s_recv_into, op->arg);
-        if (*result)
-            return 1;
-        return -1;
-    }
-    gl_lease lease = sockop_lease(op);
-    /* An empty buffer needs no wait, as in the socket module. */
-    ssize_t got = 0;
-    if (view.len)
-        got = gl_call_recv(&lease, view.buf, (size_t)view.len, MSG_DONTWAIT);
-    int err = errno;
-    PyBuffer_Release(&view);
-    if (got < 0)
-        return sockop_call_failed(op, err);
-    gl_count_received(op->loop, got);
-    *result = PyLong_FromSsize_t(got);
-    if (*result)
-        return 1;
-    return -1;
-}
-
-/* Returns 1 if the data may be sent in parts (a stream), 0 if not: a message is sent whole; -1 with
- * an exception. */
-static int
-can_send_in_parts(PyObject *sock)
-{
-    PyObject *type = PyObject_GetAttrString(sock, "type");
-    long number = -1;
-    if (type)
-        number = PyLong_AsLong(type);
-    Py_XDECREF(type);
-    if (PyErr_Occurred())
-        return -1;
-    return number == SOCK_STREAM;
-}
-
-/* Acquires the buffer of the data, in the first step, and sets the maximum of one call.  Returns 0,
- * or -1 with an exception. */
-static int
-begin_send(sockop *op)
-{
-    if (PyObject_GetBuffer(op->arg, &op->view, PyBUF_SIMPLE) < 0)
-        return -1;
-    op->call_max = op->view.len;
-    if (op->view.len <= GL_MAX_SEND)
-        return 0;
-    int parts = can_send_in_parts(op->sock);
-    if (parts > 0)
-        op->call_max = GL_MAX_SEND;
-    if (parts < 0)
-        return -1;
-    return 0;
-}
-
-/* Attempts sock_sendall(): sends, after the deferred sends of the loop, until all is sent, the
- * kernel refuses bytes, or MAX_SEND_STEP is reached.  *result is None. */
-static int
-try_send(sockop *op, PyObject **result)
-{
-    if (op->view.obj == NULL && begin_send(op) < 0)
-        return -1;
-    gl_flush_deferred_sends(op->loop);
-    Py_ssize_t before = op->size;
-    do {
-        gl_lease lease = sockop_lease(op);
-        Py_ssize_t size = Py_MIN(op->view.len - op->size, op->call_max);
-        ssize_t sent = gl_call_send(&lease, (char *)op->view.buf + op->size, (size_t)size,
-                                    MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0)
-            return sockop_call_failed(op, errno);
-        gl_count_sent(op->loop, sent);
-        op->size += sent;
-    } while (op->size < op->view.len && op->size - before < MAX_SEND_STEP);
-    op->refused = false;
-    if (op->size < op->view.len)
-        return 0; /* other tasks run first; the socket may still be writable */
-    *result = Py_NewRef(Py_None);
-    return 1;
-}
 
 /* ---- steps ------------------------------------------------------------------------ */
 
@@ -213,7 +47,7 @@ sockop_wait(sockop *op)
         return gl_set_oserror(EBADF);
     if (gl_fd_ensure_no_transport(op->loop, op->fd, NULL) < 0)
         return -1;
-    gl_watch_slot slot = {.sock = op->sock, .refused = op->refused};
+    gl_watch_slot slot = {.sock = op->sock, .op = (PyObject *)op, .refused = op->refused};
     PyObject *fut = make_wait_future(op->loop, op->fd, sockop_direction(op), slot);
     if (fut == NULL)
         return -1;
@@ -268,6 +102,8 @@ sockop_finish(PyObject *self)
         PyBuffer_Release(&op->view);
     Py_CLEAR(op->arg);
     Py_CLEAR(op->sock);
+    Py_CLEAR(op->result);
+    Py_CLEAR(op->failure);
     return 0;
 }
 
@@ -306,12 +142,7 @@ sockop_step(sockop *op, PyObject **result)
     if ((op->state == OP_CREATED || sockop_check_wait_done(op) == 0) &&
         gl_loop_check_usable(op->loop) == 0) {
         Py_CLEAR(op->wait);
-        if (op->kind == OP_RECV)
-            t = try_recv(op, result);
-        else if (op->kind == OP_RECV_INTO)
-            t = try_recv_into(op, result);
-        else
-            t = try_send(op, result);
+        t = sockop_attempt(op, result);
         if (t == 0 && sockop_wait(op) < 0)
             t = -1;
     }
@@ -418,6 +249,8 @@ sockop_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(op->sock);
     Py_VISIT(op->arg);
     Py_VISIT(op->wait);
+    Py_VISIT(op->result);
+    Py_VISIT(op->failure);
     Py_VISIT(op->view.obj);
     GL_OWNER_LOOP_VISIT(op);
     return 0;

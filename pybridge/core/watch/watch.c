@@ -18,7 +18,8 @@
  *
  * A socket that became ready for a Future is kept open until its task runs, one iteration later
  * (kept_sockets).  Otherwise a close() in between would let another file get the number before the
- * task makes the call for which it waited.  A close() of the task itself takes effect at once.
+ * task makes the call for which it waited.  A close() of the task itself takes effect at once.  If
+ * the loop stops before the task runs, a close() has the call made first (watch_methods.c).
  */
 #include "watch/private.h"
 
@@ -325,18 +326,22 @@ gl_watch_free(gl_fd *f, visitproc Py_UNUSED(visit), void *Py_UNUSED(arg))
 
 /* ---- sockets that became ready --------------------------------------------------------- */
 
-/* Keeps a socket open until its waiter runs; steals the reference.  If that is impossible, the
- * reference is dropped: the socket may then be closed before its waiter runs. */
+/* Keeps the socket of a slot, if it has one, open until its waiter runs; steals the reference.  If
+ * that is impossible, the reference is dropped: the socket may then be closed before its waiter
+ * runs. */
 static void
-watch_keep_socket_open(gl_loop *loop, PyObject *sock, PyObject *waiter, int fd)
+watch_keep_socket_open(gl_loop *loop, const gl_watch_slot *slot, int fd)
 {
+    PyObject *sock = slot->sock;
+    if (sock == NULL)
+        return;
     if (gl_socket_has(sock, fd) &&
         gl_grow(&loop->kept_sockets, &loop->kept_sockets_cap, loop->kept_sockets_len,
                 sizeof(gl_kept_socket), 16) &&
-        gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, waiter))
-        loop->kept_sockets_len++;
+        gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, slot->waiter))
+        loop->kept_sockets[loop->kept_sockets_len++].op = slot->op;
     else
-        Py_DECREF(sock); /* the socket is not kept open: it may be closed before its waiter runs */
+        Py_DECREF(sock);
 }
 
 /* ---- completions -------------------------------------------------------------------------- */
@@ -360,10 +365,9 @@ static void
 older_waiters_keep_sockets_open(gl_loop *loop, gl_older_waiters *older, int fd)
 {
     for (uint32_t i = 0; i < older->len; i++) {
-        PyObject *sock = older->slot[i].sock;
+        gl_watch_slot ready = older->slot[i];
         older->slot[i].sock = NULL;
-        if (sock != NULL)
-            watch_keep_socket_open(loop, sock, older->slot[i].waiter, fd);
+        watch_keep_socket_open(loop, &ready, fd);
     }
 }
 
@@ -405,8 +409,7 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
         w->older[i] = (gl_older_waiters){NULL, 0, 0};
         older_waiters_keep_sockets_open(loop, &older[i], fd);
         ready[i] = taken.waiter;
-        if (taken.sock != NULL)
-            watch_keep_socket_open(loop, taken.sock, taken.waiter, fd);
+        watch_keep_socket_open(loop, &taken, fd);
     }
     PyObject *file = watch_detach_file(w);
     int result = 0;

@@ -14,9 +14,12 @@
 typedef struct gl_watch_slot {
     PyObject *waiter; /* owned: a Handle, or a Future that waits once; or NULL */
     PyObject *sock;   /* owned: the socket for which the Future waits, or NULL */
-    uint64_t turn;    /* the turn that set the slot, whose events the previous waiter gets */
-    bool once;        /* the waiter is a Future, which is removed after one event */
-    bool refused;     /* the kernel has just refused a call in this direction */
+    /* Borrowed: the SockOp that waits, or the EarlyCall of goloop/_internal/net/sockets.py; or
+     * NULL.  Its coroutine clears the slot before it releases the object. */
+    PyObject *op;
+    uint64_t turn; /* the turn that set the slot, whose events the previous waiter gets */
+    bool once;     /* the waiter is a Future, which is removed after one event */
+    bool refused;  /* the kernel has just refused a call in this direction */
 } gl_watch_slot;
 
 /* The directions: the index of a slot, the parameter `which` of functions. */

@@ -80,21 +80,24 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
-/* _wait_readable(sock) and _wait_writable: returns a new Future that is resolved with None when the
- * socket or the fd is ready once.  `arg` is an int or an object with fileno(), which is kept until
- * then; closing a socket object ends the wait.  A Handle of this direction is replaced and
- * cancelled, and for reading a listener on the number ends; other Futures go on waiting.  NULL with
- * an exception: of gl_fd_from_object() or create_future(), RuntimeError if the loop can't be used,
- * OSError, or MemoryError. */
+/* _wait_readable(sock[, early]) and _wait_writable: returns a new Future that is resolved with None
+ * when the socket or the fd is ready once.  `sock` is an int or an object with fileno(), which is
+ * kept until then; closing a socket object ends the wait.  `early` is called if the loop stops with
+ * a ready socket that is closed before the next run; the caller keeps it until _forget_wait().  A
+ * Handle of this direction is replaced and cancelled, and for reading a listener on the number
+ * ends; other Futures go on waiting.  NULL with an exception: of gl_fd_from_object() or
+ * create_future(), TypeError, RuntimeError if the loop can't be used, OSError, or MemoryError. */
 static PyObject *
-wait_for_direction(gl_loop *self, PyObject *arg, int which)
+wait_for_direction(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, int which)
 {
-    int fd = gl_fd_from_object(arg);
+    if (nargs < 1 || nargs > 2)
+        return PyErr_Format(PyExc_TypeError, "a wait takes a socket and an early call");
+    int fd = gl_fd_from_object(args[0]);
     if (fd < 0)
         return NULL;
-    gl_watch_slot slot = {0};
-    if (!PyLong_Check(arg))
-        slot.sock = arg;
+    gl_watch_slot slot = {.op = nargs == 2 ? args[1] : NULL};
+    if (!PyLong_Check(args[0]))
+        slot.sock = args[0];
     return make_wait_future(self, fd, which, slot);
 }
 
@@ -109,9 +112,9 @@ wait_for_direction(gl_loop *self, PyObject *arg, int which)
     {                                                                                              \
         return watch_remove(self, fd, which);                                                      \
     }                                                                                              \
-    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *arg)                                 \
+    static PyObject *loop_wait_##dir(gl_loop *self, PyObject *const *args, Py_ssize_t n)           \
     {                                                                                              \
-        return wait_for_direction(self, arg, which);                                               \
+        return wait_for_direction(self, args, n, which);                                           \
     }
 
 WATCH_METHODS(reader, GL_READING)
@@ -144,6 +147,30 @@ slot_waits_for(const gl_watch_slot *slot, PyObject *users)
     return slot->once && gl_socket_has_users(slot->sock, users);
 }
 
+/* Returns true if the loop keeps a socket open for a waiter that has not run.  A loop that does not
+ * run stops keeping it open: the waiter's call is made now (sockop_attempt_early()), before the
+ * socket is closed.  Runs Python. */
+static bool
+is_kept_open(gl_loop *self, PyObject *users)
+{
+    for (uint32_t i = 0; i < self->kept_sockets_len; i++) {
+        gl_kept_socket *kept = &self->kept_sockets[i];
+        if (!gl_socket_has_users(kept->sock, users))
+            continue;
+        if (self->running || kept->counted)
+            return true;
+        gl_kept_socket ended = *kept;
+        *kept = (gl_kept_socket){.sock = NULL};
+        Py_XINCREF(ended.op);
+        if (ended.op != NULL && !gl_loop_is_foreign(self)) /* else the bytes are the parent's */
+            sockop_attempt_early(ended.op);
+        Py_XDECREF(ended.op);
+        Py_XDECREF(ended.waiter);
+        Py_DECREF(ended.sock);
+    }
+    return false;
+}
+
 /* _waits(users, fd): called before a socket is closed; `users` is its counter object
  * (ObservedRefCount), which identifies the socket.  True if a Future waits for it, None if the loop
  * keeps it open for a waiter that has not run yet, else False.  Deregisters a watch without
@@ -157,9 +184,8 @@ loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
-    for (uint32_t i = 0; i < self->kept_sockets_len; i++)
-        if (gl_socket_has_users(self->kept_sockets[i].sock, args[0]))
-            Py_RETURN_NONE;
+    if (is_kept_open(self, args[0]))
+        Py_RETURN_NONE;
     gl_fd *f = gl_fd_find(self, fd);
     gl_watch *w = f ? f->watch : NULL;
     if (w == NULL)
@@ -206,7 +232,7 @@ loop_end_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
     {"_add_" #dir, GL_FAST(loop__add_##dir), NULL},                                                \
         {"_remove_" #dir, GL_ONEARG(loop__remove_##dir), NULL},                                    \
     {                                                                                              \
-        "_wait_" adjective, GL_ONEARG(loop_wait_##dir), NULL                                       \
+        "_wait_" adjective, GL_FAST(loop_wait_##dir), NULL                                         \
     }
 
 static PyMethodDef watch_table[] = {
