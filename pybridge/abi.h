@@ -505,6 +505,9 @@ typedef struct gl_table {
     /* Stores in *hooks the system calls and the clock that the calling thread uses from now on.
      * -ENOSYS on systems other than Linux. */
     int32_t (*simulation_hooks)(gl_simulation_hooks *hooks);
+    /* Unmaps the memory of a runtime that did not survive a fork.  Called in the child, before the
+     * library's memory is restored.  Returns 0. */
+    int32_t (*unmap_memory)(void);
 } gl_table;
 
 /* The one function that the Go library exports. */

@@ -91,8 +91,9 @@ GO_CHANGES = {
 }
 # The linker's list of the Go library's exported symbols.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
-# Functions of libc that runtime/cgo calls, for which the library has replacements (__wrap_...).
-WRAPPED = ("pthread_getattr_np", "pthread_create")
+# Functions of libc that runtime/cgo calls, for which the library has replacements (__wrap_...):
+# first_thread_stack.c, thread.c and mapped_memory.c of pybridge/golib.
+WRAPPED = ("pthread_getattr_np", "pthread_create", "mmap", "munmap")
 ABI = "pybridge/abi.h"
 # The source file that a build with ThreadSanitizer adds to the extension.
 TSAN = os.path.join("tools", "tsan", "interpreter.c")

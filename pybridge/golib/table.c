@@ -11,6 +11,7 @@
  */
 #include "_cgo_export.h"
 #include "flusher_lock.h"
+#include "mapped_memory.h"
 #include "monitor.h"
 
 /* gl_table.reactor_new: makes a reactor and monitors it.  Returns its number; or -errno, and there
@@ -63,6 +64,7 @@ static const gl_table table = {
     .other_threads_alive = goloop_other_threads_alive,
     .simulation_request = goloop_simulation_request,
     .simulation_hooks = goloop_simulation_hooks,
+    .unmap_memory = unmap_memory,
 };
 
 /* Returns the API table; the core finds this symbol with dlsym(). */

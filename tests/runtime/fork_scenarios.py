@@ -763,6 +763,120 @@ def another_thread_of_the_child_starts_go() -> None:
         ended_well(child(body, fork))
 
 
+# ---- scenarios: the memory of the dead runtime -----------------------------------------
+
+
+def mapped() -> tuple[int, int]:
+    """The size of the process's address space in MiB, and the number of its mappings."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    lines = Path("/proc/self/maps").read_text().count("\n")
+    return pages * os.sysconf("SC_PAGESIZE") >> 20, lines
+
+
+def run_without_threads() -> None:
+    """Runs a loop without threads of Python, which use memory and wait for the GIL."""
+    goloop.run(asyncio.sleep(0.001))
+
+
+def descend(generations: int, fork: Callable[[], int], check: Callable[[], None]) -> None:
+    """Runs a loop in a child, in its child, and so on; the last one calls check()."""
+
+    def body() -> None:
+        run_without_threads()
+        if generations > 1:
+            descend(generations - 1, fork, check)
+        else:
+            check()
+
+    ended_well(child(body, fork))
+
+
+def generations_do_not_add_up() -> None:
+    """Each child unmaps what the dead runtime had mapped, 1.1 GiB in 20 ranges."""
+    generations = 20
+    run_without_threads()
+    for fork in (os.fork, fork_with_the_gil):
+        first: list[tuple[int, int]] = []
+
+        def compare(first: list[tuple[int, int]] = first) -> None:
+            space, lines = mapped()
+            # glibc 2.43 does not use the stacks of the ended threads again, 8 MiB for each.
+            assert space < first[0][0] + 150 * generations, (first, space)
+            assert lines < first[0][1] + 8 * generations, (first, lines)
+
+        def go_on(
+            fork: Callable[[], int] = fork,
+            first: list[tuple[int, int]] = first,
+            compare: Callable[[], None] = compare,
+        ) -> None:
+            first.append(mapped())
+            descend(generations, fork, compare)
+
+        descend(1, fork, go_on)
+    works("first")
+
+
+def raw_forks_leave_stacks_only() -> None:
+    """libc does not free the stacks of threads that a fork without it has ended; Go's heap goes."""
+    run_without_threads()
+    before, _ = mapped()
+    number = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    syscall = ctypes.PyDLL(None).syscall
+
+    def compare() -> None:
+        assert mapped()[0] < before + 5 * 800, (before, mapped())
+
+    descend(5, lambda: int(syscall(number, int(signal.SIGCHLD), 0, 0, 0, 0)), compare)
+
+
+def address_space_for_one_runtime() -> None:
+    """A limit that lets the parent run lets its children and grandchildren run."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = (mapped()[0] + 2000 + 32) << 20
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    run_without_threads()
+    descend(2, os.fork, run_without_threads)
+    descend(2, fork_with_the_gil, run_without_threads)
+
+
+def memory_of_others_stays() -> None:
+    """A child unmaps memory of Go only, also if Go maps and other code unmaps at the fork."""
+    import mmap
+
+    content = b"not Go's" * 512
+    kept = []
+    ended = threading.Event()
+
+    def churn() -> None:
+        while not ended.is_set():
+            parts = [mmap.mmap(-1, 65536 * (1 + i % 3)) for i in range(20)]
+            for part in parts:
+                part.close()
+
+    def body() -> None:
+        works("restarted")
+        assert all(part[: len(content)] == content for part in kept)
+        ended_well(child(lambda: works("restarted")))
+        assert all(part[: len(content)] == content for part in kept)
+
+    threads = [threading.Thread(target=churn) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            works("first")
+            kept += [mmap.mmap(-1, 65536 + 4096 * i) for i in range(20)]
+            for part in kept:
+                part[: len(content)] = content
+            ended_well(child(body))
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
 # ---- the stopped world ---------------------------------------------------------------
 
 

@@ -19,8 +19,8 @@
  *     has forked, and were always zero in the other threads of the child.
  *
  * Nothing else is needed: not a file, not a descriptor, and not a lock of ld.so, which could be
- * locked for ever by a thread that the child does not have.  Memory that Go has mapped (its heap)
- * stays mapped and is not used again.
+ * locked for ever by a thread that the child does not have.  Before, image_unmap_runtime releases
+ * the memory that Go has mapped: its heap and its reservations.
  *
  * The caller has set gl_here->opening, or is the import of goloop; image_forget_thread() needs
  * neither.
@@ -330,6 +330,17 @@ image_start(void)
         image_construct(&library.image);
 #endif
     return why;
+}
+
+/* Unmaps, in a forked child, the memory that the inherited runtime has mapped.  A second call does
+ * nothing, nor does the first for a library that can't be started again. */
+GL_PRIVATE void
+image_unmap_runtime(void)
+{
+#if GL_CAN_RESTART
+    if (library.image.saved != NULL && library.image.init_count != 0)
+        library.image.table()->unmap_memory();
+#endif
 }
 
 /* Restores the library's memory and starts a new Go runtime in a forked child, in place of the

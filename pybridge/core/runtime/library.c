@@ -9,8 +9,9 @@
  *     no Go runtime ever, here or in an ancestor
  *         first      start the library
  *     a dead runtime from the parent
- *         restarted  restore the library's memory to its state before the start, and start it
- *                    (image.c); if that fails: a message that names spawn and forkserver
+ *         restarted  unmap its memory, restore the library's memory to its state before the
+ *                    start, and start it (image.c); if that fails: a message that names spawn
+ *                    and forkserver
  *
  * The state of this process alone is in *gl_here, which the kernel clears in a
  * child; the state that a child inherits is in `library`.  By the difference between the two
@@ -90,14 +91,16 @@ library_abandon_inherited(void)
     library.live_key_known = false;
 }
 
-/* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, removes
- * the signal handlers and the pthread key of the parent's runtime, and calls exit_watch().  _Fork()
- * and a raw clone do not call this handler.  For them the kernel clears the page, and the first
- * gl_library() of the child removes the handlers and the key (library_open). */
+/* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, but sets
+ * forked_by_libc, removes the signal handlers and the pthread key of the parent's runtime, and
+ * calls exit_watch().  _Fork() and a raw clone do not call this handler.  For them the kernel
+ * clears the page, and the first gl_library() of the child removes the handlers and the key
+ * (library_open). */
 static void
 library_in_child(void)
 {
     memset((void *)gl_here, 0, sizeof *gl_here); /* the kernel does not support MADV_WIPEONFORK */
+    atomic_store(&gl_here->forked_by_libc, 1);
     library_abandon_inherited();
     exit_watch();
 }
@@ -192,10 +195,12 @@ library_start_again(void)
 }
 
 /* Starts the library, for the first time or again in a child, if the limits of the process allow
- * it.  Returns NULL, or a message. */
+ * it.  In a child first unmaps the memory of the inherited runtime.  Returns NULL, or a message. */
 static const char *
 library_start(void)
 {
+    if (library.instances != 0)
+        image_unmap_runtime(); /* the limits count this memory, too */
     const char *why = why_go_cannot_start();
     if (why != NULL)
         return library_fail("The Go library can't be started here: %s.", why);

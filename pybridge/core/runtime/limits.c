@@ -52,13 +52,16 @@ file_limit_restore(const struct rlimit *saved)
 #define GL_GO_THREADS 10
 #define GL_THREAD_SPACE ((size_t)64 << 20)
 
-/* Reserves and releases the address space of Go with threads of `stack` bytes.  Returns 0, or the
+/* Reserves and releases the address space of Go with threads of `stack` bytes.  In a child of
+ * libc's fork() the threads use the arenas that the parent's threads have left.  Returns 0, or the
  * number of bytes that could not be reserved.  After mlockall(MCL_FUTURE) a reservation counts as
  * locked memory. */
 static size_t
 limits_space(size_t stack)
 {
-    size_t size = GL_GO_SPACE + GL_GO_THREADS * (GL_THREAD_SPACE + stack);
+    size_t size = GL_GO_SPACE + GL_GO_THREADS * stack;
+    if (library.instances == 0 || !gl_here->forked_by_libc)
+        size += GL_GO_THREADS * GL_THREAD_SPACE;
     void *probe = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (probe == MAP_FAILED)
         return size;

@@ -151,6 +151,8 @@ GL_PRIVATE const char *image_load(void);
 /* Starts the Go runtime of the loaded library, in a process without an earlier one.  Does nothing
  * where GL_CAN_RESTART is 0: ld.so has started it. */
 GL_PRIVATE const char *image_start(void);
+/* Unmaps the memory of a runtime that did not survive the fork. */
+GL_PRIVATE void image_unmap_runtime(void);
 /* Starts a new runtime in place of one that did not survive the fork. */
 GL_PRIVATE const char *image_restart(void);
 /* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */

@@ -32,6 +32,8 @@ typedef struct gl_process {          /* any thread, by atomic operations */
     _Atomic uint64_t epoch;          /* 0: no Go runtime in this process yet */
     _Atomic(const gl_table *) table; /* set last, once the runtime has started */
     _Atomic int opening;             /* 1 while a thread opens the library */
+    _Atomic int forked_by_libc;      /* 1: a child in which libc's fork() has made the stacks and
+                                      * malloc arenas of the parent's threads free for new ones */
     _Atomic int python_ended;        /* 1: Python ends, or has ended; threads/foreign_threads.c */
     _Atomic int foreign_threads;     /* number of attached ones; the end of Python waits for 0 */
     _Atomic unsigned long ending_thread; /* threading.get_ident() of the thread that ends Python */
