@@ -78,6 +78,7 @@
 #include "watch/sockop.c"
 
 #include "transports/transport_registration.c"
+#include "transports/transport_failure.c"
 #include "transports/transport.c"
 #include "transports/transport_type.c"
 

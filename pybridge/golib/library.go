@@ -4,7 +4,7 @@
 //	go build -buildmode=c-shared -trimpath -buildvcs=false \
 //	    -ldflags "-w -X runtime.godebugDefault=asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0,
 //	        gcshrinkstackoff=1
-//	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--version-script=$PWD/pybridge/golib/exports.map" \
+//	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--wrap=mmap,--wrap=munmap,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //
 // The library exports one symbol, goloop_table (table.c, exports.map). first_thread_stack.c and thread.c

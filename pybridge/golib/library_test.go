@@ -34,7 +34,7 @@ func build(t *testing.T) (library, driver string) {
 	}
 	flags := "-s -w -X runtime.godebugDefault=" +
 		"asyncpreemptoff=1,containermaxprocs=0,profstackdepth=0,gcshrinkstackoff=1 " +
-		`'-extldflags="-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--version-script=` + exports + `"'`
+		`'-extldflags="-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--wrap=mmap,--wrap=munmap,--version-script=` + exports + `"'`
 	run(t, "go", "build", "-buildmode=c-shared", "-trimpath", "-buildvcs=false",
 		"-overlay", overlay(t), "-ldflags", flags, "-o", library, ".")
 	run(t, cc, "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-I..", "-o", driver,

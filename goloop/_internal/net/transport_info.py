@@ -74,19 +74,21 @@ def fatal_error(self: Any, exc: BaseException, message: str = "Fatal error on tr
     loop = self._loop
     if loop is None:  # the transport has ended
         return
-    reads = isinstance(self, _core.ReadPipeTransport)
-    if isinstance(exc, OSError) and (not reads or exc.errno == errno.EIO):
-        if loop.get_debug():
-            logger.debug("%r: %s", self, message, exc_info=exc)
-    else:
-        report = {
-            "message": message,
-            "exception": exc,
-            "transport": self,
-            "protocol": self._protocol,
-        }
-        as_handled(exc, loop.call_exception_handler, report)
-    self._force_close(exc)
+    try:
+        reads = isinstance(self, _core.ReadPipeTransport)
+        if isinstance(exc, OSError) and (not reads or exc.errno == errno.EIO):
+            if loop.get_debug():
+                logger.debug("%r: %s", self, message, exc_info=exc)
+        else:
+            report = {
+                "message": message,
+                "exception": exc,
+                "transport": self,
+                "protocol": self._protocol,
+            }
+            as_handled(exc, loop.call_exception_handler, report)
+    finally:  # also if the report fails
+        self._force_close(exc)
 
 
 def socket_transport_repr(transport: Any, writing: bool, size: int) -> str:

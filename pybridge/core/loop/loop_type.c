@@ -131,6 +131,7 @@ loop_release(gl_loop *self)
     GL_WRITE(self->closed, 1); /* the garbage collector may be first, before close() */
     GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
+    gl_transports_drop_ends(self);
     gl_timers_clear(&self->timers);
     gl_registry_clear(self, gl_watch_free);
     Py_CLEAR(self->current_handle);
@@ -261,6 +262,7 @@ loop_traverse(gl_loop *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->current_handle);
     Py_VISIT(self->task_factory);
+    Py_VISIT(self->unscheduled_ends);
     int r = gl_ready_traverse(&self->ready, visit, arg);
     if (r == 0)
         r = gl_timers_traverse(&self->timers, visit, arg);

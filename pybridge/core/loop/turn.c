@@ -348,8 +348,8 @@ turn_due(gl_loop *loop)
 static inline int
 turn_if_due(gl_loop *loop)
 {
-    bool busy =
-        loop->ready.count != 0 || GL_READ(loop->stopping) || loop->guest_mode == GL_GUEST_RUNNING;
+    bool busy = loop->ready.count != 0 || loop->unscheduled_ends != NULL ||
+                GL_READ(loop->stopping) || loop->guest_mode == GL_GUEST_RUNNING;
     if (!busy)
         return traced_turn(loop, -1);
     if (turn_due(loop))
@@ -378,6 +378,8 @@ iterate(gl_loop *loop)
     if (GL_READ(loop->shared->blocked_since) != loop->blocked_seen &&
         gl_watchdog_block_ended(loop) < 0)
         return -1;
+    if (loop->unscheduled_ends != NULL)
+        gl_transports_schedule_ends(loop);
     if (loop->cmp_pos >= loop->shared->cmp_len && turn_if_due(loop) < 0)
         return -1;
 #ifdef GL_FREE_THREADED
@@ -524,8 +526,8 @@ loop__run(gl_loop *self, PyObject *Py_UNUSED(ignored))
     gl_library_run_ends();
     if (ends)
         return gl_none_or_null(r);
-    return PyBool_FromLong(self->ready.count || self->dirty || self->forced_polls_left ||
-                           self->shared->more);
+    return PyBool_FromLong(self->ready.count || self->unscheduled_ends || self->dirty ||
+                           self->forced_polls_left || self->shared->more);
 }
 
 /* loop._poll(), in guest mode: makes the turn of the next iteration, in any thread, and returns
@@ -544,7 +546,7 @@ loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
     }
     self->guest_mode = GL_GUEST_RUNNING;
     gl_ready_reset_stride(&self->ready); /* the next push wakes the poll */
-    bool busy = self->ready.count || GL_READ(self->stopping);
+    bool busy = self->ready.count || self->unscheduled_ends || GL_READ(self->stopping);
     int r = 0;
     if (self->cmp_pos >= self->shared->cmp_len)
         r = turn(self, busy ? 0 : -1);

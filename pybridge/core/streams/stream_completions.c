@@ -5,7 +5,8 @@
 
 /* gl_reg_ops.complete: handles one completion in the context of the transport.  If the context
  * can't be entered, the transport ends.  An exception of a handler goes to the loop's exception
- * handler.  Returns 0, or -1 with an exit exception or an exception of the exception handler. */
+ * handler; a MemoryError also ends the transport.  Returns 0, or -1 with an exit exception or an
+ * exception of the exception handler. */
 GL_PRIVATE int
 stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -36,6 +37,7 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     gl_context_exit_keep_error(s->context);
     if (rc >= 0)
         return 0;
+    gl_transport_end_without_memory(&s->base);
     const char *message = s->kind ? "Exception in callback of a pipe transport"
                                   : "Exception in callback of a stream transport";
     return gl_call_exception_handler(loop, message, owner, s->protocol);

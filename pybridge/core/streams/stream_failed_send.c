@@ -107,8 +107,14 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
     if (is_lost(s))
         Py_RETURN_NONE;
     bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
-    if (waits)
-        return gl_none_or_null(gl_transport_call_soon(&s->base, G.s__drain_input, exc));
+    if (waits) {
+        if (gl_transport_call_soon(&s->base, G.s__drain_input, exc) == 0)
+            Py_RETURN_NONE;
+        if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+            return NULL;
+        PyErr_Clear(); /* the end does not wait for the bytes then */
+        s->drains_input = false;
+    }
     int received = 0;
     if (s->drains_input)
         received = stream_drain_input(s);
@@ -124,7 +130,7 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
          * woken. */
         gl_transport_discard_paused_data(&s->base);
         gl_transport_unregister(&s->base);
-        rc = gl_transport_call_soon(&s->base, G.s__call_connection_lost, exc);
+        rc = gl_transport_schedule_lost(&s->base, exc);
     }
     if (raised != NULL) {
         if (rc < 0)
@@ -144,7 +150,7 @@ stream_fail_unsent(gl_stream *s, int err)
     s->late_writes++;        /* asyncio's pipes count the failed write too */
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
-        return -1;
+        exc = gl_take_exception();
     int rc = gl_transport_fatal_error(&s->base, exc, WRITE_FAILED(s));
     if (rc == 0)
         rc = stream_resolve_empty_waiter(s, exc);

@@ -118,7 +118,8 @@ stream_copy_to_protocol_buffer(gl_stream *s, const char *data, Py_ssize_t n, Py_
 
 /* Calls data_received() with n bytes; `whole`, if not NULL, is a bytes object of them.  A
  * StreamReader is fed without the call where the native rule allows it.  An exception closes a
- * socket's transport; a pipe goes on reading: -1 with the exception. */
+ * socket's transport; a pipe goes on reading, except after a MemoryError: -1 with the
+ * exception. */
 static int
 stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -134,10 +135,13 @@ stream_call_data_received(gl_stream *s, const char *data, Py_ssize_t n, PyObject
         Py_DECREF(bytes);
     }
     Py_DECREF(protocol);
-    /* asyncio's pipes go on reading, and the loop reports the exception. */
+    /* asyncio's pipes go on reading, and the loop reports the exception.  After a MemoryError the
+     * bytes may be lost, so a pipe ends too. */
     if (rc < 0 && s->kind == KIND_SOCKET)
         rc = gl_transport_fatal_current(&s->base,
                                         "Fatal error: protocol.data_received() call failed.");
+    else if (rc < 0)
+        gl_transport_end_without_memory(&s->base);
     return Py_MIN(rc, 0);
 }
 
@@ -157,7 +161,7 @@ stream_call_native_receive(gl_stream *s, const char *data, Py_ssize_t n)
 
 /* Moves undelivered bytes to the front of paused_data.  `rc` is the result of the delivery; if it
  * is -1, its exception is kept, and another delivery is scheduled unless reading is paused.
- * Returns rc.  Without memory the bytes are lost: if rc is 0, this ends the transport by
+ * Returns rc.  Without memory the bytes are lost, which ends the transport: if rc is 0, by
  * gl_transport_fatal_current(), whose result is returned. */
 static int
 stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
@@ -168,10 +172,12 @@ stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
     PyObject *bytes = PyBytes_FromStringAndSize(data, n);
     if (gl_transport_keep_paused_data(&s->base, bytes, true) < 0 ||
         (exc != NULL && !s->paused && gl_transport_schedule_delivery(&s->base) < 0)) {
-        if (exc != NULL)
-            PyErr_Clear();
-        else
+        if (exc == NULL) {
             rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
+        } else {
+            gl_transport_end_without_memory(&s->base);
+            PyErr_Clear();
+        }
     }
     gl_restore_exception(exc);
     return rc;
@@ -324,7 +330,7 @@ stream_deliver_read_error(gl_stream *s, int err)
         return 0;
     PyObject *exc = gl_oserror(err);
     if (exc == NULL)
-        return -1;
+        exc = gl_take_exception();
     int rc = gl_transport_fatal_error(&s->base, exc, READ_FAILED(s));
     Py_DECREF(exc);
     return rc;

@@ -179,7 +179,8 @@ bytes_appended(PyObject *reader, const reader_state *state)
 }
 
 /* Makes a bytearray n bytes longer.  1 with the address of these bytes in *end; 0 if the buffer is
- * exported, and can't grow; -1 with MemoryError.  Requires the object's lock.  Runs no Python. */
+ * exported, and can't grow; -1 with MemoryError, and from 3.15 on the buffer may be empty.
+ * Requires the object's lock.  Runs no Python. */
 static int
 extend_buffer(PyObject *buffer, Py_ssize_t n, char **end)
 {
@@ -192,11 +193,28 @@ extend_buffer(PyObject *buffer, Py_ssize_t n, char **end)
     return 1;
 }
 
+/* Makes a bytearray shorter.  Without memory it keeps its allocation or, from 3.15 on, is empty
+ * afterwards: -1 with MemoryError.  Requires the object's lock.  Runs no Python. */
+static int
+truncate_buffer(PyObject *buffer, Py_ssize_t size)
+{
+    int rc = PyByteArray_Resize(buffer, size);
+#if !GL_BYTEARRAY_HAS_BYTES
+    if (rc < 0) {
+        PyErr_Clear();
+        Py_SET_SIZE((PyVarObject *)buffer, size);
+        PyByteArray_AS_STRING(buffer)[size] = '\0';
+        rc = 0;
+    }
+#endif
+    return rc;
+}
+
 /* ---- many bytes ---------------------------------------------------------------------- */
 
 /* Receives at most `room` bytes to the end of a bytearray.  1 with the result of stream_recv() in
- * *n and *err; 0 if the buffer is exported, and can't grow; -1 with MemoryError, and the buffer may
- * have zeros at its end.  Runs no Python. */
+ * *n and *err; 0 if the buffer is exported, and can't grow; -1 with MemoryError, and the received
+ * bytes are lost.  Runs no Python. */
 static int
 receive_to_end(gl_stream *s, PyObject *buffer, Py_ssize_t room, ssize_t *n, int *err)
 {
@@ -207,10 +225,8 @@ receive_to_end(gl_stream *s, PyObject *buffer, Py_ssize_t room, ssize_t *n, int 
     if (rc > 0) {
         *n = stream_recv(s, end, room, err);
         Py_ssize_t unused = room - Py_MAX(*n, 0);
-        if (PyByteArray_Resize(buffer, PyByteArray_GET_SIZE(buffer) - unused) < 0) {
-            memset(end + room - unused, 0, (size_t)unused);
+        if (truncate_buffer(buffer, PyByteArray_GET_SIZE(buffer) - unused) < 0)
             rc = -1;
-        }
     }
     GL_UNLOCK_OBJECT();
     return rc;

@@ -214,6 +214,17 @@ piece_from_object(PyObject *data, gl_piece *c)
     return 0;
 }
 
+/* Handles a MemoryError of a write.  If a part of its bytes is sent or queued (`partly`), ends the
+ * transport with the error and returns None: the program can't know which part, and with a later
+ * write the peer would get a stream with a gap.  Otherwise returns NULL with the error. */
+static PyObject *
+stream_end_partial_write(gl_stream *s, bool partly)
+{
+    if (!partly || !PyErr_ExceptionMatches(PyExc_MemoryError))
+        return NULL;
+    return gl_none_or_null(stream_fail_send(s));
+}
+
 /* Returns true if a write is ignored: the transport is closing (pipe) or ending (socket). */
 static inline bool
 stream_is_write_too_late(const gl_stream *s)
@@ -237,7 +248,8 @@ stream_count_late_write(gl_stream *s)
 /* write(): checks the arguments and the state, then sends the bytes by the path that
  * choose_send_path() gives.  Returns None, also if the write comes too late and is only counted, or
  * if its send fails and ends the transport.  NULL with TypeError (not bytes-like), RuntimeError
- * (write_eof(), sendfile, a closed loop) or an exception of a callback. */
+ * (write_eof(), sendfile, a closed loop), MemoryError (none of the bytes was accepted) or an
+ * exception of a callback. */
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *data)
 {
@@ -284,6 +296,8 @@ stream_write(gl_stream *s, PyObject *data)
         return gl_none_or_null(rc);
     }
     enum send_occasion occasion = AFTER_APPEND;
+    Py_ssize_t len = c.len;
+    uint64_t queued = s->io.appended;
     if (choose_send_path(s, ON_WRITE, c.len) == SEND_EAGERLY) {
         rc = stream_try_send(s, &c); /* lint: allow check-commit: an error ends the stream */
         if (rc > 0)
@@ -294,7 +308,7 @@ stream_write(gl_stream *s, PyObject *data)
         return gl_none_or_null(rc);
     }
     if (stream_append(s, &c, 1) < 0)
-        return NULL;
+        return stream_end_partial_write(s, c.len < len || s->io.appended != queued);
     return gl_none_or_null(stream_after_write(s, occasion));
 }
 
@@ -466,10 +480,11 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
         return gl_none_or_null(some);
     if (is_ending(s))
         return gl_none_or_null(gl_count_late_write(&s->conn_lost, LATE_WRITE_WARNING));
+    uint64_t queued = s->io.appended;
     int rc = stream_write_list(s, list);
     if (rc < 0) {
         if (!PyErr_ExceptionMatches(PyExc_BufferError))
-            return NULL;
+            return stream_end_partial_write(s, s->io.appended != queued);
         return gl_none_or_null(gl_transport_fatal_current(&s->base, WRITE_FAILED(s)));
     }
     if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, AFTER_APPEND) < 0)

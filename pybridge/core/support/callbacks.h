@@ -58,6 +58,8 @@
       "goloop._internal.net.datagrams.DatagramTransport | " \
       "goloop._internal.net.tls.TLSProtocol", \
       "an error ends the transport") \
+    X(_force_close, "asyncio.sslproto._SSLProtocolTransport", \
+      "TLS in TLS: an error ends the inner connection, and _fatal_error() has failed") \
     X(_call_error_received, "goloop._internal.net.datagrams.DatagramTransport", \
       "sendto(): the kernel reported an error") \
     X(_check_address, "goloop._internal.net.datagrams.DatagramTransport", \

@@ -73,6 +73,10 @@
 /* Heap types with a dict get Py_TPFLAGS_INLINE_VALUES, with space for 30 attributes. */
 #define GL_HAS_INLINE_VALUES GL_PYTHON(14)
 
+/* A bytearray has a bytes object for its content.  If it can't be resized, it is empty
+ * afterwards. */
+#define GL_BYTEARRAY_HAS_BYTES GL_PYTHON(15)
+
 /* The structs of tasks/layout.h: as in 3.11 and 3.12, in 3.13, or since 3.14. */
 #define GL_FUTURE_LAYOUT_SINCE_3_13 GL_PYTHON(13)
 #define GL_FUTURE_LAYOUT_SINCE_3_14 GL_PYTHON(14)

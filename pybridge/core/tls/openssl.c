@@ -178,9 +178,25 @@ tls_can_use_openssl(gl_tls *t)
     return tls_has_openssl(t);
 }
 
+/* Ends the transport under the TLS connection with `exc`, after _fatal_error() has failed.  Keeps
+ * the exception of that call. */
+static void
+tls_end_transport(gl_tls *t, PyObject *exc)
+{
+    PyObject *failure = gl_take_exception();
+    PyObject *transport = gl_ref_or_none(t->transport);
+    if (PyObject_TypeCheck(transport, G.stream_type))
+        gl_transport_end((gl_transport *)transport, exc);
+    else if (transport != Py_None && gl_call_method(transport, G.s__force_close, exc) < 0)
+        PyErr_WriteUnraisable(transport); /* of another package, or of an outer TLS connection */
+    Py_DECREF(transport);
+    gl_restore_exception(failure);
+}
+
 /* Converts 0 or -1 to the result of a method: None, or, for an Exception, the result of
- * _fatal_error(), which closes the connection.  Returns NULL for another BaseException, which stays
- * set, and for an exception of _fatal_error(). */
+ * _fatal_error(), which closes the connection; if it fails, C closes it.  After a MemoryError, with
+ * which plaintext may be lost, no more plaintext is delivered.  Returns NULL for another
+ * BaseException, which stays set, and for an exception of _fatal_error(). */
 GL_PRIVATE PyObject *
 tls_result(gl_tls *t, int r)
 {
@@ -189,9 +205,13 @@ tls_result(gl_tls *t, int r)
     /* As in asyncio, any Exception is fatal for the connection. */
     if (!PyErr_ExceptionMatches(PyExc_Exception))
         return NULL;
+    if (PyErr_ExceptionMatches(PyExc_MemoryError))
+        t->plaintext_lost = 1;
     PyObject *exc = gl_take_exception();
     PyObject *result = PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc,
                                            "Fatal error on SSL protocol");
+    if (result == NULL)
+        tls_end_transport(t, exc);
     Py_DECREF(exc);
     return result;
 }

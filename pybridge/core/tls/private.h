@@ -127,9 +127,10 @@ typedef struct gl_tls {
     Py_ssize_t outgoing_high, outgoing_low;
     char app_reading_paused, ssl_reading_paused;
     char ssl_writing_paused, app_writing_paused;
-    char is_buffer;     /* the app protocol is a BufferedProtocol */
-    char read_deferred; /* received data waits until the handshake's waiter has run */
-    char read_failed;   /* a call of the app protocol, or OpenSSL, has failed while reading */
+    char is_buffer;      /* the app protocol is a BufferedProtocol */
+    char read_deferred;  /* received data waits until the handshake's waiter has run */
+    char read_failed;    /* a call of the app protocol, or OpenSSL, has failed while reading */
+    char plaintext_lost; /* a read failed for want of memory: nothing behind it is delivered */
     /* The OpenSSL objects of sslobj and the BIOs.  `ssl_socket` is a reference of this object, so
      * that they stay alive if a program replaces the SSL objects. */
     PyObject *ssl_socket; /* the _ssl._SSLSocket */

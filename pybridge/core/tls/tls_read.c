@@ -281,11 +281,12 @@ tls_read_all(gl_tls *t)
 }
 
 /* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
- * closed or `read_deferred`.  Returns None, or as tls_result(). */
+ * closed, `read_deferred` or `plaintext_lost`.  Returns None, or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
-    if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_deferred)
+    if ((t->state != G.tls.wrapped && t->state != G.tls.flushing) || t->read_deferred ||
+        t->plaintext_lost)
         Py_RETURN_NONE;
     Py_INCREF(t);
     PyObject *result;

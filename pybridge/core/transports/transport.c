@@ -9,6 +9,7 @@
  *   transport_close                        close(): GL_CLOSING, or GL_ENDING at once
  *   gl_transport_force_close               abort(), an error: GL_ENDING
  *     transport_schedule_end               unregisters, schedules connection_lost
+ *       gl_transport_schedule_lost         transport_failure.c: also without memory
  *   gl_transport_connection_lost           connection_lost, closes the descriptor: GL_LOST
  *
  * asyncio's transports make some calls in an iteration of their own: connection_made, the start of
@@ -265,15 +266,22 @@ gl_transport_start_method(gl_transport *t, PyObject *waiter)
 
 /* Discards the paused data and the write queue, deregisters the transport and schedules
  * connection_lost(exc), after GL_ENDING was set.  If drains_input is set, the last received bytes
- * are delivered first.  -1 with an exception. */
+ * are delivered first, unless that can't be scheduled for want of memory.  -1 with an exception
+ * other than MemoryError. */
 static int
 transport_schedule_end(gl_transport *t, PyObject *exc)
 {
-    if (t->drains_input)
-        return t->ops->schedule_input_drain(t, exc);
+    if (t->drains_input) {
+        if (t->ops->schedule_input_drain(t, exc) == 0)
+            return 0;
+        if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+            return -1;
+        PyErr_Clear();
+        t->drains_input = false;
+    }
     gl_transport_discard_paused_data(t);
     gl_transport_unregister(t);
-    return gl_transport_call_soon(t, G.s__call_connection_lost, exc);
+    return gl_transport_schedule_lost(t, exc);
 }
 
 /* Ends the transport: sets GL_ENDING, counts it in _conn_lost and schedules connection_lost(exc),
@@ -327,31 +335,6 @@ transport_close(gl_transport *t)
     int rc = t->ops->close(t);
     if (rc < 0 && t->phase == GL_CLOSING)
         t->phase = before;
-    return rc;
-}
-
-/* Calls the method _fatal_error(exc, message), which reports the exception and ends the transport.
- * Does nothing for a lost transport.  -1 with an exception of that call. */
-GL_PRIVATE int
-gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
-{
-    if (is_lost(t))
-        return 0;
-    return gl_drop_result(
-        PyObject_CallMethod((PyObject *)t, GL_METHOD(_fatal_error), "Os", exc, message));
-}
-
-/* Ends the transport with the current exception, by _fatal_error().  Returns 0 with the exception
- * cleared; -1 with SystemExit or KeyboardInterrupt still set, or with an exception of
- * _fatal_error(). */
-GL_PRIVATE int
-gl_transport_fatal_current(gl_transport *t, const char *message)
-{
-    if (gl_is_exit_exception())
-        return -1;
-    PyObject *exc = gl_take_exception();
-    int rc = gl_transport_fatal_error(t, exc, message);
-    Py_DECREF(exc);
     return rc;
 }
 
@@ -476,6 +459,8 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     Py_VISIT(t->lease.backing);
     Py_VISIT(t->context);
     Py_VISIT(t->paused_data);
+    Py_VISIT(t->end_error);
+    Py_VISIT(t->next_end);
     if (t->registered && gl_reg_is_dormant(t->loop, t->id, (PyObject *)t))
         Py_VISIT(t);
     GL_OWNER_LOOP_VISIT(t);
@@ -501,6 +486,8 @@ gl_transport_clear(gl_transport *t)
     Py_CLEAR(t->dict);
     Py_CLEAR(t->context);
     Py_CLEAR(t->paused_data);
+    Py_CLEAR(t->end_error);
+    Py_CLEAR(t->next_end);
     if (!t->registered && t->phase != GL_EMPTY)
         transport_release_loop_and_protocol(t);
     else

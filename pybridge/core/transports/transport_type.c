@@ -142,8 +142,10 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
         rc = gl_transport_schedule_delivery(t);
     else
         rc = gl_transport_update_interest(t);
-    if (rc < 0)
+    if (rc < 0) {
+        t->paused = true; /* another call tries again */
         return NULL;
+    }
     return transport_log_debug(t, "%r resumes reading");
 }
 
@@ -220,7 +222,8 @@ gl_transport_deliver_paused_data(gl_transport *t)
 
 /* _deliver_paused_data(): runs as a handle, which has the transport's context and reports an
  * exception.  Afterwards schedules another handle for remaining items, or receives again if there
- * are none.  The items of a closing transport are dropped.  NULL with an exception. */
+ * are none; without memory for that, ends the transport.  The items of a closing transport are
+ * dropped.  NULL with an exception. */
 static PyObject *
 transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -236,6 +239,8 @@ transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignore
         rc = gl_transport_schedule_delivery(t);
     else if (!t->paused)
         rc = gl_transport_update_interest(t);
+    if (rc < 0)
+        gl_transport_end_without_memory(t);
     gl_restore_exception(exc);
     if (exc != NULL)
         return NULL;

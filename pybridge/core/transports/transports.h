@@ -111,6 +111,9 @@ typedef struct transport_ops {
  * context        the context in which the protocol's callbacks run
  * paused_data    list of received items that wait for delivery: reading is paused, or a datagram
  *                transport has used up its share of the turn; NULL: none
+ * end_error      owned: in the loop's list of unscheduled ends, the argument of connection_lost();
+ *                else NULL
+ * next_end       owned: the next transport in that list
  * lease          the descriptor; empty after it was closed
  * fd_in_repr     the fd number for repr, kept after closing; -1: GL_EMPTY
  * id, gen        the registration, valid while registered
@@ -137,6 +140,8 @@ typedef struct transport_ops {
     PyObject *protocol;                                                                            \
     PyObject *context;                                                                             \
     PyObject *paused_data;                                                                         \
+    PyObject *end_error;                                                                           \
+    gl_transport *next_end;                                                                        \
     gl_lease lease;                                                                                \
     const transport_ops *ops;                                                                      \
                                                                                                    \
@@ -252,19 +257,37 @@ GL_PRIVATE int transport_close(gl_transport *t);
 /* Sets GL_ENDING and schedules connection_lost(exc).  Nothing is sent from now on, and nothing is
  * received unless drains_input is set.  -1 with an exception. */
 GL_PRIVATE int gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc);
-/* The methods _force_close(exc) and _fatal_error(exc, message) of asyncio's transports: both end
- * the transport at once.  -1 with an exception. */
+/* _force_close(exc): ends the transport at once, without a call of Python but connection_lost() in
+ * a later iteration.  Needs no memory.  -1 with an exception. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
-GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message);
-/* Calls _fatal_error with the current exception.  Returns 0 with the exception cleared; -1 with
- * SystemExit or KeyboardInterrupt still set, or with an exception of _fatal_error. */
-GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 /* Calls connection_lost(exc), closes the descriptor and sets GL_LOST.  Does nothing for a lost
  * transport.  -1 with the last exception of these steps. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
 /* _start(waiter): sets GL_OPEN, starts receiving, and resolves the waiter unless it is None.  NULL
  * with an exception. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
+
+/* ---- transport_failure.c ---------------------------------------------------------------- */
+
+/* _fatal_error(exc, message): reports the exception and ends the transport, also if a call of
+ * Python fails.  -1 with the exception of that call. */
+GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message);
+/* Calls _fatal_error with the current exception.  Returns 0 with the exception cleared; -1 with
+ * SystemExit or KeyboardInterrupt still set, or with an exception of _fatal_error. */
+GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
+/* Ends the transport with `exc`, unless it is ending, without a report.  Keeps the current
+ * exception. */
+GL_PRIVATE void gl_transport_end(gl_transport *t, PyObject *exc);
+/* If the current exception is a MemoryError, ends the transport with it.  Keeps the exception. */
+GL_PRIVATE void gl_transport_end_without_memory(gl_transport *t);
+/* Schedules connection_lost(exc); without memory the loop's next iteration schedules it.  -1 with
+ * an exception other than MemoryError. */
+GL_PRIVATE int gl_transport_schedule_lost(gl_transport *t, PyObject *exc);
+/* Schedule the ends in the loop's list, at the beginning of each iteration, or drop them. */
+GL_PRIVATE void gl_transports_schedule_ends(gl_loop *loop);
+GL_PRIVATE void gl_transports_drop_ends(gl_loop *loop);
+
+/* ---- transport_type.c: paused data ------------------------------------------------------- */
 
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
  * the reference, which may be NULL with an exception set.  -1 with an exception. */
