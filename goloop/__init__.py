@@ -14,30 +14,44 @@ If goloop's own loop is not available, `native` is False, and the names refer to
 asyncio loop: see goloop/_internal/process/fallback.py.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
+import importlib as _importlib
 import os as _os
 import sys
 
+from ._internal.version import __version__, native
+
+TYPE_CHECKING = False
+if native or TYPE_CHECKING:
+    from ._internal.loop import library as _library
+
+    # Before the other imports, which then find the modules that this process has already.
+    _library.restore_modules()
+
 from ._internal.backend import Future, Loop, Task, new_event_loop
+from ._internal.metrics import flight_recorder as _flight_recorder
+from ._internal.metrics.diagnostics import diagnostics
 from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
-from ._internal.version import __version__, native
 
 # pytest rewrites the asserts of each package that has a plugin. It warns if the package was
 # imported before, as by `python -m goloop -m pytest`, unless its docstring contains this word.
 # With -OO there is no other docstring.
 __doc__ = f"{__doc__ or ''}\nPYTEST_DONT_REWRITE\n"
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._internal.metrics.diagnostics import diagnostics
+    from ._internal.process.shared_listener import SharedListener
+    from ._internal.process.threads import run_threads
+
+if native or TYPE_CHECKING:
+    from ._internal.metrics import metrics as _metrics
+    from ._internal.metrics import profiling as _profiling
     from ._internal.metrics.flight_recorder import SlowIteration, SlowStack
     from ._internal.metrics.histogram import Histogram
     from ._internal.metrics.metrics import Metrics
     from ._internal.metrics.profiling import Profile, ProfileEntry, ProfileStack
-    from ._internal.process.shared_listener import SharedListener
-    from ._internal.process.threads import run_threads
     from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:
@@ -49,36 +63,21 @@ _NEEDS_OWN_LOOP = (
     "needs goloop's own loop, and this Python runs asyncio's; "
     "goloop.diagnostics()['reason'] has the cause"
 )
-# Functions and classes that few programs use, imported on first access.
-_LAZY_FUNCTIONS = {
+# Names for programs with several loops, imported on first access. A loop needs none of them.
+_LAZY = {
     "SharedListener": "goloop._internal.process.shared_listener",
-    "diagnostics": "goloop._internal.metrics.diagnostics",
     "run_threads": "goloop._internal.process.threads",
-}
-# Types of objects that goloop returns, imported on first access.
-_LAZY_TYPES = {
-    "Blocked": "goloop.watchdog",
-    "Histogram": "goloop._internal.metrics.histogram",
-    "Metrics": "goloop._internal.metrics.metrics",
-    "Profile": "goloop._internal.metrics.profiling",
-    "ProfileEntry": "goloop._internal.metrics.profiling",
-    "ProfileStack": "goloop._internal.metrics.profiling",
-    "SlowIteration": "goloop._internal.metrics.flight_recorder",
-    "SlowStack": "goloop._internal.metrics.flight_recorder",
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name of goloop on first use; AttributeError for an unknown name."""
+    """Import a name of _LAZY on first use; AttributeError for an unknown name."""
     if name == "EventLoopPolicy" and _policy.AVAILABLE:
         _policy.warn_deprecated("goloop.EventLoopPolicy")
         return _policy.EventLoopPolicy
-    module = _LAZY_FUNCTIONS.get(name) or _LAZY_TYPES.get(name)
-    # For other names `native` is not read, because it may be undefined during the import.
-    if module is not None and (native or name in _LAZY_FUNCTIONS):
-        import importlib
-
-        found = globals()[name] = getattr(importlib.import_module(module), name)
+    module = _LAZY.get(name)
+    if module is not None:
+        found = globals()[name] = getattr(_importlib.import_module(module), name)
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -98,9 +97,7 @@ def metrics() -> Metrics:
     """
     if not native:
         raise RuntimeError(f"goloop.metrics() {_NEEDS_OWN_LOOP}")
-    from ._internal.metrics.metrics import metrics as ask
-
-    return ask()
+    return _metrics.metrics()
 
 
 def profile() -> Profile:
@@ -118,9 +115,7 @@ def profile() -> Profile:
     """
     if not native:
         raise RuntimeError(f"goloop.profile() {_NEEDS_OWN_LOOP}")
-    from ._internal.metrics.profiling import profile as ask
-
-    return ask()
+    return _profiling.profile()
 
 
 def dump() -> None:
@@ -130,9 +125,7 @@ def dump() -> None:
     process that is ended by `GOLOOP_WATCHDOG_ABORT` also writes most of this information. Since
     0.3.0.
     """
-    from ._internal.metrics.flight_recorder import dump as write
-
-    write()
+    _flight_recorder.dump()
 
 
 def introspect() -> None:
@@ -157,11 +150,6 @@ if not native:
     from ._internal.process import fallback as _fallback
 
     _fallback.warn()
-
-if native:
-    from ._internal import module_preload as _module_preload
-
-    _module_preload.preload()
 
 if _os.environ.get("GOLOOP_INTROSPECT") == "1":
     from .operations.introspection import introspect_or_warn as _introspect_or_warn
@@ -195,6 +183,12 @@ __all__: tuple[str, ...] = (
     "run_threads",
 )
 
+# Types of objects that goloop's own loop returns.
+_NATIVE_TYPES = (
+    *("Blocked", "Histogram", "Metrics", "Profile", "ProfileEntry", "ProfileStack"),
+    *("SlowIteration", "SlowStack"),
+)
+
 if sys.version_info >= (3, 15):
     from ._internal import lazy_imports as _lazy_imports
 
@@ -203,4 +197,6 @@ if sys.version_info >= (3, 15):
 if not _policy.AVAILABLE:
     __all__ = tuple(name for name in __all__ if name != "EventLoopPolicy")
 if not native:
-    __all__ = tuple(name for name in __all__ if name not in _LAZY_TYPES)
+    __all__ = tuple(name for name in __all__ if name not in _NATIVE_TYPES)
+else:
+    _library.record_package(sys.modules[__name__])

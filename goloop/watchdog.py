@@ -27,10 +27,10 @@ import time
 
 from ._internal.frames import Frame, read_frames
 from ._internal.helper_threads import HelperThread
+from ._internal.metrics import profiling
+from ._internal.records import Record
 from ._internal.tasks import call_graph
 
-# Every program that uses goloop imports this module, so no class is created by exec(), as
-# dataclasses and typing.NamedTuple do: that took as long as creating a loop.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,17 +59,11 @@ _REPEATS_SECONDS = 10.0
 _PLACES_MAX = 100
 
 
-class Blocked:
+class Blocked(Record):
     """An iteration of a loop that lasts, or has lasted, longer than the loop's limit.
 
     str() returns the sentence in the log. The attributes are read-only. Since 0.3.0.
     """
-
-    __slots__ = (
-        *("loop", "serial", "thread_id", "thread_name", "started", "duration", "ended", "cpu"),
-        *("gc", "callbacks", "callback_time", "stack", "later", "gil_holder", "task", "awaiters"),
-        *("shares", "importing"),
-    )
 
     loop: Any
     """The loop."""
@@ -112,42 +106,6 @@ class Blocked:
     importing: bool
     """True if the loop imported modules before its first event, like a server that loads the
     application in the loop. No client waits yet, so the block is logged at the level INFO only."""
-
-    def __init__(self, **fields: Any) -> None:
-        """Set all fields; each must be passed."""
-        for name in self.__slots__:
-            object.__setattr__(self, name, fields[name])
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Raise AttributeError: the fields are read-only."""
-        raise AttributeError(f"cannot assign to field {name!r}")
-
-    def __delattr__(self, name: str) -> None:
-        """Raise AttributeError: the fields are read-only."""
-        raise AttributeError(f"cannot delete field {name!r}")
-
-    def __setstate__(self, state: tuple[None, dict[str, Any]]) -> None:
-        """Set all fields of a copy, which copy.copy() makes without __init__()."""
-        for name, value in state[1].items():
-            object.__setattr__(self, name, value)
-
-    def _fields(self) -> dict[str, Any]:
-        """Return all attributes by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    def __eq__(self, other: object) -> bool:
-        """Compare all fields."""
-        if not isinstance(other, Blocked):
-            return NotImplemented
-        return self._fields() == other._fields()
-
-    def __hash__(self) -> int:
-        """Return a hash of all fields."""
-        return hash(tuple(self._fields().values()))
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in self._fields().items())
-        return f"Blocked({fields})"
 
     def __str__(self) -> str:
         """Return the sentence of the log about the first stack."""
@@ -430,9 +388,13 @@ def report_end(loop: Any, seconds: float) -> None:
         known = loop._last_block
         loop._last_block = None
     if known is not None:
-        fields = {**known._fields(), "duration": seconds, "gc": min(known.gc, seconds)}
-        fields["shares"] = _shares(loop, seconds)
-        _publish(*new, (Blocked(**{**fields, "ended": True}), 0))
+        ended = known._replace(
+            duration=seconds,
+            gc=min(known.gc, seconds),
+            shares=_shares(loop, seconds),
+            ended=True,
+        )
+        _publish(*new, (ended, 0))
 
 
 def _report_block(thread: HelperThread, loop: Any) -> None:
@@ -508,12 +470,11 @@ def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocke
         new.append((last, 0))
     if last is None:
         return []
-    last = Blocked(**{**last._fields(), **now})
+    last = last._replace(**now)
     for each in stacks[1 + len(last.later) :]:
         before = last.later[-1][1] if last.later else last.stack
         importing = last.importing and (not each[1] or _is_importing(each[1]))
-        fields = {"later": (*last.later, each), "importing": importing}
-        last = Blocked(**{**last._fields(), **fields})
+        last = last._replace(later=(*last.later, each), importing=importing)
         if each[1] and _call_path(each[1]) != _call_path(before):
             new.append((last, len(last.later)))
     loop._last_block = last
@@ -523,9 +484,6 @@ def _collect_reports(loop: Any, ended: float | None = None) -> list[tuple[Blocke
 def _shares(loop: Any, seconds: float) -> tuple[tuple[float, Frame], ...]:
     """Return the time by function in the iteration that has just ended; () if that fails."""
     try:
-        # Imported on the loop's own thread: the reporting thread must not import anything.
-        from ._internal.metrics import profiling
-
         return profiling.shares(profiling.snapshot(), loop._loop_number, seconds)
     except Exception:  # the report is more important
         return ()

@@ -9,6 +9,7 @@ process has written its lines.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 
@@ -32,8 +33,6 @@ def record_loop(loop: asyncio.AbstractEventLoop, ours: bool, hint: str) -> None:
     if key in _noted:
         return
     _noted.add(key)
-    import json
-
     record = {
         "pid": os.getpid(),
         "loop": "goloop.Loop" if ours and kind.startswith("goloop.") else kind,

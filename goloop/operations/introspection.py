@@ -52,11 +52,14 @@ import warnings
 from .._internal import backend
 from .._internal.helper_threads import HelperThread
 from .._internal.loop.descriptors import close_own_socket, file_of
+from .._internal.metrics import profiling
 from .._internal.process import proc_stat
 from .._internal.version import __version__
 from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
 
 TYPE_CHECKING = False
+if backend.native or TYPE_CHECKING:
+    from .. import _core
 if TYPE_CHECKING:
     from .._internal.loop.descriptors import File
     from .snapshot import Row
@@ -176,8 +179,6 @@ def _stop() -> None:
 def _set_core_listener(fd: int) -> None:
     """Pass the listening socket to the monitor; -1: none."""
     if backend.native:
-        from .. import _core
-
         _core._set_introspection_socket(fd)
 
 
@@ -346,8 +347,6 @@ def _trace(client: socket.socket) -> None:
     The caller still closes its own descriptor.  Raises ImportError or OSError if the thread cannot
     be started; the duplicate is then closed.
     """
-    from .. import _core
-
     number = os.dup(client.fileno())
     try:
         _core._trace(number)
@@ -382,12 +381,8 @@ def respond(request: bytes) -> Row:
             limits = fields.get("tasks", TASKS), fields.get("connections", CONNECTIONS)
             answer.update(describe_process(*(max(0, int(limit)) for limit in limits)))
         elif kind == "profile":
-            from .._internal.metrics import profiling
-
             answer["profile"] = profiling.snapshot()
         elif kind == "trace":
-            from .._internal.metrics import profiling
-
             answer["trace"] = profiling.counts_here()
             if not answer["trace"]:
                 answer["error"] = "no goloop loop has run in this process"

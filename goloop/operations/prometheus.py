@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import fcntl
 import json
 import logging
@@ -349,26 +348,25 @@ class _SharedDirectory:
 def _sum(several: list[Metrics]) -> Metrics:
     """Return the sum of the metrics of several processes."""
     sums = {name: sum(getattr(each, name) for each in several) for name in _PROCESS_METRICS}
-    return dataclasses.replace(total(several), **sums)
+    return total(several)._replace(**sums)
 
 
 def _without_states(snapshot: Metrics) -> Metrics:
     """Return the counters of an ended process, with all gauges 0."""
     zeros: dict[str, Any] = dict.fromkeys(_GAUGES, 0)
-    return dataclasses.replace(snapshot, **zeros)
+    return snapshot._replace(**zeros)
 
 
 def _with_times(snapshot: Metrics, convert: Callable[[float], float]) -> Metrics:
     """Return the metrics with all times converted.  The times are the float fields of Metrics."""
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(snapshot):
-        value = getattr(snapshot, field.name)
+    for name, kind in Metrics.__annotations__.items():
+        value = getattr(snapshot, name)
         if isinstance(value, Histogram):
-            most = convert(value.max)
-            values[field.name] = dataclasses.replace(value, sum=convert(value.sum), max=most)
-        elif field.type == "float":
-            values[field.name] = convert(value)
-    return dataclasses.replace(snapshot, **values)
+            values[name] = value._replace(sum=convert(value.sum), max=convert(value.max))
+        elif kind == "float":
+            values[name] = convert(value)
+    return snapshot._replace(**values)
 
 
 def _in_nanoseconds(snapshot: Metrics) -> Metrics:
@@ -383,7 +381,10 @@ def _in_seconds(snapshot: Metrics) -> Metrics:
 
 def _to_json(snapshot: Metrics) -> dict[str, Any]:
     """Convert metrics in nanoseconds for a file."""
-    return dataclasses.asdict(snapshot)
+    return {
+        name: value._as_dict() if isinstance(value, Histogram) else value
+        for name, value in snapshot._as_dict().items()
+    }
 
 
 def _from_json(content: Any) -> Metrics:
@@ -395,19 +396,19 @@ def _from_json(content: Any) -> Metrics:
     if not isinstance(content, dict):
         raise ValueError("the file is not a JSON object")
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(Metrics):
-        value = content.get(field.name)
+    for field in Metrics._fields:
+        value = content.get(field)
         if value is None:
             continue
-        if not isinstance(getattr(_ZEROS, field.name), Histogram):
-            values[field.name] = _number(field.name, value)
+        if not isinstance(getattr(_ZEROS, field), Histogram):
+            values[field] = _number(field, value)
         elif isinstance(value, dict):
-            known = {part.name for part in dataclasses.fields(Histogram)} & value.keys()
+            known = set(Histogram._fields) & value.keys()
             parts = {name: _number(name, value[name]) for name in known - {"buckets"}}
             parts["buckets"] = _buckets(value.get("buckets", []))
-            values[field.name] = Histogram(**parts)
+            values[field] = Histogram(**parts)
         else:
-            raise ValueError(f"{field.name} is not a histogram")
+            raise ValueError(f"{field} is not a histogram")
     return _with_times(Metrics(**values), round)
 
 

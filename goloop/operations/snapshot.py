@@ -31,6 +31,8 @@ from .._internal.tasks.call_graph import (
 from .._internal.version import __version__, native
 
 TYPE_CHECKING = False
+if native or TYPE_CHECKING:
+    from .. import _core
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
@@ -100,16 +102,12 @@ def _is_inherited(loop: Any) -> bool:
     """Return true if an open loop that this process does not list was inherited by fork()."""
     if not native:
         return False
-    from .. import _core
-
     return isinstance(loop, _core.Loop) and not loop._closed
 
 
 def _open_loops() -> list[Any]:
     """Return the open loops that can be found without their tasks."""
     if native:
-        from .. import _core
-
         return list(_core._open_loops())
     # asyncio has no list of its loops.
     loops = [each for each in gc.get_objects() if isinstance(each, asyncio.BaseEventLoop)]
@@ -203,8 +201,6 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
     ask = getattr(loop, "_metrics", None)
     if ask is None:
         return None
-    from .. import _core
-
     raw: Row = {
         **_PYTHON_METRICS_AT_0,
         **unpacked(ask()),
@@ -363,8 +359,6 @@ def _transports(loop: Any) -> list[Any]:
         found = _copy_items(loop._transports.values())  # asyncio's own
     if not native:
         return [each for each in found if isinstance(each, asyncio.Transport)]
-    from .. import _core
-
     if isinstance(loop, _core.Loop):
         found += loop._registered()
     kinds = (_core.StreamTransport, _core.ReadPipeTransport)

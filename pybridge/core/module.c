@@ -208,24 +208,27 @@ static PyMethodDef core_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Records that the module is loaded.  -1 with ImportError in a subinterpreter or at a second load:
- * the module's state belongs to the process, and its objects to the interpreter that created them,
- * so the module is loaded only once, in the main interpreter. */
-static int
-core_refuse_again(void)
+/* Py_mod_create: returns the module.  A process has only one, because its state belongs to the
+ * process: a program that imports goloop again, after it has removed it from sys.modules, gets the
+ * same one.  NULL with ImportError in a subinterpreter, since the module's objects belong to the
+ * interpreter that created them, or with another exception. */
+static PyObject *
+core_create(PyObject *spec, PyModuleDef *Py_UNUSED(def))
 {
-    const char *why = NULL;
-    if (PyInterpreterState_Get() != PyInterpreterState_Main())
-        why =
-            "in a subinterpreter: run the loop in the main interpreter, or in a process of its own";
-    else if (G.loaded)
-        why = "a second time in one process: keep goloop in sys.modules";
-    if (why != NULL) {
-        PyErr_Format(PyExc_ImportError, "goloop._core cannot be loaded %s", why);
-        return -1;
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "goloop._core cannot be loaded in a subinterpreter: run the loop in the "
+                        "main interpreter, or in a process of its own");
+        return NULL;
     }
-    G.loaded = true;
-    return 0;
+    if (G.module != NULL)
+        return Py_NewRef(G.module);
+    PyObject *name = PyObject_GetAttrString(spec, "name");
+    if (name == NULL)
+        return NULL;
+    PyObject *module = PyModule_NewObject(name);
+    Py_DECREF(name);
+    return module;
 }
 
 /* In order: each may use the objects of those before it. */
@@ -237,20 +240,34 @@ static int (*const inits[])(PyObject *module) = {
     gl_datagram_init_type, gl_tls_init_type,
 };
 
-/* Py_mod_exec: initialises all rooms in the order of `inits`, and adds abi_version.  -1 with an
- * exception; the module then can't be loaded again in this process. */
+/* Initialises all rooms in the order of `inits`, and adds abi_version.  -1 with an exception. */
 static int
-core_exec(PyObject *module)
+init_rooms(PyObject *module)
 {
-    if (core_refuse_again() < 0)
-        return -1;
     for (size_t i = 0; i < Py_ARRAY_LENGTH(inits); i++)
         if (inits[i](module) < 0)
             return -1;
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }
 
+/* Py_mod_exec: initialises the module, unless an earlier import has.  -1 with an exception, such as
+ * an interrupt; the next import then begins with an empty state, and the objects of this one are
+ * not freed. */
+static int
+core_exec(PyObject *module)
+{
+    if (G.module != NULL)
+        return 0;
+    if (init_rooms(module) < 0) {
+        memset(&G, 0, sizeof G);
+        return -1;
+    }
+    G.module = Py_NewRef(module);
+    return 0;
+}
+
 static PyModuleDef_Slot core_slots[] = {
+    {Py_mod_create, core_create},
     {Py_mod_exec, core_exec},
 #if GL_HAS_MULTIPLE_INTERPRETERS_SLOT
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},

@@ -62,11 +62,11 @@ def test_each_import_exists(field: str, module: str, attribute: str) -> None:
     assert hasattr(importlib.import_module(module), attribute)
 
 
-LATE = [(module, attribute) for module, attribute, _ in rows("GL_LATE_IMPORTS")]
+ROOM_IMPORTS = [(module, attribute) for module, attribute, _ in rows("GL_ROOM_IMPORTS")]
 
 
-@pytest.mark.parametrize(("module", "attribute"), LATE)
-def test_each_late_import_exists(module: str, attribute: str) -> None:
+@pytest.mark.parametrize(("module", "attribute"), ROOM_IMPORTS)
+def test_each_import_of_a_room_exists(module: str, attribute: str) -> None:
     if attribute == "_ThreadSafeHandle" and sys.version_info < (3, 14):
         pytest.skip("CPython has it since 3.14")
     assert hasattr(importlib.import_module(module), attribute)
@@ -76,4 +76,4 @@ def test_no_source_calls_or_imports_by_an_unlisted_string() -> None:
     text = sources()
     assert re.findall(r'PyObject_CallMethod\((?![^";]*GL_METHOD)[^;]*', text) == []
     found = re.findall(r'gl_import_attr\("([\w.]+)", "(\w+)"\)', text)
-    assert set(found) == set(LATE)
+    assert set(found) == set(ROOM_IMPORTS)

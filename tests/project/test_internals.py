@@ -97,5 +97,5 @@ def test_the_page_of_calls_from_c_repeats_the_header() -> None:
     assert methods == callbacks("GL_METHODS")
     imported = re.findall(r"^\| `([\w.]+)` \| ([^`|]*) \|$", text, re.MULTILINE)
     early = [(f"{each[1]}.{each[2]}", "at import") for each in callbacks("GL_IMPORTS")]
-    late = [(f"{each[0]}.{each[1]}", each[2]) for each in callbacks("GL_LATE_IMPORTS")]
+    late = [(f"{each[0]}.{each[1]}", each[2]) for each in callbacks("GL_ROOM_IMPORTS")]
     assert imported == early + late

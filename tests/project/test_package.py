@@ -100,7 +100,8 @@ def test_modules_imported_by_the_extension_are_loaded_with_the_package() -> None
     """PyInstaller finds the modules so, and no import can fail without descriptors or stack."""
     core = ROOT / "pybridge" / "core"
     text = "".join(path.read_text() for path in core.rglob("*.c"))
-    named = set(re.findall(r'(?:gl_import_attr\(|IMPORT\(\w+, )"([\w.]+)"', text))
+    text += (core / "support" / "callbacks.h").read_text()
+    named = set(re.findall(r'(?:gl_import_attr\(|X\(\w+, |X\()"([\w.]+)", \\?\s*"\w+"', text))
     assert "goloop._internal.loop.descriptors" in named
     loaded = set(program("import goloop, sys; print(*sys.modules)").split())
     assert named <= loaded
@@ -118,12 +119,9 @@ def test_no_modules_import_each_other() -> None:
     assert {room: files for room, files in rooms.items() if files > 12} == {}
 
 
-# The loop's own imports of the two packages that depend on it: each within a function, and run in
-# a program that `goloop doctor` has started, and on a simulated kernel.
-HOOKS = {
-    ("goloop._internal.net.streams", "goloop.testing.simulated.sockets"),
-    ("goloop._internal.process.patch_process", "goloop.operations.doctor_recorder"),
-}
+# The loop's own import of the two packages that depend on it: within a function, and run in a
+# program that `goloop doctor` has started.
+HOOKS = {("goloop._internal.process.patch_process", "goloop.operations.doctor_recorder")}
 # The modules that programs import, which only re-export names of the two packages.
 FACES = {"goloop.__init__", "goloop.__main__", "goloop.otel", "goloop.prometheus"}
 
@@ -181,20 +179,29 @@ import goloop
 print(*sorted(set(sys.modules) - before))
 """
     names = {name for name in program(source).split() if name.partition(".")[0] != "goloop"}
-    # queue is for look-ups, whose first may come when the program has given its rights up; struct,
-    # which asyncio of 3.15 has not imported yet, keeps a loop's CPU time.
-    assert names <= {"__future__", "queue", "_queue", "struct", *sys.builtin_module_names}
+    # For look-ups: queue, and the codec of names, with stringprep and unicodedata. For metrics and
+    # the watchdog: _json, and struct, which asyncio of 3.15 has not imported yet.
+    assert names <= {
+        *("__future__", "queue", "_queue", "struct", "_struct", "array"),
+        *("encodings.idna", "encodings.punycode", "stringprep", "unicodedata"),
+        "_json",
+        *sys.builtin_module_names,
+    }
 
 
-# The modules that a program without connections loads. Each other one takes 0.05 to 0.4 ms of every
-# process's start: import it where it is needed, and name it in module_preload.py.
+# The modules that every program loads. Each takes 0.05 to 0.4 ms of every process's start. A loop
+# must need none of the others, because it could not import them in each situation: a module that is
+# not listed belongs to a tool or a class that the program itself asks for.
 PLAIN = {
     "goloop": "_core _internal watchdog",
-    "goloop._internal": "backend buckets frames helper_threads loop module_preload net process"
-    " tasks version",
+    "goloop._internal": "backend buckets frames helper_threads loop metrics net process records tasks"
+    " version",
     "goloop._internal.loop": "arg_errors base busy_poll cpu_time debugging descriptors library loop"
-    " running signals watching",
-    "goloop._internal.net": "resolver resolver_threads sendfile sockets streams transport_info",
+    " nest_asyncio_compat running signals watching",
+    "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"
+    " profile_formats profiling",
+    "goloop._internal.net": "datagrams handshakes pipes resolver resolver_threads"
+    " selector_transports sendfile sockets streams tls tls_errors transport_info",
     "goloop._internal.process": "after_import aiofastnet_compat policy processes runner",
     "goloop._internal.tasks": "call_graph layout_check slow_path tasks",
 }
@@ -831,17 +838,3 @@ def test_a_subinterpreter_is_refused() -> None:
     for line, part in zip(refused, expected, strict=True):
         assert part in line
     assert last == "the main interpreter goes on"
-
-
-def test_the_extension_is_loaded_once() -> None:
-    again = """
-import sys, goloop
-for name in [each for each in sys.modules if each.partition(".")[0] == "goloop"]:
-    del sys.modules[name]
-import goloop
-"""
-    done = subprocess.run([sys.executable, "-c", again], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == (
-        "ImportError: goloop._core cannot be loaded a second time in one process: "
-        "keep goloop in sys.modules"
-    )

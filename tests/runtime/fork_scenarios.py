@@ -25,7 +25,6 @@ import unittest
 import warnings
 import weakref
 from collections.abc import Callable
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -172,41 +171,6 @@ def fork_after_a_closed_loop() -> None:
     works("first")
     ended_well(*[child(lambda: works("restarted")) for _ in range(3)])
     works("first")
-
-
-def fork_during_an_import_needed_for_closing() -> None:
-    """The lock of a module that another thread is importing stays locked in the child."""
-    began, forked = threading.Event(), threading.Event()
-
-    class Waits:
-        def find_spec(self, name: str, path: Any, _target: object = None) -> Any:
-            if not name.endswith(".metrics.metrics"):
-                return None
-            spec: Any = PathFinder.find_spec(name, path)
-            run = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                began.set()
-                forked.wait()
-                run(module)
-
-            spec.loader.exec_module = exec_module
-            return spec
-
-    def close() -> None:
-        goloop.new_event_loop().close()
-
-    for _ in range(63):
-        close()  # with the next one their figures are added up
-    sys.meta_path.insert(0, Waits())  # type: ignore[arg-type]
-    thread = threading.Thread(target=close)
-    thread.start()
-    began.wait()
-    pid = child(close)
-    forked.set()
-    thread.join()
-    ended_well(pid)
-    assert goloop.metrics().loops == 0
 
 
 def fork_with_an_idle_loop() -> None:

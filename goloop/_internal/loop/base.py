@@ -18,6 +18,8 @@ from concurrent.futures import Executor
 
 from ... import _core
 from ..buckets import BUCKETS, bucket_of
+from ..metrics.metric_registry import unpacked
+from ..records import decode_json
 from ..tasks.tasks import Task
 from .cpu_time import CpuTime
 
@@ -109,17 +111,12 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     def _diagnostics(self) -> dict[str, Any]:
         """Return the counters and Go's runtime information (JSON); {} if the loop is closed."""
-        # Imported here because few programs need it.
-        import json
-
-        from ..metrics.metric_registry import unpacked
-
         counters = unpacked(self._metrics())
         if not counters:
             return {}
         runtime = self._describe()
         counters = {
-            **json.loads(runtime or "{}"),
+            **decode_json(runtime or "{}"),
             **counters,
             "accepts": counters["connections_accepted"],
         }

@@ -29,6 +29,12 @@ TRACEBACK: Any = vars(BaseException)["__traceback__"]
 CONTEXT: Any = vars(BaseException)["__context__"]
 
 
+def throw(*args: Any) -> None:
+    """Raise the arguments of a native coroutine's throw(), in any form that a generator accepts."""
+    empty: Any = (_ for _ in ())
+    empty.throw(*args)
+
+
 def log_debug(about: object, message_format: str) -> None:
     """Log `message_format % about` to asyncio's logger at level DEBUG; called from C."""
     logger.debug(message_format, about)

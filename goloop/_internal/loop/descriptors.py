@@ -11,7 +11,11 @@ import contextlib
 import os
 import socket
 
+from ..version import native
+
 TYPE_CHECKING = False
+if native or TYPE_CHECKING:
+    from ... import _core
 if TYPE_CHECKING:
     from typing import Any
 
@@ -85,8 +89,6 @@ class ObservedRefCount(int):
         """
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
-            from ... import _core  # already imported if any call waits
-
             loops = [(loop, loop._waits(self, self.fd)) for loop in _core._open_loops()]
             if any(waits is None for _, waits in loops):
                 return False  # a ready socket is closed later, by the loop

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import _ssl
 import atexit
-import importlib.util
 import os
 import sys
+import types
 
 from .. import helper_threads as helper_threads  # registers its hook for the exit first
 
@@ -52,6 +52,8 @@ def _installed_elsewhere(root: str) -> str | None:
 try:
     from ... import _core
 except ImportError as error:
+    import importlib.util
+
     if importlib.util.find_spec("goloop._core") is not None:
         raise
     raise ImportError(_advice()) from error
@@ -60,6 +62,39 @@ except ImportError as error:
 openssl_reason: str | None = None
 
 LIBRARY = os.path.join(FOLDER, "libgoloop.so.1")
+
+
+def restore_modules() -> None:
+    """Put goloop's modules into sys.modules again if this process has imported goloop before.
+
+    A test that patches sys.modules, or a reloader, drops a package and imports it again. The native
+    half exists once in a process, and calls the functions and classes of the modules that it was
+    first imported with. So the package is not executed a second time: the new import gets the
+    same modules. After an import that was interrupted, only makes the loaded modules attributes of
+    their packages.
+    """
+    package = getattr(_core, "_package", None)
+    if package is None:
+        for name, module in list(sys.modules.items()):
+            above, _, last = name.rpartition(".")
+            parent = sys.modules.get(above)
+            if name.startswith("goloop.") and parent and not hasattr(parent, last):
+                setattr(parent, last, module)
+        return
+    found = [package]
+    for module in found:
+        sys.modules[module.__name__] = module
+        found += (
+            each
+            for each in vars(module).values()
+            if type(each) is types.ModuleType
+            and each.__name__.rpartition(".")[0] == module.__name__
+        )
+
+
+def record_package(package: types.ModuleType) -> None:
+    """Keep the package for restore_modules(), when its import has succeeded."""
+    vars(_core)["_package"] = package
 
 
 def _flush_all_loops() -> None:

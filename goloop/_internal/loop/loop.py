@@ -13,12 +13,13 @@ import sys
 import warnings
 
 from ... import _core
+from ..metrics import metrics as metrics_module
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import OtherTransports, UnixSockets
 from ..process import aiofastnet_compat
 from ..process.processes import Processes
-from . import arg_errors
+from . import arg_errors, nest_asyncio_compat
 from . import debugging as debugging  # imported for C, which uses its functions
 from .busy_poll import BusyPolling
 from .cpu_time import CpuTime
@@ -29,16 +30,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..metrics.metrics import Metrics
-
 
 class _NestPatched:
     """The attribute `_nest_patched`, which nest_asyncio reads: see nest_asyncio_compat.py."""
 
     def __get__(self, loop: object, owner: type) -> bool:
         """Raise the error of refuse_patching() for the code that reads the attribute."""
-        from . import nest_asyncio_compat
-
         return nest_asyncio_compat.refuse_patching(loop, owner, sys._getframe(1))
 
 
@@ -120,7 +117,7 @@ class Loop(
     def _scheduled(self, timers: list[asyncio.TimerHandle]) -> None:
         """Ignore the empty list that BaseEventLoop sets at first."""
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> metrics_module.Metrics:
         """Return a snapshot of the loop's metrics: counters, gauges and histograms.
 
         May be called from any thread, and does not stop the loop. For a closed loop it returns the
@@ -129,8 +126,6 @@ class Loop(
         Returns:
             The snapshot; times are in seconds, sizes in bytes.
         """
-        from ..metrics import metrics as metrics_module
-
         return metrics_module.of_loop(self)
 
     def close(self) -> None:
@@ -150,8 +145,6 @@ class Loop(
         # A single store makes the loop a closed one in the metrics: never both or neither.
         last[0] = 1
         if len(closed_loop_metrics) >= 64:
-            from ..metrics import metrics as metrics_module
-
             metrics_module.add_closed_loops()
         self._discard_handshake_tasks()
         asyncio.base_events.BaseEventLoop.close(self)

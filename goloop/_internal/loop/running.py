@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []
 
 
-# The final metrics of closed loops, until metrics.py adds them up, so that a program that reads no
-# metrics need not import it. Each entry is a byte that is 1 once the loop counts as closed, and
+# The final metrics of closed loops, until metrics.py adds them up, which takes longer than to close
+# a loop. Each entry is a byte that is 1 once the loop counts as closed, and
 # the marshalled process id and Loop._metrics(). The garbage collector does not track a bytearray,
 # so leak tests, which compare gc.get_objects(), find nothing after a loop was closed. A forked
-# child has its own list: the parent's entries would make the child import metrics.py, perhaps
-# while another thread of the parent had the import lock of the same module, which is never
-# released in the child.
+# child has its own list, because its parent's loops are not its own.
 closed_loop_metrics: list[bytearray] = []
 os.register_at_fork(after_in_child=closed_loop_metrics.clear)
 

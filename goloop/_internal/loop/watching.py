@@ -13,12 +13,9 @@ import os
 import warnings
 
 from ... import _core, watchdog
+from ..metrics import flight_recorder, profiling
 from .base import CoreLoop
 from .signals import simulated
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ..metrics.flight_recorder import SlowIteration
 
 # Limits in seconds.
 DEFAULT_LIMIT = 1.0
@@ -127,15 +124,12 @@ class Watching(CoreLoop):
         self._set_slow_limit(float(seconds))
         self._slow_limit = float(seconds)
 
-    def slow_iterations(self) -> list[SlowIteration]:
+    def slow_iterations(self) -> list[flight_recorder.SlowIteration]:
         """Return the recorded slow iterations of this loop, oldest first.
 
         The monitor samples the stack of an iteration that takes long, without tracing. A process
         keeps the last 256 of all its loops. May be called from any thread. Since 0.3.0.
         """
-        # Imported here because few programs need it.
-        from ..metrics import flight_recorder, profiling
-
         return flight_recorder.from_raw(profiling.snapshot(), self._loop_number)
 
     # ---- called by C -------------------------------------------------------------

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 
 from .. import backend
+from ..records import decode_json
 from ..version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+if backend.native or TYPE_CHECKING:
+    from ... import _core
+    from ..loop import library
+    from ..tasks import tasks
+if not backend.native or TYPE_CHECKING:
+    from ..process import fallback
+
+
+def _python() -> str:
+    """Return the implementation and the version of Python, as the module `platform` has them."""
+    name = {"cpython": "CPython", "pypy": "PyPy"}.get(sys.implementation.name)
+    return f"{name or sys.implementation.name} {sys.version.split()[0]}"
+
+
+def _platform() -> str:
+    """Return the names of the system, its release and the machine.
+
+    The module `platform`, which has them for every system, takes long to import.
+    """
+    if not hasattr(os, "uname"):
+        return sys.platform
+    names = os.uname()
+    return f"{names.sysname} {names.release} {names.machine}"
 
 
 def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]:
@@ -28,30 +53,18 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
     Returns:
         A dict with values that json can serialize.
     """
-    # Imported here because few programs need them.
-    # Not needed by programs that only run.
-    import json
-    import platform
-
     if loop is None:
         loop = asyncio._get_running_loop()
     facts: dict[str, Any] = {
         "goloop": __version__,
         "native": backend.native,
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        # Not platform.platform(), which may start a process.
-        "platform": " ".join((platform.system(), platform.release(), platform.machine())),
+        "python": _python(),
+        "platform": _platform(),
         "executable": sys.executable,
     }
     if not backend.native:
-        from ..process import fallback
-
         facts["reason"] = fallback.reason()
         return facts
-    from ... import _core
-    from ..loop import library
-    from ..tasks import tasks
-
     facts["library"] = _core.library_info()
     facts["tls"] = library.openssl_reason or "OpenSSL called directly"
     facts["tasks"] = "goloop.Task" if tasks.reason is None else f"asyncio.Task: {tasks.reason}"
@@ -60,5 +73,5 @@ def diagnostics(loop: asyncio.AbstractEventLoop | None = None) -> dict[str, Any]
         runtime = counters.pop("runtime", None)
         facts["loop"] = counters
         if isinstance(runtime, str):
-            facts["runtime"] = json.loads(runtime)
+            facts["runtime"] = decode_json(runtime)
     return facts

@@ -6,12 +6,12 @@ converts them to objects, and to text for `goloop slow` and for a dump.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 import time
 
 from ..frames import Frame
+from ..records import Record
 from . import profiling
 
 TYPE_CHECKING = False
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from .profiling import Row
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlowStack:
+class SlowStack(Record):
     """A stack sample of a slow iteration. Since 0.3.0."""
 
     after: float
@@ -33,8 +32,7 @@ class SlowStack:
     """The calls, beginning with the task's coroutine or the callback; innermost last."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SlowIteration:
+class SlowIteration(Record):
     """An iteration of a loop that took longer than the limit. Since 0.3.0."""
 
     loop: int

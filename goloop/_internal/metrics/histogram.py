@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 import struct
 
 from ..buckets import BUCKETS
+from ..records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ BOUNDS = tuple(_upper(index) for index in range(BUCKETS))
 MIDDLES = tuple((low + high - 1) / 2 for low, high in itertools.pairwise((0, *BOUNDS)))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Record):
     """A distribution: the number of values by size, in eight buckets for each power of two.
 
     The values are seconds, except in `Metrics.events_per_turn`, where they are numbers. Histograms
@@ -43,10 +42,14 @@ class Histogram:
     """The sum of all values."""
     max: float = 0.0
     """The greatest value."""
-    buckets: tuple[int, ...] = dataclasses.field(default=(), repr=False)
+    buckets: tuple[int, ...] = ()
     """The number of values in each bucket; empty if there are no values."""
     scale: float = 1e-9
     """The value of one unit of the bucket bounds."""
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={getattr(self, name)!r}" for name in ("count", "sum", "max", "scale"))
+        return f"Histogram({', '.join(fields)})"
 
     @property
     def mean(self) -> float:

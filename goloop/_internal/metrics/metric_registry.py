@@ -11,7 +11,6 @@ they exist (nodejs.eventloop.* is the model: there are none for Python runtimes 
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 
 from .histogram import HISTOGRAM
@@ -25,9 +24,12 @@ if TYPE_CHECKING:
     Kind = Literal["counter", "state", "gauge_max", "histogram"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class MetricSpec:
     """A metric: a field of Metrics, the source of its value, and its names in exporters."""
+
+    __slots__ = (
+        "attributes", "field", "kind", "otel", "prometheus", "source", "text", "unit",
+    )  # fmt: skip
 
     field: str
     kind: Kind
@@ -43,8 +45,22 @@ class MetricSpec:
     """OpenTelemetry's name; for a histogram the prefix of its instruments."""
     text: str
     """The description, a sentence without a full stop."""
-    attributes: tuple[tuple[str, str], ...] = ()
+    attributes: tuple[tuple[str, str], ...]
     """OpenTelemetry's attributes, which distinguish metrics of the same instrument."""
+
+    def __init__(
+        self, field: str, kind: Kind, source: str, unit: str, prometheus: str, otel: str,
+        text: str, attributes: tuple[tuple[str, str], ...] = (),
+    ) -> None:  # fmt: skip
+        """Set all fields."""
+        self.field = field
+        self.kind = kind
+        self.source = source
+        self.unit = unit
+        self.prometheus = prometheus
+        self.otel = otel
+        self.text = text
+        self.attributes = attributes
 
 
 _RECEIVE = (("network.io.direction", "receive"),)

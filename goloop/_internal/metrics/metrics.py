@@ -10,13 +10,12 @@ forked child starts at 0, because its parent's loops are not its own.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import json
 import marshal
 import operator
 import os
 import threading
 
+from ..records import Record, decode_json
 from ..version import native
 
 if not native:
@@ -41,8 +40,7 @@ _EMPTY = Histogram()
 _EMPTY_SIZES = Histogram(scale=1.0)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Metrics:
+class Metrics(Record):
     """A snapshot of the metrics of a loop, or of all loops of the process.
 
     Times are in seconds, sizes in bytes. Counters never decrease; gauges (`ready`, `tasks` and the
@@ -171,13 +169,13 @@ class Metrics:
         if not isinstance(earlier, Metrics):
             return NotImplemented
         changed: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            now, then = getattr(self, field.name), getattr(earlier, field.name)
+        for name in self._fields:
+            now, then = getattr(self, name), getattr(earlier, name)
             if isinstance(now, Histogram):
-                changed[field.name] = _subtract(now, then)
-            elif field.name not in _GAUGES:
-                changed[field.name] = now - then
-        return dataclasses.replace(self, **changed)
+                changed[name] = _subtract(now, then)
+            elif name not in _GAUGES:
+                changed[name] = now - then
+        return self._replace(**changed)
 
 
 def _subtract(now: Histogram, then: Histogram) -> Histogram:
@@ -217,8 +215,8 @@ def total(several: Iterable[Metrics]) -> Metrics:
     """Return the sums of several snapshots; for `gauge_max` and process metrics the maxima."""
     sums: dict[str, Any] = {}
     for each in several:
-        for field in dataclasses.fields(each):
-            name, value = field.name, getattr(each, field.name)
+        for name in each._fields:
+            value = getattr(each, name)
             if name not in sums:
                 sums[name] = value
             elif name in _MAX_GAUGES or name in _PROCESS_METRICS:
@@ -253,13 +251,13 @@ def of_loop(loop: Any) -> Metrics:
     last = unpack_final_metrics(loop._final_metrics)
     if last is not None:
         return from_raw(unpacked(last[1]) | _ZERO_GAUGES)
-    return dataclasses.replace(from_raw(_raw_of_open_loop(loop)), gc_time=_core._collected())
+    return from_raw(_raw_of_open_loop(loop))._replace(gc_time=_core._collected())
 
 
 def _raw_of_open_loop(loop: Any) -> dict[str, Any]:
     """Return the metrics of an open loop by name, with times in nanoseconds; without `gc_time`."""
     raw = unpacked(loop._metrics())
-    runtime = json.loads(loop._describe() or "{}")
+    runtime = decode_json(loop._describe() or "{}")
     raw["tasks"] = len(asyncio.all_tasks(loop))
     raw["go_heap_bytes"] = runtime.get("heap_bytes", 0)
     raw["goroutines"] = runtime.get("goroutines", 0)
@@ -283,7 +281,7 @@ def metrics() -> Metrics:
             # Whole nanoseconds are added: a sum of floats depends on their order, so the sum could
             # decrease by a rounding error when a loop is closed.
             summed = from_raw(_sum_raw([closed, *several]))
-            return dataclasses.replace(summed, gc_time=_core._collected())
+            return summed._replace(gc_time=_core._collected())
 
 
 def add_closed_loops() -> bytes:

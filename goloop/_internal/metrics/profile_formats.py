@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import html
-import zlib
+import binascii
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,6 +64,10 @@ def folded(profile: Profile) -> str:
 # profile.proto of github.com/google/pprof; the numbers below are the numbers of its fields.
 
 
+# zlib's code for the format of gzip, with the largest window.
+_GZIP = 31
+
+
 def _varint(value: int) -> bytes:
     """Encode an integer as a protobuf varint."""
     out = bytearray()
@@ -106,6 +108,8 @@ class _Numbering(dict[object, int]):
 
 def pprof(profile: Profile) -> bytes:
     """Return the profile in pprof's format, compressed with gzip."""
+    import zlib  # some Pythons lack it, and nothing else here needs it
+
     strings, functions, locations = _Numbering(0), _Numbering(1), _Numbering(1)
     strings.of("")
     out = bytearray()
@@ -140,7 +144,7 @@ def pprof(profile: Profile) -> bytes:
     out += _bytes_field(11, period)
     out += _varint_field(12, int(profile.busy / (profile.samples or 1) * 1e9))
     out += _varint_field(14, default)
-    return gzip.compress(bytes(out), mtime=0)
+    return zlib.compress(bytes(out), wbits=_GZIP)
 
 
 # ---- flame graph -------------------------------------------------------------------------
@@ -202,7 +206,7 @@ def flame_graph(profile: Profile, title: str) -> str:
         "<style>g.call{cursor:pointer} g.call:hover rect{stroke:#000} "
         "text{pointer-events:none}</style>",
         f'<rect width="{_WIDE}" height="{high}" fill="#fcfcfa"/>',
-        f'<text x="{_WIDE / 2}" y="18" text-anchor="middle" font-size="14">{html.escape(title)}: '
+        f'<text x="{_WIDE / 2}" y="18" text-anchor="middle" font-size="14">{_escape(title)}: '
         f"{profile.samples} samples in {profile.seconds:.1f} s, busy {profile.busy:.2f} s</text>",
     ]
 
@@ -211,7 +215,7 @@ def flame_graph(profile: Profile, title: str) -> str:
         width = box.seconds * scale
         if width < _MIN_WIDTH:
             return
-        name = html.escape(box.name, quote=True)
+        name = _escape(box.name)
         share = box.seconds / (profile.seconds or 1.0)
         top = 28 + row * _HIGH
         room = int((width - 6) / 6.6)
@@ -222,7 +226,7 @@ def flame_graph(profile: Profile, title: str) -> str:
             f'processor</title><rect x="{left:.2f}" y="{top}" width="{width:.2f}" '
             f'height="{_HIGH - 1}" fill="{_colour(box.name, row)}" rx="1"/>'
             f'<text x="{left + 3:.2f}" y="{top + 12}">'
-            f"{html.escape(shown) if room >= 3 else ''}</text></g>"
+            f"{_escape(shown) if room >= 3 else ''}</text></g>"
         )
         for each in sorted(box.below.values(), key=lambda each: -each.seconds):
             draw(each, left, row + 1)
@@ -234,9 +238,16 @@ def flame_graph(profile: Profile, title: str) -> str:
     return "\n".join(lines)
 
 
+def _escape(text: str) -> str:
+    """Return a text for an XML document, like html.escape(), whose module takes long to import."""
+    for each, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot"), ("'", "#x27")):
+        text = text.replace(each, f"&{name};")
+    return text
+
+
 def _colour(name: str, row: int) -> str:
     """Return a color for a function, always the same for the same name."""
     if row < 2:
         return "#c8d8e8"
-    spread = zlib.crc32(name.partition(" (")[0].encode())
+    spread = binascii.crc32(name.partition(" (")[0].encode())
     return f"hsl({10 + spread % 45},{70 + spread // 45 % 20}%,{62 + spread // 900 % 14}%)"

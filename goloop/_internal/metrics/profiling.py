@@ -6,18 +6,20 @@ module converts a snapshot of the counts to a `Profile`; profile_formats.py writ
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import json
 import os
 import re
-import sysconfig
+import sys
 import time
 
 from ..frames import Frame
+from ..records import Record, decode_json
 from ..version import native
+from . import profile_formats
 
 TYPE_CHECKING = False
+if native or TYPE_CHECKING:
+    from ... import _core
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
@@ -32,8 +34,7 @@ ITSELF = "(the loop)"
 """The task and the function of an entry that has no code of the program."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProfileEntry:
+class ProfileEntry(Record):
     """The time of one function of the program in one kind of task. Since 0.3.0."""
 
     task: str
@@ -54,8 +55,7 @@ class ProfileEntry:
     """Number of samples."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProfileStack:
+class ProfileStack(Record):
     """The time of one stack of calls of a loop. Since 0.3.0."""
 
     loop: int
@@ -72,8 +72,7 @@ class ProfileStack:
     """Number of samples."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Record):
     """A snapshot of the sampling profile of this process's loops, from `goloop.profile()`.
 
     The difference of two profiles covers the time between them. Since 0.3.0.
@@ -87,7 +86,7 @@ class Profile:
     """The stacks, by descending time."""
     ended: float
     """Time of the snapshot, as time.time()."""
-    library: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    library: tuple[str, ...] = ()
     """The folders of the standard library and of goloop: their functions are no entries."""
     clock: float = dataclasses.field(default=0.0, repr=False)
     """Time of the snapshot, as time.monotonic(); 0.0 if it is unknown."""
@@ -130,8 +129,8 @@ class Profile:
         if file.startswith("<frozen "):
             return True
         if not self.library:
-            return _LIBRARY_FILE.search(file) is not None
-        return file.startswith(self.library) and not _INSTALLED.search(file)
+            return re.search(_LIBRARY_FILE, file) is not None
+        return file.startswith(self.library) and not re.search(_INSTALLED, file)
 
     def __sub__(self, earlier: Profile) -> Profile:
         """Return the profile of the time since an earlier snapshot.
@@ -148,8 +147,7 @@ class Profile:
         for each in self.stacks:
             before_entry = before.get((each.loop, each.task, each.frames))
             if before_entry is not None and before_entry.samples <= each.samples:
-                each = dataclasses.replace(
-                    each,
+                each = each._replace(
                     seconds=max(0.0, each.seconds - before_entry.seconds),
                     cpu=max(0.0, each.cpu - before_entry.cpu),
                     samples=each.samples - before_entry.samples,
@@ -170,36 +168,33 @@ class Profile:
 
     def folded(self) -> str:
         """Return the stacks for flamegraph.pl and speedscope: a line each, with microseconds."""
-        from .profile_formats import folded
-
-        return folded(self)
+        return profile_formats.folded(self)
 
     def pprof(self) -> bytes:
         """Return the profile for `go tool pprof` and other readers of that format, compressed."""
-        from .profile_formats import pprof
-
-        return pprof(self)
+        return profile_formats.pprof(self)
 
     def flame_graph(self, title: str = "goloop") -> str:
         """Return a flame graph as one self-contained SVG file.
 
         In a browser a click on a call zooms in on it.
         """
-        from .profile_formats import flame_graph
-
-        return flame_graph(self, title)
+        return profile_formats.flame_graph(self, title)
 
     def __str__(self) -> str:
         """Return the profile as a table."""
-        from .profile_formats import table
+        return profile_formats.table(self)
 
-        return table(self)
+    def __repr__(self) -> str:
+        fields = ("seconds", "samples", "stacks", "ended")
+        return f"Profile({', '.join(f'{name}={getattr(self, name)!r}' for name in fields)})"
 
 
-_LIBRARY_FILE = re.compile(
+# Patterns, which are compiled when they are needed.
+_LIBRARY_FILE = (
     r"/lib/python3[^/]*/(?!(site|dist)-packages/)|/goloop/(_internal|operations|testing)/"
 )
-_INSTALLED = re.compile(r"/(site|dist)-packages/(?!goloop/)")
+_INSTALLED = r"/(site|dist)-packages/(?!goloop/)"
 
 
 def _by_time(stacks: Iterable[ProfileStack]) -> tuple[ProfileStack, ...]:
@@ -228,9 +223,7 @@ def snapshot() -> Row:
     """Return a snapshot that json.dumps() can serialize and from_raw() reads."""
     raw: Row = {}
     if counts_here():
-        from ... import _core
-
-        raw = json.loads(_core._profile())
+        raw = decode_json(_core._profile())
     raw["clock"] = time.monotonic()
     raw["time"] = time.time()
     raw["library"] = library_folders()
@@ -241,8 +234,6 @@ def counts_here() -> bool:
     """Return true if the Go library is open, so that it may have samples."""
     if not native:
         return False
-    from ... import _core
-
     return bool(_core.library_info()["mode"] != "unopened")
 
 
@@ -253,19 +244,20 @@ def busy_coroutines() -> dict[int, tuple[int, int]]:
     """
     if not counts_here():
         return {}
-    from ... import _core
-
     text = _core._profile()
     # Only this part is parsed: the whole is long, and `goloop top` asks every second. No function's
     # name can contain this key.
     began = text.index('"tasks":{') + len('"tasks":')
-    tasks: dict[str, tuple[int, int]] = json.loads(text[began : text.index("}", began) + 1])
+    tasks: dict[str, tuple[int, int]] = decode_json(text[began : text.index("}", began) + 1])
     return {int(address): times for address, times in tasks.items()}
 
 
 def library_folders() -> list[str]:
     """Return the folders of functions that are not the program's own."""
-    paths = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    # sysconfig's "stdlib" and "platstdlib": its get_path() imports a module of a megabyte.
+    standard = os.path.dirname(getattr(os, "__file__", ""))
+    name = os.path.basename(standard)
+    paths = {standard, name and os.path.join(sys.exec_prefix, sys.platlibdir, name)}
     paths.add(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     return sorted(path.rstrip("/") + "/" for path in paths if path)
 

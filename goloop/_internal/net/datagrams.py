@@ -20,6 +20,7 @@ from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from ..loop.debugging import as_handled
 from . import transport_info
+from .selector_transports import OtherDatagramTransport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -191,8 +192,6 @@ def make_transport(
         and _METHODS.isdisjoint(_core.replaced_methods(sock))
     ):
         return DatagramTransport(loop, sock, protocol, address, waiter, extra)
-    from .selector_transports import OtherDatagramTransport  # few programs need it
-
     loop._ensure_fd_no_transport(sock)
     transport: asyncio.DatagramTransport = OtherDatagramTransport(
         loop, sock, protocol, address, waiter, extra

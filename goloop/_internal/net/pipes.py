@@ -1,7 +1,7 @@
 """Pipes: the native transports of their two ends.
 
 connect_read_pipe and connect_write_pipe are inherited and create their transports here, and so
-does the subprocess transport for a child's pipes. A loop imports this module for its first pipe.
+does the subprocess transport for a child's pipes.
 
 A program that passes a file to connect_write_pipe can also use the file directly, and so can other
 code: a print() or a child with the same stdout may write to it just after the transport's

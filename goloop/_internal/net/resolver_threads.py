@@ -20,6 +20,7 @@ import threading
 import time
 from _queue import Empty, SimpleQueue  # importing `queue` costs as much again as this module
 
+from ... import _core
 from ..helper_threads import NativeThread, RLock
 
 TYPE_CHECKING = False
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     Question = tuple[asyncio.Future[Any], int, Callable[..., Any], tuple[Any, ...]]
     # Called in the loop's thread with the question, the answer, and the exception or None.
     Settle = Callable[[Question, Any, BaseException | None], None]
+
+# socket.getaddrinfo() looks up these codecs of host names, of which Python imports each once. In a
+# resolver thread, which the end of the interpreter may stop, the import's lock could stay locked.
+for _codec in ("idna", "punycode"):
+    codecs.lookup(_codec)
 
 NAME = b"goloop-resolve"
 _IDLE_SECONDS = 5.0
@@ -70,9 +76,6 @@ class ResolverThreads:
         Raises:
             RuntimeError: No thread exists and none can be started, or the loop was closed.
         """
-        # socket.getaddrinfo() imports this codec with its first name. If that happened in a thread
-        # that is stopped at interpreter exit, Python would wait for the import's lock forever.
-        codecs.lookup("idna")
         with _lock:
             self._unanswered += 1
             if self._unanswered > self._threads and self._threads < _THREADS_MAX:
@@ -152,23 +155,38 @@ class ResolverThreads:
         del question, future, failed  # the exception's traceback refers to this frame
 
 
+# The thread that has the lock for a fork. A fork that began before this module was imported calls
+# only the hook for its end.
+_forking: int | None = None
+
+
 def _before_fork() -> None:
     """Take the lock, which the fork's hooks release, and wait for the threads that are ending."""
+    global _forking
     _lock.acquire()
+    _forking = _core._thread_ident()
     while not all(map(_has_ended, _ending)):
         with contextlib.suppress(Empty):  # a sleep that also eventlet leaves as it is
             SimpleQueue().get(timeout=0.0002)
     _ending.clear()
 
 
+def _after_fork_in_parent() -> None:
+    """Release the lock that _before_fork() has taken."""
+    global _forking
+    if _forking == _core._thread_ident():
+        _forking = None
+        _lock.release()
+
+
 def _after_fork_in_child() -> None:
     """Replace the lock, which another thread may have had at the moment of the fork."""
-    global _lock
-    _lock = RLock()
+    global _lock, _forking
+    _lock, _forking = RLock(), None
 
 
 os.register_at_fork(
     before=_before_fork,
-    after_in_parent=lambda: _lock.release(),
+    after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )

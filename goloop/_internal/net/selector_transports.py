@@ -20,7 +20,8 @@ from asyncio import BufferedProtocol, sslproto
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from .transport_info import NO_TLS, has_buffer_methods, receives_fds
+from ... import _core
+from .transport_info import NO_TLS, receives_fds
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  #
         """Set a protocol; one with the two buffer methods is served as a BufferedProtocol."""
         _SelectorSocketTransport.set_protocol(self, protocol)
         # asyncio's method recognizes buffered protocols by their class only.
-        if not isinstance(protocol, BufferedProtocol) and has_buffer_methods(protocol):
+        if not isinstance(protocol, BufferedProtocol) and _core._has_buffer_methods(protocol):
             self._read_ready_cb = self._read_ready__get_buffer
 
 

@@ -43,12 +43,6 @@ _FIRST_RETRY = 0.001
 _LONGEST_RETRY = 0.05
 
 
-def throw(*args: Any) -> None:
-    """Raise the arguments of a native coroutine's throw(), in any form that a generator accepts."""
-    empty: Any = (_ for _ in ())
-    empty.throw(*args)
-
-
 class EarlyCall:
     """The call of a coroutine that waits for a ready socket, in case the socket is closed first.
 

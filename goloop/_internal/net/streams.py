@@ -28,16 +28,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from ... import _core
 from ..loop import arg_errors
 from ..loop.base import CoreLoop
-from . import transport_info  # imported early for C, which imports nothing during a call
+from . import datagrams, pipes, selector_transports, transport_info
+from . import tls as tls_module
+from .tls import TLSProtocol
 
-# Modules that few programs need are imported in the functions that use them: selector_transports,
-# datagrams, pipes and tls.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ..process.shared_sockets import SharedSocket
-    from .tls import TLSProtocol
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -53,6 +52,10 @@ _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
 _STREAM_METHODS = frozenset({"fileno", "recv", "recv_into", "send", "sendmsg", "shutdown"})
 _LISTENER_METHODS = frozenset({"fileno", "accept"})
 _SIMULATED = 1 << 24  # the lowest fd of simulated kernels, see goloop/testing/simulated
+# Set by the modules that few programs import, process/shared_sockets.py and testing/simulated:
+# the classes of their sockets.
+shared_socket_class: type[SharedSocket] | None = None
+simulated_socket_class: Any = None
 _SelectorEventLoop: Any = asyncio.selector_events.BaseSelectorEventLoop
 # Since 3.14 and in late releases of 3.13 asyncio makes `backlog` + 1 accept() calls per iteration.
 _accept_code = _SelectorEventLoop._accept_connection.__code__
@@ -89,22 +92,18 @@ def _set_nodelay(sock: socket.socket) -> None:
 
 
 def _shared_socket(sock: socket.socket) -> SharedSocket | None:
-    """Return `sock` if it belongs to a shared listener, else None.
-
-    If nothing has imported the module of shared listeners, no socket belongs to one.
-    """
-    module: Any = sys.modules.get("goloop._internal.process.shared_sockets")
-    shared: Any = sock
-    return shared if isinstance(sock, getattr(module, "SharedSocket", ())) else None
+    """Return `sock` if it belongs to a shared listener, else None."""
+    if shared_socket_class is not None and isinstance(sock, shared_socket_class):
+        return sock
+    return None
 
 
 def _socket_from_fd(number: int) -> socket.socket:
     """Return a new socket object that owns an fd; a simulated socket if the fd is simulated."""
     if number < _SIMULATED:
         return socket.socket(fileno=number)
-    from ...testing.simulated import sockets
-
-    return sockets.Socket(fileno=number)
+    simulated: socket.socket = simulated_socket_class(fileno=number)
+    return simulated
 
 
 def _adopt_fd(number: int) -> socket.socket:
@@ -760,9 +759,9 @@ class Streams(CoreLoop):
             named["context"] = context
         transport: Any
         if passes_fds:
-            from .selector_transports import DescriptorTransport as transport
+            transport = selector_transports.DescriptorTransport
         else:
-            from .selector_transports import OtherStreamTransport as transport
+            transport = selector_transports.OtherStreamTransport
         return transport(self, sock, protocol, waiter, **named)
 
     def _make_ssl_transport(
@@ -784,8 +783,6 @@ class Streams(CoreLoop):
 
         Returns the application's transport; TLSProtocol and the stream below it are created, too.
         """
-        from .tls import TLSProtocol
-
         self._ensure_fd_no_transport(rawsock)
         tls: Any = TLSProtocol(
             self,
@@ -914,7 +911,6 @@ class Streams(CoreLoop):
         ssl_shutdown_timeout: float | None,
     ) -> Callable[[], TLSProtocol]:
         """Return a factory of TLS protocols, each with an application protocol above it."""
-        from .tls import TLSProtocol
 
         def make() -> TLSProtocol:
             """Return the TLS protocol of one accepted connection."""
@@ -958,8 +954,6 @@ class Streams(CoreLoop):
             )
         if not getattr(transport, "_start_tls_compatible", False):
             raise TypeError(f"transport {transport!r} is not supported by start_tls()")
-        from . import tls as tls_module
-
         waiter = self.create_future()
         tls: Any = tls_module.TLSProtocol(
             self,
@@ -1174,8 +1168,6 @@ class OtherTransports(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.DatagramTransport:
         """Create and return a datagram transport, for create_datagram_endpoint()."""
-        from . import datagrams
-
         return datagrams.make_transport(self, sock, protocol, address, waiter, extra)
 
     def _make_read_pipe_transport(
@@ -1186,8 +1178,6 @@ class OtherTransports(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.ReadTransport:
         """Create and return the transport of connect_read_pipe()."""
-        from . import pipes
-
         return pipes.make_reader(self, pipe, protocol, waiter, extra)
 
     def _make_write_pipe_transport(
@@ -1198,6 +1188,4 @@ class OtherTransports(CoreLoop):
         extra: dict[str, Any] | None = None,
     ) -> asyncio.WriteTransport:
         """Create and return the transport of connect_write_pipe()."""
-        from . import pipes
-
         return pipes.make_writer(self, pipe, protocol, waiter, extra)

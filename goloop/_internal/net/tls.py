@@ -3,9 +3,6 @@
 The state machine (handshake, shutdown, timeouts, flow control) is the
 `asyncio.sslproto.SSLProtocol` of the running Python version. `_core.TLSEngine` precedes it in
 the list of base classes and replaces the methods that run per record: pybridge/core/tls/tls.c.
-
-A loop imports this module for its first TLS connection: most programs have none, and the import
-takes a tenth of the time of goloop's own (module_preload.py has its bytes by then).
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from ... import _core
 from . import tls_errors
 from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Handshakes, Records
-from .transport_info import NO_TLS, has_buffer_methods
+from .transport_info import NO_TLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -348,7 +345,7 @@ class TLSProtocol(_core.TLSEngine, sslproto.SSLProtocol):
         """Set the application's protocol; one with the two buffer methods is served as buffered."""
         _Inherited._set_app_protocol(self, app_protocol)
         # asyncio's method recognizes buffered protocols by their class only.
-        if not self._app_protocol_is_buffer and has_buffer_methods(app_protocol):
+        if not self._app_protocol_is_buffer and _core._has_buffer_methods(app_protocol):
             self._app_protocol_get_buffer = app_protocol.get_buffer
             self._app_protocol_buffer_updated = app_protocol.buffer_updated
             self._app_protocol_is_buffer = True

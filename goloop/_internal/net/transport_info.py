@@ -101,18 +101,6 @@ def socket_transport_repr(transport: Any, writing: bool, size: int) -> str:
     return f"<{words}>"
 
 
-def has_buffer_methods(protocol: object) -> bool:
-    """Return true if a protocol has BufferedProtocol's two methods, and not data_received().
-
-    uvloop checks for the methods instead of the class, and programs written for it rely on that:
-    goloop calls get_buffer() and buffer_updated() even if the class is not a BufferedProtocol.
-    asyncio would call data_received() and fail.
-    """
-    if hasattr(protocol, "data_received"):
-        return False
-    return hasattr(protocol, "get_buffer") and hasattr(protocol, "buffer_updated")
-
-
 def receives_fds(protocol: object) -> bool:
     """Return true if a protocol receives descriptors: its class has `fds_received()`."""
     return hasattr(type(protocol), "fds_received")

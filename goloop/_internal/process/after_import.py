@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 
 # Not importlib.abc, which takes longer to import than this whole module.
 TYPE_CHECKING = False
@@ -116,8 +117,6 @@ def _run_action(module: ModuleType) -> None:
     try:
         action(module)
     except Exception as error:
-        import warnings
-
         warnings.warn(
             f"goloop cannot make {module.__name__} use its loop: {error!r}; select the loop "
             "with the program's own option",

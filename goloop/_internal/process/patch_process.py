@@ -21,12 +21,15 @@ import mmap
 import os
 import signal
 import sys
+import warnings
 
 from .. import backend
 from .after_import import after_import
 from .policy import set_policy
 
 TYPE_CHECKING = False
+if backend.native or TYPE_CHECKING:
+    from ..metrics.metrics import metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
@@ -250,7 +253,11 @@ def _record_foreign_loops() -> None:
     Every loop calls that function. `goloop doctor` records all of them (doctor_recorder.py).
     """
     original = asyncio.events._set_running_loop
-    doctor = bool(os.environ.get("GOLOOP_DOCTOR"))
+    doctor: Any = None
+    if os.environ.get("GOLOOP_DOCTOR"):
+        from ...operations import doctor_recorder
+
+        doctor = doctor_recorder
 
     def _set_running_loop(loop: asyncio.AbstractEventLoop | None) -> None:
         """Record the class of the first loop that is not goloop's, then call the original.
@@ -261,10 +268,8 @@ def _record_foreign_loops() -> None:
         if loop is not None and _foreign_loop is None and not isinstance(loop, backend.Loop):
             kind = type(loop)
             _foreign_loop = f"{kind.__module__}.{kind.__qualname__}"
-        if doctor and loop is not None:
-            from ...operations import doctor_recorder
-
-            doctor_recorder.record_loop(loop, isinstance(loop, backend.Loop), _hint())
+        if doctor is not None and loop is not None:
+            doctor.record_loop(loop, isinstance(loop, backend.Loop), _hint())
         original(loop)
 
     asyncio.events._set_running_loop = _set_running_loop
@@ -297,8 +302,6 @@ def _warn_at_exit() -> None:
     """Warn if loops ran in this process and none of them was goloop's."""
     if _foreign_loop is None or _goloop_ran() or not _claim_warning():
         return
-    import warnings
-
     warnings.warn(
         f"goloop was not used: the program made its own loop ({_foreign_loop}). "
         f"Pass loop_factory=goloop.new_event_loop{_hint()}",
@@ -315,8 +318,6 @@ def _hint() -> str:
 
 def _goloop_ran() -> bool:
     """Return true if a goloop loop has run in this process."""
-    from ..metrics.metrics import metrics
-
     return metrics().iterations > 0
 
 

@@ -26,6 +26,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from ..net import streams
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeAlias
@@ -261,3 +263,6 @@ class Address:
         for connection, _ in unassigned:
             connection.close()
         self.sock.close()
+
+
+streams.shared_socket_class = SharedSocket

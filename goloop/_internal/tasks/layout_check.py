@@ -431,6 +431,8 @@ def enable(peek: Peek | None = None) -> tuple[Any, Any, str | None]:
         slots = check(peek)
     except Mismatch as reason:
         return asyncio.Future, asyncio.Task, str(reason)
+    except (MemoryError, RecursionError):
+        raise  # the program may import goloop again
     except Exception as error:
         # An asyncio that was replaced or patched.
         return asyncio.Future, asyncio.Task, f"the layout check failed with {error!r}"

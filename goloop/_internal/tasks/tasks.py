@@ -20,7 +20,7 @@ else:
     Future, Task, reason = layout_check.enable()
 
     if reason is None and sys.version_info < (3, 14):
-        from . import task_set
+        from . import task_set  # asyncio of 3.14 has no such set
 
         task_set.install()
 

@@ -551,8 +551,6 @@ def replacements() -> Iterator[None]:
         if _active_count == 1:
             # An import in a simulation would use replaced functions.
             lazy_imports.load()
-            for name in ("datagrams", "pipes", "tls"):
-                importlib.import_module(f"goloop._internal.net.{name}")
             _replaced.extend(_install_patches())
     try:
         yield

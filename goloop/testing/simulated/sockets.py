@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
+from ..._internal.net import streams
 from .errors import EscapedSimulation
 from .kernel import _MAX_NAME, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
 
@@ -332,3 +333,6 @@ def unpack(answer: memoryview) -> Any:
         return socket.inet_ntop(family, raw[8:24]), struct.unpack_from("!H", raw, 2)[0], 0, 0
     name = raw[2:]
     return name if name.startswith(b"\0") else os.fsdecode(name.rstrip(b"\0"))
+
+
+streams.simulated_socket_class = Socket

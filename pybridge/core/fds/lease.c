@@ -73,8 +73,7 @@ slot_value(PyObject *sock, Py_ssize_t offset)
 static inline bool
 is_observed_count(PyObject *count)
 {
-    return count != NULL && (PyObject *)Py_TYPE(count) == GL_READ(G.lease.users) &&
-           PyLong_Check(count);
+    return count != NULL && (PyObject *)Py_TYPE(count) == G.ObservedRefCount && PyLong_Check(count);
 }
 
 /* Adds `change` to the number of a socket's users.  Returns false, with the number unchanged, if
@@ -161,25 +160,14 @@ socket_release(PyObject *sock)
 /* ---- sockets with waiters ------------------------------------------------ */
 
 /* Gives the socket a count of users that reports its close(), so that a close() ends the waits for
- * the socket.  Does nothing if the socket has such a count, or does not count its users.  Imports
- * the count's class on first use.  -1 with an exception. */
+ * the socket.  Does nothing if the socket has such a count, or does not count its users.  -1 with
+ * an exception. */
 GL_PRIVATE int
 gl_socket_observe_close(PyObject *sock)
 {
     if (!is_counted(sock) || observes_close(sock))
         return 0;
-    PyObject *users = __atomic_load_n(&G.lease.users, __ATOMIC_ACQUIRE);
-    if (users == NULL) {
-        PyObject *made = gl_import_attr("goloop._internal.loop.descriptors", "ObservedRefCount");
-        if (made == NULL)
-            return -1;
-        if (__atomic_compare_exchange_n(&G.lease.users, &users, made, false, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_ACQUIRE))
-            users = made;
-        else
-            Py_DECREF(made); /* another thread was faster, and its class is in users */
-    }
-    return gl_call_method(users, G.s_notice, sock);
+    return gl_call_method(G.ObservedRefCount, G.s_notice, sock);
 }
 
 /* Returns true if `users` is the object in which the socket counts its users.  `sock` may be

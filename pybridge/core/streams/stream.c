@@ -71,9 +71,28 @@ typedef struct {
     gl_receive *native_receive;
 } protocol_kind;
 
+/* Returns 1 if a protocol has BufferedProtocol's two methods, and not data_received(), else 0, and
+ * -1 with an exception.  uvloop checks for the methods instead of the class, and programs written
+ * for it rely on that; asyncio would call data_received() and fail. */
+GL_PRIVATE int
+has_buffer_methods(PyObject *protocol)
+{
+    PyObject *const names[] = {G.s_data_received, G.s_get_buffer, G.s_buffer_updated};
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(names); i++) {
+        PyObject *method = PyObject_GetAttr(protocol, names[i]);
+        if (method == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
+            return -1;
+        PyErr_Clear();
+        bool found = method != NULL;
+        Py_XDECREF(method);
+        if (found == (i == 0))
+            return 0;
+    }
+    return 1;
+}
+
 /* Returns 1 if the protocol has the methods of a BufferedProtocol, 0 if not, -1 with an exception.
- * If the class has no base class of asyncio, has_buffer_methods() in Python decides, which is
- * rare. */
+ * If the class has no base class of asyncio, its methods decide, which is rare. */
 static int
 protocol_is_buffered(PyObject *protocol)
 {
@@ -85,12 +104,7 @@ protocol_is_buffered(PyObject *protocol)
         return -1;
     if (r != 0)
         return 0;
-    PyObject *check = gl_import_attr("goloop._internal.net.transport_info", "has_buffer_methods");
-    if (check == NULL)
-        return -1;
-    r = gl_take_bool(PyObject_CallOneArg(check, protocol));
-    Py_DECREF(check);
-    return r;
+    return has_buffer_methods(protocol);
 }
 
 /* Finds out how the protocol receives bytes, and stores it in *kind.  -1 with an exception.  Runs

@@ -153,6 +153,7 @@ GL_PRIVATE_INLINE uint32_t receive_requests(const gl_stream *s);
 
 /* ---- stream.c ----------------------------------------------------------------- */
 
+GL_PRIVATE int has_buffer_methods(PyObject *protocol);
 GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 /* _let_go(): releases the descriptor of a pipe without closing it. */

@@ -210,11 +210,26 @@ static const gl_reg_ops stream_reg_ops = {
     .is_dormant = stream_is_dormant,
 };
 
+/* _core._has_buffer_methods(protocol) -> bool.  NULL with an exception. */
+static PyObject *
+core_has_buffer_methods(PyObject *Py_UNUSED(module), PyObject *protocol)
+{
+    return gl_bool_or_null(has_buffer_methods(protocol));
+}
+
+static PyMethodDef stream_functions[] = {
+    {"_has_buffer_methods", core_has_buffer_methods, METH_O,
+     PyDoc_STR("True for a protocol with BufferedProtocol's methods, without data_received().")},
+    {NULL, NULL, 0, NULL},
+};
+
 /* Adds the types StreamTransport and ReadPipeTransport to the module, sets the functions for their
  * registrations (G.reg_ops), and makes the default write limits.  -1 with an exception. */
 GL_PRIVATE int
 gl_stream_init_type(PyObject *module)
 {
+    if (PyModule_AddFunctions(module, stream_functions) < 0)
+        return -1;
     G.asyncio_constants = PyImport_ImportModule("asyncio.constants");
     G.high_default = PyLong_FromLong(HIGH_WATER);
     G.low_default = PyLong_FromLong(HIGH_WATER / 4);

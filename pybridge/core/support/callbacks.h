@@ -149,22 +149,25 @@
     X(log_debug, "goloop._internal.loop.debugging", \
       "log_debug") \
     X(logger, "asyncio.log", "logger") \
+    X(ObservedRefCount, "goloop._internal.loop.descriptors", \
+      "ObservedRefCount") /* a transport uses the number of a socket */ \
     X(refuse_call, "goloop._internal.loop.arg_errors", \
       "refuse") \
+    X(refuse_data, "goloop._internal.loop.arg_errors", \
+      "refuse_data") /* write() of an object without bytes */ \
     X(socket_socket, "socket", "socket") \
     X(stack_summary, "goloop._internal.loop.debugging", \
-      "stack_summary")
+      "stack_summary") \
+    X(throw_arguments, "goloop._internal.loop.debugging", \
+      "throw") /* throw() of a sock_* operation */
 
-/* X(module, attribute, when): objects that gl_import_attr() imports later, or for one type. */
-#define GL_LATE_IMPORTS(X) \
-    X("_asyncio", "Future", "tasks/probe.c, at import") \
-    X("_asyncio", "Task", "tasks/probe.c, at import") \
-    X("asyncio.events", "_ThreadSafeHandle", "queue/handle_views.c, at import, since 3.14") \
-    X("collections.abc", "Coroutine", "watch/sockop.c, at import") \
-    X("goloop._internal.loop.descriptors", "ObservedRefCount", \
-      "a transport uses the number of a socket") \
-    X("goloop._internal.loop.arg_errors", "refuse_data", "write() of an object without bytes") \
-    X("goloop._internal.net.sockets", "throw", "a sock_* operation is cancelled") \
-    X("goloop._internal.net.transport_info", "has_buffer_methods", "set_protocol()")
+/* X(module, attribute, where): objects that gl_import_attr() imports for one room, when _core is
+ * imported.  C imports nothing later: the import could fail, or wait for a lock that a fork has
+ * left locked. */
+#define GL_ROOM_IMPORTS(X) \
+    X("_asyncio", "Future", "tasks/probe.c") \
+    X("_asyncio", "Task", "tasks/probe.c") \
+    X("asyncio.events", "_ThreadSafeHandle", "queue/handle_views.c, since 3.14") \
+    X("collections.abc", "Coroutine", "watch/sockop.c")
 
 /* clang-format on */

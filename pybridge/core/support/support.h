@@ -134,12 +134,11 @@ struct gl_globals {
         PyObject *current_tasks; /* before 3.14: _asyncio._current_tasks */
     } asyncio;
     struct {
-        PyTypeObject *socket_base;  /* _socket.socket; NULL if its layout is unknown */
-        PyTypeObject *file;         /* io.FileIO; NULL if its layout is unknown */
-        PyTypeObject *buffered[3];  /* io.BufferedReader, ...Writer, ...Random */
-        Py_ssize_t io_refs, closed; /* offsets of slots of socket.socket; -1: not slots */
-        PyObject *users;            /* loop.descriptors.ObservedRefCount; NULL until used [GIL] */
-    } lease;                        /* classes of objects with an fd number (fds/lease.c) */
+        PyTypeObject *socket_base;        /* _socket.socket; NULL if its layout is unknown */
+        PyTypeObject *file;               /* io.FileIO; NULL if its layout is unknown */
+        PyTypeObject *buffered[3];        /* io.BufferedReader, ...Writer, ...Random */
+        Py_ssize_t io_refs, closed;       /* offsets of slots of socket.socket; -1: not slots */
+    } lease;                              /* classes of objects with an fd number (fds/lease.c) */
     PyObject *high_default, *low_default; /* default limits of write buffers (transports) */
 
     /* The types. */
@@ -154,7 +153,7 @@ struct gl_globals {
     const gl_reg_ops *reg_ops[GL_REG_KINDS];
 
     /* ---- state that changes ---- */
-    bool loaded;               /* _core was imported [GIL] */
+    PyObject *module;          /* _core; NULL until its import has succeeded [GIL] */
     uint64_t threads_numbered; /* the last _thread_number() [atomic] */
     int dealloc_depth;         /* nesting of deallocations [GIL] */
     gl_loop *first_loop;       /* list of loops with a reactor (state/loops.c) [GIL] */

@@ -254,14 +254,14 @@ core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
     return PyUnicode_FromString(reason);
 }
 
-/* _core._begin_tls(types, classes, objects): initialises TLS.  A later call does nothing.
- * `objects` are stored in G.tls.  NULL with an exception. */
+/* _core._begin_tls(types, classes, objects): initialises TLS.  `objects` are stored in G.tls.  A
+ * later call replaces all of it, for an import of tls.py after an interrupted one.  NULL with an
+ * exception. */
 static PyObject *
 core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *object, *transport;
-    if (G.tls.wrapped != NULL)
-        Py_RETURN_NONE;
+    Py_INCREF(args); /* never released, since the objects are borrowed from it */
     if (!PyArg_ParseTuple(args, "(O!O!)(OO)(OOOOOOO)", &PyType_Type, &openssl.socket_type,
                           &PyType_Type, &openssl.bio_type, &object, &transport, &G.tls.do_read,
                           &G.tls.do_write, &G.tls.process_outgoing, &G.tls.write_appdata,
@@ -269,7 +269,6 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
         gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
         gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
         return NULL;
-    Py_INCREF(args); /* never released, since the objects are borrowed from it */
     Py_RETURN_NONE;
 }
 

@@ -32,10 +32,7 @@ gl_count_late_write(uint32_t *count, const char *warning)
 GL_PRIVATE void
 gl_transport_set_data_error(PyObject *transport, PyObject *data)
 {
-    PyObject *refuse = gl_import_attr("goloop._internal.loop.arg_errors", "refuse_data");
-    if (refuse != NULL)
-        Py_XDECREF(PyObject_CallFunctionObjArgs(refuse, transport, data, NULL)); /* raises */
-    Py_XDECREF(refuse);
+    Py_XDECREF(PyObject_CallFunctionObjArgs(G.refuse_data, transport, data, NULL)); /* raises */
 }
 
 /* ---- methods ----------------------------------------------------------------------------- */

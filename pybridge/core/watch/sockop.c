@@ -212,12 +212,7 @@ sockop_throw(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
         PyErr_SetObject((PyObject *)Py_TYPE(args[0]), args[0]); /* keeps its own traceback */
         return NULL;
     }
-    PyObject *throw = gl_import_attr("goloop._internal.net.sockets", "throw");
-    PyObject *r = NULL;
-    if (throw)
-        r = PyObject_Vectorcall(throw, args, (size_t)nargs, NULL);
-    Py_XDECREF(throw);
-    return r;
+    return PyObject_Vectorcall(G.throw_arguments, args, (size_t)nargs, NULL);
 }
 
 /* close(): ends the operation and returns None, also after its end.  ValueError while a step
