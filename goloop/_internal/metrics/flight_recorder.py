@@ -119,8 +119,7 @@ def from_raw(raw: Row, number: int | None = None) -> list[SlowIteration]:
     return found
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Record):
     """An iteration that has not ended."""
 
     loop: int

@@ -88,7 +88,7 @@ class Profile(Record):
     """Time of the snapshot, as time.time()."""
     library: tuple[str, ...] = ()
     """The folders of the standard library and of goloop: their functions are no entries."""
-    clock: float = dataclasses.field(default=0.0, repr=False)
+    clock: float = 0.0
     """Time of the snapshot, as time.monotonic(); 0.0 if it is unknown."""
 
     @property
@@ -210,7 +210,7 @@ def _limit(stacks: list[ProfileStack], seconds: float) -> Iterable[ProfileStack]
     for each in stacks:
         if sums[each.loop] > seconds:
             share = seconds / sums[each.loop]
-            each = dataclasses.replace(each, seconds=each.seconds * share, cpu=each.cpu * share)
+            each = each._replace(seconds=each.seconds * share, cpu=each.cpu * share)
         yield each
 
 
