@@ -73,6 +73,17 @@ _threads: dict[_Startable, Callable[[], object] | None] = {}
 # Locked while a thread is started. It is reentrant, because a signal handler may start one.
 _lock = RLock()
 _exiting = False
+# The process that has started _threads, and the threads of its parents, which are never freed.
+_process = os.getpid()
+_of_parents: list[dict[_Startable, Callable[[], object] | None]] = []
+
+
+def _forget_threads_of_parents() -> None:
+    """Forget the threads of the parent in a forked child, also after a fork by C, without hooks."""
+    global _process, _threads
+    if _process != os.getpid():
+        _of_parents.append(_threads)
+        _process, _threads = os.getpid(), {}
 
 
 class _Startable:
@@ -89,6 +100,7 @@ class _Startable:
         Raises RuntimeError if no thread can be started, or Python ends.
         """
         with _lock:
+            _forget_threads_of_parents()
             if _exiting:
                 raise RuntimeError("can't start new thread at interpreter shutdown")
             for each in [each for each in _threads if each.has_ended()]:
@@ -210,6 +222,7 @@ def _end_all() -> None:
     """Refuse further threads, ask all to end, and join those that are not away; the exit hook."""
     global _exiting
     with _lock:
+        _forget_threads_of_parents()
         _exiting = True
         threads = list(_threads.items())
     for thread, end in threads:
@@ -230,10 +243,10 @@ def _end_all() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Forget the parent's threads, and the lock, which one of them may have had at the fork."""
+    """Replace the lock, which a thread of the parent may have had at the fork."""
     global _lock, _exiting
     _lock, _exiting = RLock(), False
-    _threads.clear()
+    _forget_threads_of_parents()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
