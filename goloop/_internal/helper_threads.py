@@ -119,7 +119,7 @@ class _Startable:
         """
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         try:
-            # Within `try`: it runs Python's handlers of earlier signals, which may raise exceptions.
+            # Within `try`: it runs Python's handlers of earlier signals, which may raise.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             self._start()
         finally:

@@ -79,6 +79,7 @@
 
 #include "transports/transport_registration.c"
 #include "transports/transport_failure.c"
+#include "transports/transport_schedule.c"
 #include "transports/transport.c"
 #include "transports/transport_type.c"
 

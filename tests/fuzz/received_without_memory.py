@@ -10,6 +10,9 @@ end
 * the received bytes are the first of the sent bytes, and
 * either they are all, and the connection has ended as usual, or the transport is closed, and
   connection_lost() was called at most once.
+
+The KIND "written" writes instead.  Its peer receives the bytes of all calls of write() that did not
+raise MemoryError.
 """
 
 from __future__ import annotations
@@ -123,6 +126,7 @@ class Peer:
     def __init__(self, loop: Any, send: Callable[[bytes], int], close: Callable[[], None]) -> None:
         self.loop, self._send, self._close = loop, send, close
         self.transport: Any = None  # goloop's, at the other end
+        self.socket: Any = None
         self.sent = 0
         self.rest = b""
 
@@ -156,7 +160,9 @@ async def socket_pair(loop: Any, make: Callable[[], Any]) -> Ends:
     end = make()
     protocol = getattr(end, "protocol", end)
     end.transport, _ = await loop.connect_accepted_socket(lambda: protocol, ours)
-    return end, Peer(loop, theirs.send, theirs.close)
+    peer = Peer(loop, theirs.send, theirs.close)
+    peer.socket = theirs
+    return end, peer
 
 
 async def tls_pair(loop: Any, make: Callable[[], Any]) -> Ends:
@@ -228,7 +234,7 @@ def starved_iterations(loop: Any, first: int, last: int) -> bool:
         loop.run_forever()
     except MemoryError:
         remove_mem_hooks()
-        asyncio._set_running_loop(None)  # type: ignore[arg-type]  # may have failed, too
+        loop._run_forever_cleanup()  # may have failed, too
         return True
     finally:
         remove_mem_hooks()
@@ -247,7 +253,7 @@ def drain(loop: Any, end: Any, peer: Peer) -> None:
 
 
 def attempt(kind: str, size: int, first: int, width: int) -> tuple[bool, str]:
-    """One connection; returns whether an allocation failed, and a description of a violation."""
+    """Tries a connection; returns if an allocation failed, and the description of a violation."""
     connect, make = KINDS[kind]
     loop = goloop.new_event_loop()
     reports: list[Any] = []
@@ -295,9 +301,63 @@ def judge(end: Any, peer: Peer) -> str:
     return ""
 
 
+def attempt_write(kind: str, size: int, first: int, width: int) -> tuple[bool, str]:
+    """Like attempt(), of writes whose allocations fail, to a peer that reads later."""
+    loop = goloop.new_event_loop()
+    loop.set_exception_handler(lambda _loop, report: None)
+    end, peer = loop.run_until_complete(socket_pair(loop, Receiver))
+    theirs = peer.socket
+    accepted = 0
+    failed = False
+
+    def write(*memory: int) -> bool:
+        chunk = pattern(accepted, size)
+        if memory:
+            set_nomemory(*memory)
+        try:
+            end.transport.write(chunk)
+        except MemoryError:
+            return False
+        finally:
+            remove_mem_hooks()
+        return True
+
+    def write_all() -> None:
+        nonlocal accepted, failed
+        for i in range(6):
+            if write(*((first, first + width) if i % 2 else ())):
+                accepted += size
+            else:
+                failed = True
+
+    loop.call_soon(write_all)
+    received = b""
+    for _ in range(3000):
+        iterations(loop, 1)
+        try:
+            data = theirs.recv(1 << 20)
+        except BlockingIOError:
+            continue
+        except ConnectionResetError:
+            break
+        received += data
+        if not data or len(received) == accepted:
+            break
+    iterations(loop, 3)
+    open_still = end.transport._fd >= 0
+    end.transport.abort()
+    iterations(loop, 3)
+    loop.close()
+    if received != pattern(0, len(received)):
+        return failed, f"{len(received)} bytes, and not those that were written"
+    if open_still and len(received) != accepted:
+        return failed, f"{len(received)} of {accepted} written bytes, and the transport is open"
+    return failed or not open_still, ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("kind", choices=[*KINDS, "written"])
     parser.add_argument("--widths", type=int, nargs="+", default=[1, 48])
     parser.add_argument("--first", type=int, default=1)
     options = parser.parse_args()
@@ -306,13 +366,14 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     sys.unraisablehook = lambda unraisable: None
     bad = 0
+    one = attempt_write if options.kind == "written" else attempt
     for size in (SMALL, LARGE):
         for width in options.widths:
             quiet = 0
             failures = []
             for first in range(options.first, MOST):
                 faulthandler.dump_traceback_later(SILENT, exit=True)
-                failed, wrong = attempt(options.kind, size, first, width)
+                failed, wrong = one(options.kind, size, first, width)
                 faulthandler.cancel_dump_traceback_later()
                 if wrong:
                     bad += 1

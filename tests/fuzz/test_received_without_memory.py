@@ -33,8 +33,9 @@ pytestmark = [
         *("reader", "protocol", "buffered"),
         *("tls reader", "tls protocol", "tls buffered"),
         *("pipe reader", "pipe protocol"),
+        "written",
     ],
 )
-def test_received_bytes_have_no_gap_if_an_allocation_fails(kind: str) -> None:
+def test_streams_have_no_gap_if_an_allocation_fails(kind: str) -> None:
     done = ended.python(str(PROGRAM), kind, limit=LIMIT)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout[-4000:]}"

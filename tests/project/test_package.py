@@ -194,8 +194,8 @@ print(*sorted(set(sys.modules) - before))
 # not listed belongs to a tool or a class that the program itself asks for.
 PLAIN = {
     "goloop": "_core _internal watchdog",
-    "goloop._internal": "backend buckets frames helper_threads loop metrics net process records tasks"
-    " version",
+    "goloop._internal": "backend buckets frames helper_threads loop metrics net process records"
+    " tasks version",
     "goloop._internal.loop": "arg_errors base busy_poll cpu_time debugging descriptors library loop"
     " nest_asyncio_compat running signals watching",
     "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"

@@ -5,6 +5,8 @@ CPython 3.13 without the GIL frees the states of threads that run then, which cr
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ended
 import pytest
 
@@ -140,15 +142,13 @@ else:
 
 
 @pytest.mark.goloop_only("asyncio's loop has no such threads")
-def test_thread_that_writes_metrics_ends_before_python() -> None:
+def test_thread_that_writes_metrics_ends_before_python(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
-    scenario = """
-import tempfile
+    scenario = f"""
 from pathlib import Path
 from goloop.operations import prometheus
-with tempfile.TemporaryDirectory() as folder:
-    prometheus._share_of(Path(folder), 1000.0)
-    assert others() == ["goloop-prometheus"]
+prometheus._share_of(Path({str(tmp_path)!r}), 1000.0)
+assert others() == ["goloop-prometheus"]
 """
     done = ended.python("-c", PRELUDE + scenario, limit=100)
     assert (done.stdout.splitlines()[-1:], done.returncode) == (["ended"], 0), done.stdout

@@ -358,6 +358,30 @@ turn_if_due(gl_loop *loop)
     return 0;
 }
 
+/* Removes the first entry of the ready queue, and steps the task or runs the handle; records its
+ * waiting time if it is a sample.  -1 if an exception ends the run of the loop. */
+static inline int
+run_next_entry(gl_loop *loop)
+{
+    gl_entry next = gl_ready_pop(&loop->ready);
+    PyObject *entry = next.object;
+    if (next.sample)
+        gl_histogram_add(&loop->shared->metrics.ready_wait,
+                         gl_monotonic_ns() - gl_sample_time(next.sample),
+                         gl_sample_weight(next.sample));
+    if (gl_is_task(entry))
+        return run_task(loop, entry);
+    if (loop->current_task_stale)
+        gl_clear_stale_current_task(loop);
+    int r = 0;
+    if (!gl_handle_is_cancelled(entry))
+        r = gl_run_handle(loop, entry);
+    if (Py_REFCNT(entry) > 1)
+        gl_handle_track(entry); /* the caller or an exception handler refers to it */
+    Py_DECREF(entry);
+    return r;
+}
+
 /* Runs one iteration: reports the end of a blocked iteration, makes a turn if one is due, and
  * delivers accepted connections, the entries that the ready queue had then, and the other
  * completions.  Without the GIL it first offers the loop's lock to waiting threads, and moves
@@ -394,26 +418,7 @@ iterate(gl_loop *loop)
         dispatch_accepted(loop, &starts) < 0)
         return -1;
     for (; todo && loop->ready.count; todo--) {
-        gl_entry next = gl_ready_pop(&loop->ready);
-        PyObject *entry = next.object;
-        int r;
-        if (next.sample)
-            gl_histogram_add(&loop->shared->metrics.ready_wait,
-                             gl_monotonic_ns() - gl_sample_time(next.sample),
-                             gl_sample_weight(next.sample));
-        if (gl_is_task(entry)) {
-            r = run_task(loop, entry);
-        } else {
-            if (loop->current_task_stale)
-                gl_clear_stale_current_task(loop);
-            r = 0;
-            if (!gl_handle_is_cancelled(entry))
-                r = gl_run_handle(loop, entry);
-            if (Py_REFCNT(entry) > 1)
-                gl_handle_track(entry); /* the caller or an exception handler refers to it */
-            Py_DECREF(entry);
-        }
-        if (r < 0)
+        if (run_next_entry(loop) < 0)
             return -1;
     }
     if (loop->current_task_stale)

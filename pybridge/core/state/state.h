@@ -145,10 +145,10 @@ struct gl_loop {
     uint32_t kept_sockets_next; /* the waiters of the sockets before this index have run */
     /* fds/receive_buffers.c: bytes objects into which Go may receive [loop] */
     PyObject *large[GL_MAX_LARGE];
-    bool large_wanted;        /* a stream received much at once [loop] */
-    uint32_t large_idle;      /* turns since one was used [loop] */
-    uint8_t *scratch;         /* fds/receive_buffers.c: NULL while in use [GIL] */
-    /* transports/transport_failure.c: owned list of transports whose connection_lost() could not be
+    bool large_wanted;   /* a stream received much at once [loop] */
+    uint32_t large_idle; /* turns since one was used [loop] */
+    uint8_t *scratch;    /* fds/receive_buffers.c: NULL while in use [GIL] */
+    /* transports/transport_schedule.c: owned list of transports whose connection_lost() could not be
      * scheduled for want of memory [GIL] */
     struct gl_transport *unscheduled_ends;
     PyObject *current_handle; /* the running entry, for debug mode and diagnostics [GIL] */

@@ -130,7 +130,7 @@ typedef struct gl_tls {
     char is_buffer;      /* the app protocol is a BufferedProtocol */
     char read_deferred;  /* received data waits until the handshake's waiter has run */
     char read_failed;    /* a call of the app protocol, or OpenSSL, has failed while reading */
-    char plaintext_lost; /* a read failed for want of memory: nothing behind it is delivered */
+    char plaintext_lost; /* a read failed for want of memory: nothing after it is delivered */
     /* The OpenSSL objects of sslobj and the BIOs.  `ssl_socket` is a reference of this object, so
      * that they stay alive if a program replaces the SSL objects. */
     PyObject *ssl_socket; /* the _ssl._SSLSocket */

@@ -9,7 +9,7 @@
  *   transport_close                        close(): GL_CLOSING, or GL_ENDING at once
  *   gl_transport_force_close               abort(), an error: GL_ENDING
  *     transport_schedule_end               unregisters, schedules connection_lost
- *       gl_transport_schedule_lost         transport_failure.c: also without memory
+ *       gl_transport_schedule_lost         transport_schedule.c: also without memory
  *   gl_transport_connection_lost           connection_lost, closes the descriptor: GL_LOST
  *
  * asyncio's transports make some calls in an iteration of their own: connection_made, the start of
@@ -26,22 +26,6 @@ gl_transport_check_usable(gl_transport *t)
     if (t->loop != NULL)
         return gl_loop_check_usable(t->loop);
     return 0;
-}
-
-/* Schedules a call of the transport's method `name`, with `arg` unless it is NULL.  Does nothing
- * for a transport without a loop.  -1 with an exception. */
-GL_PRIVATE int
-gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
-{
-    PyObject *method = PyObject_GetAttr((PyObject *)t, name);
-    if (method == NULL)
-        return -1;
-    /* Python code since the check of the caller may have ended the transport. */
-    int rc = 0;
-    if (t->loop != NULL)
-        rc = gl_schedule_on_own_loop(t->loop, method, arg, t->context);
-    Py_DECREF(method);
-    return rc;
 }
 
 /* ---- the fd number -------------------------------------------------------------- */
@@ -315,6 +299,31 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
     int rc = transport_schedule_end(t, failed ? failed : exc);
     Py_XDECREF(failed);
     return rc;
+}
+
+/* Ends a transport with `exc`, unless it is ending or its loop is foreign.  Keeps the current
+ * exception. */
+GL_PRIVATE void
+gl_transport_end(gl_transport *t, PyObject *exc)
+{
+    if (is_ending(t) || t->loop == NULL || gl_loop_is_foreign(t->loop))
+        return;
+    PyObject *current = gl_take_exception();
+    if (gl_transport_force_close(t, exc) < 0)
+        PyErr_WriteUnraisable((PyObject *)t);
+    gl_restore_exception(current);
+}
+
+/* If the current exception is a MemoryError, ends the transport with it: received bytes or a step
+ * may be lost.  Keeps the exception. */
+GL_PRIVATE void
+gl_transport_end_without_memory(gl_transport *t)
+{
+    if (!PyErr_ExceptionMatches(PyExc_MemoryError))
+        return;
+    PyObject *exc = gl_take_exception();
+    gl_transport_end(t, exc);
+    gl_restore_exception(exc);
 }
 
 /* close(): sets GL_CLOSING and ends the transport when its queue is sent; received bytes are

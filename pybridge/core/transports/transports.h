@@ -260,6 +260,11 @@ GL_PRIVATE int gl_transport_schedule_connection_lost(gl_transport *t, PyObject *
 /* _force_close(exc): ends the transport at once, without a call of Python but connection_lost() in
  * a later iteration.  Needs no memory.  -1 with an exception. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
+/* Ends the transport with `exc`, unless it is ending, without a report.  Keeps the current
+ * exception. */
+GL_PRIVATE void gl_transport_end(gl_transport *t, PyObject *exc);
+/* If the current exception is a MemoryError, ends the transport with it.  Keeps the exception. */
+GL_PRIVATE void gl_transport_end_without_memory(gl_transport *t);
 /* Calls connection_lost(exc), closes the descriptor and sets GL_LOST.  Does nothing for a lost
  * transport.  -1 with the last exception of these steps. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
@@ -275,11 +280,9 @@ GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const ch
 /* Calls _fatal_error with the current exception.  Returns 0 with the exception cleared; -1 with
  * SystemExit or KeyboardInterrupt still set, or with an exception of _fatal_error. */
 GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
-/* Ends the transport with `exc`, unless it is ending, without a report.  Keeps the current
- * exception. */
-GL_PRIVATE void gl_transport_end(gl_transport *t, PyObject *exc);
-/* If the current exception is a MemoryError, ends the transport with it.  Keeps the exception. */
-GL_PRIVATE void gl_transport_end_without_memory(gl_transport *t);
+
+/* ---- transport_schedule.c --------------------------------------------------------------- */
+
 /* Schedules connection_lost(exc); without memory the loop's next iteration schedules it.  -1 with
  * an exception other than MemoryError. */
 GL_PRIVATE int gl_transport_schedule_lost(gl_transport *t, PyObject *exc);
