@@ -148,8 +148,8 @@ struct gl_loop {
     bool large_wanted;   /* a stream received much at once [loop] */
     uint32_t large_idle; /* turns since one was used [loop] */
     uint8_t *scratch;    /* fds/receive_buffers.c: NULL while in use [GIL] */
-    /* transports/transport_schedule.c: owned list of transports whose connection_lost() could not be
-     * scheduled for want of memory [GIL] */
+    /* transports/transport_schedule.c: owned list of transports whose connection_lost() could not
+     * be scheduled for want of memory [GIL] */
     struct gl_transport *unscheduled_ends;
     PyObject *current_handle; /* the running entry, for debug mode and diagnostics [GIL] */
     uint32_t since_poll;      /* iterations since the last turn [loop] */
