@@ -39,12 +39,29 @@ def decode_json(text: str) -> Any:
     return _scan(text, 0)[0]
 
 
+class _DataclassFields:
+    """The attribute by which dataclasses.fields(), asdict() and replace() know their classes."""
+
+    def __get__(self, instance: object, owner: type[Record]) -> Any:
+        """Return the fields of a dataclass that is declared as the class of records is."""
+        import dataclasses  # its functions ask for the attribute
+
+        known, defaults = owner.__annotations__, owner._defaults
+        declared = [
+            (name, known[name], dataclasses.field(default=defaults.get(name, dataclasses.MISSING)))
+            for name in owner._fields
+        ]
+        made: Any = dataclasses.make_dataclass(owner.__name__, declared)
+        return made.__dataclass_fields__
+
+
 @dataclass_transform(frozen_default=True)
 class Record:
     """A read-only object; its class declares the fields, and defaults of the last of them."""
 
     _fields: tuple[str, ...] = ()
     _defaults: dict[str, Any] = {}
+    __dataclass_fields__ = _DataclassFields()
 
     def __init_subclass__(cls) -> None:
         """Take the annotated names as the fields."""

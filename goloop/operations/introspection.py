@@ -53,8 +53,8 @@ from .._internal import backend
 from .._internal.helper_threads import HelperThread
 from .._internal.loop.descriptors import close_own_socket, file_of
 from .._internal.metrics import profiling
-from .._internal.process import proc_stat
 from .._internal.version import __version__
+from . import proc_stat
 from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
 
 TYPE_CHECKING = False

@@ -53,8 +53,8 @@ except ImportError as error:
 from .._internal.buckets import BUCKETS
 from .._internal.helper_threads import HelperThread
 from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
-from .._internal.process import proc_stat
 from .._internal.version import __version__, native
+from . import proc_stat
 
 if native:
     from .._internal.metrics.histogram import Histogram

@@ -19,7 +19,6 @@ import weakref
 
 from .._internal.metrics import profiling
 from .._internal.metrics.metric_registry import METRICS, unpacked
-from .._internal.process import proc_stat
 from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
@@ -29,6 +28,7 @@ from .._internal.tasks.call_graph import (
     waiting_tasks,
 )
 from .._internal.version import __version__, native
+from . import proc_stat
 
 TYPE_CHECKING = False
 if native or TYPE_CHECKING:

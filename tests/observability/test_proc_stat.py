@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from goloop._internal.process import proc_stat
+from goloop.operations import proc_stat
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio has no such commands"),

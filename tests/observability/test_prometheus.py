@@ -38,7 +38,7 @@ from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics.histogram import Histogram
 from goloop._internal.metrics.metric_registry import METRICS
 from goloop._internal.metrics.metrics import Metrics
-from goloop._internal.process import proc_stat
+from goloop.operations import proc_stat
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = set(Metrics._fields)

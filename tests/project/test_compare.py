@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 
-from goloop.operations.compare import launch, ports, servers
+from goloop.operations import server_ports
+from goloop.operations.compare import launch, servers
 from tests.support import ended, tls_tools
 
 pytestmark = pytest.mark.goloop_only("asyncio has no such command")
@@ -304,7 +305,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_server(folder: Path) -
 
 @pytest.mark.usefixtures("thief")
 def test_another_program_on_a_fixed_port_is_an_error(folder: Path) -> None:
-    with ports.Port("127.0.0.1", reserve=False) as free:
+    with server_ports.Port("127.0.0.1", reserve=False) as free:
         port = str(free.number)
     idle = "if not LISTENS:\n    import asyncio\n    asyncio.run(asyncio.sleep(1000))\n"
     (folder / "taken.py").write_text(TAKEN + idle + SERVER)
@@ -320,7 +321,7 @@ def test_a_server_that_does_not_share_a_reserved_port_is_measured(folder: Path) 
 
 
 def test_a_reserved_port_is_for_servers_only() -> None:
-    with ports.Port("127.0.0.1", reserve=True) as port:
+    with server_ports.Port("127.0.0.1", reserve=True) as port:
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port.number))
         for host in ("127.0.0.1", "0.0.0.0"):
@@ -336,18 +337,18 @@ def test_the_listening_process_is_known(bound: str) -> None:
     with socket.create_server((bound, 0), family=family, dualstack_ipv6=bound == "::") as server:
         port = server.getsockname()[1]
         host = "::1" if bound == "::1" else "127.0.0.1"
-        address = ports.accepting_address(host, port)
+        address = server_ports.accepting_address(host, port)
         assert address is not None
         assert address[:2] == (host, port)
-        assert ports.is_listener(address, [os.getpid()]) is True
-        assert ports.is_listener(address, [os.getppid()]) is False
-    assert ports.accepting_address(host, port) is None
-    assert ports.is_listener(address, [os.getpid()]) is None
+        assert server_ports.is_listener(address, [os.getpid()]) is True
+        assert server_ports.is_listener(address, [os.getppid()]) is False
+    assert server_ports.accepting_address(host, port) is None
+    assert server_ports.is_listener(address, [os.getpid()]) is None
 
 
 def test_the_listener_of_an_address_hides_that_of_all_addresses() -> None:
     with (
-        ports.Port("127.0.0.1", reserve=True) as port,
+        server_ports.Port("127.0.0.1", reserve=True) as port,
         socket.create_server(("0.0.0.0", port.number), reuse_port=True),
     ):
         program = f"import socket; s = socket.create_server(('127.0.0.1', {port.number}), "
@@ -357,8 +358,8 @@ def test_the_listener_of_an_address_hides_that_of_all_addresses() -> None:
         ) as other:
             assert other.stdout is not None
             assert other.stdout.readline() == b"\n"
-            assert ports.is_listener(("127.0.0.1", port.number), [other.pid]) is True
-            assert ports.is_listener(("127.0.0.1", port.number), [os.getpid()]) is False
+            assert server_ports.is_listener(("127.0.0.1", port.number), [other.pid]) is True
+            assert server_ports.is_listener(("127.0.0.1", port.number), [os.getpid()]) is False
             other.communicate(b"\n")
 
 

@@ -15,7 +15,7 @@ import ended
 import pytest
 
 import goloop
-from goloop._internal.process import proc_stat
+from goloop.operations import proc_stat
 from goloop.operations.commands import doctor
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -19,8 +19,7 @@ import socket
 import sys
 import time
 
-from ..._internal.process import proc_stat
-from .. import introspection
+from .. import introspection, proc_stat
 from ..introspection import address, is_alive, peer
 from .terminal import printable
 

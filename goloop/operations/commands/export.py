@@ -28,7 +28,7 @@ import threading
 import time
 
 from ..._internal.metrics.metric_registry import METRICS, bounded
-from ..._internal.process import proc_stat
+from .. import proc_stat
 from ..introspection import is_alive
 from . import options
 from .client import NoAnswer, Question, belongs_to_other_user, introspectable_pids

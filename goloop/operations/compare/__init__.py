@@ -1,7 +1,7 @@
 """The command `goloop compare`: a program of the user's on several event loops, in turns.
 
 `arguments` reads the command line into a Plan, `loops` finds the installed loops, `launch` runs
-the program on one of them, `servers` starts and ends servers, `ports` has their ports, `load` is
-the load generator, a process of its own with `client` as its other end, `rounds` measures,
-`verdicts` has the statistics, `report` writes the result.
+the program on one of them, `servers` starts and ends servers, whose ports are those of
+`server_ports` beside this package, `load` is the load generator, a process of its own with `client`
+as its other end, `rounds` measures, `verdicts` has the statistics, `report` writes the result.
 """

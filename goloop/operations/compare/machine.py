@@ -8,7 +8,7 @@ import platform
 import sys
 from dataclasses import dataclass, replace
 
-from ..._internal.process import proc_stat
+from .. import proc_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import random
 import time
 from dataclasses import dataclass, field
 
+from .. import server_ports
 from ..keeper import Keeper
-from . import machine, ports
+from . import machine
 from .client import LoadGenerator
 from .servers import Failure, PortTaken, Program, uninterrupted
 
@@ -85,7 +86,7 @@ class Measurement:
     failures: dict[str, Failure] = field(default_factory=dict)
     rounds: int = 0  # complete ones
     interrupted: bool = False
-    # False if the program does not get a port that is reserved for it: see ports.Port.
+    # False if the program does not get a port that is reserved for it: see server_ports.Port.
     reserves_ports: bool = True
 
     def active(self) -> list[Loop]:
@@ -187,7 +188,7 @@ class _Server:
             self.port = plan.port
         else:
             try:
-                self._reserved = ports.Port(plan.host, reserve=self._found.reserves_ports)
+                self._reserved = server_ports.Port(plan.host, reserve=self._found.reserves_ports)
             except OSError as error:
                 raise Failure(f"a server cannot listen on {plan.host}: {error}") from None
             self._stack.enter_context(self._reserved)
@@ -218,7 +219,7 @@ class _Server:
                     raise
             self.program.end()
             self._reserved.release()
-            if not ports.is_in_use(plan.host, self.port):
+            if not server_ports.is_in_use(plan.host, self.port):
                 self._found.reserves_ports = False
             self._start(self.program.loop)
         if self._reserved is not None:
@@ -244,7 +245,7 @@ def _failures(found: Measurement, loop: Loop) -> Iterator[None]:
 def _wait_for_port(host: str, port: int) -> None:
     """Wait until the last server has released a fixed port; raise Failure if it is in use."""
     end = time.monotonic() + _PORT_SECONDS
-    while ports.is_in_use(host, port):
+    while server_ports.is_in_use(host, port):
         if time.monotonic() > end:
             raise Failure(
                 f"port {port} is in use by another program: end it, or write {{port}} in the "

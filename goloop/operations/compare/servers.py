@@ -11,8 +11,9 @@ import tempfile
 import time
 
 from ..._internal.interpreter_options import interpreter_options
+from .. import server_ports
 from ..keeper import END_SECONDS, ENDING_SIGNALS, Keeper, kill_session
-from . import launch, ports
+from . import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Program:
 
     def pids(self) -> list[int]:
         """Return the processes of the program."""
-        return ports.family_of(self.process.pid)
+        return server_ports.family_of(self.process.pid)
 
     def last_output(self) -> str:
         """Return the last lines that the program has written."""
@@ -127,12 +128,12 @@ class Program:
         while True:
             if (status := self.process.poll()) is not None:
                 failure = self.failure(f"the server ended at its start, with status {status}")
-                if ports.says_in_use(failure.output) or ports.is_in_use(host, port):
+                if server_ports.says_in_use(failure.output) or server_ports.is_in_use(host, port):
                     raise PortTaken(str(failure), failure.output)
                 raise failure
             now = time.perf_counter()
-            if self.uses_loop() and (address := ports.accepting_address(host, port)):
-                if ports.is_listener(address, self.pids()) is not False:
+            if self.uses_loop() and (address := server_ports.accepting_address(host, port)):
+                if server_ports.is_listener(address, self.pids()) is not False:
                     return
                 foreign = foreign or now
                 if now - foreign > _FOREIGN_SECONDS:

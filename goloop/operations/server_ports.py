@@ -11,8 +11,8 @@ import re
 import socket
 import sys
 
-from ..._internal.process import proc_stat
-from ..keeper import session_pids
+from . import proc_stat
+from .keeper import session_pids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
