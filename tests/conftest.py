@@ -44,6 +44,10 @@ import pytest
 # every program that a test starts: Python then raises no KeyboardInterrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# nohup, and a shell that starts the tests in the background, let them ignore these, too.
+for _ignored in (signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, signal.SIG_DFL)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

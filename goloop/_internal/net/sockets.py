@@ -73,6 +73,11 @@ class EarlyCall:
         return self._call
 
 
+def _calling(sock: socket.socket, method: str, *args: Any) -> Callable[[], Any]:
+    """Return a function that calls the method which the socket has then, as asyncio does."""
+    return lambda: getattr(sock, method)(*args)
+
+
 def _raise(exc: BaseException) -> None:
     raise exc
 
@@ -153,7 +158,7 @@ class Sockets(CoreLoop):
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)
-        call: Callable[[], bytes] = functools.partial(sock.recv, n)
+        call: Callable[[], bytes] = _calling(sock, "recv", n)
         while True:
             try:
                 return call()
@@ -165,7 +170,7 @@ class Sockets(CoreLoop):
     async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
         """Receive into a buffer, return the number of bytes; C calls this for unusual sockets."""
         self._check_sock(sock)
-        call: Callable[[], int] = functools.partial(sock.recv_into, buf)
+        call: Callable[[], int] = _calling(sock, "recv_into", buf)
         while True:
             try:
                 return call()
@@ -184,7 +189,7 @@ class Sockets(CoreLoop):
             sent = 0
         rest = memoryview(data).cast("B")
         while sent < len(rest):
-            call = await self._until_writable(sock, functools.partial(sock.send, rest[sent:]))
+            call = await self._until_writable(sock, _calling(sock, "send", rest[sent:]))
             self._flush_deferred_sends()
             with contextlib.suppress(BlockingIOError, InterruptedError):
                 sent += call()
@@ -193,7 +198,7 @@ class Sockets(CoreLoop):
         """Accept a connection; return (socket, address); the new socket is non-blocking."""
         self._check_sock(sock)
         sock.fileno()  # raises asyncio's error for an object that is not a socket
-        call: Callable[[], tuple[socket.socket, Any]] = sock.accept
+        call: Callable[[], tuple[socket.socket, Any]] = _calling(sock, "accept")
         while True:
             try:
                 connection, address = call()
@@ -228,7 +233,7 @@ class Sockets(CoreLoop):
                 break
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_RETRY)
-        call = functools.partial(sock.getsockopt, socket.SOL_SOCKET, socket.SO_ERROR)
+        call = _calling(sock, "getsockopt", socket.SOL_SOCKET, socket.SO_ERROR)
         while True:
             error = (await self._until_writable(sock, call))()
             if error == 0:
@@ -241,7 +246,7 @@ class Sockets(CoreLoop):
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
         """Receive a datagram; return (bytes, address)."""
         self._check_sock(sock)
-        call: Callable[[], tuple[bytes, Any]] = functools.partial(sock.recvfrom, bufsize)
+        call: Callable[[], tuple[bytes, Any]] = _calling(sock, "recvfrom", bufsize)
         while True:
             try:
                 data, address = call()
@@ -259,7 +264,7 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         if not nbytes:
             nbytes = len(buf)
-        call: Callable[[], tuple[int, Any]] = functools.partial(sock.recvfrom_into, buf, nbytes)
+        call: Callable[[], tuple[int, Any]] = _calling(sock, "recvfrom_into", buf, nbytes)
         while True:
             try:
                 length, address = call()
@@ -273,7 +278,7 @@ class Sockets(CoreLoop):
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; return the number of bytes sent."""
         self._check_sock(sock)
-        call: Callable[[], int] = functools.partial(sock.sendto, data, address)
+        call: Callable[[], int] = _calling(sock, "sendto", data, address)
         while True:
             self._flush_deferred_sends()
             try:
@@ -304,8 +309,8 @@ class Sockets(CoreLoop):
             The bytes, a list of (level, type, data), the message's flags, and the sender's address.
         """
         self._check_sock(sock)
-        call: Callable[[], Any] = functools.partial(
-            sock.recvmsg, bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
+        call: Callable[[], Any] = _calling(
+            sock, "recvmsg", bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
         )
         while True:
             try:
@@ -345,7 +350,7 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         # The arguments may be iterators, and sendmsg() may be called more than once.
         buffers, ancdata = list(buffers), list(ancdata)
-        call: Callable[[], int] = functools.partial(sock.sendmsg, buffers, ancdata, flags, address)
+        call: Callable[[], int] = _calling(sock, "sendmsg", buffers, ancdata, flags, address)
         while True:
             self._flush_deferred_sends()
             try:
