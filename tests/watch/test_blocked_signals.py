@@ -93,7 +93,8 @@ async def work():
         assert await reader.read() == b""
         writer.close()
     server.close()
-    assert has_thread("goloop-monitor") and has_thread("goloop-resolve"), threads()
+    # The monitor's thread has the name of Go's until it sets its own.
+    until(lambda: has_thread("goloop-monitor") and has_thread("goloop-resolve"))
 """
 
 
