@@ -44,7 +44,7 @@ class _DataclassFields:
 
     def __get__(self, instance: object, owner: type[Record]) -> Any:
         """Return the fields of a dataclass that is declared as the class of records is."""
-        import dataclasses  # its functions ask for the attribute
+        import dataclasses  # the caller is one of its functions
 
         known, defaults = owner.__annotations__, owner._defaults
         declared = [
