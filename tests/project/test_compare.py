@@ -286,6 +286,7 @@ def thief(folder: Path) -> Iterator[None]:
         os.kill(int((folder / "thief").read_text()), signal.SIGKILL)
 
 
+@pytest.mark.forks
 @pytest.mark.usefixtures("thief")
 def test_a_server_whose_port_another_program_takes_gets_another_one(folder: Path) -> None:
     (folder / "taken.py").write_text(TAKEN + SERVER)
@@ -294,6 +295,7 @@ def test_a_server_whose_port_another_program_takes_gets_another_one(folder: Path
     assert len((folder / "pids").read_text().split()) == 2 * 2 + 1
 
 
+@pytest.mark.forks
 @pytest.mark.usefixtures("thief")
 def test_another_program_on_the_port_is_not_taken_for_the_server(folder: Path) -> None:
     idle = "if not LISTENS:\n    import asyncio\n    asyncio.run(asyncio.sleep(1000))\n"
@@ -303,6 +305,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_server(folder: Path) -
     assert len((folder / "pids").read_text().split()) == 2 * 2
 
 
+@pytest.mark.forks
 @pytest.mark.usefixtures("thief")
 def test_another_program_on_a_fixed_port_is_an_error(folder: Path) -> None:
     with server_ports.Port("127.0.0.1", reserve=False) as free:

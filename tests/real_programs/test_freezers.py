@@ -74,5 +74,4 @@ def test_a_program_made_by_nuitka_runs_on_goloop(tmp_path: Path) -> None:
 
 def test_nuitka_configuration_names_lazy_imports() -> None:
     named = set(re.findall(r"^ +- '(goloop[\w.]+)'$", CONFIGURATION.read_text(), re.M))
-    lazily = {*goloop._LAZY_FUNCTIONS.values(), *goloop._LAZY_TYPES.values()}
-    assert named == lazily
+    assert named == set(goloop._LAZY.values())

@@ -143,6 +143,7 @@ print(total > POINTS, failed)
 """
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("by", ["audit", "trace"])
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "MemoryError"])
 def test_goloop_can_be_imported_after_an_interrupted_import(error: str, by: str) -> None:

@@ -121,6 +121,7 @@ goloop.run(main())
     )
 
 
+@pytest.mark.forks
 def test_signals_stay_pending_in_the_child_of_a_process_with_a_loop() -> None:
     passes(
         """

@@ -26,7 +26,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from ..net import streams
+from ..version import native
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -265,4 +265,7 @@ class Address:
         self.sock.close()
 
 
-streams.shared_socket_class = SharedSocket
+if native:  # goloop's loops know these sockets by the class
+    from ..net import streams
+
+    streams.shared_socket_class = SharedSocket
