@@ -139,7 +139,11 @@ class Side:
         self.must(self.made and not self.lost, "eof before connection_made or after its end")
         self.must(self.resumed or not self.ended, "eof a second time")
         self.ended, self.resumed = True, False
-        self.act()
+        try:
+            self.act()
+        except KeyboardInterrupt:
+            self.ended = False  # the next poll finds the end again, as on asyncio
+            raise
         return self.life.calm or self.random.random() < 0.5
 
     def on_pause(self) -> None:

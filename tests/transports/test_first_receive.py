@@ -382,3 +382,41 @@ async def test_a_stopped_server_closes_no_connection_that_has_sent_its_request(
     for client in clients:
         client.close()
     listening.close()
+
+
+class SendsMore(asyncio.Protocol):
+    """Lets its peer send more bytes, after the iteration's poll and before the first receive."""
+
+    def __init__(self, more: Callable[[], object]) -> None:
+        self.more = more
+        self.data = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+        self.transport.write(b"welcome")  # so that the next iteration polls
+        asyncio.get_running_loop().call_soon(self.more)
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+
+async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) -> None:
+    """The poll receives for many connections at once, before the callbacks run."""
+    protocols: list[SendsMore] = []
+    clients: list[socket.socket] = []
+
+    def factory() -> SendsMore:
+        protocols.append(SendsMore(lambda client=clients[len(protocols)]: client.send(b"second")))
+        return protocols[-1]
+
+    with contextlib.ExitStack() as stack:
+        server = await loop.create_server(factory, "127.0.0.1", 0)
+        for _ in range(CLIENTS):
+            clients.append(stack.enter_context(socket.socket()))
+            clients[-1].connect(server.sockets[0].getsockname())
+            clients[-1].send(b"first")
+        await until(lambda: sum(len(each.data) for each in protocols) == 11 * CLIENTS)
+        assert {each.data for each in protocols} == {b"firstsecond"}
+        for each in protocols:
+            each.transport.abort()
+        await close_all(server)

@@ -44,12 +44,27 @@ stream_receive_first(gl_stream *s)
     return rc;
 }
 
+/* Returns true if Go has reported the stream in the last turn, and the report is not delivered yet.
+ * The report may have received bytes, which come before those that are still in the kernel. */
+GL_NO_PYTHON static bool
+stream_has_completion(const gl_stream *s)
+{
+    const gl_shared *shared = s->loop->shared;
+    for (uint32_t i = s->loop->cmp_pos; i < shared->cmp_len; i++) {
+        const gl_completion *c = &shared->cmp[i];
+        if (c->id == s->id && c->gen == s->gen && c->kind != GL_CMP_TIMER)
+            return true;
+    }
+    return false;
+}
+
 /* _receive_first(): the first receive of a connection whose connection_made() has scheduled
- * callbacks.  NULL with an exception. */
+ * callbacks.  Does nothing if a turn has come before it, in which Go has reported the stream.  NULL
+ * with an exception. */
 GL_PRIVATE PyObject *
 stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (is_lost(s) || gl_loop_is_foreign(s->loop))
+    if (is_lost(s) || gl_loop_is_foreign(s->loop) || stream_has_completion(s))
         Py_RETURN_NONE;
     return gl_none_or_null(stream_receive_first(s));
 }
