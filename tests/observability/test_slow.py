@@ -326,6 +326,8 @@ HANGS_IN = {
 @pytest.mark.parametrize("watchdog", ["1", "0"])
 @pytest.mark.parametrize("where", HANGS_IN)
 def test_slow_command_shows_the_iteration_that_blocks_a_loop_now(where: str, watchdog: str) -> None:
+    if where == "C" and FREE:
+        pytest.skip("the answering thread waits for a call of C that keeps its thread state")
     program = HANGS.replace("THEN", HANGS_IN[where])
     with running(program, GOLOOP_WATCHDOG=watchdog) as process:
         done = goloop("slow", str(process.pid))

@@ -406,7 +406,8 @@ async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) 
     clients: list[socket.socket] = []
 
     def factory() -> SendsMore:
-        protocols.append(SendsMore(lambda client=clients[len(protocols)]: client.send(b"second")))
+        client = clients[len(protocols)]
+        protocols.append(SendsMore(lambda: client.send(b"second")))
         return protocols[-1]
 
     with contextlib.ExitStack() as stack:
