@@ -65,6 +65,7 @@ class ResolverThreads:
     def __init__(self, settle: Settle) -> None:
         """Create the queue; `settle` sets a lookup's future, in the loop's thread."""
         self._settle = settle
+        self._process = os.getpid()
         self._questions: SimpleQueue[Question | None] = SimpleQueue()
         self._threads = 0
         self._closed = False
@@ -89,7 +90,9 @@ class ResolverThreads:
         """End the threads, and drop the questions that no thread has begun to answer."""
         with _lock:
             self._closed = True
-            for _ in range(self._threads):
+            # A forked child has none of these threads. A fork by C leaves their waits in the queue,
+            # with addresses on their stacks, which CPython 3.13 would use.
+            for _ in range(self._threads if self._process == os.getpid() else 0):
                 self._questions.put(None)
 
     def _start_thread(self) -> None:
