@@ -1,10 +1,10 @@
 """The Python threads that goloop starts for itself, and their end before Python ends.
 
-Python does not wait for daemon threads when it ends.  CPython 3.13 without the GIL even frees their
-thread states, which a thread uses that wakes up later: a segmentation fault.  So each thread of
-goloop is started here, with a function that asks it to end:
+Python does not wait for daemon threads when it ends. CPython 3.13 without the GIL even frees their
+thread states. A daemon thread that wakes up later uses its freed state, and the process crashes. So
+each thread of goloop is started here, with a function that asks it to end:
 
-    thread.start()     a thread that has ended is forgotten
+    thread.begin(end)  a thread that has ended is forgotten
         |
     the exit hook      refuses further threads, asks all to end, and joins them
 

@@ -328,7 +328,7 @@ async def main():
             write(b"xx")
             assert client.recv(2, socket.MSG_WAITALL) == b"xx"
             await asyncio.sleep(0)
-        # It parks after 50 ms in which the loop sleeps.
+        # The monitor parks after the loop has slept for 50 ms.
         for delay in (0.01, 0.2):
             await asyncio.sleep(delay)
             os.setuid(os.getuid())
