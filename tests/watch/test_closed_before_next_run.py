@@ -48,6 +48,21 @@ def stop_when_ready(loop: Loop, sock: Any) -> None:
     other.close()
 
 
+def stopped_receiver(
+    loop: Loop, name: str, near: socket.socket, far: socket.socket
+) -> asyncio.Task[Any]:
+    """Return the task of a receive; the loop has stopped after the poll that found a byte."""
+
+    async def receive() -> Any:
+        return await RECEIVERS[name](loop, near)
+
+    task = loop.create_task(receive())
+    loop.run_until_complete(turns())
+    far.send(b"x")
+    stop_when_ready(loop, near)
+    return task
+
+
 @pytest.mark.parametrize("kind", ["tcp", "unix"])
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("name", NAMES)
@@ -57,13 +72,7 @@ def test_a_receive_has_its_bytes_and_the_peer_the_end(
     loop.set_debug(debug)
     near, far = pair(kind)
 
-    async def receive() -> Any:
-        return await RECEIVERS[name](loop, near)
-
-    task = loop.create_task(receive())
-    loop.run_until_complete(turns())
-    far.send(b"x")
-    stop_when_ready(loop, near)
+    task = stopped_receiver(loop, name, near, far)
     near.close()
     assert near.fileno() == -1
     assert far.recv(10) == b""
@@ -131,13 +140,7 @@ def test_a_send_is_made_before_the_close(loop: Loop) -> None:
 def test_bytes_stay_in_an_open_socket_for_the_next_call(loop: Loop, name: str) -> None:
     near, far = pair("tcp")
 
-    async def receive() -> Any:
-        return await RECEIVERS[name](loop, near)
-
-    task = loop.create_task(receive())
-    loop.run_until_complete(turns())
-    far.send(b"x")
-    stop_when_ready(loop, near)
+    task = stopped_receiver(loop, name, near, far)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         loop.run_until_complete(task)

@@ -143,6 +143,14 @@ async def until_hit(times=20):
 
 def check():
     assert late.late_room() > 4 * 65536, late.late_room()
+
+async def sleep_and_work():
+    await work()
+    late.late_set(signal.SIGUSR1)
+    with signals_for(threading.get_ident()):
+        await until_hit()
+        await work()
+        await until_hit()
 """
 
 
@@ -173,15 +181,7 @@ def passes(program: str, library: Path) -> None:
 def test_handler_has_room_while_the_loop_sleeps_and_works(library: Path) -> None:
     passes(
         """
-async def main():
-    await work()
-    late.late_set(signal.SIGUSR1)
-    with signals_for(threading.get_ident()):
-        await until_hit()
-        await work()
-        await until_hit()
-
-goloop.run(main())
+goloop.run(sleep_and_work())
 check()
 """,
         library,
@@ -273,19 +273,11 @@ check()
 def test_handler_has_room_in_a_forked_child(library: Path) -> None:
     passes(
         """
-async def main():
-    await work()
-    late.late_set(signal.SIGUSR1)
-    with signals_for(threading.get_ident()):
-        await until_hit()
-        await work()
-        await until_hit()
-
 goloop.run(work())
 if (pid := os.fork()) == 0:
     code = 1
     try:
-        goloop.run(main())
+        goloop.run(sleep_and_work())
         check()
         code = 0
     finally:
