@@ -32,6 +32,7 @@ pytestmark = [
 
 HANDLER = r"""
 #define _GNU_SOURCE
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -71,6 +72,7 @@ static void measure(uintptr_t g, uintptr_t here)
 
 static void handler(int number, siginfo_t *info, void *context)
 {
+    int before = errno; /* of the interrupted code; process_vm_readv() may set it to EFAULT */
     mcontext_t *registers = &((ucontext_t *)context)->uc_mcontext;
 #if defined(__x86_64__)
     uintptr_t g = (uintptr_t)registers->gregs[REG_R14];
@@ -80,6 +82,7 @@ static void handler(int number, siginfo_t *info, void *context)
     measure(g, (uintptr_t)__builtin_frame_address(0));
     if (__atomic_load_n(&least, __ATOMIC_RELAXED) > 2 * FRAME)
         fill();
+    errno = before;
 }
 
 int late_set(int number)
