@@ -10,10 +10,12 @@ import array
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import socket
 import ssl
 import termios
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -421,3 +423,26 @@ async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) 
         for each in protocols:
             each.transport.abort()
         await close_all(server)
+
+
+def test_a_transport_of_a_closed_loop_receives_nothing() -> None:
+    """A call of _receive_first() may be held by a program that has read the ready queue."""
+    loop = goloop.new_event_loop()
+    made: list[Any] = []
+
+    class Holds(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            made.append(transport)
+            loop.stop()
+
+    server = loop.run_until_complete(loop.create_server(Holds, "127.0.0.1", 0))
+    with socket.create_connection(server.sockets[0].getsockname()) as client:
+        loop.run_forever()
+        server.close()
+        client.send(b"first")
+        loop.close()
+        assert made[0]._receive_first() is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made.clear()
+            gc.collect()

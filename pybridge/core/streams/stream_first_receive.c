@@ -64,7 +64,7 @@ stream_has_completion(const gl_stream *s)
 GL_PRIVATE PyObject *
 stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (is_lost(s) || gl_loop_is_foreign(s->loop) || stream_has_completion(s))
+    if (!s->registered || gl_loop_is_foreign(s->loop) || stream_has_completion(s))
         Py_RETURN_NONE;
     return gl_none_or_null(stream_receive_first(s));
 }
