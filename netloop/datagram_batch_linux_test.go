@@ -24,21 +24,37 @@ func (l *loop) expectNumbered(e testEndpoint, sizes ...int) {
 	}
 }
 
+// takeInOneTurn sends datagrams of these sizes and makes a turn, again until the turn takes all:
+// a busy kernel delivers some of them later, in a thread of its own. It returns the turn's
+// completions and its number of recvmmsg calls.
+func (l *loop) takeInOneTurn(f *faults, peer int, sizes []int) ([]completion, int) {
+	l.t.Helper()
+	for range 20 {
+		for i, size := range sizes {
+			writePeer(l.t, peer, numberedDatagram(i, size))
+		}
+		before := f.count("recvmmsg")
+		all := l.turn(-1)
+		if len(all) == len(sizes) {
+			return all, f.count("recvmmsg") - before
+		}
+		l.t.Logf("a turn took %d", len(all))
+		l.collectDatagrams(len(sizes) - len(all))
+	}
+	l.t.Fatal("no turn took all datagrams")
+	return nil, 0
+}
+
 func TestManyDatagramsAreReceivedByFewCalls(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, defaultSizes, f.calls)
 	e, port := l.udp(readable)
 	sizes := make([]int, transports.DatagramsPerTurn-1)
+	for i := range sizes {
+		sizes[i] = i * 20
+	}
 	for round := range 2 {
-		for i := range sizes {
-			sizes[i] = i * 20
-			writePeer(t, e.peer, numberedDatagram(i, sizes[i]))
-		}
-		before := f.count("recvmmsg")
-		all := l.turn(-1)
-		if len(all) != len(sizes) {
-			t.Errorf("a turn took %d", len(all))
-		}
+		all, calls := l.takeInOneTurn(f, e.peer, sizes)
 		for i, d := range all {
 			if !bytes.Equal(d.data, numberedDatagram(i, sizes[i])) {
 				t.Errorf("%d: %d bytes", i, len(d.data))
@@ -48,7 +64,7 @@ func TestManyDatagramsAreReceivedByFewCalls(t *testing.T) {
 			}
 		}
 		// The first turn does not know yet how many to expect.
-		if calls := f.count("recvmmsg") - before; calls > 6-2*round {
+		if calls > 6-2*round {
 			t.Errorf("round %d: %d calls", round, calls)
 		}
 	}

@@ -797,7 +797,11 @@ def address_space_for_one_runtime() -> None:
     """A limit that lets the parent run lets its children and grandchildren run."""
     import resource
 
+    # The number of arenas of malloc, 64 MiB each, depends on the machine's load: one for all.
+    m_arena_max = -8
+    libc.mallopt(m_arena_max, 1)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    # The library asks for 2000 at first.  A child that keeps the dead runtime would need 2400.
     limit = (mapped()[0] + 2000 + 32) << 20
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
     run_without_threads()

@@ -24,8 +24,11 @@ async def main() -> str:
             with socket.socket(fileno=os.dup(int(number))) as sock:
                 sock.shutdown(socket.SHUT_WR)
     used = time.process_time()
-    await asyncio.sleep(0.5)
-    return "right" if time.process_time() - used < 0.04 else "spins"
+    for _ in range(4):  # on a busy machine a loop that spins gets little time
+        await asyncio.sleep(0.5)
+        if time.process_time() - used > 0.04:
+            return "spins"
+    return "right"
 
 
 if __name__ == "__main__":
