@@ -68,16 +68,6 @@ LOOPS = (
         {"GOLOOP_TASKS": "stdlib"},
         variant_of="goloop",
     ),
-    # Shows the effect of batches: the same loop with one system call for each operation.
-    Loop(
-        "goloop-single-calls",
-        "goloop:new_event_loop",
-        ("goloop",),
-        ("protocol-1k-x4", "protocol-1k-x10", "protocol-1k-x100", "protocol-10k-x100",
-         "streams-1k-x100", "tls-1k-x100", "unix-1k-x100", "broadcast-x1000"),
-        {"GOLOOP_IO_URING": "0"},
-        variant_of="goloop",
-    ),
     # Shows the effect of busy polling before a sleep.
     Loop(
         "goloop-busy-poll",

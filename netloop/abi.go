@@ -35,7 +35,6 @@ const MaxPacket = 256 * 1024
 const ArenaSlack = MaxPacket + 256
 const DeadlineNone = math.MaxInt64
 const MaxLarge = 2
-const NoRing = 1
 const CheckFDs = 2
 const JSON = 4
 const ClockIsLibc = 8
@@ -199,64 +198,67 @@ type Packet struct {
 
 // Shared is gl_shared, see there.
 type Shared struct {
-	Sub           *Submission
-	Cmp           *Completion
-	Arena         *byte
-	SubLen        uint32
-	SubCap        uint32
-	CmpLen        uint32
-	CmpCap        uint32
-	ArenaCap      uint64
-	Now           int64
-	NextDeadline  int64
-	More          uint32
-	WakePending   uint32
-	WakeFD        int32
-	Flags         uint32
-	WakeToken     uint64
-	PollFD        int32
-	Events        uint32
-	Clock         int32
-	NativeThread  uint32
-	Polls         uint64
-	Recvs         uint64
-	Sends         uint64
-	Wakeups       uint64
-	Ran           int64
-	Busy          int64
-	Accepting     int64
-	Large         [MaxLarge]uintptr
-	LargeSize     uint64
-	LockDepth     uint32
-	FlusherLock   uint32
-	FenceState    uint32
-	LoopActive    uint32
-	SendsPending  uint32
-	MonitorParked uint32
-	MaxReady      uint64
-	MaxTimers     uint64
-	Metrics       Metrics
-	Watchdog      uintptr
-	BlockedLimit  int64
-	BlockedEnd    int64
-	BlockedSince  int64
-	ReportState   uint32
-	Number        uint32
-	Introspection uintptr
-	Python        uintptr
-	Thread        uintptr
-	Base          uint64
-	SampleEvery   int64
-	SlowLimit     int64
-	BusyPoll      int64
-	Gc            uintptr
-	GcBefore      int64
-	Popped        uintptr
-	Handed        uintptr
-	Trace         uintptr
-	AlarmDue      int64
-	AlarmAt       int64
-	Alarm         int32
-	AlarmUnneeded uint32
-	AlarmPolled   uint64
+	Sub             *Submission
+	Cmp             *Completion
+	Arena           *byte
+	SubLen          uint32
+	SubCap          uint32
+	CmpLen          uint32
+	CmpCap          uint32
+	ArenaCap        uint64
+	Now             int64
+	NextDeadline    int64
+	More            uint32
+	WakePending     uint32
+	WakeFD          int32
+	Flags           uint32
+	WakeToken       uint64
+	PollFD          int32
+	Events          uint32
+	EagerSends      uint32
+	FixedEagerLimit int32
+	Clock           int32
+	NativeThread    uint32
+	Polls           uint64
+	Recvs           uint64
+	Sends           uint64
+	Wakeups         uint64
+	ExposedSends    uint64
+	Ran             int64
+	Busy            int64
+	Accepting       int64
+	Large           [MaxLarge]uintptr
+	LargeSize       uint64
+	LockDepth       uint32
+	FlusherLock     uint32
+	FenceState      uint32
+	LoopActive      uint32
+	SendsPending    uint32
+	MonitorParked   uint32
+	MaxReady        uint64
+	MaxTimers       uint64
+	Metrics         Metrics
+	Watchdog        uintptr
+	BlockedLimit    int64
+	BlockedEnd      int64
+	BlockedSince    int64
+	ReportState     uint32
+	Number          uint32
+	Introspection   uintptr
+	Python          uintptr
+	Thread          uintptr
+	Base            uint64
+	SampleEvery     int64
+	SlowLimit       int64
+	BusyPoll        int64
+	Gc              uintptr
+	GcBefore        int64
+	Popped          uintptr
+	Handed          uintptr
+	Trace           uintptr
+	AlarmDue        int64
+	AlarmAt         int64
+	Alarm           int32
+	AlarmUnneeded   uint32
+	AlarmPolled     uint64
 }

@@ -14,7 +14,6 @@ import (
 type Calls struct {
 	transports.Calls
 	Poll PollCalls
-	Ring RingCalls
 
 	// Map allocates zeroed memory outside of Go's heap, which is not backed by pages until it
 	// is used. Unmap frees it.
@@ -45,7 +44,6 @@ func SystemCalls() Calls {
 	return Calls{
 		Calls: transports.SystemCalls(),
 		Poll:  systemPollCalls(),
-		Ring:  systemRingCalls(),
 		Map: func(size int) ([]byte, error) {
 			return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		},

@@ -48,12 +48,12 @@ func (b *datagramBatch) isAvailable(r *Reactor) bool {
 	return !b.refused
 }
 
-// open allocates the buffers. It sets refused, and batches are never tried again, if they are
-// disabled, the system has no recvmmsg, or memory is not available.
+// open allocates the buffers. It sets refused, and batches are never tried again, if the system
+// has no recvmmsg or memory is not available.
 func (b *datagramBatch) open(r *Reactor) {
 	var err error
 	b.refused = true
-	if r.shared.Flags&NoRing != 0 || r.calls.Recvmmsg == nil {
+	if r.calls.Recvmmsg == nil {
 		return
 	}
 	if b.tails, err = r.calls.Map(transports.MaxRecvBatch * int(tailStride)); err == nil {

@@ -171,10 +171,10 @@ func TestDatagramsWithoutRecvmmsg(t *testing.T) {
 	}
 }
 
-func TestDatagramBatchesAreNotUsedIfDisabled(t *testing.T) {
+func TestDatagramsAreReceivedWithoutRecvmmsg(t *testing.T) {
 	f := newFaults()
+	f.calls.Recvmmsg = nil
 	l := newLoop(t, defaultSizes, f.calls)
-	l.sh.Flags = NoRing
 	e, _ := l.udp(readable)
 	writePeer(t, e.peer, numberedDatagram(0, 10))
 	l.expectNumbered(e, 10)

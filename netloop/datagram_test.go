@@ -263,22 +263,28 @@ func TestDatagramsWaitForSpaceInTheQueue(t *testing.T) {
 	l.expectIdle()
 }
 
-// receiveCalls are the calls that may receive the first datagrams of a socket, with the flags
-// of the loop that select them.
-func receiveCalls() map[string]uint32 {
-	ways := map[string]uint32{"recvfrom": NoRing}
+// receiveCalls are the names of the calls that may receive the first datagrams of a socket.
+func receiveCalls() []string {
 	if kernelCalls().Recvmmsg != nil {
-		ways["recvmmsg"] = 0
+		return []string{"recvfrom", "recvmmsg"}
 	}
-	return ways
+	return []string{"recvfrom"}
+}
+
+// receivingBy returns faults whose calls receive datagrams by this call.
+func receivingBy(call string) *faults {
+	f := newFaults()
+	if call == "recvfrom" {
+		f.calls.Recvmmsg = nil
+	}
+	return f
 }
 
 func TestDatagramErrorsAreReportedAndNotFinal(t *testing.T) {
-	for call, flags := range receiveCalls() {
+	for _, call := range receiveCalls() {
 		for _, errno := range append(fatalErrnos, syscall.ECONNREFUSED, syscall.EHOSTUNREACH) {
-			f := newFaults()
+			f := receivingBy(call)
 			l := newLoop(t, defaultSizes, f.calls)
-			l.sh.Flags = flags
 			e, _ := l.udp(readable)
 			writePeer(t, e.peer, []byte("x"))
 			f.fail(call, errno)
@@ -311,11 +317,10 @@ func TestDatagramToAClosedPortReportsAnError(t *testing.T) {
 }
 
 func TestInterruptedDatagramCallsAreMadeAgain(t *testing.T) {
-	for call, flags := range receiveCalls() {
+	for _, call := range receiveCalls() {
 		for _, errno := range []syscall.Errno{syscall.EINTR, syscall.EAGAIN} {
-			f := newFaults()
+			f := receivingBy(call)
 			l := newLoop(t, defaultSizes, f.calls)
-			l.sh.Flags = flags
 			e := l.datagrams(readable)
 			writePeer(t, e.peer, []byte("x"))
 			f.fail(call, errno, errno)

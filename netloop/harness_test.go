@@ -3,7 +3,6 @@ package netloop
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -72,6 +71,7 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	l.sh.Cmp = (*Completion)(unsafe.Pointer(unsafe.SliceData(cmps)))
 	l.sh.Arena = unsafe.SliceData(arena)
 	l.sh.SubCap, l.sh.CmpCap, l.sh.ArenaCap = testSubmissions, size.completions, size.arena
+	l.sh.FixedEagerLimit = int32(eagerLevels[defaultLevel])
 	l.subs = unsafe.Slice(l.sh.Sub, testSubmissions)
 	r, err := NewWithCalls(l.sh, calls)
 	if err != nil {
@@ -79,7 +79,6 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 	}
 	l.r = r
 	l.r.acceptBudget.assumeCost(1) // so that the turn's time does not limit accepting
-	l.r.receivePolicy, l.r.sendPolicy = alwaysBatch(), alwaysBatch()
 	t.Cleanup(func() {
 		l.r.Close()
 		if n := l.r.registry.live; n != 0 && !t.Failed() {
@@ -87,15 +86,6 @@ func newLoop(t testing.TB, size sizes, calls Calls) *loop {
 		}
 	})
 	return l
-}
-
-// alwaysBatch returns a policy that uses batches and makes no trials, so that the costs of the
-// test's machine do not decide.
-func alwaysBatch() (p batchPolicy) {
-	for i := range p.classes {
-		p.classes[i] = batchClass{usesBatch: true, untilTrial: math.MaxUint16}
-	}
-	return p
 }
 
 // defaultLoop is newLoop with defaultSizes on the test's kernel.

@@ -21,11 +21,9 @@ import "syscall"
 //	isValidInThread() bool
 //	    reports the same for the descriptor table of the calling thread, which may differ
 //	    from the loop thread's table (unshare with CLONE_FILES). It does not undo a wake-up.
-//	track(fd int) bool
-//	    records another descriptor of the reactor's own without polling it.
 //	tracks(fd int) bool
-//	    reports whether the number still refers to the file that was passed to track or
-//	    addWakeup. For the wake-up, the call may undo a wake-up.
+//	    reports whether the number still refers to the wake-up that was passed to addWakeup.
+//	    The call may undo a wake-up.
 //	repair() error
 //	    reopens other descriptors of the backend that were closed.
 //	add(fd int32, t token, in interest) syscall.Errno
@@ -134,9 +132,6 @@ func (r *Reactor) renewPoller() {
 			if s := r.registry.slot(id); s.registered != 0 {
 				r.reregister(id, s, isKnown)
 			}
-		}
-		if r.batch.state == ringOpen {
-			r.batch.fdTracked = r.poller.track(r.ring.descriptor())
 		}
 	})
 	r.renewalNeeded = errno != 0

@@ -285,13 +285,6 @@ func registeredData(info []byte, fd int) (uint64, bool) {
 	return 0, false
 }
 
-// track registers a descriptor of the reactor's own, for tracks. The registration requests no
-// events, and these descriptors do not have errors, so nothing is reported. It returns false if
-// this fails.
-func (p *poller) track(fd int) bool {
-	return p.ctl(unix.EPOLL_CTL_ADD, int32(fd), timerToken, unix.EPOLLET) == 0
-}
-
 // tracks reports whether the number still refers to the registered file. It relies on epoll,
 // which finds a registration by number and file: EPOLL_CTL_MOD fails if the number refers to
 // another file than the registered one. For the wake-up, the call may undo a wake-up.

@@ -57,9 +57,6 @@ func (p *poller) isValidQuick() bool { return true }
 // isValidInThread returns true; see isValid.
 func (p *poller) isValidInThread() bool { return true }
 
-// track does nothing: numbers cannot be verified.
-func (p *poller) track(int) bool { return true }
-
 // tracks returns true; see isValid.
 func (p *poller) tracks(int) bool { return true }
 

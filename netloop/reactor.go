@@ -25,11 +25,10 @@ type Reactor struct {
 	wheel    timers.Wheel
 	out      output
 	scratch  transports.Scratch
-	ring     ring
-	batch    ringBatchState
-	fewReady bool // few streams are ready, so the turn does not receive in batches
 
-	receivePolicy, sendPolicy batchPolicy // whether a turn's receives and sends are batched
+	sendPolicy sendPolicy
+	eagerLimit int  // largest number of ready registrations of an eager turn
+	fewReady   bool // the turn is eager
 
 	datagrams datagramBatch
 
@@ -99,6 +98,13 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 		return nil, err
 	}
 	r.acceptBudget.assumeCost(acceptInitialCost)
+	r.sendPolicy = newSendPolicy()
+	switch {
+	case shared.FixedEagerLimit >= 0:
+		r.sendPolicy = fixedSendPolicy(int(shared.FixedEagerLimit))
+	case calls.Clock != nil: // the time of a simulation shows no costs
+		r.sendPolicy = fixedSendPolicy(eagerLevels[defaultLevel])
+	}
 	shared.WakePending = 0
 	shared.WakeFD = int32(r.wakeup.writeFD)
 	shared.WakeToken, shared.PollFD = uint64(r.wakeup.token), int32(r.poller.descriptor())
@@ -125,9 +131,6 @@ func (r *Reactor) closeFDs() {
 	if !r.poller.isValid() {
 		return // the numbers of the other descriptors cannot be verified
 	}
-	if r.batch.state == ringOpen {
-		r.closeRing()
-	}
 	ownsWakeup := r.poller.tracks(r.wakeup.readFD)
 	r.poller.close()
 	if ownsWakeup {
@@ -145,9 +148,9 @@ func (r *Reactor) closeWakeup() {
 
 // checkOwnFDs verifies that the numbers of the reactor's own descriptors still refer to them, and
 // clears CheckFDs, with which C or the reactor requested this. A timerfd that was closed is
-// opened again, a closed ring for the next batch. If a renewal of the poller was requested, it is
-// made here. It returns EBADF if the poller or the wake-up was closed, because the reactor cannot
-// continue without them, or the error of opening the timerfd.
+// opened again. If a renewal of the poller was requested, it is made here. It returns EBADF if the
+// poller or the wake-up was closed, because the reactor cannot continue without them, or the error
+// of opening the timerfd.
 func (r *Reactor) checkOwnFDs() error {
 	r.shared.Flags &^= CheckFDs
 	if !r.poller.isValidQuick() {
@@ -156,10 +159,6 @@ func (r *Reactor) checkOwnFDs() error {
 	r.renewPoller()
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 { // the checks may have undone a wake-up
 		_ = r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token))
-	}
-	if r.batch.state == ringOpen && r.batch.fdTracked && !r.poller.tracks(r.ring.descriptor()) {
-		r.ring.close(false)
-		r.batch.state = ringUnknown
 	}
 	return r.poller.repair()
 }
@@ -230,6 +229,8 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.out.limit -= capacity / 4
 	}
 	ready := r.ready.n
+	r.eagerLimit = r.sendPolicy.limit(r.measure)
+	r.fewReady = ready <= r.eagerLimit
 	r.serve()
 	served := ready - r.ready.n
 	if len(r.backingOff) > 0 {
@@ -239,6 +240,10 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.reportFailedListeners()
 	}
 	sh.Events = uint32(r.out.n)
+	sh.EagerSends = 0
+	if r.out.n <= r.eagerLimit {
+		sh.EagerSends = uint32(r.eagerLimit)
+	}
 	r.out.limit = capacity
 	if !r.deferTimers(served, errno == 0 && events == maxEvents) {
 		r.expireTimers()
@@ -255,6 +260,11 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	sh.CmpLen = uint32(r.out.n)
 	sh.Metrics.EventsPerTurn.add(int64(r.out.n))
 	return r.out.n, nil
+}
+
+// measure returns the counters that sendPolicy compares.
+func (r *Reactor) measure() measurement {
+	return measurement{r.shared.Now, r.calls.ThreadTime(), r.shared.Recvs}
 }
 
 // Now returns the time of the last turn's poll.
@@ -298,19 +308,9 @@ func (r *Reactor) queueEvents(events int) {
 }
 
 // serve serves each ready registration once, until the space for completions or received bytes
-// runs out. Small receives are batched if the receive policy chooses so. The remaining
-// registrations stay at the front of the list.
+// runs out. The remaining registrations stay at the front of the list.
 func (r *Reactor) serve() {
-	ready := r.ready.n
-	r.fewReady = ready < minBatch
-	group := r.beginGroup(&r.receivePolicy, ready)
-	for n := ready; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {
-		if group.batch && n >= minBatch {
-			if k := r.receiveBatch(n); k > 0 {
-				n -= k - 1
-				continue
-			}
-		}
+	for n := r.ready.n; n > 0 && r.out.completionSpace() >= maxPerStep; n-- {
 		t := r.ready.first()
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			done := true
@@ -334,7 +334,6 @@ func (r *Reactor) serve() {
 		}
 		r.ready.pop()
 	}
-	r.endGroup(group, ready-r.ready.n)
 }
 
 // Stats are the counters of a reactor, for diagnostics.
@@ -344,26 +343,21 @@ type Stats struct {
 	Timers        int    // armed timers
 	Ignored       uint64 // submissions with an unknown operation or a stale generation
 	Stale         uint64 // events of ended registrations
-	Batches       uint64 // batches on the ring
-	ReceivePolicy string // decisions whether receives are batched; see batchPolicy.String
-	SendPolicy    string // decisions whether sends are batched
+	SendPolicy    string // choice of sendPolicy
 	Polls         uint64 // turns that polled
 	Recvs         uint64 // receives of streams and datagrams
 	Sends         uint64 // sends of streams
+	ExposedSends  uint64 // Shared.ExposedSends
 	Wakeups       uint64 // wake-ups that a turn has processed
 	Fences        uint32 // Shared.FenceState
 }
 
 // Stats returns the counters. It must be called by the thread that uses the reactor.
 func (r *Reactor) Stats() Stats {
-	poller := r.poller.describe()
-	if r.batch.state == ringOpen {
-		poller += ", io_uring"
-	}
 	sh := r.shared
 	return Stats{
-		poller, r.registry.live, r.wheel.Len(), r.ignoredSubmissions, r.staleEvents, r.batch.runs,
-		r.receivePolicy.String(), r.sendPolicy.String(),
-		sh.Polls, sh.Recvs, sh.Sends, sh.Wakeups, atomic.LoadUint32(&sh.FenceState),
+		r.poller.describe(), r.registry.live, r.wheel.Len(), r.ignoredSubmissions, r.staleEvents,
+		r.sendPolicy.String(),
+		sh.Polls, sh.Recvs, sh.Sends, sh.ExposedSends, sh.Wakeups, atomic.LoadUint32(&sh.FenceState),
 	}
 }

@@ -72,9 +72,6 @@ type slot struct {
 	// is kept and reused by the next registration of the slot.
 	watch watch
 
-	// lastReceived is the number of bytes of the stream's last receive.
-	lastReceived uint32
-
 	// Errors of a stream that were not reported to C yet.
 	writeError, readError errno32
 
@@ -222,16 +219,6 @@ func (g *registry) setOwner(id uint32, fd int32) {
 func (g *registry) hasTransport(fd int32) bool {
 	id := g.owners.get(fd)
 	return id != 0 && g.slot(id-1).kind != kindWatch && g.slot(id-1).leaseValid()
-}
-
-// disownFD marks the slot that owns fd as not registered. It is called when the reactor itself
-// has opened a descriptor with this number, so an earlier file of the number is closed, and the
-// kernel has ended its registration.
-func (g *registry) disownFD(fd int32) {
-	if id := g.owners.get(fd); id != 0 {
-		g.slot(id - 1).registered = 0
-		g.clearOwner(fd)
-	}
 }
 
 // clearOwner notes that fd is not registered any more.

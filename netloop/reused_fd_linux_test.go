@@ -1,10 +1,7 @@
 package netloop
 
 import (
-	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // reuseFD closes a stream's descriptor as its owner does, and opens a pair of sockets, one of
@@ -47,40 +44,4 @@ func TestStreamWithoutLeaseLeavesTheNextStreamOfItsFDRegistered(t *testing.T) {
 		t.Errorf("got %+v, not the watch", got[0])
 	}
 	_ = l.r.Deregister(id, gen)
-}
-
-// A watch does not have a lease. It may outlive its descriptor, and the reactor itself may get
-// the number.
-func TestWatchOnAReusedFDLeavesTheRingAlone(t *testing.T) {
-	l := defaultLoop(t)
-	var streams []testStream
-	for range minBatch {
-		streams = append(streams, l.stream(0))
-	}
-	a, b := pair(t)
-	id, gen, err := l.r.WatchOpen(int32(a), uint32(readable), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = sys.Close(a)
-	for _, s := range streams {
-		l.write(s, copyToC(t, []byte("x")))
-	}
-	l.turn(0)
-	if l.r.batch.state != ringOpen {
-		_, _ = l.r.Deregister(id, gen), sys.Close(b)
-		t.Skip("the kernel has no ring for us")
-	}
-	if l.r.ring.descriptor() != a {
-		t.Fatalf("the ring is %d, not %d", l.r.ring.descriptor(), a)
-	}
-	if err := l.r.Deregister(id, gen); err != nil {
-		t.Error(err)
-	}
-	l.r.Close()
-	if _, err := sys.FcntlInt(uintptr(a), unix.F_GETFD, 0); err != syscall.EBADF {
-		t.Error("the ring was not closed")
-		_ = sys.Close(a)
-	}
-	_ = sys.Close(b)
 }

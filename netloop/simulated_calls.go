@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SimulatedCalls returns the calls of a reactor on a simulated kernel. The simulated kernel
-// does not have io_uring. It reads and writes C's memory as the host's kernel would. All
-// reactors on a simulated kernel must have the same Calls, because they share its descriptors.
+// SimulatedCalls returns the calls of a reactor on a simulated kernel. The simulated kernel reads
+// and writes C's memory as the host's kernel would. All reactors on a simulated kernel must have the
+// same Calls, because they share its descriptors.
 func SimulatedCalls(k *simulated.Kernel) Calls {
 	calls := SystemCalls()
 	calls.Calls = simulatedTransports(k)
 	calls.Poll = simulatedPoll(k)
-	calls.Ring = RingCalls{}
 	calls.WakeOpen = func(t uint64) (int, int, syscall.Errno) {
 		fd, errno := k.Eventfd(uint32(t), unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 		return fd, fd, errno

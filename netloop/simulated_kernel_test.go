@@ -25,25 +25,7 @@ import (
 var linuxOnly = map[string]string{
 	"TestSteadyTurnsDoNotAllocate":     "the simulated kernel allocates each packet",
 	"TestSteadyDatagramsDoNotAllocate": "the simulated kernel allocates each packet",
-
-	"TestBatchesTransferTheSameBytesAsCalls":       noRing,
-	"TestSmallPiecesAreGatheredInABatch":           noRing,
-	"TestSentBytesOfABatchAreReportedBeforeAnEnd":  noRing,
-	"TestBatchWithPartialSends":                    noRing,
-	"TestEndsAndErrorsInABatch":                    noRing,
-	"TestHalfClosesInABatch":                       noRing,
-	"TestRefusedRingIsReplacedByCalls":             noRing,
-	"TestBatchesDoNotAllocate":                     noRing,
-	"TestFailedSendsOfABatchAreReported":           noRing,
-	"TestInterruptedSendsOfABatchAreTriedAgain":    noRing,
-	"TestFailedReceivesOfABatchAreReported":        noRing,
-	"TestInterruptedReceivesOfABatchAreTriedAgain": noRing,
-	"TestRingWithoutProgressIsClosed":              noRing,
-	"TestReactorBatchesByMeasuredCosts":            noRing,
 }
-
-// noRing is the reason for which a test cannot run on a simulated kernel.
-const noRing = "needs io_uring"
 
 var onlyKernel = flag.String("kernel", "", "run the tests only on this kernel: linux, simulated, or all-simulated, which includes linuxOnly")
 

@@ -76,7 +76,7 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	tried := s.inDirty && !s.stream.Blocked()
 	r.flushDirty()
 	if !tried {
-		r.flushSlot(id, s, whenWritable)
+		r.flushSlot(id, s, true)
 	}
 	s.stream.TakeUnreportedBytes()
 	if s.writeError != 0 {
@@ -104,30 +104,26 @@ func (r *Reactor) FlushFromMonitor() {
 	}
 }
 
-// flushDirty sends the writes that were queued since the last flush, in batches if the send policy
-// chooses so, except for streams that wait for the poller to report space. It updates the streams'
-// interests. Results are queued for a report.
+// flushDirty sends the writes that were queued since the last flush, except for streams that wait
+// for the poller to report space. It updates the streams' interests. Results are queued for a
+// report.
 func (r *Reactor) flushDirty() {
-	group := r.beginGroup(&r.sendPolicy, len(r.dirty))
-	if group.batch {
-		r.sendBatches()
-	}
 	for _, t := range r.dirty {
 		if s := r.registry.find(t.id(), t.gen()); s != nil {
 			s.inDirty = false
-			r.flushSlot(t.id(), s, whenQueued)
+			r.flushSlot(t.id(), s, false)
 		}
 	}
-	r.endGroup(group, len(r.dirty))
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends a stream's pending writes if its send path permits this now, queues a report of
-// sent bytes or of an error, and updates its interest. An errno of the send is stored in
-// writeError.
-func (r *Reactor) flushSlot(id uint32, s *slot, when sendOccasion) {
+// flushSlot sends a stream's pending writes, queues a report of sent bytes or of an error, and
+// updates its interest. An errno of the send is stored in writeError. A stream of which the kernel
+// refused bytes before is only tried again if the poller reported space, or C requires an attempt
+// (tryBlocked).
+func (r *Reactor) flushSlot(id uint32, s *slot, tryBlocked bool) {
 	st := &s.stream
-	if path, _ := s.chooseSendPath(when, 0); path != sendWhenWritable {
+	if tryBlocked || !st.Blocked() {
 		before := st.IO().Sent
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
 		r.countSent(st.IO().Sent - before)
@@ -231,7 +227,7 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 		if reads && s.ready&broken != 0 {
 			return r.serveBroken(t, s)
 		}
-		r.flushSlot(t.id(), s, whenWritable)
+		r.flushSlot(t.id(), s, true)
 		s.ready &^= writable
 	}
 	// Sent bytes are reported before received bytes, and above all before the end or an error,
@@ -266,7 +262,7 @@ func (r *Reactor) serveBroken(t token, s *slot) bool {
 	if _, done := r.receive(t, s, r.chooseReceivePath(s, beforeDeadSend)); !done {
 		return false
 	}
-	r.flushSlot(t.id(), s, whenWritable)
+	r.flushSlot(t.id(), s, true)
 	s.ready &^= writable
 	r.reportStream(t, s)
 	return true
@@ -305,8 +301,8 @@ func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 
 // putReceived reports the result of a receive: bytes, the end of the stream or an error. The
 // bytes are at base: in the large buffer with this number, or in the arena if large is 0. It
-// records the number of bytes for the choice of the next receive path, and updates the interest
-// after the end or an error. After WouldBlock it does nothing.
+// records whether much was received for the choice of the next receive path, and updates the
+// interest after the end or an error. After WouldBlock it does nothing.
 func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int,
 	outcome transports.Outcome, errno syscall.Errno) {
 	switch outcome {
@@ -314,7 +310,6 @@ func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int
 		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
 		s.receivesLarge = n >= largeReceive
-		s.lastReceived = uint32(n)
 	case transports.EOF:
 		r.out.put(Completion{Kind: CmpEOF, ID: t.id(), Gen: t.gen()})
 		r.updateInterest(t.id(), s)

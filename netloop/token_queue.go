@@ -36,9 +36,6 @@ func (q *tokenQueue) push(t token) {
 // first returns the token at the front. The queue must not be empty.
 func (q *tokenQueue) first() token { return q.buf[q.head] }
 
-// at returns entry i, counted from the front.
-func (q *tokenQueue) at(i int) token { return q.buf[(q.head+i)&(len(q.buf)-1)] }
-
 // pop removes the token at the front and returns it. The queue must not be empty.
 func (q *tokenQueue) pop() token {
 	t := q.buf[q.head]

@@ -251,7 +251,6 @@ typedef struct gl_packet {
 #define GL_MAX_LARGE 2             /* number of buffers in gl_shared.large */
 
 /* The bits of gl_shared.flags. */
-#define GL_NO_RING 1u /* do not batch system calls (GOLOOP_IO_URING=0) */
 /* C has not run the loop for a while: the next turn checks whether its descriptors are still its
  * own, and returns -EBADF if not. */
 #define GL_CHECK_FDS 2u
@@ -287,14 +286,19 @@ typedef struct gl_shared {
     uint32_t more;
     uint32_t wake_pending; /* atomic: 1 from the first wake-up until the turn that consumed it */
     int32_t wake_fd;       /* set by reactor_new, like wake_token and poll_fd: for gl_wake_up */
-    uint32_t flags;        /* GL_NO_RING and the following */
+    uint32_t flags;        /* GL_CHECK_FDS and the following */
     uint64_t wake_token;
     int32_t poll_fd;
     uint32_t events; /* set by Go in each turn: completions other than timers */
-    int32_t clock;   /* C: clockid_t of the processor time of the thread that runs the loop */
+    /* set by Go in each turn: the number of eager sends until the next turn */
+    uint32_t eager_sends;
+    /* C, before reactor_new: the limit of Go's sendPolicy; -1: Go measures */
+    int32_t fixed_eager_limit;
+    int32_t clock; /* C: clockid_t of the processor time of the thread that runs the loop */
     uint32_t native_thread; /* C: that thread's id in the kernel */
     /* Totals for goloop.diagnostics(): polls, receives and sends in both languages, wake-ups. */
     uint64_t polls, recvs, sends, wakeups;
+    uint64_t exposed_sends; /* C: writes that were sent at once because user code has the socket */
     /* Total ns for which the loop has run, and for which it was outside the poll.  While the loop
      * runs, or is outside the poll, the value is negative, and the present time has to be added.
      * C, and Go at the start and the end of a poll. */

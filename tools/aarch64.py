@@ -7,7 +7,7 @@ minutes on two cores, and up to fifteen in parallel with another check.
 qemu's user mode translates system calls for this machine's kernel.  So the check covers the
 differences between the machines: numbers and structures of system calls, calling conventions,
 sizes, alignment.  Memory is reordered only as on this processor: docs/internals/memory-model.md
-describes the orders that the code relies on.  qemu has no io_uring, no epoll_pwait2 and no ptrace;
+describes the orders that the code relies on.  qemu has no epoll_pwait2 and no ptrace;
 their tests skip.
 """
 

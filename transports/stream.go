@@ -251,26 +251,6 @@ func (s *Stream) applySendResult(v []Vector, n int, errno syscall.Errno) (again 
 	return true, 0
 }
 
-// PendingForBatch returns the vectors of the next send if the caller may make this send itself:
-// the descriptor is a valid socket and is not known to be blocked. Otherwise, and if nothing is
-// pending, it returns nil.
-func (s *Stream) PendingForBatch() []Vector {
-	if s.has(StateBlocked|StatePipe) || !s.LeaseValid() {
-		return nil
-	}
-	return s.pending()
-}
-
-// CompleteSend applies the result of a send of PendingForBatch that the caller made. The errno
-// has the same meaning as Flush's. Remaining bytes are left to Flush.
-func (s *Stream) CompleteSend(c *Calls, n int, errno syscall.Errno) syscall.Errno {
-	_, errno = s.applySendResult(s.pending(), n, errno)
-	if errno == 0 {
-		s.shutdownIfDrained(c)
-	}
-	return errno
-}
-
 // FailWriting marks the writing half as dead. Its queue is not sent any more.
 func (s *Stream) FailWriting() { s.io.State = s.io.State&^StateBlocked | StateDead }
 
@@ -316,7 +296,7 @@ func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Er
 		return 0, EOF, 0
 	}
 	if !s.LeaseValid() {
-		return s.CompleteReceive(0, syscall.EBADF)
+		return s.receiveResult(0, syscall.EBADF)
 	}
 	var n int
 	var errno syscall.Errno
@@ -330,18 +310,12 @@ func (s *Stream) Receive(c *Calls, base, size uintptr) (int, Outcome, syscall.Er
 		n, errno = c.Read(int(s.fd), base, size)
 		s.enlargeIfBusy(c, n, n >= defaultPipeSize)
 	}
-	return s.CompleteReceive(n, errno)
+	return s.receiveResult(n, errno)
 }
 
-// CanBatchReceive reports whether Receive would make a plain recv, so that the caller may make
-// the recv itself and pass its result to CompleteReceive.
-func (s *Stream) CanBatchReceive() bool {
-	return s.Reading() && !s.has(StateWatchEnd|StatePipe) && s.LeaseValid()
-}
-
-// CompleteReceive converts the result of a recv or read to an outcome and updates the state. It
+// receiveResult converts the result of a recv or read to an outcome and updates the state. It
 // returns the number of bytes, 0 unless the outcome is OK, and the errno of Failed.
-func (s *Stream) CompleteReceive(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
+func (s *Stream) receiveResult(n int, errno syscall.Errno) (int, Outcome, syscall.Errno) {
 	switch {
 	case errno == 0 && n > 0:
 		return n, OK, 0

@@ -82,7 +82,7 @@ async def test_bytes_and_connections_of_streams(loop: Any) -> None:
 
 
 async def test_many_streams_at_once_are_counted(loop: Any) -> None:
-    # As many as go by io_uring, where there is one.
+    # As many as are not received by C.
     server = await echo_server()
     streams = [await asyncio.open_connection(*server.sockets[0].getsockname()) for _ in range(20)]
     counted = Counted(loop)

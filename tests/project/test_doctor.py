@@ -50,17 +50,6 @@ def test_the_machine_is_examined(tmp_path: Path) -> None:
     assert told["stderr"] == ""
 
 
-def test_report_shows_if_io_uring_is_used(tmp_path: Path) -> None:
-    off = report(cwd=tmp_path, GOLOOP_IO_URING="0")
-    assert "io_uring" not in off["loop"]["poller"]
-    assert off["variables"] == {"GOLOOP_IO_URING": "0"}
-    assert any("GOLOOP_IO_URING=0" in each for each in off["notes"])
-    # The availability depends on the machine; the report must be consistent.
-    on = report(cwd=tmp_path)
-    refused = any("refuses io_uring" in each for each in on["notes"])
-    assert refused != ("io_uring" in on["loop"]["poller"])
-
-
 def test_a_loop_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
     program = """
 import resource, sys

@@ -28,19 +28,17 @@ from protocols import Echo
 
 import goloop
 
-# Numbers on x86-64 and aarch64; from io_uring on they are the same on both.
+# Numbers on x86-64 and aarch64; from pidfd_send_signal on they are the same on both.
 CALLS = {
     "kcmp": (312, 272),
     "memfd_create": (319, 279),
     "membarrier": (324, 283),
     "process_vm_readv": (310, 270),
     "epoll_pwait2": (441, 441),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
     "pidfd_open": (434, 434),
     "pidfd_send_signal": (424, 424),
 }
-LATER = {"membarrier", "process_vm_readv", "epoll_pwait2", "io_uring_enter", "pidfd_send_signal"}
+LATER = {"membarrier", "process_vm_readv", "epoll_pwait2", "pidfd_send_signal"}
 SECCOMP = (317, 277)
 NOT_POSSIBLE = 77
 
@@ -132,7 +130,7 @@ PROC = {"no /proc": no_proc, "flags only": flags_only, "empty files": empty}
 
 
 async def echo() -> None:
-    """So many connections at once that the reactor makes their calls in batches."""
+    """So many connections at once that a turn is not eager."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Echo, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()[:2]

@@ -20,6 +20,21 @@ from protocols import Recorder, until
 Loop = asyncio.AbstractEventLoop
 numbers = itertools.count()
 
+# Up to so many ready connections a turn is eager.  The reactor chooses one of these by what it
+# measures; in these tests it is given.
+LIMITS = [0, 4, 16]
+
+
+@pytest.fixture(autouse=True, params=LIMITS)
+def eager_limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The limit of goloop's loops in this test."""
+    limit: int = request.param
+    monkeypatch.setenv("GOLOOP_EAGER_SENDS", str(limit))
+    return limit
+
+
+is_eager = pytest.mark.parametrize("eager_limit", [4, 16], indirect=True)
+
 
 class Echo(Recorder):
     """Writes received data back, in some pieces, and records the data that all peers have before
@@ -111,6 +126,7 @@ async def answered(loop: Loop, peers: list[socket.socket], data: bytes = b"x") -
     return [await comes(loop, peer, len(data)) for peer in peers]
 
 
+@is_eager
 @pytest.mark.parametrize("kind", [Echo, BufferedEcho])
 @pytest.mark.parametrize("number", [1, 2, 4])
 async def test_answer_is_sent_before_the_next_protocol_is_called(
@@ -128,6 +144,7 @@ async def test_answer_is_sent_before_the_next_protocol_is_called(
         assert sorted(len(protocol.behind) for protocol in protocols) == [*range(1, number + 1)]
 
 
+@is_eager
 async def test_tasks_answer_is_sent_within_write(loop: Loop) -> None:
     seen: list[bytes] = []
     peers: list[socket.socket] = []
@@ -150,6 +167,7 @@ async def test_tasks_answer_is_sent_within_write(loop: Loop) -> None:
     await server.wait_closed()
 
 
+@is_eager
 @pytest.mark.goloop_only("asyncio sends each write at once")
 async def test_stream_that_writes_in_pieces_sends_them_together(loop: Loop) -> None:
     """True from the answer after the first one in pieces to the one after the first whole one."""
@@ -168,9 +186,9 @@ async def test_stream_that_writes_in_pieces_sends_them_together(loop: Loop) -> N
 @pytest.mark.goloop_only("asyncio sends each write at once")
 @pytest.mark.parametrize("number", [2, 4, 5, 20])
 async def test_one_callbacks_writes_to_many_streams_are_sent_together(
-    loop: Loop, number: int
+    loop: Loop, number: int, eager_limit: int
 ) -> None:
-    """But for the first four."""
+    """But for the first ones, as many as the limit."""
 
     class Tells(Echo):
         def data_received(self, data: bytes) -> None:
@@ -185,22 +203,23 @@ async def test_one_callbacks_writes_to_many_streams_are_sent_together(
         for message in (b"0", b"1", b"2"):
             peers[0].send(message)
             assert [await comes(loop, peer, 1) for peer in peers] == [message] * number
-        assert protocols[0].behind == b"2" * min(number, 4)
+        assert protocols[0].behind == b"2" * min(number, eager_limit)
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
-async def test_with_many_ready_answers_are_sent_together(loop: Loop) -> None:
+async def test_with_many_ready_answers_are_sent_together(loop: Loop, eager_limit: int) -> None:
     async with contextlib.AsyncExitStack() as stack:
+        number = eager_limit + 1
         peers: list[socket.socket] = []
-        protocols = [Echo(peers) for _ in range(5)]
+        protocols = [Echo(peers) for _ in range(number)]
         peers += await accepted(loop, stack, protocols)
-        assert await answered(loop, peers, b"first") == [b"first"] * 5
+        assert await answered(loop, peers, b"first") == [b"first"] * number
         for _ in range(10):  # a slow machine serves some in one turn, others in the next
-            assert await answered(loop, peers) == [b"x"] * 5
+            assert await answered(loop, peers) == [b"x"] * number
             behind = [protocol.behind for protocol in protocols]
-            if behind == [b""] * 5:
+            if behind == [b""] * number:
                 break
-        assert behind == [b""] * 5
+        assert behind == [b""] * number
 
 
 async def test_large_body_is_sent_after_its_head(loop: Loop) -> None:
@@ -241,6 +260,7 @@ async def test_answer_in_pieces_arrives_completely_and_in_order(loop: Loop, piec
             assert await comes(loop, far, len(expected)) == expected
 
 
+@is_eager
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EINTR])
 async def test_refused_send_is_repeated_later(loop: Loop, number: int) -> None:
@@ -251,6 +271,7 @@ async def test_refused_send_is_repeated_later(loop: Loop, number: int) -> None:
         assert await answered(loop, [far], b"data") == [b"data"]
 
 
+@is_eager
 @pytest.mark.goloop_only("asyncio's calls can't be made to fail")
 async def test_failed_answer_loses_the_connection_at_once(loop: Loop) -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -421,6 +442,7 @@ async def test_no_other_socket_overtakes_deferred_writes(
         assert seen == [b"headbody"]
 
 
+@is_eager
 async def test_full_connection_does_not_delay_others(loop: Loop) -> None:
     """Bytes that its peer does not read do not count among those that may be sent at once."""
 

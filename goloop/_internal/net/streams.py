@@ -142,22 +142,20 @@ class StreamTransport(_core.StreamTransport):
         extra: dict[str, Any] | None = None,
         server: Any = None,
         context: contextvars.Context | None = None,
-        exposed: bool = False,
     ) -> None:
         """Create the transport of a connected socket, and schedule connection_made().
 
         Sets TCP_NODELAY on a TCP socket. `waiter` gets its result after connection_made(). `extra`
         has entries for get_extra_info(), to which those of the socket are added. `server` is the
         server of an accepted connection. `context` is the context of the callbacks; None: a copy of
-        the current one. `exposed`: the program can use the socket, too, so each write is sent at
-        once. Raises RuntimeError if another transport has the fd.
+        the current one. Raises RuntimeError if another transport has the fd.
         """
         loop._ensure_fd_no_transport(sock)
         entries = transport_info.add_socket_info(
             extra, transport_info.TransportSocket(sock, self), sock
         )
         _set_nodelay(sock)
-        super().__init__(loop, sock, protocol, waiter, entries, server, context, exposed)
+        super().__init__(loop, sock, protocol, waiter, entries, server, context)
 
     _fatal_error = transport_info.fatal_error
 
@@ -407,7 +405,7 @@ class Listener(_core.Listener):
         created = False
         try:
             extra = {"peername": transport_info.name_or_none(sock.getpeername)}
-            self._loop._make_stream(sock, protocol, None, extra, self._server, context, False)
+            self._loop._make_stream(sock, protocol, None, extra, self._server, context)
             created = True
         finally:
             if not created:
@@ -679,38 +677,12 @@ class Streams(CoreLoop):
     # Functions that start listening, by socket; and the sockets of servers that are paused.
     _serving: dict[socket.socket, Callable[[], None]]
     _paused: set[socket.socket]
-    # Sockets that create_connection() created, which no other code has.
-    _own_sockets: weakref.WeakSet[socket.socket]
 
     def _init_streams(self) -> None:
-        """Create the loop's tables of listeners, listening sockets, paused and own sockets."""
+        """Create the loop's tables of listeners, listening sockets and paused sockets."""
         self._listeners = {}
         self._serving = {}
         self._paused = set()
-        self._own_sockets = weakref.WeakSet()
-
-    async def _connect_sock(self, *args: Any, **kwargs: Any) -> socket.socket:
-        """Return a new connected socket as asyncio does, and add it to `_own_sockets`."""
-        inherited: Any = super()
-        connecting = inherited._connect_sock(*args, **kwargs)
-        # As in asyncio: a traceback's frame must not refer to exceptions among these arguments.
-        del inherited, args, kwargs
-        try:
-            sock: socket.socket = await connecting
-        finally:
-            del connecting
-        self._own_sockets.add(sock)
-        return sock
-
-    def _forget_own_socket(self, sock: socket.socket) -> bool:
-        """Remove a socket from `_own_sockets`; return false if it was not there.
-
-        False means that code other than the transport has the socket: it is exposed.
-        """
-        is_own = sock in self._own_sockets
-        if is_own:
-            self._own_sockets.remove(sock)
-        return is_own
 
     def _make_socket_transport(
         self,
@@ -722,14 +694,8 @@ class Streams(CoreLoop):
         server: Any = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Transport:
-        """Create and return the transport of a connected socket: asyncio's hook.
-
-        The socket counts as exposed unless create_connection() has created it.
-        """
-        exposed = not self._forget_own_socket(sock)
-        made: asyncio.Transport = self._make_stream(
-            sock, protocol, waiter, extra, server, context, exposed
-        )
+        """Create and return the transport of a connected socket: asyncio's hook."""
+        made: asyncio.Transport = self._make_stream(sock, protocol, waiter, extra, server, context)
         return made
 
     def _make_stream(
@@ -740,18 +706,17 @@ class Streams(CoreLoop):
         extra: dict[str, Any] | None,
         server: Any,
         context: contextvars.Context | None,
-        exposed: bool,
     ) -> Any:
         """Create and return the transport of a connected socket.
 
         It is the native one; but a DescriptorTransport if the protocol of a Unix socket receives
         descriptors, or an OtherStreamTransport if the program has replaced methods of the socket.
-        These two, which are subclasses of asyncio's, ignore `exposed`, and `context` before
-        Python 3.15. Raises RuntimeError if another transport has the fd.
+        These two, which are subclasses of asyncio's, ignore `context` before Python 3.15. Raises
+        RuntimeError if another transport has the fd.
         """
         passes_fds = _passes_fds(sock, protocol)
         if not passes_fds and _STREAM_METHODS.isdisjoint(_core.replaced_methods(sock)):
-            return StreamTransport(self, sock, protocol, waiter, extra, server, context, exposed)
+            return StreamTransport(self, sock, protocol, waiter, extra, server, context)
         self._ensure_fd_no_transport(sock)
         _set_nodelay(sock)
         named: dict[str, Any] = {"extra": extra, "server": server}
@@ -794,8 +759,7 @@ class Streams(CoreLoop):
             ssl_handshake_timeout=ssl_handshake_timeout,
             ssl_shutdown_timeout=ssl_shutdown_timeout,
         )
-        exposed = server is None and not self._forget_own_socket(rawsock)
-        self._make_stream(rawsock, tls, None, extra, server, context, exposed)
+        self._make_stream(rawsock, tls, None, extra, server, context)
         transport: asyncio.Transport = tls._app_transport
         return transport
 
@@ -879,7 +843,7 @@ class Streams(CoreLoop):
             protocol = factory()
             context = contextvars.copy_context()
             extra = {"peername": address}
-            self._make_stream(connection, protocol, None, extra, server, context, False)
+            self._make_stream(connection, protocol, None, extra, server, context)
             created = True
         except (SystemExit, KeyboardInterrupt):
             raise

@@ -47,8 +47,8 @@ VARIABLES = (
     "GOLOOP_AIOFASTNET",
     "GOLOOP_BUSY_POLL",
     "GOLOOP_DOCTOR",
+    "GOLOOP_EAGER_SENDS",
     "GOLOOP_INTROSPECT",
-    "GOLOOP_IO_URING",
     "GOLOOP_PROFILE",
     "GOLOOP_SIM_REPLAY",
     "GOLOOP_SIM_TRACES",
@@ -98,8 +98,6 @@ _SERVERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "granian": (("--loop",), (), "run `python -m goloop -m granian` without this option"),
 }
 
-# The io_uring is created when this number of connections is busy in one iteration.
-_CLIENTS = 16
 # Signals that normally end a server.
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MIN_FILES = 4096
@@ -172,47 +170,24 @@ def examine() -> dict[str, Any]:
 
 
 def _loop_facts() -> dict[str, Any]:
-    """Run a loop that is busy, so that it creates its io_uring, and return facts about it.
-
-    If that fails, the only fact is "error".
-    """
+    """Run a loop, and return facts about it; if that fails, the only fact is "error"."""
     from ..doctor_recorder import name_of
 
     if not backend.native:
         return {"kind": name_of(backend.Loop)}
     try:
         with asyncio.Runner(loop_factory=backend.new_event_loop) as runner:
-            found: dict[str, Any] = runner.run(_run_busy_loop())
+            found: dict[str, Any] = runner.run(_runtime_facts())
             return found
     except (ImportError, OSError, RuntimeError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-async def _run_busy_loop() -> dict[str, Any]:
-    """Echo bytes over _CLIENTS connections, so that the loop creates its io_uring; return facts."""
+async def _runtime_facts() -> dict[str, Any]:
+    """Return facts about the running loop."""
     from ..._internal.metrics.diagnostics import diagnostics
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Echo the bytes of one client."""
-        while data := await reader.read(100):
-            writer.write(data)
-        writer.close()
-
-    # A Unix socket, which works in a container without a network, too.
-    address = f"\0goloop-doctor-{os.getpid()}"
-    async with await asyncio.start_unix_server(answer, address):
-        clients = [await asyncio.open_unix_connection(address) for _ in range(_CLIENTS)]
-        for _, writer in clients:
-            writer.write(b"x")
-        for reader, _ in clients:
-            await reader.readexactly(1)
-        loop = asyncio.get_running_loop()
-        runtime = diagnostics(loop).get("runtime", {})
-        for reader, writer in clients:
-            writer.write_eof()
-            await reader.read()
-            writer.close()
-            await writer.wait_closed()
+    runtime = diagnostics(asyncio.get_running_loop()).get("runtime", {})
     found = {"kind": "goloop.Loop"}
     found.update({key: runtime[key] for key in ("go", "poller") if key in runtime})
     return found
@@ -352,17 +327,10 @@ def _wrong_option(arguments: list[str]) -> str | None:
 
 
 def _notes(report: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each fact that may surprise, such as a refused io_uring."""
+    """Yield a sentence for each fact that may surprise, such as a refused system call."""
     if not report["native"]:
         return
     poller = report["loop"].get("poller", "")
-    if report["variables"].get("GOLOOP_IO_URING") == "0":
-        yield "GOLOOP_IO_URING=0: goloop uses one system call for each send and receive"
-    elif poller and "io_uring" not in poller:
-        yield (
-            "the kernel or a sandbox refuses io_uring: goloop uses one system call for each send "
-            "and receive, which is a little slower with many busy connections"
-        )
     if poller.endswith("milliseconds"):
         yield (
             "a sandbox forbids epoll_pwait2 and timerfd_create: timers are rounded up to the "

@@ -85,9 +85,10 @@ shared_new(void)
     sh->arena_cap = GL_ARENA_SIZE;
     sh->next_deadline = GL_DEADLINE_NONE;
     sh->wake_fd = -1;
-    const char *ring = getenv("GOLOOP_IO_URING");
-    if (ring != NULL && strcmp(ring, "0") == 0)
-        sh->flags |= GL_NO_RING;
+    sh->fixed_eager_limit = -1;
+    const char *limit = getenv("GOLOOP_EAGER_SENDS");
+    if (limit != NULL && limit[0] >= '0' && limit[0] <= '9')
+        sh->fixed_eager_limit = Py_MIN(atoi(limit), INT8_MAX);
     const char *words = getenv("GOLOOP_WATCHDOG_STDERR");
     if (words != NULL && strcmp(words, "json") == 0)
         sh->flags |= GL_JSON;

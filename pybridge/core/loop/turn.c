@@ -29,9 +29,6 @@
 
 /* The largest number of iterations between two polls while entries are ready. */
 #define GL_POLL_EVERY 64
-/* Events of a turn with "few ready" streams, and its number of eager sends: a batch of so few sends
- * would not pay. */
-#define GL_FEW 4
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
 /* Returns the time of a cheap clock, about 2 to 3 ticks a nanosecond; the unit depends on the
@@ -296,7 +293,7 @@ turn(gl_loop *loop, int64_t timeout)
     loop->last_poll_ticks = ticks();
     loop->timers_at = 0;
     loop->share = 0;
-    loop->eager_sends_left = loop->shared->events <= GL_FEW ? GL_FEW : 0;
+    loop->eager_sends_left = loop->shared->eager_sends;
     gl_watchdog_poll_ended(loop);
     note_polled(loop, polled);
     gl_timers_free_retired(&loop->timers, retired);

@@ -71,8 +71,8 @@ typedef struct gl_stream {
 
     uint8_t kind;                /* stream_kind */
     bool watch_end;              /* KIND_WRITE_PIPE: the reactor reports when the reader closed */
-    char exposed;                /* user code can use the socket or file too: writes are sent in
-                                  * write().  Set by Python */
+    char exposed;                /* user code has the number of the socket or the pipe's file:
+                                  * writes are sent in write().  Set by Python */
     bool buffered;               /* the protocol is a BufferedProtocol */
     bool eof;                    /* write_eof() was called */
     bool shutdown_when_sent;     /* ... with a queue: Go shuts down when it is sent */

@@ -8,6 +8,23 @@
 
 /* ---- sending ------------------------------------------------------------------------- */
 
+/* The references to the socket object of a transport that nothing but the transport can use: the
+ * lease has one, and the TransportSocket of get_extra_info() has one. */
+#define OWN_SOCKET_REFERENCES 2
+
+/* Returns true if user code can use the socket or the file, too: the transport has handed out its
+ * number (`exposed`), or user code still refers to the socket object that the transport was made
+ * with.  aiohttp's client, for example, makes its connections itself (sock=), and then drops the
+ * socket. */
+static inline bool
+stream_is_exposed(const gl_stream *s)
+{
+    if (s->exposed)
+        return true;
+    PyObject *sock = s->lease.owner;
+    return s->kind == KIND_SOCKET && sock != NULL && Py_REFCNT(sock) > OWN_SOCKET_REFERENCES;
+}
+
 /* Applies the few-ready rule to a write.  Returns true if it is sent eagerly, and then decrements
  * eager_sends_left; records the write in last_write_turn either way.  Few streams are ready in this
  * turn, so the peer can work on the answer while Python goes on.  The rule covers the first write
@@ -37,7 +54,7 @@ queue_is_urgent(const gl_stream *s)
     Py_ssize_t max = MAX_DEFERRED;
     if (s->kind)
         max = MAX_DEFERRED_PIPE;
-    return !s->registered || s->exposed || queued > s->high_mark || queued > max;
+    return !s->registered || stream_is_exposed(s) || queued > s->high_mark || queued > max;
 }
 
 /* Chooses the path of the queued bytes.  `tried`: C has just tried to send, and the kernel did not
@@ -98,8 +115,13 @@ choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
 {
     switch (occasion) {
     case ON_WRITE:
-        if (s->exposed || size > s->high_mark || size > MAX_DEFERRED)
+        if (size > s->high_mark || size > MAX_DEFERRED)
             return SEND_EAGERLY;
+        if (stream_is_exposed(s)) {
+            if (s->loop != NULL && s->loop->shared != NULL)
+                s->loop->shared->exposed_sends++;
+            return SEND_EAGERLY;
+        }
         if (s->loop != NULL && s->kind == KIND_SOCKET && use_eager_send(s))
             return SEND_EAGERLY;
         return SEND_IN_TURN;

@@ -1,20 +1,12 @@
-"""Many connections' calls made together, on io_uring, or one by one: the same to see."""
+"""Many connections at once: each gets its own bytes and its own end."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import errno
 import hashlib
-import json
-import os
-import platform
 import random
-import subprocess
-import sys
 from typing import Any
 
-import pytest
 from conftest import tcp_pair
 from protocols import Recorder, close_all, in_thread, until
 
@@ -22,78 +14,6 @@ import goloop
 
 Loop = asyncio.AbstractEventLoop
 STREAMS = 40
-
-# A program whose loop answers many clients, and then prints the path.
-PROGRAM = """
-import asyncio, json, goloop
-
-class Echo(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport = transport
-    def data_received(self, data):
-        self.transport.write(data)
-
-async def client(port, number):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for turn in range(20):
-        message = b"%d %d\\n" % (number, turn)
-        writer.write(message)
-        assert await reader.readline() == message
-    writer.close()
-    await writer.wait_closed()
-
-async def main():
-    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    await asyncio.gather(*(client(port, number) for number in range(40)))
-    server.close()
-    print(json.dumps(goloop.diagnostics()["runtime"]))
-
-goloop.run(main())
-"""
-
-
-def io_uring_is_there() -> bool:
-    """Return true if this kernel, and its sandbox, let the process have a ring."""
-    if platform.machine() not in ("x86_64", "aarch64"):
-        return False
-    libc = ctypes.CDLL(None, use_errno=True)
-    parameters = (ctypes.c_uint32 * 30)()
-    fd: int = libc.syscall(425, 8, parameters)
-    if fd < 0:
-        assert ctypes.get_errno() in (errno.ENOSYS, errno.EPERM, errno.ENOMEM, errno.EACCES)
-        return False
-    os.close(fd)
-    return bool(parameters[5] & 1 << 9)  # IORING_FEAT_NATIVE_WORKERS
-
-
-def output_of_a_program(**environ: str) -> dict[str, Any]:
-    inherited = {name: value for name, value in os.environ.items() if name != "GOLOOP_IO_URING"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**inherited, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
-
-
-@pytest.mark.skipif(not io_uring_is_there(), reason="the kernel gives no io_uring here")
-def test_many_connections_are_served_in_batches() -> None:
-    told = output_of_a_program()
-    assert told["poller"].endswith(", io_uring")
-    assert told["batches"] > 0
-    assert output_of_a_program(GOLOOP_IO_URING="1")["batches"] > 0
-
-
-def test_the_environment_switches_batches_off() -> None:
-    told = output_of_a_program(GOLOOP_IO_URING="0")
-    assert "io_uring" not in told["poller"]
-    assert told["batches"] == 0
 
 
 async def test_all_bytes_of_many_streams_arrive_in_order(loop: Loop) -> None:
@@ -127,7 +47,7 @@ async def test_all_bytes_of_many_streams_arrive_in_order(loop: Loop) -> None:
         assert await right.lost is None
 
 
-async def test_completions_of_a_batch_precede_later_ones(loop: Loop) -> None:
+async def test_streams_end_or_break_each_on_its_own(loop: Loop) -> None:
     """Some of the streams end or break in between; each gets its own end."""
     pairs = []
     for _ in range(STREAMS):
@@ -155,7 +75,7 @@ async def test_completions_of_a_batch_precede_later_ones(loop: Loop) -> None:
 
 
 def test_parallel_and_successive_loops_all_serve() -> None:
-    """A ring belongs to its loop, whichever thread runs it."""
+    """A loop keeps its descriptors if another thread runs it."""
 
     async def talk() -> int:
         served = 0
