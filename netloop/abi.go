@@ -260,5 +260,8 @@ type Shared struct {
 	AlarmAt         int64
 	Alarm           int32
 	AlarmUnneeded   uint32
+	AlarmIsFar      uint32
+	AlarmNearLeft   uint32
 	AlarmPolled     uint64
+	AlarmTurns      uint64
 }

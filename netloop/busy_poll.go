@@ -20,8 +20,9 @@ import (
 //   - The thread stood still: between two polls, which take less than a microsecond, more than
 //     maxSpinGap has passed. It was preempted for long, or a quota has stopped the process. This
 //     also ends the attempt.
-//   - The last spinSample attempts took more processor time than the sleeps that they saved; or, if
-//     the time of an attempt was set, less than a quarter of them found an event.
+//   - The last spinSample attempts, or the first probeSample after a pause, took more processor time
+//     than the sleeps that they saved; or, if the time of an attempt was set, less than a quarter of
+//     them found an event.
 //   - Other threads need the processor: they preempted this thread during a quarter of these
 //     attempts or more. A peer on the same processor can answer only if it preempts the loop.
 //
@@ -31,6 +32,7 @@ const (
 	maxSpinGap   = 200_000 // ns
 	minPollTime  = 50      // ns; a system call takes longer
 	spinSample   = 32
+	probeSample  = 8 // after a pause
 	minSpinPause = 100_000_000   // ns
 	maxSpinPause = 3_200_000_000 // ns
 
@@ -152,7 +154,11 @@ func (r *Reactor) countAttempt(now int64, hit, stopped bool) {
 	if hit {
 		b.hits++
 	}
-	if !stopped && b.attempts < spinSample {
+	sample := int64(spinSample)
+	if b.pause > 0 {
+		sample = probeSample
+	}
+	if !stopped && b.attempts < sample {
 		return
 	}
 	preemptions := r.calls.Preemptions() - b.preemptions

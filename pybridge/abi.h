@@ -351,7 +351,11 @@ typedef struct gl_shared {
     int32_t alarm;     /* atomic: number of the POSIX timer, which wakes the monitor; -1: none */
     uint32_t alarm_unneeded; /* atomic: the alarm expired while the loop slept; a turn that may
                               * sleep calls stop_alarm before */
-    uint64_t alarm_polled;   /* metrics.poll_time.sum when the alarm was moved */
+    uint32_t alarm_is_far;   /* the alarm expires too late for a pending write: C calls move_alarm
+                              * when it defers one */
+    uint32_t alarm_near_left; /* the next moves of the alarm that must not make it far */
+    uint64_t alarm_polled;    /* metrics.poll_time.sum when the alarm was moved */
+    uint64_t alarm_turns;     /* metrics.turns then */
 } gl_shared;
 
 /*
@@ -480,8 +484,8 @@ typedef struct gl_table {
     /* Wakes the monitor; called if gl_shared.monitor_parked is set.  Returns 0. */
     int32_t (*wake_monitor)(int32_t reactor);
     /* Moves the loop's alarm forward: the monitor looks at the loop if no further call comes in
-     * time.  The thread that runs the loop calls it when a run begins, and at the end of a turn
-     * from shared->alarm_due on.  `now`: the time of CLOCK_MONOTONIC in ns.  Returns 0. */
+     * time.  The thread that runs the loop calls it when a run begins, at the end of a turn from
+     * shared->alarm_due on, and for a deferred write if shared->alarm_is_far.  `now`: the time of CLOCK_MONOTONIC in ns.  Returns 0. */
     int32_t (*move_alarm)(gl_shared *shared, int64_t now);
     /* Stops the alarm until the next call of move_alarm.  Returns 0. */
     int32_t (*stop_alarm)(gl_shared *shared);

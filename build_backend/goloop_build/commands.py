@@ -58,7 +58,7 @@ GO_OVERLAY = {
 # Replacements within a file of Go's runtime.  A text that a Go version does not have is left out.
 # 1. Go reads GODEBUG once before it reads the rest of the environment, see env_posix.go.
 # 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has no work: it
-# wakes up each 50 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
+# wakes up each 100 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
 # (pybridge/golib/gomaxprocs.go).
 # 4. A C thread that calls Go runs on a goroutine's stack, and so does a C handler without
 # SA_ONSTACK that a signal calls meanwhile (ncurses sets SIGWINCH and SIGTSTP so). Go's 8 KiB are
@@ -72,7 +72,7 @@ GO_CHANGES = {
         (
             "\t\tif delay > 10*1000 { // up to 10ms\n\t\t\tdelay = 10 * 1000\n\t\t}\n",
             "\t\tdelay = 10 * 1000\n"
-            "\t\tif sched.npidle.Load() > 0 {\n\t\t\tdelay = 50 * 1000\n\t\t}\n",
+            "\t\tif sched.npidle.Load() > 0 {\n\t\t\tdelay = 100 * 1000\n\t\t}\n",
         ),
         (
             "} else if pd.schedwhen+forcePreemptNS <= now {",

@@ -18,7 +18,7 @@ import (
 //
 //   - another P is idle: so there is one P more than there are reactors;
 //   - a goroutine was scheduled on this P within the last 10 ms. The library's runtime leaves this condition
-//     out while a P is idle, and its monitor sleeps for 50 ms instead of 10 ms at a time then (GO_CHANGES in
+//     out while a P is idle, and its monitor sleeps for 100 ms instead of 10 ms at a time then (GO_CHANGES in
 //     build_backend/goloop_build/commands.py). So a P is taken only from a thread that has made no call for
 //     10 ms or more: its loop waits, or its Python code computes.
 //

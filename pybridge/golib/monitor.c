@@ -52,6 +52,14 @@ static const pace slow = {7400000, 2400000};
  * tick, which is at most 4 ms away, costs a tenth of an earlier one.  For a loop that sleeps the
  * earlier timer is better: with it, the kernel does not stop its tick at each sleep. */
 static const pace sleepless = {4400000, 2600000};
+/* The pace of a loop that makes few turns and defers no writes, for the watchdog and the samples of
+ * slow iterations.  Such a loop would set an earlier alarm for each message. */
+static const pace far = {25000000, 10000000};
+/* A loop makes few turns if it polls longer for each.  A loop that sleeps more often gets the quick
+ * pace: setting its alarms costs less than a kernel that stops its tick at each sleep. */
+#define FEW_TURNS_NS 250000
+/* The moves of the alarm after a deferred write before the pace may be `far` again. */
+#define NEAR_MOVES 64
 /* The time between two ticks, at a quick and at a slow pace. */
 #define QUICK_TICK_NS 3400000
 #define SLOW_TICK_NS 6800000
@@ -66,7 +74,11 @@ static const pace sleepless = {4400000, 2600000};
 /* The monitor parks if no loop was awake for this time. */
 #define IDLE_NS 50000000
 /* The monitor does not sleep longer, unless it is parked. */
-#define MAX_SLEEP_NS 100000000
+#define MAX_SLEEP_NS 200000000
+/* A loop that slept when so many samples in a row were due hardly runs: its samples come so many
+ * times as late, until one is due while it runs. */
+#define HARDLY_RUNS 16
+#define RARE_SAMPLES 4
 /* The loop is not responsible for the time before a tick that is this late. */
 #define LATE_TICK_NS 150000000
 /* From this age of an iteration on, the GIL may be held and clients may wait for an answer. */
@@ -86,6 +98,8 @@ typedef struct monitored {
     /* Times in ns, without the time in which the monitor was parked; see sample_if_due. */
     int64_t sampled_at; /* the last regular sample */
     int64_t sample_due; /* the next regular sample */
+    int64_t every;      /* the mean interval of the samples when it was last read */
+    int asleep;         /* samples in a row that were due while the loop slept */
     int64_t began;      /* start of the iteration */
     int64_t next_extra; /* age of the iteration at its next extra sample */
 } monitored;
@@ -258,8 +272,8 @@ random_interval(int64_t mean)
 }
 
 /* Takes a sample of a loop if one is due, and returns the time of the next sample; INT64_MAX if the
- * loop takes none.  The times are independent of the loop's work: they are spread evenly over the
- * time in which the monitor was not parked.  Go counts the samples in the loop's next turn
+ * loop takes none.  The times are independent of the loop's work: they are spread over the time in
+ * which the monitor was not parked, and each sample represents the time before it.  Go counts the samples in the loop's next turn
  * (golib/profile.go), so the monitor enters Go only if no turn comes.  A long iteration gets extra
  * samples that represent no time. */
 static int64_t
@@ -275,9 +289,11 @@ sample_if_due(monitored *w, int64_t now)
     }
     if (slow > 0)
         take_extra_sample(w, now, slow);
-    if (every <= 0 || w->sampled_at == 0 || w->sample_due > now + 2 * every) {
+    if (every <= 0 || every != w->every) {
+        w->every = every;
         w->sampled_at = now; /* sampling begins, or its interval has changed */
         w->sample_due = now;
+        w->asleep = 0;
     }
     if (every <= 0)
         return INT64_MAX;
@@ -285,6 +301,12 @@ sample_if_due(monitored *w, int64_t now)
         return w->sample_due;
     if (w->sampled_at < now)
         take_sample(w, now, w->sampled_at);
+    if (LOAD(&sh->loop_active))
+        w->asleep = 0;
+    else if (w->asleep < HARDLY_RUNS)
+        w->asleep++;
+    if (w->asleep == HARDLY_RUNS)
+        every *= RARE_SAMPLES;
     w->sampled_at = now;
     w->sample_due = now + random_interval(every);
     return w->sample_due;
@@ -425,6 +447,7 @@ park(void)
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         w->sampled_at += parked_ns;
         w->sample_due += parked_ns;
+        w->asleep = 0;
     }
 }
 
@@ -476,7 +499,15 @@ alarm_pace(gl_shared *sh, int64_t now)
 {
     uint64_t polled = sh->metrics.poll_time.sum;
     uint64_t polled_since = polled - sh->alarm_polled;
+    uint64_t turns_since = sh->metrics.turns - sh->alarm_turns;
     sh->alarm_polled = polled;
+    sh->alarm_turns = sh->metrics.turns;
+    if (LOAD(&sh->sends_pending))
+        sh->alarm_near_left = NEAR_MOVES;
+    else if (sh->alarm_near_left > 0)
+        sh->alarm_near_left--;
+    if (sh->alarm_near_left == 0 && polled_since > turns_since * FEW_TURNS_NS)
+        return &far;
     if (is_slow(now))
         return &slow;
     if (polled_since < SLEPT_NS)
@@ -484,7 +515,7 @@ alarm_pace(gl_shared *sh, int64_t now)
     return &quick;
 }
 
-/* gl_table.move_alarm: moves the loop's alarm forward, at the present pace.  Returns 0; without
+/* gl_table.move_alarm: moves the loop's alarm, at the present pace.  Returns 0; without
  * alarms the monitor ticks instead.  After a short sleep the loop does not stop the alarm for the
  * next one. */
 int32_t
@@ -496,6 +527,7 @@ monitor_move_alarm(gl_shared *sh, int64_t now)
         __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&sh->alarm_at, now + p->alarm, __ATOMIC_RELAXED);
     sh->alarm_due = now + p->forward;
+    sh->alarm_is_far = p == &far;
     if (thread != 0 && alarm_set(sh, thread, p->alarm) != 0)
         sh->alarm_due = INT64_MAX;
     return 0;

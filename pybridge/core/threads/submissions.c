@@ -63,8 +63,9 @@ gl_flush_deferred_sends(gl_loop *loop)
 }
 
 /* Appends a submission `op` for the registration or timer `id`; `arg` depends on it (abi.h).  A
- * GL_SUB_STREAM also makes the next iteration poll, and shows the monitor that sends are pending.
- * With the shared lock; amortised O(1).  -1 with MemoryError. */
+ * GL_SUB_STREAM also makes the next iteration poll, shows the monitor that sends are pending, and
+ * moves an alarm that would be too late for them.  With the shared lock; amortised O(1).  -1 with
+ * MemoryError. */
 GL_PRIVATE_INLINE int
 gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {
@@ -77,6 +78,8 @@ gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
     if (op == GL_SUB_STREAM) {
         loop->dirty = 1;
         __atomic_store_n(&sh->sends_pending, 1u, __ATOMIC_RELAXED);
+        if (sh->alarm_is_far)
+            loop->go->move_alarm(sh, gl_monotonic_ns());
     }
     return 0;
 }
