@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import compare, native, quiet, report, results, runner, servers, where
 from benchmarks.allocator import LAYOUTS
-from benchmarks.cases import CASES, Case, select
+from benchmarks.cases import CASES, PINNINGS, SHARING, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 from benchmarks.runner import ROUNDS, UNTIL
 
@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
             "--python", action="append", metavar="PATH",
             help="an interpreter to measure; may be repeated; default: this one",
         )  # fmt: skip
+        _add_pinning(command)
         command.add_argument("--no-save", action="store_true", help="do not save the results")
         command.set_defaults(do=_run)
 
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "--python", default=sys.executable, help="the interpreter with the new goloop"
     )
     command.add_argument("--cases", nargs="+", default=["all"], metavar="CASE")
+    _add_pinning(command)
     usual = runner.Settings()
     command.add_argument("--rounds", type=int, default=9)
     command.add_argument("--seconds", type=float, default=usual.seconds)
@@ -133,13 +135,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_pinning(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--pinning", choices=PINNINGS, default="both",
+        help="split: rows whose two ends have a core each; same: rows whose ends share one core "
+        f"(echoes and clients: {', '.join(SHARING)}); default: both",
+    )  # fmt: skip
+
+
 def _list(_options: argparse.Namespace) -> int:
     print("loops:", ", ".join(BY_NAME))
     for case in CASES:
+        if case.pinning == "same":
+            continue
         rest = " (full only)" * case.full
+        rest += " (and on the same core)" * (case.group in SHARING)
         if case.kind == "loops":
             rest = " (by default only without the GIL)"
-        print(f"{case.name:22} {case.unit:14} {case.title}: {case.isolates}{rest}")
+        print(f"{case.name:29} {case.unit:14} {case.title}: {case.isolates}{rest}")
     return 0
 
 
@@ -148,7 +161,7 @@ def _quick(options: argparse.Namespace) -> int:
     settings = runner.Settings(rounds=9, seconds=0.3, warmup=0.1)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
     measuring = runner.Runner(options.python, settings, runner.to_stderr)
-    cases = select(QUICK_CASES)
+    cases = select(QUICK_CASES, pinning="split")
     run = measuring.new_run(loops, "python -m benchmarks quick", (), cases)
     cases = [case for case in cases if case.name not in run.missing]
     measuring.measure(run, cases, loops)
@@ -188,9 +201,14 @@ def _plans(
     )
     plans = []
     if options.allocator != "default":
-        plans.append((steady, select(options.cases or ["all"], free_threaded=free_threaded)))
+        chosen = select(
+            options.cases or ["all"], free_threaded=free_threaded, pinning=options.pinning
+        )
+        plans.append((steady, chosen))
     if options.allocator == "default" or (options.allocator is None and options.cases is None):
-        chosen = select(options.cases or ["full"], free_threaded=free_threaded)
+        chosen = select(
+            options.cases or ["full"], free_threaded=free_threaded, pinning=options.pinning
+        )
         if not options.cases:
             chosen = [case for case in chosen if case.allocates]
         elif not all(case.kind == "net" for case in chosen):
@@ -219,19 +237,16 @@ def _run_one(
 
 def _compare(options: argparse.Namespace) -> int:
     settings = runner.Settings(options.rounds, options.seconds, options.warmup)
-    print(
-        compare.compare(
-            options.before, options.python, select(options.cases), settings, runner.to_stderr
-        )
-    )
+    chosen = select(options.cases, pinning=options.pinning)
+    print(compare.compare(options.before, options.python, chosen, settings, runner.to_stderr))
     return 0
 
 
 def _where(options: argparse.Namespace) -> int:
     settings = runner.Settings(options.rounds, options.seconds, options.warmup)
-    cases = select(options.cases)
-    if not all(case.kind == "net" for case in cases):
-        raise ValueError("`where` measures network cases only")
+    cases = select(options.cases, pinning="split")
+    if not all(case.kind in ("net", "client") for case in cases):
+        raise ValueError("`where` measures cases of the network and of clients only")
     loops = [loop for loop in LOOPS if loop.name in options.loops]
     measuring = where.Sampling(options.python, settings, runner.to_stderr)
     run = measuring.new_run(loops, _command(), cases=cases)

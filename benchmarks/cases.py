@@ -4,6 +4,9 @@ The kind of a case determines the program that measures it:
 
 * ``net``: a server process under the loop (serve.py), pinned to one core, and
   the load generator, pinned to another.  Its samples are load-generator results.
+* ``client``: a client process under the loop (clients.py), pinned to one core, and a server
+  without Python, pinned to another.  Its samples are of the same form: `server` is the process
+  under the loop, `client` the other end.
 * ``children``: one process under the loop (children.py) that starts children.  Its
   samples are of the same form.
 * ``micro``: one process under the loop (micro.py) that times an operation of
@@ -22,6 +25,9 @@ The kind of a case determines the program that measures it:
 * ``startup``: one process (startup.py) that imports the loop's package and runs
   an empty coroutine.  Its samples are milliseconds and KiB.
 
+A case of the groups of SHARING has a second row with the same name and `-same`, in which both ends
+share one core.
+
 `all` names the cases that are measured by default, those of ``loops`` where an interpreter
 has no GIL among them; the rest of the grid, and with it
 every case, is `full`.
@@ -30,13 +36,19 @@ every case, is `full`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
 Kind = Literal[
-    "net", "children", "micro", "startup", "latency", "fixed", "memory", "storm", "loops"
+    "net", "client", "children", "micro", "startup", "latency", "fixed", "memory", "storm", "loops"
 ]
+# The cores of the two ends of a row: one each, or both the same one.
+Pinning = Literal["split", "same"]
+PINNINGS = ("split", "same", "both")
+# Groups whose cases are measured with either pinning, and the end of the second row's name.
+SHARING = ("protocol", "streams", "unix", "clients")
+SAME = "-same"
 CONNECTIONS = (1, 10, 100)
 # Few connections are most services' case; of the small messages they have rows of their own.
 FEW = (1, 2, 4, 10, 20, 100)
@@ -78,7 +90,12 @@ class Case:
     unit: str
     ceilings: tuple[str, ...] = ()  # servers without Python, as upper bounds
     # net, latency, memory, storm and some of loops only
-    server: str = ""  # a server of serve.py
+    server: str = ""  # a server of serve.py, or a client of clients.py
+    # The server of real_servers.py that the row needs, or `echo`, the one in C; with `unix`, its
+    # Unix socket is used.
+    service: str = ""
+    unix: bool = False
+    pinning: Pinning = "split"
     mode: str = ""  # a mode of the load generator
     connections: int = 0
     size: int = 0
@@ -99,7 +116,7 @@ class Case:
     @property
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
-        return self.kind in ("net", "children", "loops")
+        return self.kind in ("net", "client", "children", "loops")
 
     @property
     def allocates(self) -> bool:
@@ -112,7 +129,7 @@ class Case:
 
         A pipe ends with its client, and an earlier window changes the memory of connections.
         """
-        paced = self.kind in ("latency", "fixed")
+        paced = self.kind in ("latency", "fixed", "client")
         return paced or (self.kind == "net" and not self.server.startswith("pipe-"))
 
     @property
@@ -126,10 +143,20 @@ class Case:
         return self.mode.startswith("tls")
 
     def fits(self, pattern: str, *, free_threaded: bool = False) -> bool:
-        """Return true if a pattern of the command line includes this case."""
+        """Return true if a pattern of the command line includes this case.
+
+        A pattern for a row with split cores also fits the row of the same core.
+        """
         if pattern == "all":
             return not self.full and (free_threaded or self.kind != "loops")
-        return pattern in (self.group, self.kind, "full") or fnmatchcase(self.name, pattern)
+        if pattern in (self.group, self.kind, "full"):
+            return True
+        return any(fnmatchcase(name, pattern) for name in {self.name, self.split})
+
+    @property
+    def split(self) -> str:
+        """Return the name of the same row with split cores."""
+        return self.name.removesuffix(SAME) if self.pinning == "same" else self.name
 
 
 _ECHO_SERVERS = {
@@ -166,6 +193,8 @@ _HELLOS = (
      "a framework on the ASGI server: routing, validation and JSON beside the loop's part"),
     ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,), (1, 4),
      "the same with uvicorn's parser in Python, as plain `pip install uvicorn` has it"),
+    ("fastapi-sync", "FastAPI, def", ("fastapi", "uvicorn", "httptools"), (100,), (),
+     "the same with a handler that is a plain function: a thread runs it, and wakes the loop"),
 )  # fmt: skip
 _OTHER_NETWORK = (
     *(
@@ -176,6 +205,18 @@ _OTHER_NETWORK = (
         )
         for server, words, packages, usual, rare, isolates in _HELLOS
         for connections in sorted((*usual, *rare))
+    ),
+    Case(
+        "fastapi-asyncpg-x100", "fastapi-asyncpg", "net", "FastAPI + asyncpg ×100",
+        "a server that is a client too: each request queries PostgreSQL by a pool of ten",
+        "requests/s", server="fastapi-asyncpg", service="postgres", mode="http", connections=100,
+        size=1, packages=("fastapi", "uvicorn", "httptools", "asyncpg"),
+    ),
+    Case(
+        "websockets-x50", "websockets", "net", "websockets echo, 1 KiB ×50",
+        "a server of WebSockets by the package websockets: a task and a queue a connection",
+        "messages/s", server="websockets", mode="websocket", connections=50, size=1024,
+        packages=("websockets",),
     ),
     *(
         Case(
@@ -244,6 +285,33 @@ _OTHER_NETWORK = (
              "connect_write_pipe on a pipe of 64 KiB, with flow control"),
         )
     ),
+)  # fmt: skip
+
+
+# Client, its server, its packages, words, unit, connections, sockets, and the isolated cost.
+_CLIENTS = (
+    ("protocol", "echo", (), "Protocol clients, 1 KiB", "messages/s", (10, 100), (False, True),
+     "the transport's path as a client, its peer a server in C that answers at once"),
+    ("aiohttp", "nginx", ("aiohttp",), "aiohttp client of nginx", "requests/s", (10, 100), (False,),
+     "a client of HTTP: its pool, a task, timers and a parser per request"),
+    ("httpx", "nginx", ("httpx",), "httpx client of nginx", "requests/s", (20,), (False,),
+     "a client of HTTP on anyio's streams and locks, with its parser in Python"),
+    ("redis", "redis", ("redis",), "redis-py, get", "requests/s", (1, 10, 100), (False, True),
+     "a client of Redis on asyncio's streams: a small message each way"),
+    ("redis-pipeline", "redis", ("redis",), "redis-py, pipeline of 20", "pipelines/s", (10,),
+     (False, True), "20 answers in one read, parsed one by one"),
+    ("asyncpg", "postgres", ("asyncpg",), "asyncpg, prepared query", "queries/s", (1, 10, 60),
+     (False,), "a client of PostgreSQL: a Protocol in Cython, its server a process a connection"),
+)  # fmt: skip
+_CLIENT_CASES = tuple(
+    Case(
+        f"client-{client}{'-unix' * unix}-x{connections}", "clients", "client",
+        f"{words}{', Unix' * unix} ×{connections}", isolates, unit, server=client, service=service,
+        unix=unix, connections=connections, packages=packages,
+    )
+    for client, service, packages, words, unit, numbers, sockets, isolates in _CLIENTS
+    for unix in sockets
+    for connections in numbers
 )  # fmt: skip
 
 
@@ -365,6 +433,12 @@ def _catalogue() -> list[Case]:
                 for connections in (FEW if label == "1k" else CONNECTIONS)
             )
     cases.extend(_OTHER_NETWORK)
+    cases.extend(_CLIENT_CASES)
+    cases.extend(
+        replace(case, name=case.name + SAME, title=f"{case.title}, same core", pinning="same")
+        for case in tuple(cases)
+        if case.group in SHARING
+    )
     cases.extend(_HELD)
     cases.extend(
         Case(
@@ -417,6 +491,8 @@ _MICRO: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("threadsafe", "callbacks", "call_soon_threadsafe from a thread",
      "the wakeup, and the fight for the GIL between the two threads"),
+    ("to-thread", "callbacks", "to_thread of a no-op",
+     "a call in the executor's thread: posting it, and the wakeup with the result"),
     ("threadsafe-chain", "callbacks", "call_soon_threadsafe chain",
      "the same from the loop's own thread: the wakeup without a fight"),
     ("sleep-0", "tasks", "sleep(0)", "one task step and its way through the ready queue"),
@@ -444,16 +520,21 @@ CASES = tuple(_catalogue())
 BY_NAME = {case.name: case for case in CASES}
 
 
-def select(patterns: Sequence[str], *, free_threaded: bool = False) -> list[Case]:
+def select(
+    patterns: Sequence[str], *, free_threaded: bool = False, pinning: str = "both"
+) -> list[Case]:
     """Return the cases whose name, group or kind fits a pattern, in catalogue order.
 
     A word may have several patterns, separated by commas.  The meaning of `all` depends on
-    the interpreter.  Raises ValueError for a pattern that fits nothing.
+    the interpreter.  `pinning` selects the rows with split cores, those of the same core, or both.
+    Raises ValueError for a pattern that fits nothing.
     """
     chosen: set[str] = set()
+    pinned = [case for case in CASES if pinning in ("both", case.pinning)]
     for pattern in ",".join(patterns).split(","):
-        fitting = {case.name for case in CASES if case.fits(pattern, free_threaded=free_threaded)}
+        fitting = {case.name for case in pinned if case.fits(pattern, free_threaded=free_threaded)}
         if not fitting:
-            raise ValueError(f"no case is called {pattern!r}; see: python -m benchmarks list")
+            rows = "" if pinning == "both" else f" with the pinning {pinning!r}"
+            raise ValueError(f"no case{rows} is called {pattern!r}; see: python -m benchmarks list")
         chosen |= fitting
     return [case for case in CASES if case.name in chosen]

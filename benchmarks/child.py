@@ -13,8 +13,11 @@ import sys
 
 # The result of describe() for a distribution that is not installed or has no version.
 ABSENT = "without metadata"
-# The distributions whose versions are recorded, those of the servers' programs.
-PACKAGES = ("aiohttp", "uvicorn", "httptools", "h11", "fastapi", "starlette", "pydantic")
+# The distributions whose versions are recorded, those of the servers' and clients' programs.
+PACKAGES = (
+    "aiohttp", "uvicorn", "httptools", "h11", "fastapi", "starlette", "pydantic", "httpx", "redis",
+    "asyncpg", "websockets", "anyio",
+)  # fmt: skip
 
 LAUNCH = """
 import sys
@@ -93,6 +96,12 @@ def main(arguments: list[str]) -> None:
         # Last, so that the memory of the imports lies below.
         allocator.lay_out(int(layout))
         serve.main(found, server, directory, int(loops))
+    elif action == "client":
+        from benchmarks import clients
+        from benchmarks.factories import resolve
+
+        factory, client, address, connections = rest
+        clients.main(resolve(factory), client, address, int(connections))
     elif action == "children":
         from benchmarks import children
         from benchmarks.factories import resolve

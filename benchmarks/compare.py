@@ -37,8 +37,9 @@ def compare(
     runners = {
         name: Runner(path, settings, say) for name, path in zip(NAMES, (before, after), strict=True)
     }
-    # The builds get requests at the same rate.
+    # The builds get requests at the same rate, and their clients use the same servers.
     runners["before"].peaks = runners["after"].peaks
+    runners["before"].services = runners["after"].services
     loop = BY_NAME["goloop"]
     run = runners["after"].new_run([loop], "", (), cases)
     for place, case in enumerate(cases, 1):

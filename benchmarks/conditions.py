@@ -13,7 +13,7 @@ from benchmarks.stats import OTHERS, short
 from benchmarks.tables import BASE, OURS, Chosen
 
 # The kinds of cases whose windows have an account of the cores.
-JUDGED = ("net", "latency", "fixed")
+JUDGED = ("net", "client", "latency", "fixed")
 # The costs of a machine, as ceiling/machine.c names them, with their units.
 COSTS = (
     ("null_call_ns", "a system call that does nothing: {} ns"),
@@ -36,7 +36,7 @@ def facts(chosen: Chosen) -> str:
                 versions[loop] = entry["version"]
                 absent.pop(loop, None)
     # Runs of an earlier format name aiohttp alone.
-    others = [newest.machine.get(key, "") for key in ("packages", "openssl", "aiohttp")]
+    others = [newest.machine.get(key, "") for key in ("packages", "openssl", "services", "aiohttp")]
     named = [*versions.values(), *(version for version in others if version)]
     lines.append(f"- Versions: {'; '.join(named)}.")
     lines += [f"- Not measured: {loop} ({why})." for loop, why in absent.items()]

@@ -137,6 +137,20 @@ def _arming(most: int) -> Callable[[AbstractEventLoop], float]:
     return measure
 
 
+def to_thread(loop: AbstractEventLoop) -> float:
+    """Call a function that does nothing in the executor, 1,000 times one after the other."""
+    count = 1_000
+
+    async def body() -> float:
+        await asyncio.to_thread(_nothing)  # starts the thread
+        began = now()
+        for _ in range(count):
+            await asyncio.to_thread(_nothing)
+        return (now() - began) / count
+
+    return _run(loop, body())
+
+
 def threadsafe(loop: AbstractEventLoop) -> float:
     """Make 10,000 calls from a thread; the clock stops when the last one has run."""
     count = left = 10_000
@@ -417,6 +431,7 @@ MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
     "timers-arm-100k": _arming(100_000),
     "timers-arm-1m": _arming(1_000_000),
     "threadsafe": threadsafe,
+    "to-thread": to_thread,
     "threadsafe-chain": threadsafe_chain,
     "sleep-0": sleep_0,
     "sleep-0-x1000": sleep_0_x1000,

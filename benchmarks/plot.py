@@ -88,8 +88,9 @@ def _in_both_schemes(svg: str) -> str:
 
 
 def _network(case: Case) -> bool:
-    # A plot of the whole grid would be a metre long.
-    return case.kind in ("net", "children") and not case.full
+    # A plot of the whole grid, or of each row twice, would be a metre long.
+    network = case.kind in ("net", "client", "children") and case.pinning == "split"
+    return network and not case.full
 
 
 def _operations(case: Case) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import conditions, front, native, plot, quiet
-from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
+from benchmarks.cases import BY_NAME, CASES, PYTHON, SAME, Case
 from benchmarks.loops import CEILINGS, LOOPS
 from benchmarks.results import REACHED, Run, dump, load
 from benchmarks.stats import Ratio, paired_ratio, ratio_of, short, table, times
@@ -53,6 +53,16 @@ BUSY = 0.9
 COSTS = """\
 Microseconds of the server's CPU for one message (of a pipe: for one MiB), if known with
 user + system in parentheses:"""
+CLIENTS = """\
+The process under the loop is the client, and the server is not in Python: nginx, Redis, PostgreSQL,
+or an echo server in C. Each end has a core of its own. The rate is the client's:"""
+CLIENT_COSTS = """\
+Microseconds of the client's CPU for one message, if known with user + system in parentheses:"""
+SHARED = """\
+The same echoes and clients with both ends on one core. A message that wakes its receiver at once
+costs a switch between the two, and can't be handled in parallel:"""
+SHARED_COSTS = """\
+Microseconds of CPU of the process under the loop for one message, without the other end:"""
 LATENCY = f"""\
 Microseconds from when a request was due to the end of its answer, median / 99th percentile,
 at a constant rate: a share of the peak of {BASE} in the same round. A request that was delayed by
@@ -118,7 +128,7 @@ def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
             "The lowest and highest rate over the heap's layouts, with those of the ratio:",
             allocator_table(dict.fromkeys(run.samples, run), some),
         ]
-    for kind, text in (("net", COSTS), ("children", CHILD_COSTS)):
+    for kind, text in (("net", COSTS), ("client", CLIENT_COSTS), ("children", CHILD_COSTS)):
         some = [case for case in cases if case.kind == kind and case.name not in run.missing]
         if some:
             parts += [text, cpu_table({case.name: run for case in some}, some)]
@@ -278,8 +288,9 @@ every row in which another loop is better. [All tables](performance-tables.md) h
 [Benchmarks](benchmarks.md) explains the method. `make bench` measures again. Results of another
 machine or program differ: measure your own.
 
-The first column is a rate: higher is better. The second is the server's processor time for one
-message: lower is better. Both are relative to {BASE}."""
+A rate is better when it is higher. The CPU is the processor time of the process under the loop for
+one message, and better when it is lower. Both are relative to {BASE}. Each end of a connection has
+a core of its own, but in the columns *same core* both ends share one, if measured."""
 
 LOST = f"""\
 The measured values in which another loop is better than goloop by more than {LEVEL:.0%}. 1.13×
@@ -308,7 +319,19 @@ USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pipe, reading / writing", ("pipe-read", "pipe-write")),
     ("start /bin/true and wait", ("spawn",)),
     ("connect, echo, close ×100", ("churn-x100",)),
-)
+    ("FastAPI ×100, plain `def`", ("fastapi-sync-x100",)),
+    ("FastAPI + asyncpg ×100", ("fastapi-asyncpg-x100",)),
+    ("websockets, 1 KiB ×50", ("websockets-x50",)),
+    ("Protocol clients, 1 KiB ×10", ("client-protocol-x10",)),
+    ("Protocol clients, 1 KiB ×100", ("client-protocol-x100",)),
+    ("aiohttp client of nginx ×10", ("client-aiohttp-x10",)),
+    ("aiohttp client of nginx ×100", ("client-aiohttp-x100",)),
+    ("httpx client of nginx ×20", ("client-httpx-x20",)),
+    ("redis-py ×10, TCP / Unix", ("client-redis-x10", "client-redis-unix-x10")),
+    ("redis-py, pipelines ×10, TCP / Unix",
+     ("client-redis-pipeline-x10", "client-redis-pipeline-unix-x10")),
+    ("asyncpg ×10", ("client-asyncpg-x10",)),
+)  # fmt: skip
 
 
 def usual(chosen: dict[str, Chosen]) -> str:
@@ -321,18 +344,23 @@ def usual(chosen: dict[str, Chosen]) -> str:
     if best is None:
         return "Nothing of this has been measured yet."
     runs = chosen[best]
+    rates = [(key, "") for key in ("rate", "server_us")]
+    header = ["case", f"rate ÷ {BASE}", f"CPU ÷ {BASE}"]
+    if any(name + SAME in runs for name in names):
+        rates += [(key, SAME) for key, _end in rates]
+        header += [f"same core: {words}" for words in header[1:]]
     rows = []
     for words, cases in USUAL:
         if any(name in runs for name in cases):
             cells = [
                 " / ".join(
-                    claimed(runs[name], BY_NAME[name], OURS, BASE, key, sign="")
+                    claimed(runs[name + end], BY_NAME[name + end], OURS, BASE, key, sign="")
                     for name in cases
-                    if name in runs
+                    if name + end in runs
                 )
-                for key in ("rate", "server_us")
+                for key, end in rates
             ]
-            rows.append([words, *cells])
+            rows.append([words, *(cell or "–" for cell in cells)])
     shown = [runs[name] for name in names if name in runs]
     newest = max(shown, key=lambda run: run.date)
     steady = all(run.allocator for run in shown)
@@ -343,7 +371,7 @@ def usual(chosen: dict[str, Chosen]) -> str:
         "rounds' ratios, with its 95 % confidence interval for six rounds or more:"
     )
     filled = textwrap.fill(words, 100, break_long_words=False, break_on_hyphens=False)
-    return f"{filled}\n\n{table(['case', f'rate ÷ {BASE}', f'server CPU ÷ {BASE}'], rows)}"
+    return f"{filled}\n\n{table(header, rows)}"
 
 
 STEADY = "malloc trimming is off for every loop ([why]({}))"
@@ -372,8 +400,10 @@ important rows and all rows in which another loop is better. `make bench` measur
 
 - Every loop's server is a process on one core; the load generator (C, one thread, one message
   under way per connection) runs on another. Both share the machine's kernel.
-- The servers of a row run at the same time. In every round each gets a short window, in a random
-  order; after eight windows a new process replaces a server. Other measurements (operations,
+- A row of a client has the client under the loop on one core, and a server that is not in Python on
+  the other. A row of the *same core* has both ends on the first core.
+- The servers (or clients) of a row run at the same time. In every round each gets a short window,
+  in a random order; after eight windows a new process replaces it. Other measurements (operations,
   start-up, memory) use a new process every time.
 - A figure is the median over the rounds. A ratio is taken inside each round, and its median is
   shown, with its 95 % confidence interval (order statistics; at least six rounds). Rounds continue
@@ -391,9 +421,9 @@ important rows and all rows in which another loop is better. `make bench` measur
   io_uring, *gnet* the same in Go: upper limits, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (higher is better), all others are
   times or sizes (lower is better).
-- The server programs and timed operations are plain asyncio code: `benchmarks/serve.py`,
-  `benchmarks/children.py` and `benchmarks/micro.py`. `benchmarks/README.md` describes the
-  purpose of each row."""
+- The server programs, clients and timed operations are plain asyncio code: `benchmarks/serve.py`,
+  `benchmarks/clients.py`, `benchmarks/children.py` and `benchmarks/micro.py`.
+  `benchmarks/README.md` describes the purpose of each row."""
 
 
 def section(
@@ -407,12 +437,20 @@ def section(
     build = ", free-threaded" if newest.free_threaded else ""
     parts = [f"## CPython {newest.python}{build}", conditions.facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
-    network = measured(chosen, lambda case: case.kind == "net")
+    network = measured(chosen, lambda case: case.kind == "net" and case.pinning == "split")
     if network:
         parts += ["### Network and pipes", network_table(chosen, network)]
         parts += [COSTS, cpu_table(chosen, network)]
         parts += instructions_tables(chosen, network)
         parts += limited_by_client(chosen, network)
+    clients = measured(chosen, lambda case: case.kind == "client" and case.pinning == "split")
+    if clients:
+        parts += ["### Clients of real servers", CLIENTS, network_table(chosen, clients)]
+        parts += [CLIENT_COSTS, cpu_table(chosen, clients)]
+    shared = measured(chosen, lambda case: case.pinning == "same")
+    if shared:
+        parts += ["### Both ends on the same core", SHARED, network_table(chosen, shared)]
+        parts += [SHARED_COSTS, cpu_table(chosen, shared)]
     parts += allocations(layouts)
     fixed = measured(chosen, lambda case: case.kind == "fixed")
     if fixed:

@@ -28,11 +28,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
-from benchmarks import allocator, machine, native
+from benchmarks import allocator, machine, native, real_servers
 from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
+from benchmarks.real_servers import RealServer
 from benchmarks.results import Run, Sample
+from benchmarks.serve import SERVICE
 from benchmarks.servers import Failure, Server, ending, text_last_line, told
 from benchmarks.stats import ratio_of
 
@@ -100,6 +102,8 @@ class Runner:
         self.generator = native.c_program("epoll_load")
         # (case, loop, layout) -> a running server, between two windows
         self.alive: dict[tuple[str, str, int], Server] = {}
+        # (service, its core) -> the server that the processes of the row use
+        self.services: dict[tuple[str, int], RealServer | Server] = {}
 
     # ---- one run -------------------------------------------------------------
 
@@ -135,6 +139,7 @@ class Runner:
                     version for version in described["packages"].values() if ABSENT not in version
                 ),
                 "openssl": described["openssl"],
+                "services": real_servers.versions(_real(cases)),
             },
             client="C epoll",
             cores=f"server on core {self.cores.server}, client on core {self.cores.client}",
@@ -160,6 +165,10 @@ class Runner:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
             elif case.cores > len(machine.usable()):
                 missing[case.name] = f"it needs {case.cores} cores"
+            elif case.service in real_servers.PROGRAMS and (
+                reason := real_servers.missing(case.service)
+            ):
+                missing[case.name] = reason
             elif case.many_files and self._files() < case.connections + SPARE_FILES:
                 missing[case.name] = f"a process may open {self._files()} files, too few"
             elif case.mode:
@@ -344,31 +353,82 @@ class Runner:
         directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
         try:
             variables = environment(self.settings.allocator)
+            talks = case.kind == "client"
             if name in CEILINGS:
                 command = self._ceiling_command(name, case, Path(directory.name))
             else:
                 loop = BY_NAME[name]
                 variables |= loop.environment
                 words = ["serve", loop.factory, case.server, directory.name, str(layout)]
-                command = self._python_command([*words, str(case.loops)])
+                if talks:
+                    words = ["client", loop.factory, case.server, self._address(case)]
+                command = self._python_command(
+                    [*words, str(case.connections if talks else case.loops)]
+                )
+            if case.service and not talks:
+                Path(directory.name, SERVICE).write_text(self._address(case))
             if case.needs_tls:
                 shutil.copy(native.identity(), directory.name)
             pin = _pin(machine.usable()[: case.cores], many_files=case.many_files)
-            return Server(directory, command, variables, pin, case.loops)
+            return Server(directory, command, variables, pin, case.loops, talks=talks)
         except BaseException:
             directory.cleanup()
             raise
 
+    def _other_core(self, case: Case) -> int:
+        """Return the core of the end that is not measured."""
+        return self.cores.server if case.pinning == "same" else self.cores.client
+
+    def _service(self, case: Case) -> RealServer | Server:
+        """Return the server that a case's processes use; start it for the first of them."""
+        core = self._other_core(case)
+        key = (f"{case.service}{'-unix' * case.unix}", core)
+        if key not in self.services:
+            if case.service in real_servers.PROGRAMS:
+                self.services[key] = RealServer(case.service, core)
+            else:
+                self.services[key] = self._echo(core, unix=case.unix)
+        return self.services[key]
+
+    def _echo(self, core: int, *, unix: bool) -> Server:
+        """Start the echo server in C."""
+        directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
+        command = [str(native.c_program("epoll_echo"))]
+        command += ["unix", f"{directory.name}/socket"] if unix else ["tcp"]
+        return Server(directory, command, environment(), _pin([core], many_files=True), 1)
+
+    def _address(self, case: Case) -> str:
+        service = self._service(case)
+        if isinstance(service, Server):
+            return service.address
+        return service.path if case.unix else str(service.port)
+
+    def _processes(self, case: Case) -> list[int]:
+        """Return the processes of the server that a case's processes use, if they use one."""
+        if not case.service:
+            return []
+        service = self._service(case)
+        return real_servers.processes(
+            service.process.pid if isinstance(service, Server) else service.pid
+        )
+
     def end_servers(self) -> None:
-        """End the servers that are still running."""
+        """End the servers that are still running, then those that they use."""
         while self.alive:
             self.alive.popitem()[1].end()
+        while self.services:
+            self.services.popitem()[1].end()
 
     def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
         settings = self.settings
+        times = [str(settings.warmup), str(settings.seconds)]
+        if case.kind == "client":
+            line = " ".join([*times, ",".join(map(str, self._processes(case)))])
+            limit = settings.warmup + settings.seconds + GRACE_SECONDS
+            return _talked(json.loads(server.ask(line, limit)))
+        processes = [server.process.pid, *self._processes(case)]
         command = [
-            str(self._client(case)), case.mode, *arguments,
-            str(settings.warmup), str(settings.seconds), str(server.process.pid),
+            str(self._client(case)), case.mode, *arguments, *times, ",".join(map(str, processes)),
         ]  # fmt: skip
         try:
             done = subprocess.run(
@@ -378,7 +438,7 @@ class Runner:
                 text=True,
                 check=False,
                 env=environment(allocator.STEADY),  # the client must not vary
-                preexec_fn=_pin([self.cores.client]),
+                preexec_fn=_pin([self._other_core(case)]),
                 timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
             )
         except subprocess.TimeoutExpired as error:
@@ -388,10 +448,7 @@ class Runner:
             raise Failure(f"the server {told(ended, server.last_line())}")
         if done.returncode != 0:
             raise Failure(text_last_line(done.stderr) or ending(done.returncode))
-        sample: Sample = json.loads(done.stdout)
-        if sample["messages"] == 0:
-            raise Failure("no message came back in the measured window")
-        return sample
+        return _talked(json.loads(done.stdout))
 
     # ---- processes -----------------------------------------------------------
 
@@ -443,6 +500,19 @@ class Runner:
         if done.returncode != 0:
             raise Failure(text_last_line(done.stderr) or ending(done.returncode))
         return text_last_line(done.stdout)
+
+
+def _talked(sample: Sample) -> Sample:
+    """Return a sample that has messages; raises Failure for one without."""
+    if sample["messages"] == 0:
+        raise Failure("no message came back in the measured window")
+    return sample
+
+
+def _real(cases: Sequence[Case]) -> list[str]:
+    """Return the real servers that some cases need."""
+    used = {case.service for case in cases}
+    return [name for name in real_servers.PROGRAMS if name in used]
 
 
 def order(competitors: Sequence[T], number: int) -> list[T]:

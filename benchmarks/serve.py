@@ -24,6 +24,8 @@ from benchmarks.threads import burn
 # that a message that has arrived completely is read in one piece.
 CHUNK = 256 * 1024
 BACKLOG = 1024
+# The file in a server's directory that names the address of the real server it uses.
+SERVICE = "service"
 # The size of one write to a pipe: a pipe's usual capacity.
 BLOCK = 64 * 1024
 # uvicorn's parsers of HTTP.
@@ -380,16 +382,52 @@ async def serve_asgi(application: Any, http: HTTP = "auto") -> None:
         await uvicorn.Server(config).serve(sockets=[listener])
 
 
-async def serve_fastapi(http: HTTP) -> None:
-    """Serve a hello in JSON by FastAPI."""
+async def hello() -> dict[str, str]:
+    """Say hello as a handler of FastAPI does."""
+    return {"message": "Hello, world"}
+
+
+def hello_in_thread() -> dict[str, str]:
+    """Say hello as a handler that FastAPI runs in a thread."""
+    return {"message": "Hello, world"}
+
+
+async def serve_fastapi(http: HTTP, handler: Callable[[], Any] = hello) -> None:
+    """Serve a handler's answer in JSON by FastAPI."""
     import fastapi
 
-    async def hello() -> dict[str, str]:
-        return {"message": "Hello, world"}
-
     application = fastapi.FastAPI()
-    application.add_api_route("/", hello)
+    application.add_api_route("/", handler)
     await serve_asgi(application, http)
+
+
+async def serve_fastapi_asyncpg(directory: Path) -> None:
+    """Serve the result of a query by FastAPI; the directory names PostgreSQL's port."""
+    import asyncpg
+
+    port = int((directory / SERVICE).read_text())
+    async with asyncpg.create_pool(
+        host="127.0.0.1", port=port, user="postgres", database="postgres", ssl=False
+    ) as pool:
+
+        async def query() -> dict[str, int]:
+            return {"answer": await pool.fetchval("SELECT $1::int + 1", 41)}
+
+        await serve_fastapi("httptools", query)
+
+
+async def serve_websockets() -> None:
+    """Echo the messages of WebSockets, without compression."""
+    from websockets.asyncio.server import ServerConnection, serve
+
+    async def echo(connection: ServerConnection) -> None:
+        async for message in connection:
+            await connection.send(message)
+
+    with listening() as listener:
+        async with serve(echo, sock=listener, compression=None):
+            announce(listener.getsockname()[1])
+            await forever()
 
 
 SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
@@ -405,6 +443,9 @@ SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
     "uvicorn": lambda _: serve_asgi(hello_asgi),
     "fastapi": lambda _: serve_fastapi("httptools"),
     "fastapi-h11": lambda _: serve_fastapi("h11"),
+    "fastapi-sync": lambda _: serve_fastapi("httptools", hello_in_thread),
+    "fastapi-asyncpg": serve_fastapi_asyncpg,
+    "websockets": lambda _: serve_websockets(),
     "tls": serve_tls,
     "unix": serve_unix,
     "udp": lambda _: serve_datagrams(),

@@ -1,4 +1,4 @@
-"""The measured server processes: their start, the wait until they listen, and their end."""
+"""The measured servers and clients that stay: their start, the wait for them, and their end."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Server:
     """A process that listens, with the directory of its files.
 
     `address` is the address for its clients; `windows` counts how often it has been measured.
+    A process that `talks` is a client: it is ready once it has printed its server's address, and
+    then answers each line.
     """
 
     def __init__(
@@ -32,14 +34,18 @@ class Server:
         variables: Mapping[str, str],
         prepare: Callable[[], None],
         loops: int,
+        *,
+        talks: bool = False,
     ) -> None:
         """Start the process and wait until each of its loops listens; raises Failure if not."""
         self._directory = directory
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115  end() closes it
+        self._output = b""
         self.windows = 0
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._complaints,
-            env=dict(variables), preexec_fn=prepare,
+            command, stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=self._complaints, env=dict(variables),
+            preexec_fn=prepare,
         )  # fmt: skip
         try:
             self.address = self._listening(loops)
@@ -51,8 +57,9 @@ class Server:
         """End the process, and remove its files."""
         self.process.kill()
         self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._complaints.close()
         self._directory.cleanup()
 
@@ -71,33 +78,49 @@ class Server:
         self._complaints.seek(0)
         return text_last_line(self._complaints.read().decode(errors="replace"))
 
+    def ask(self, line: str, seconds: float) -> str:
+        """Write a line to a process that talks, and return its answer; raises Failure."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{line}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise self._gone("client") from None
+        return os.fsdecode(self._line("client", "answer", seconds))
+
+    def _gone(self, role: str) -> Failure:
+        return Failure(f"the {role} {told(self.process.wait(), self.last_line())}")
+
     def _listening(self, loops: int) -> str:
         """Wait for the line "port N" or "path P" of each loop, and return N or P.
 
         The results of several loops are joined by commas.  Other lines, for example of a logger,
         are ignored.
         """
-        assert self.process.stdout is not None
+        role, verb = ("server", "listen") if self.process.stdin is None else ("client", "connect")
         deadline = time.monotonic() + START_SECONDS
-        output = b""
         found: list[str] = []
-        while True:
-            whole, newline, output = output.partition(b"\n")
-            if newline:
-                if whole.startswith((b"port ", b"path ")):
-                    found.append(os.fsdecode(whole[5:].strip()))
-                if len(found) == loops:
-                    return ",".join(found)
-                continue
-            output = whole
+        while len(found) < loops:
+            line = self._line(role, verb, deadline - time.monotonic())
+            if line.startswith((b"port ", b"path ")):
+                found.append(os.fsdecode(line[5:].strip()))
+        return ",".join(found)
+
+    def _line(self, role: str, verb: str, seconds: float) -> bytes:
+        """Return the next line of output; raises Failure if there is none in some seconds."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._output:
             remaining = max(deadline - time.monotonic(), 0)
             ready, _, _ = select.select([self.process.stdout], [], [], remaining)
             if not ready:
-                raise Failure(f"the server did not listen within {START_SECONDS:.0f} s")
+                raise Failure(f"the {role} did not {verb} within {seconds:.0f} s")
             piece = os.read(self.process.stdout.fileno(), 4096)
             if not piece:
-                raise Failure(f"the server {told(self.process.wait(), self.last_line())}")
-            output += piece
+                raise self._gone(role)
+            self._output += piece
+        line, _, self._output = self._output.partition(b"\n")
+        return line
 
 
 def ending(status: int) -> str:

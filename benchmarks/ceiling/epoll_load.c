@@ -7,13 +7,14 @@
  * bytes of later answers (MSG_TRUNC), so they are counted but never copied.  Unix
  * sockets do not support this; for TLS see load_tls.c.
  *
- * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS SERVER_PID
+ * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS SERVER_PID[,PID...]
  *   echo       SIZE bytes, the last one a newline, come back unchanged
  *   echo-paced the same at a constant rate: RATE messages a second over all connections;
  *              a latency counts from when the message was due, sent late or not
  *   http       GET / over HTTP/1.1 keep-alive; status 200, Content-Length answers; SIZE is
  *              not used
  *   http-paced the same at a constant rate, as echo-paced
+ *   websocket  as echo, a WebSocket's message of SIZE bytes each, 126 to 65535
  *   broadcast  the first SIZE bytes of a connection come back to it alone; then the first
  *              connection sends SIZE bytes, which every connection receives, and again as
  *              soon as all have them; each of them is a message
@@ -24,6 +25,7 @@
  *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
  *   feed-wide  the same, once the pipe holds 1 MiB
  *   drain      read from the FIFO at ADDRESS
+ * The CPU time of further processes, such as a database of the server, counts as the client's.
  * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.  Ports with commas
  * between them are taken in turn, a connection each.
  *
@@ -32,8 +34,8 @@
  * it, latency percentiles, and how long the two cores were idle.  Exits with 1 and
  * an error message if a connection fails, an answer differs, or no bytes arrive.
  *
- * A connection's states: CONNECTING -> (TLS: HANDSHAKING ->) TALKING (send, then
- * wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
+ * A connection's states: CONNECTING -> (TLS: HANDSHAKING, WebSocket: UPGRADING ->) TALKING (send,
+ * then wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
  * again.  In every state `unsent` bytes may wait for the kernel, and then the socket
  * is polled for EPOLLOUT too.  A paced connection is TALKING and *waiting* between an
  * answer and the time at which its next request is due.
@@ -66,7 +68,7 @@ enum { JOINING = 256 };
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, paced, churn, udp, tls, idle, broadcast, capacity;
+    int http, paced, churn, udp, tls, idle, broadcast, websocket, capacity;
     void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
@@ -76,6 +78,7 @@ static const mode MODES[] = {
     {.name = "broadcast", .broadcast = 1},
     {.name = "http", .http = 1},
     {.name = "http-paced", .http = 1, .paced = 1},
+    {.name = "websocket", .websocket = 1},
     {.name = "idle", .idle = 1},
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
@@ -88,7 +91,7 @@ static const mode MODES[] = {
 #endif
 };
 
-typedef enum state { CONNECTING, HANDSHAKING, TALKING } state;
+typedef enum state { CONNECTING, HANDSHAKING, UPGRADING, TALKING } state;
 
 typedef struct connection {
     int fd;
@@ -96,7 +99,7 @@ typedef struct connection {
     int checked, polling_out, waiting;
     size_t unsent, expected, head_length;
     int64_t sent_at;
-    char *head;       /* http: the received part of an incomplete header */
+    char *head;       /* http, websocket: the received part of an incomplete header */
     tls_session *tls; /* if set, `unsent` counts the session's encrypted bytes */
 } connection;
 
@@ -104,8 +107,8 @@ static const mode *how;
 static int poller;
 static const char *unix_path; /* NULL: ports */
 static int ports[PORTS], port_count;
-static size_t size;
-static char *request;
+static size_t size, answer_size;
+static char *request, *answer; /* equal for an echo; of http, the answer is not known */
 static int64_t messages, now_ns;
 static int unanswered;  /* connections without a first answer */
 static int outstanding; /* answers still expected after the last request, or of a broadcast */
@@ -149,7 +152,7 @@ static void send_rest(connection *c) {
 /* Sends a message; its latency counts from `sent_at`, which the caller has set. */
 static void start_message(connection *c) {
     c->unsent = size;
-    c->expected = how->http ? 0 : size;
+    c->expected = how->http ? 0 : answer_size;
     c->head_length = 0;
     if (c->tls != NULL)
         tls_write(c->tls, request, size);
@@ -234,6 +237,15 @@ static void connected(connection *c) {
         c->state = HANDSHAKING;
         c->tls = tls_new(c->fd);
         shake_hands(c);
+        return;
+    }
+    if (how->websocket) {
+        c->state = UPGRADING;
+        /* The buffer of a new socket has room for the whole request. */
+        if (send(c->fd, websocket_request, strlen(websocket_request), MSG_NOSIGNAL) !=
+            (ssize_t)strlen(websocket_request))
+            fail("send");
+        poll_for(c, EPOLL_CTL_MOD, 0);
         return;
     }
     c->state = TALKING;
@@ -365,7 +377,7 @@ static void read_echo(connection *c) {
     } else {
         got = receive(c, plain, room, how->udp ? MSG_TRUNC : 0);
         size_t due = got < c->expected ? got : c->expected;
-        if (!c->checked && memcmp(plain, request + (size - c->expected), due) != 0)
+        if (!c->checked && memcmp(plain, answer + (answer_size - c->expected), due) != 0)
             refuse("an answer differs from its question");
     }
     if (got > c->expected)
@@ -379,6 +391,28 @@ static void read_echo(connection *c) {
         read_echo(c); /* OpenSSL may have buffered more than it returned */
 }
 
+/* Receives part of an HTTP answer up to the blank line.  Returns the blank line, or NULL while it
+ * is missing; exits if the answer is too long, or has another status. */
+static char *read_head(connection *c, const char *status) {
+    c->head_length += receive(c, c->head + c->head_length,
+                              HTTP_BUFFER - 1 - c->head_length, 0);
+    c->head[c->head_length] = 0;
+    char *end = strstr(c->head, "\r\n\r\n");
+    if (end == NULL && c->head_length == HTTP_BUFFER - 1)
+        refuse("an HTTP header does not end");
+    if (end != NULL && strncmp(c->head, status, strlen(status)) != 0)
+        refuse("an HTTP answer has another status");
+    return end;
+}
+
+/* Receives the answer to a WebSocket's request, and sends the first message after it. */
+static void read_upgrade(connection *c) {
+    if (read_head(c, "HTTP/1.1 101") == NULL)
+        return;
+    c->state = TALKING;
+    next_message(c);
+}
+
 /* Receives part of an HTTP answer: the header up to the blank line, or the body, which is only
  * counted.  Exits unless it is a 200 with Content-Length. */
 static void read_http(connection *c) {
@@ -388,17 +422,9 @@ static void read_http(connection *c) {
             answered(c);
         return;
     }
-    c->head_length += receive(c, c->head + c->head_length,
-                              HTTP_BUFFER - 1 - c->head_length, 0);
-    c->head[c->head_length] = 0;
-    char *end = strstr(c->head, "\r\n\r\n");
-    if (end == NULL) {
-        if (c->head_length == HTTP_BUFFER - 1)
-            refuse("an HTTP header does not end");
+    char *end = read_head(c, "HTTP/1.1 200");
+    if (end == NULL)
         return;
-    }
-    if (strncmp(c->head, "HTTP/1.1 200", 12) != 0)
-        refuse("an HTTP answer is not 200");
     char *field = strcasestr(c->head, "\r\nContent-Length:");
     if (field == NULL || field > end)
         refuse("an HTTP answer has no Content-Length");
@@ -424,6 +450,8 @@ static void happened(connection *c, uint32_t events) {
         return;
     if (c->state == HANDSHAKING)
         shake_hands(c);
+    else if (c->state == UPGRADING)
+        read_upgrade(c);
     else if (how->http)
         read_http(c);
     else
@@ -498,7 +526,7 @@ static void talk(int connections) {
         fail("calloc");
     unanswered = wanted_connections = connections;
     now_ns = clock_ns();
-    for (int i = 0; how->http && i < connections; i++)
+    for (int i = 0; (how->http || how->websocket) && i < connections; i++)
         if ((all_connections[i].head = malloc(HTTP_BUFFER)) == NULL)
             fail("malloc");
     int at_once = how->broadcast && connections > JOINING ? JOINING : connections;
@@ -530,7 +558,7 @@ static const mode *find_mode(const char *name) {
 /* Reads the arguments, runs the mode, and prints the result. */
 int main(int argc, char **argv) {
     if (argc != 8)
-        refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID");
+        refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID[,PID...]");
     how = find_mode(argv[1]);
     unix_path = argv[2][0] == '/' ? argv[2] : NULL;
     find_ports(argv[2]);
@@ -549,15 +577,20 @@ int main(int argc, char **argv) {
     if (how->broadcast)
         permit_files();
     static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    request = how->http ? strdup(get) : payload(size);
+    request = answer = how->http ? strdup(get) : payload(size);
     if (how->http)
         size = sizeof get - 1;
+    answer_size = size;
+    if (how->websocket) {
+        answer = websocket_frame(request, size, 0, &answer_size);
+        request = websocket_frame(request, size, 1, &size);
+    }
 
     if (how->idle) {
         idle_hold(ports[0], connections, request, size, atoi(argv[7]));
         return 0;
     }
-    window_open(atof(argv[5]), atof(argv[6]), atoi(argv[7]));
+    window_open(atof(argv[5]), atof(argv[6]), argv[7]);
     if (how->pipe != NULL)
         how->pipe(argv[2], size, how->capacity);
     else

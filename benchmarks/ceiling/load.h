@@ -6,6 +6,7 @@
  *   load_pipe.c     the pipe modes, which need no poller
  *   load_idle.c     connections that send nothing, and the server's memory
  *   load_tls.c      TLS by OpenSSL; empty without -DWITH_TLS
+ *   load_websocket.c  the request and the frames of a WebSocket
  *
  * All of it is one thread, and each part keeps its own state.
  */
@@ -31,8 +32,9 @@ char *payload(size_t size);
 /* The monotonic clock in nanoseconds. */
 int64_t clock_ns(void);
 
-/* Sets the seconds of warm-up and of measuring, and the server's process. */
-void window_open(double warmup, double seconds, int server);
+/* Sets the seconds of warm-up and of measuring, and the processes, with commas between them: the
+ * server's, and others whose CPU time counts as the client's. */
+void window_open(double warmup, double seconds, const char *processes);
 
 /* Begins the warm-up; a second call has no effect. */
 void window_warm(int64_t now);
@@ -64,6 +66,15 @@ void permit_files(void);
 /* Opens the connections and one batch more, sends a question on some of them, and prints the
  * growth of the server's resident memory for each connection, as a JSON object. */
 void idle_hold(int port, int connections, const char *question, size_t size, int server);
+
+/* ---- load_websocket.c ----------------------------------------------------------- */
+
+/* The request that opens a WebSocket. */
+extern const char websocket_request[];
+
+/* Returns a binary frame with a payload, and sets *length to its size.  A client's frame is
+ * masked, by zeros, so that its payload is unchanged. */
+char *websocket_frame(const char *payload, size_t size, int masked, size_t *length);
 
 /* ---- load_tls.c ----------------------------------------------------------------
  *

@@ -237,7 +237,23 @@ static int warm, recording;
 static int64_t opened, start, stop, warmup_ns, window_ns, moved_at, moved;
 static int server_process;
 static clockid_t server_clock;
+/* The clocks of further processes at the client's end, such as a database of the server. */
+enum { OTHERS = 1024 };
+static clockid_t other_clocks[OTHERS];
+static int others;
 static reading first, last;
+
+/* Returns the CPU time of this process and of the others at its end.  A process that has ended
+ * does not count. */
+static int64_t read_client_cpu(void) {
+    int64_t sum = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+    for (int i = 0; i < others; i++) {
+        struct timespec t;
+        if (clock_gettime(other_clocks[i], &t) == 0)
+            sum += (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    }
+    return sum;
+}
 
 /* Reads all clocks, accounts and counters at once, for the begin or the end of the window. */
 static reading take(int64_t now, int64_t messages) {
@@ -245,16 +261,19 @@ static reading take(int64_t now, int64_t messages) {
         .at = now,
         .messages = messages,
         .cores = read_account(),
-        .client_cpu = read_clock(CLOCK_PROCESS_CPUTIME_ID),
+        .client_cpu = read_client_cpu(),
         .server_cpu = read_clock(server_clock),
         .modes = read_modes(server_process),
         .instructions = read_counters(),
     };
 }
 
-void window_open(double warmup, double seconds, int server) {
+void window_open(double warmup, double seconds, const char *processes) {
+    int server = atoi(processes);
     if (clock_getcpuclockid(server, &server_clock) != 0)
         refuse("the server's CPU clock can't be read");
+    for (const char *next = processes; (next = strchr(next, ',')) != NULL && others < OTHERS;)
+        others += clock_getcpuclockid(atoi(++next), &other_clocks[others]) == 0;
     server_process = server;
     find_cores(server);
     open_counters(server);
