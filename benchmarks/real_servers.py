@@ -169,7 +169,7 @@ class RealServer:
 def missing(name: str) -> str:
     """Return the reason why a server can't be started, or an empty string."""
     absent = [program for program in PROGRAMS[name].programs if not _where(program)]
-    return f"{' and '.join(absent)} not installed" if absent else ""
+    return f"{absent[0]} is not installed" if absent else ""
 
 
 def version(name: str) -> str:

@@ -442,11 +442,12 @@ def section(
         parts += ["### Network and pipes", network_table(chosen, network)]
         parts += [COSTS, cpu_table(chosen, network)]
         parts += instructions_tables(chosen, network)
-        parts += limited_by_client(chosen, network)
+        parts += limited_by_peer(chosen, network, "load generator", "server")
     clients = measured(chosen, lambda case: case.kind == "client" and case.pinning == "split")
     if clients:
         parts += ["### Clients of real servers", CLIENTS, network_table(chosen, clients)]
         parts += [CLIENT_COSTS, cpu_table(chosen, clients)]
+        parts += limited_by_peer(chosen, clients, "server", "client")
     shared = measured(chosen, lambda case: case.pinning == "same")
     if shared:
         parts += ["### Both ends on the same core", SHARED, network_table(chosen, shared)]
@@ -517,8 +518,8 @@ def allocations(layouts: Chosen) -> list[str]:
     ]
 
 
-def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """List the rows in which the load generator had no time left while goloop's server had."""
+def limited_by_peer(chosen: Chosen, cases: Sequence[Case], peer: str, ours: str) -> list[str]:
+    """List the rows in which goloop's peer had no time left while goloop had."""
     limited = []
     for case in cases:
         run = chosen[case.name]
@@ -534,8 +535,8 @@ def limited_by_client(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
     if not limited:
         return []
     return [
-        "The load generator had no time left in these rows while goloop's server had, so their "
-        f"rates understate it and the CPU time says more: {'; '.join(limited)}."
+        f"The {peer} had no time left in these rows while goloop's {ours} had, so their rates "
+        f"understate it and the CPU time says more: {'; '.join(limited)}."
     ]
 
 

@@ -123,6 +123,7 @@ KINDS = {
             "project/test_benchmarks.py",
             "project/test_benchmarks_quiet.py",
             "project/test_benchmarks_where.py",
+            "project/test_real_servers.py",
             "project/test_docs.py",
             "project/test_emulation.py",
             "project/test_figures.py",

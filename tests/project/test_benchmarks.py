@@ -25,6 +25,7 @@ from benchmarks import (
     compare,
     factories,
     front,
+    machine,
     micro,
     native,
     plot,
@@ -200,6 +201,9 @@ def a_newer_run(rounds: int = 7) -> results.Run:
             taken |= {"server_user": 0.2, "server_system": 0.4}
             taken |= {"user_instructions": taken["messages"] * 5000}
             run.add("protocol-1k-x10", loop, number, taken)
+        for loop, one, two in (("goloop", 90, 200), ("uvloop", 180, 100)):
+            run.add("client-protocol-x10", loop, number, sample(one * 1000, server_cpu=0.9))
+            run.add("client-protocol-x10-same", loop, number, sample(two * 1000, server_cpu=0.8))
         for loop, rate, late in (("goloop", 1_960, 80.0), ("uvloop", 1_800, 90.0)):
             asked = {"asked": 2_000.0, "p50_us": late / 2, "p99_us": late}
             run.add("fixed-2k-x4", loop, number, {**sample(rate, server_cpu=0.0098), **asked})
@@ -239,11 +243,16 @@ def a_free_threaded_run() -> results.Run:
 NETWORK = "### Network and pipes"
 FREE_THREADED = "## CPython 3.14.3, free-threaded"
 SLEEPS = "sleep(0), steps/s"
+CLIENT, SHARED = "client-protocol-x10", "client-protocol-x10-same"
 # Rows of the page of all three runs: heading, case or title, and the first cells.
 ROWS = [
     (NETWORK, "protocol-1k-x10", ["100k", "123k", "1.23× (1.20–1.26)", "0.98× (0.96–1.01)"]),
     (report.COSTS, "protocol-1k-x10", ["4.88 (1.63 + 3.25)"]),
     ("Instructions of the server in user mode", "protocol-1k-x10", ["5.00k", "5.00k", "5.00k"]),
+    ("### Clients of real servers", CLIENT, ["180k", "90.0k", "0.50× (0.50–0.50)"]),
+    (report.CLIENT_COSTS, CLIENT, ["10.0", "5.00", "2.00× (2.00–2.00)"]),
+    ("### Both ends on the same core", SHARED, ["100k", "200k", "2.00× (2.00–2.00)"]),
+    (report.SHARED_COSTS, SHARED, ["4.00", "8.00", "0.50× (0.50–0.50)"]),
     ("### Messages at a fixed rate", "fixed-2k-x4",
      ["2.00k", "5.00 / 40.0 / 80.0", "not reached", "–", "–", "–"]),
     ("### Latency at a share of the peak rate", "latency-aiohttp-60",
@@ -278,6 +287,32 @@ def test_the_page_has_each_figure_in_its_table(write: Write) -> None:
         (where, name, row(part(page, where), name)[: len(cells)]) for where, name, cells in ROWS
     ]
     assert shown == ROWS
+
+
+def test_usual_rows_have_both_pinnings_side_by_side() -> None:
+    run = a_newer_run()
+    split = report.usual({"cp314": {"protocol-1k-x10": run, CLIENT: run}})
+    assert "same core" not in split.partition("| case")[2]
+    shown = report.usual({"cp314": dict.fromkeys(run.samples, run)})
+    assert [
+        re.sub(" +", " ", line) for line in shown.splitlines() if line.startswith("| case")
+    ] == [
+        "| case | rate ÷ uvloop | CPU ÷ uvloop | same core: rate ÷ uvloop | "
+        "same core: CPU ÷ uvloop |"
+    ]
+    assert row(shown, CLIENT) == [
+        "0.50 (0.50–0.50)", "2.00 (2.00–2.00)", "2.00 (2.00–2.00)", "0.50 (0.50–0.50)"
+    ]  # fmt: skip
+    assert row(shown, "protocol-1k-x10")[2:] == ["–", "–"]
+
+
+def test_a_row_is_lost_with_either_pinning() -> None:
+    run = a_newer_run()
+    lines = report.losses({CLIENT: run, SHARED: run}).splitlines()
+    assert [line.split("|")[1].strip() for line in lines[4:]] == [cases.BY_NAME[CLIENT].title] * 2
+    assert front._losses({CLIENT: run, SHARED: run}, "").startswith(
+        "Another loop is better by more than 2% in 2 of 4 measured values"
+    )
 
 
 def test_front_pages_agree_with_the_data(tmp_path: Path) -> None:
@@ -317,13 +352,20 @@ def test_a_case_is_lost_by_each_of_its_figures() -> None:
 
 def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert [case.name for case in cases.select(["sleep-0"])] == ["sleep-0"]
-    assert len(cases.select(["protocol-*-x1"])) == 3
+    assert len(cases.select(["protocol-*-x1"], pinning="split")) == 3
     assert {case.group for case in cases.select(["tasks"])} == {"tasks"}
     assert {case.group for case in cases.select(["tls", "processes"])} == {"tls", "processes"}
     assert cases.select(["full"]) == list(cases.CASES)
     # Several loops in one process only where the interpreter lets them run at once.
     usual = cases.select(["all"], free_threaded=True)
     assert {case.group for case in usual} == {case.group for case in cases.CASES}
+    # A pattern fits both rows of a case with two pinnings, and the pinning chooses among them.
+    both = [case.name for case in cases.select(["streams-1k-x4"])]
+    assert both == ["streams-1k-x4", "streams-1k-x4-same"]
+    assert cases.select(["streams-1k-x4"], pinning="same") == cases.select([both[1]])
+    assert {case.group for case in cases.select(["full"], pinning="same")} == set(cases.SHARING)
+    with pytest.raises(ValueError, match="no case with the pinning 'same' is called 'sleep-0'"):
+        cases.select(["sleep-0"], pinning="same")
     under_gil = cases.select(["all"])
     assert under_gil == [case for case in usual if case.kind != "loops"]
     assert [case.name for case in cases.select(["loops-sleep,loops-flood", "spawn"])] == [
@@ -380,6 +422,10 @@ MEASURED = (
     *("broadcast-x1000", "broadcast-x5000", "fixed-2k-x4", "fixed-10k-x10", "fixed-40k-x100"),
     *("pipe-read", "spawn", "idle-memory", "timer-storm-x200", "startup-time"),
     *("latency-aiohttp-30", "loops-sleep-x2", "loops-echo-x2", "loops-flood"),
+    *("protocol-1k-x10-same", "websockets-x50", "fastapi-sync-x100", "fastapi-asyncpg-x100"),
+    *("client-protocol-x10", "client-protocol-unix-x100-same", "client-aiohttp-x10"),
+    *("client-httpx-x20", "client-redis-x10", "client-redis-unix-x1", "client-redis-pipeline-x10"),
+    *("client-asyncpg-x1", "client-asyncpg-x60-same"),
 )
 
 
@@ -407,9 +453,14 @@ def test_a_case_is_measured(
         [figure] = run.figures(name, competitor, case.key).values()
         assert figure > 0
         assert case.kind != "fixed" or rounds[0]["asked"] == case.pace
-        if case.kind in ("net", "children", "loops"):
+        if case.kind in ("net", "client", "children", "loops"):
             assert rounds[0]["messages"] > 0
             assert rounds[0]["server_cpu"] > 0
+        if case.kind == "client" or case.pinning == "same":
+            # The account is of the cores of the two ends.
+            alone = case.pinning == "same" or not machine.cores().apart
+            assert rounds[0]["cores"] == (1 if alone else 2)
+            assert rounds[0]["client_cpu"] > 0
 
 
 @needs_compiler
@@ -419,6 +470,23 @@ def test_a_row_of_more_connections_than_files_is_missing(monkeypatch: pytest.Mon
     why = "a process may open 4096 files, too few"
     missing = a_runner().new_run([], "a test", (), wanted).missing
     assert missing == {"broadcast-x5000": why, "idle-memory": why}
+
+
+@needs_compiler
+def test_a_client_that_dies_is_a_failure_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measuring = a_runner()
+    run = measuring.new_run([BY_NAME["asyncio"]], "a test", (), [])
+    dying = "print('path /', flush=True); input(); exit('out of luck')"
+    monkeypatch.setattr(
+        measuring, "_python_command", lambda _arguments: [sys.executable, "-c", dying]
+    )
+    measuring.measure(run, [cases.BY_NAME["client-protocol-x10"]], [BY_NAME["asyncio"]])
+    assert run.samples == {}
+    assert run.errors["client-protocol-x10"]["asyncio"] == (
+        "the client exited with status 1: out of luck"
+    )
 
 
 @needs_compiler
@@ -439,14 +507,14 @@ def test_a_server_that_dies_is_a_failure_with_its_last_words(
 @needs_compiler
 def test_two_builds_are_compared_with_intervals() -> None:
     settings = runner.Settings(rounds=6, seconds=0.05, warmup=0.01)
-    wanted = cases.select(["protocol-1k-x1", "sleep-0"])
+    wanted = cases.select(["protocol-1k-x1", "sleep-0", "client-protocol-x10"], pinning="split")
     text = compare.compare(sys.executable, sys.executable, wanted, settings, lambda _line: None)
-    rows = [line for line in text.splitlines() if line.startswith(("| protocol", "| sleep"))]
+    rows = [line for line in text.splitlines() if re.match(r"\| [a-z]+-", line)]
     number = r"\d+\.\d{3}"
     ratio = rf"{number}× \({number}–{number}\)"
-    assert [len(re.findall(ratio, row)) for row in rows] == [2, 1], text
+    assert [len(re.findall(ratio, row)) for row in rows] == [2, 2, 1], text
     assert re.search(
-        r"^In \d+ of 12 network windows other programs or the host", text, re.MULTILINE
+        r"^In \d+ of 24 network windows other programs or the host", text, re.MULTILINE
     ), text
 
 
@@ -496,6 +564,20 @@ for number in range(100):
     answer = {answer} if number == {number} else data
     client.sendall(answer) if answer else client.close()
 """
+# The same for a WebSocket: a client's frame has a mask of zeros, which the server's lacks.
+WEBSOCKET = """
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+assert client.recv(4096).endswith(b'\\r\\n\\r\\n')
+client.sendall(b'HTTP/1.1 101 Switching Protocols\\r\\n\\r\\n')
+for number in range(100):
+    question = client.recv(208)
+    assert question[:8] == bytes([0x82, 0xfe, 0, 200, 0, 0, 0, 0])
+    data = bytes([0x82, 126, 0, 200]) + question[8:]
+    client.sendall({answer} if number == {number} else data)
+"""
 DIFFERS = ("data[:-1] + b'!'", "an answer differs from its question")
 LONGER = ("data + b'!'", "an answer is longer than its question")
 CLOSED = ("b''", "the server closed a connection")
@@ -507,6 +589,8 @@ CLOSED = ("b''", "the server closed a connection")
     [
         ("echo", 0, *DIFFERS),
         ("echo", 0, *CLOSED),
+        ("websocket", 0, *DIFFERS),
+        ("websocket", 5, *LONGER),
         # The first answer is decrypted and compared, later ones are counted by their records.
         ("tls", 0, *DIFFERS),
         ("tls", 5, *LONGER),
@@ -517,13 +601,15 @@ def test_the_load_generators_refuse_wrong_answers(
     mode: str, number: int, answer: str, complaint: str
 ) -> None:
     identity, generator = "", None
-    if mode != "echo":
+    if mode.startswith("tls"):
         measurable("tls-1k-x100" if mode == "tls" else "tls-churn-x10")
         identity = str(native.identity())
         generator = native.tls_program() if mode == "tls" else native.go_program()
-    program = STREAM.format(identity=identity, answer=answer, number=number)
+    stream = WEBSOCKET if mode == "websocket" else STREAM
+    program = stream.format(identity=identity, answer=answer, number=number)
+    size = "200" if mode == "websocket" else "64"
     with serving(program) as server:
-        done = load(server, mode, "60", generator=generator)
+        done = load(server, mode, "60", size=size, generator=generator)
     assert done.returncode == 1
     assert complaint in done.stderr
 
