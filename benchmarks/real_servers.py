@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.servers import START_SECONDS, Failure, told
 
 END_SECONDS = 5.0  # to end in an orderly way; PostgreSQL removes its shared memory
-# Where distributions install servers, beside PATH.
+# Folders of servers in distributions, beside those of PATH.
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
 HELLO = "Hello, world"
 
@@ -202,7 +202,7 @@ def processes(first: int) -> list[int]:
         try:
             stat = Path("/proc", entry, "stat").read_text() if entry.isdecimal() else ""
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         # The name, in parentheses, may contain any character; the state and the parent follow.
         if stat and stat.rpartition(")")[2].split()[1] == str(first):
             children.append(int(entry))

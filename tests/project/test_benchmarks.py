@@ -564,7 +564,7 @@ for number in range(100):
     answer = {answer} if number == {number} else data
     client.sendall(answer) if answer else client.close()
 """
-# The same for a WebSocket: a client's frame has a mask of zeros, which the server's lacks.
+# A WebSocket's server that answers a frame wrongly. A client's frame has a mask of zeros.
 WEBSOCKET = """
 import socket
 listener = socket.create_server(('127.0.0.1', 0))
