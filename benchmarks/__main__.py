@@ -213,7 +213,7 @@ def _plans(
             chosen = [case for case in chosen if case.allocates]
         elif not all(case.kind == "net" for case in chosen):
             raise ValueError("--allocator default measures network cases only")
-        plans.append((layouts, chosen))
+        plans += [(layouts, chosen)] * bool(chosen)
     return plans
 
 

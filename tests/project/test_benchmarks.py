@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from benchmark_runs import a_run, sample, window
 
+from benchmarks import __main__ as program
 from benchmarks import (
     allocator,
     cases,
+    clients,
     compare,
     factories,
     front,
@@ -383,6 +387,22 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
         cases.select(["nothing"])
 
 
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("--cases streams-1k-x4", [["streams-1k-x4", "streams-1k-x4-same"]]),
+        ("--cases streams-1k-x4 --pinning split", [["streams-1k-x4"]]),
+        ("--cases streams-1k-x4 --pinning same", [["streams-1k-x4-same"]]),
+        # The allocator's table has no rows of the same core.
+        ("--pinning same", [[case.name for case in cases.select(["all"], pinning="same")]]),
+    ],
+)
+def test_run_measures_the_rows_of_a_pinning(words: str, names: list[list[str]]) -> None:
+    options = program._parser().parse_args(["run", *words.split()])
+    plans = program._plans(options, free_threaded=False)
+    assert [[case.name for case in chosen] for _settings, chosen in plans] == names
+
+
 @pytest.fixture
 def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations once and in small numbers."""
@@ -540,12 +560,16 @@ def load(
     connections: int = 1,
     size: str = "64",
     generator: Path | None = None,
+    others: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """Run a load generator, the one in C if no other is named, against a server."""
+    """Run a load generator, the one in C if no other is named, against a server.
+
+    The processes `others` follow that of the server.
+    """
     assert server.stdout is not None
     port = server.stdout.readline().strip()
     command = [str(generator or native.c_program("epoll_load")), mode, port]
-    command += [str(connections), size, "0", seconds, str(server.pid)]
+    command += [str(connections), size, "0", seconds, f"{server.pid}{others}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -612,6 +636,38 @@ def test_the_load_generators_refuse_wrong_answers(
         done = load(server, mode, "60", size=size, generator=generator)
     assert done.returncode == 1
     assert complaint in done.stderr
+
+
+# Works for each answer, and has its own process counted as another one at the client's end.
+WORKING = """
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+while data := client.recv(64):
+    sum(range(10_000))
+    client.sendall(data)
+"""
+
+
+@needs_compiler
+def test_other_processes_count_as_the_clients_end() -> None:
+    found = []
+    for others_of in ("", ",{0}", ",{0},{0}"):
+        with serving(WORKING) as server:
+            done = load(server, "echo", "0.2", others=others_of.format(server.pid))
+        assert done.returncode == 0, done.stderr
+        taken = json.loads(done.stdout)
+        found.append(int(taken["client_cpu"] / taken["server_cpu"]))
+    assert found == [0, 1, 2]
+
+
+def test_a_client_reads_the_clocks_of_processes() -> None:
+    pid = os.getpid()
+    first = time.process_time()
+    once, twice = (clients.read_account([pid] * count, set()).server for count in (1, 2))
+    assert first <= once <= twice / 2 <= time.process_time()
+    assert clients.read_account([2**22 + 1], set()) == clients.Account(0, (0, 0, 0))
 
 
 # Answers each question, with a pause before some answers: those due meanwhile are late too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -62,24 +63,23 @@ STARTING = """
 import sys
 from benchmarks import machine, real_servers
 server = real_servers.RealServer(sys.argv[1], machine.cores().client)
-print(*real_servers.processes(server.pid), flush=True)
+print(server.path, *real_servers.processes(server.pid), flush=True)
 sys.stdin.read()
 """
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_real_server_ends_after_the_benchmarks_were_killed(name: str, tmp_path: Path) -> None:
+def test_a_real_server_ends_after_the_benchmarks_were_killed(name: str) -> None:
     needs(name)
-    tmp_path.chmod(0o755)  # for a server that is not root's
     with subprocess.Popen(
         [sys.executable, "-c", STARTING, name], cwd=ROOT, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     ) as starter:  # fmt: skip
         assert starter.stdout is not None
-        processes = [*map(int, starter.stdout.readline().split())]
-        assert processes
+        path, *numbers = starter.stdout.readline().split()
         starter.send_signal(signal.SIGKILL)
-    await_end(processes)
+    await_end([*map(int, numbers)])
+    shutil.rmtree(Path(path).parent)
 
 
 def test_a_server_that_does_not_start_is_a_failure_with_its_last_words(
