@@ -59,11 +59,11 @@ def compare(
         for row in _rows(run, case):
             say(f"[{place}/{len(cases)}] {' | '.join(row)}")
     measured = [case for case in cases if case.name in run.samples]
-    found = table(
+    rows = table(
         ["case", "before", "after", "after ÷ before", "server CPU, after ÷ before"],
         [row for case in measured for row in _rows(run, case)],
     )
-    return "\n".join([found, *disturbances({case.name: run for case in measured})])
+    return "\n".join([rows, *disturbances({case.name: run for case in measured})])
 
 
 def _rows(run: Run, case: Case) -> list[list[str]]:

@@ -14,6 +14,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.cases import BY_NAME as CASES
+from benchmarks.cases import SHARING
 from benchmarks.loops import BY_NAME as LOOPS
 from benchmarks.results import Run, Sample, latest
 from benchmarks.runner import GIL, ROUNDS, UNTIL, Settings
@@ -102,15 +104,22 @@ def commands(refusals: Iterable[Refusal]) -> list[str]:
     """Return the commands that measure refused rows again, each in the way of its run."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for each in refusals:
-        way = (each.run.gil, _interpreter(each.run), *_options(each.run))
+        pinning = CASES[each.case].pinning
+        way = (each.run.gil, _interpreter(each.run), pinning, *_options(each.run))
         cases = alike.setdefault(way, [])
         if each.case not in cases:
             cases.append(each.case)
     return [
         shlex.join([f"{GIL}={gil}"] * bool(gil) + [python, "-m", "benchmarks", "run", *options])
+        + " --pinning split" * (pinning == "split" and any(map(_shares, cases)))
         + f" --cases {shlex.join(cases)}"
-        for (gil, python, *options), cases in alike.items()
+        for (gil, python, pinning, *options), cases in alike.items()
     ]
+
+
+def _shares(case: str) -> bool:
+    """Return true if a case also has a row of the same core, which its name would fit."""
+    return CASES[case].group in SHARING
 
 
 def told(refusals: Sequence[Refusal]) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
+import resource
 import shutil
 import signal
 import socket
@@ -33,7 +34,6 @@ daemon off;
 master_process off;
 pid {place}/pid;
 error_log stderr error;
-worker_rlimit_nofile 4096;
 events {{ worker_connections 4096; }}
 http {{
   access_log off;
@@ -225,12 +225,14 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _pinned(core: int, end: signal.Signals) -> Callable[[], None]:
-    """Pin between fork and exec, and have the kernel end the server after this process."""
+    """Pin between fork and exec, permit many files, and end with this process."""
     libc = ctypes.CDLL(None)  # loaded before the fork
     set_parent_death_signal = 1
+    _soft, files = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def prepare() -> None:
         os.sched_setaffinity(0, {core})
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         libc.prctl(set_parent_death_signal, int(end))
 
     return prepare

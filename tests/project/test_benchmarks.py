@@ -564,7 +564,7 @@ def load(
 ) -> subprocess.CompletedProcess[str]:
     """Run a load generator, the one in C if no other is named, against a server.
 
-    The processes `others` follow that of the server.
+    The process ids `others` follow the id of the server.
     """
     assert server.stdout is not None
     port = server.stdout.readline().strip()

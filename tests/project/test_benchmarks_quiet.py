@@ -103,17 +103,23 @@ def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
     plain.loops = {name: {} for name in (*loops.BY_NAME, "c-epoll")}
     other = a_row({"goloop": 9}, case="udp-512-x50")
     other.__dict__.update(vars(plain), samples=other.samples)
+    shared = a_row({"goloop": 9}, case="protocol-1k-x10-same")
+    shared.__dict__.update(vars(plain), samples=shared.samples)
     layouts = a_row({"goloop": 9})
     layouts.layouts, layouts.gil, layouts.build = 5, "0", "CPython 3.14 free-threading build"
     some = "goloop asyncio uvloop zuvloop rloop"
     found = [
-        quiet.Refusal(run, case, "") for run in (row, plain, other, layouts) for case in run.samples
+        quiet.Refusal(run, case, "")
+        for run in (row, plain, other, shared, layouts)
+        for case in run.samples
     ]
     assert quiet.commands(found) == [
-        f"python3.14 -m benchmarks run --rounds 9 --loops {some} --cases protocol-1k-x10",
-        "python3.14 -m benchmarks run --cases protocol-1k-x10 udp-512-x50",
+        f"python3.14 -m benchmarks run --rounds 9 --loops {some} --pinning split "
+        "--cases protocol-1k-x10",
+        "python3.14 -m benchmarks run --pinning split --cases protocol-1k-x10 udp-512-x50",
+        "python3.14 -m benchmarks run --cases protocol-1k-x10-same",
         "PYTHON_GIL=0 python3.14t -m benchmarks run --allocator default --layouts 5 "
-        f"--seconds 1 --warmup 0.1 --loops {some} --cases protocol-1k-x10",
+        f"--seconds 1 --warmup 0.1 --loops {some} --pinning split --cases protocol-1k-x10",
     ]
     parser = program._parser()
     for command in quiet.commands(found):
