@@ -72,7 +72,7 @@ USUAL = {
     "readline-1k-x100", "sock-1k-x4", "sock-1k-x100",
 }  # fmt: skip
 # Messages a second and connections of the rows at a fixed rate.
-PACES = {"2k": 2_000, "10k": 10_000, "40k": 40_000}
+PACES = {"100": 100, "1k": 1_000, "2k": 2_000, "10k": 10_000, "40k": 40_000}
 FIXED_CONNECTIONS = (4, 10, 100)
 # A process with more connections needs a higher limit of open files than the usual soft one.
 MANY = 900
@@ -340,7 +340,7 @@ _HELD = (
             size=1024, key="server_us", pace=pace,
         )
         for label, pace in PACES.items()
-        for connections in FIXED_CONNECTIONS
+        for connections in (FIXED_CONNECTIONS if pace >= 2_000 else FIXED_CONNECTIONS[:1])
     ),
     Case(
         "timer-storm-x200", "storm", "storm", "1 ms timer, 200 TLS handshakes at once",
