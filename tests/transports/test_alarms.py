@@ -406,7 +406,7 @@ goloop.run(main())
 def test_the_alarm_follows_the_turns_and_the_writes_of_a_loop() -> None:
     """To set a timer that expires before the kernel's next tick is dear.
 
-    A loop that never sleeps gets a later one. A loop that seldom turns gets one that is too late
+    A loop that never sleeps gets a later one. A loop that rarely turns gets one that is too late
     for a write, until it defers a write.
     """
     passes(REMAINING, profile="0")

@@ -19,6 +19,8 @@ import pytest
 from conftest import LoopFactory, tcp_pair
 from protocols import Made, Recorder, close_all, turns
 
+import goloop
+
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
 
@@ -114,6 +116,35 @@ async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
     assert has(far) == b"here and now"
     transport.abort()
     await protocol.lost
+
+
+@pytest.mark.goloop_only("asyncio sends each write at once")
+async def test_a_given_socket_that_the_program_drops_is_not_exposed(loop: Loop) -> None:
+    def exposed_sends() -> int:
+        count: int = goloop.diagnostics(loop)["runtime"]["exposed_sends"]
+        return count
+
+    near, far = tcp_pair()
+    transport, protocol = await loop.create_connection(Recorder, sock=near)
+    for _ in range(3):
+        transport.write(b"visible")
+        assert has(far) == b"visible"
+    count = exposed_sends()
+    assert count == 3
+    del near
+    for _ in range(3):
+        transport.write(b"collected")
+    await asyncio.sleep(0.01)
+    assert exposed_sends() == count
+    assert has(far) == b"collected" * 3
+    near = transport._sock
+    transport.write(b"visible again")
+    assert has(far) == b"visible again"
+    assert exposed_sends() == count + 1
+    transport.abort()
+    await protocol.lost
+    near.close()
+    far.close()
 
 
 async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:

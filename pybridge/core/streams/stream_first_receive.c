@@ -44,23 +44,24 @@ stream_receive_first(gl_stream *s)
     return rc;
 }
 
-/* Returns true if Go has reported the stream in the last turn, and the report is not delivered yet.
- * The report may have received bytes, which come before those that are still in the kernel. */
+/* Returns true if Go has received bytes of the stream, or its end, in the last turn, and the
+ * completion is not delivered yet: these bytes come before those that are still in the kernel. */
 GL_NO_PYTHON static bool
 stream_has_completion(const gl_stream *s)
 {
     const gl_shared *shared = s->loop->shared;
     for (uint32_t i = s->loop->cmp_pos; i < shared->cmp_len; i++) {
         const gl_completion *c = &shared->cmp[i];
-        if (c->id == s->id && c->gen == s->gen && c->kind != GL_CMP_TIMER)
+        bool received = c->kind != GL_CMP_TIMER && c->kind != GL_CMP_READY;
+        if (received && c->id == s->id && c->gen == s->gen)
             return true;
     }
     return false;
 }
 
 /* _receive_first(): the first receive of a connection whose connection_made() has scheduled
- * callbacks.  Does nothing if a turn has come before it, in which Go has reported the stream.  NULL
- * with an exception. */
+ * callbacks.  Does nothing if a turn has come before it, in which Go has received for the stream.
+ * NULL with an exception. */
 GL_PRIVATE PyObject *
 stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
