@@ -454,6 +454,18 @@ assert len(os.listdir("/proc/self/task")) > 1
     succeeds("-c", script, cwd=ROOT)
 
 
+def test_the_build_makes_all_its_changes_of_the_go_runtime(tmp_path: Path, toolchain) -> None:
+    """A text that a Go release does not have is left out without an error."""
+    from goloop_build import commands
+
+    with open(commands._write_overlay(toolchain.go(), str(tmp_path))) as file:
+        replaced = json.load(file)["Replace"]
+    for name, changes in commands.GO_CHANGES.items():
+        (copy,) = [ours for source, ours in replaced.items() if source.endswith(name)]
+        text = Path(copy).read_text()
+        assert [after for _, after in changes if after not in text] == []
+
+
 def test_the_extension_links_no_go() -> None:
     readelf = shutil.which("readelf")
     assert readelf is not None, "binutils comes with every C compiler"
