@@ -49,14 +49,10 @@ def _asyncio_class(cls: type) -> type:
 def use_asyncio_names(goloop_class: type, asyncio_class: type | None = None) -> None:
     """Give the methods of a goloop class the qualified names of asyncio's methods."""
     asyncio_class = asyncio_class or _asyncio_class(goloop_class)
-    # inspect.getattr_static would do the same but is ten times slower, in every program's start.
-    asyncio_methods: dict[str, object] = {}
-    for base in reversed(asyncio_class.__mro__):
-        asyncio_methods.update(vars(base))
     for name, method in vars(goloop_class).items():
         # Constructors keep their names, because their parameters differ.
         if isinstance(method, FunctionType) and not name.startswith("__"):
-            asyncio_method = asyncio_methods.get(name)
+            asyncio_method = getattr(asyncio_class, name, None)
             if isinstance(asyncio_method, FunctionType):
                 method.__qualname__ = asyncio_method.__qualname__
 
