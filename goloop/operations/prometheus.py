@@ -50,8 +50,8 @@ except ImportError as error:
         "goloop.prometheus needs prometheus_client: pip install goloop[prometheus]"
     ) from error
 
-from .._internal.buckets import BUCKETS
 from .._internal.helper_threads import HelperThread
+from .._internal.metrics.histogram import BUCKETS
 from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
 from .._internal.version import __version__, native
 from . import proc_stat

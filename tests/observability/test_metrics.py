@@ -25,11 +25,10 @@ from tls_tools import client_context, server_context
 
 import goloop
 from goloop import _core
-from goloop._internal.buckets import BUCKETS, bucket_of
 from goloop._internal.loop import running
 from goloop._internal.metrics import histogram as histograms
 from goloop._internal.metrics import metric_registry, metrics
-from goloop._internal.metrics.histogram import Histogram
+from goloop._internal.metrics.histogram import BUCKETS, Histogram, bucket_of
 from goloop._internal.metrics.metrics import Metrics
 
 pytestmark = [

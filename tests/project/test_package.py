@@ -194,15 +194,15 @@ print(*sorted(set(sys.modules) - before))
 # not listed belongs to a tool or a class that the program itself asks for.
 PLAIN = {
     "goloop": "_core _internal watchdog",
-    "goloop._internal": "backend buckets frames helper_threads loop metrics net process records"
+    "goloop._internal": "backend frames helper_threads loop metrics net process records"
     " tasks version",
-    "goloop._internal.loop": "arg_errors base busy_poll cpu_time debugging descriptors library loop"
-    " nest_asyncio_compat running signals watching",
+    "goloop._internal.loop": "arg_errors base busy_poll debugging descriptors library loop running"
+    " signals watching",
     "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"
     " profile_formats profiling",
     "goloop._internal.net": "datagrams handshakes pipes resolver resolver_threads"
     " selector_transports sendfile sockets streams tls tls_errors transport_info",
-    "goloop._internal.process": "after_import aiofastnet_compat policy processes runner",
+    "goloop._internal.process": "after_import compat policy processes runner",
     "goloop._internal.tasks": "call_graph layout_check slow_path tasks",
 }
 

@@ -17,12 +17,12 @@ from ..metrics import metrics as metrics_module
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import OtherTransports, UnixSockets
-from ..process import aiofastnet_compat
+from ..process import compat
 from ..process.processes import Processes
-from . import arg_errors, nest_asyncio_compat
+from . import arg_errors
 from . import debugging as debugging  # imported for C, which uses its functions
+from .base import CpuTime
 from .busy_poll import BusyPolling
-from .cpu_time import CpuTime
 from .running import Running, closed_loop_metrics, pack_final_metrics
 from .watching import Watching
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class _NestPatched:
-    """The attribute `_nest_patched`, which nest_asyncio reads: see nest_asyncio_compat.py."""
+    """The attribute `_nest_patched`, which nest_asyncio reads: see compat.py."""
 
     def __get__(self, loop: object, owner: type) -> bool:
         """Raise the error of refuse_patching() for the code that reads the attribute."""
-        return nest_asyncio_compat.refuse_patching(loop, owner, sys._getframe(1))
+        return compat.refuse_patching(loop, owner, sys._getframe(1))
 
 
 class Loop(
@@ -78,7 +78,7 @@ class Loop(
         self._init_unix_sockets()
         self._init_datagrams()
         self._init_processes()
-        aiofastnet_compat.patch_aiohttp()
+        compat.patch_aiohttp()
 
     def __del__(self, _warn: Any = warnings.warn) -> None:
         """Issue a ResourceWarning and close the loop if it is still open, as asyncio does."""

@@ -6,15 +6,25 @@ import itertools
 import operator
 import struct
 
-from ..buckets import BUCKETS
 from ..records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# The layout of gl_histogram in pybridge/abi.h: count, sum, maximum, and the buckets.
+BUCKETS = 320
+"""The number of buckets of a histogram, as in gl_histogram of pybridge/abi.h."""
+
+# The layout of gl_histogram: count, sum, maximum, and the buckets.
 HISTOGRAM = struct.Struct(f"={3 + BUCKETS}Q")
+
+
+def bucket_of(value: int) -> int:
+    """Return the index of a value's bucket, as in abi.h: eight buckets for each power of two."""
+    if value < 8:
+        return max(value, 0)
+    power = value.bit_length() - 1
+    return min((power - 2) << 3 | value >> (power - 3) & 7, BUCKETS - 1)
 
 
 def _upper(index: int) -> int:
