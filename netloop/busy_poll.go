@@ -32,7 +32,7 @@ const (
 	maxSpinGap   = 200_000 // ns
 	minPollTime  = 50      // ns; a system call takes longer
 	spinSample   = 32
-	probeSample  = 8 // after a pause
+	probeSample  = 8             // after a pause
 	minSpinPause = 100_000_000   // ns
 	maxSpinPause = 3_200_000_000 // ns
 

@@ -92,7 +92,7 @@ func TestFewReadyStreamsAreReceivedInC(t *testing.T) {
 	l := defaultLoop(t)
 	streams := manyStreams(l, eagerLevels[defaultLevel]+1)
 	for _, s := range streams {
-		l.setWants(s, transports.WantReceiveInCIfFew, 0)
+		l.setWants(s, transports.WantReceiveInEagerTurn, 0)
 	}
 	writePeer(t, streams[1].peer, []byte("one"))
 	got := l.turn(-1)

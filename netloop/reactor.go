@@ -28,7 +28,7 @@ type Reactor struct {
 
 	sendPolicy sendPolicy
 	eagerLimit int  // largest number of ready registrations of an eager turn
-	fewReady   bool // the turn is eager
+	eagerTurn  bool // the turn is eager
 
 	datagrams datagramBatch
 
@@ -230,7 +230,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	}
 	ready := r.ready.n
 	r.eagerLimit = r.sendPolicy.limit(r.measure)
-	r.fewReady = ready <= r.eagerLimit
+	r.eagerTurn = ready <= r.eagerLimit
 	r.serve()
 	served := ready - r.ready.n
 	if len(r.backingOff) > 0 {

@@ -31,8 +31,8 @@ const (
 //	                  has ended
 //	receiveInC        C requested this: WantReceiveInC, for       C, after a READY completion, just
 //	                  streams that received much;                 before it calls the protocol
-//	                  WantReceiveInCIfFew, if few registrations
-//	                  are ready (sendPolicy). Not beforeDeadSend
+//	                  WantReceiveInEagerTurn, in eager turns
+//	                  (sendPolicy). Not beforeDeadSend
 //	receiveLargePipe  the last receive was large, a large buffer  read into a large buffer, and a
 //	                  is free, and the stream is a pipe           second time if much arrived
 //	receiveLarge      the last receive was large, and a large     recv into a large buffer, which
@@ -51,7 +51,7 @@ func (r *Reactor) chooseReceivePath(s *slot, when receiveOccasion) receivePath {
 	switch {
 	case s.ready&readable == 0 || !st.Reading():
 		return receiveNone
-	case when == whenReady && (st.ReceivesInC() || r.fewReady && st.ReceivesInCIfFew()):
+	case when == whenReady && (st.ReceivesInC() || r.eagerTurn && st.ReceivesInEagerTurn()):
 		return receiveInC
 	case !s.receivesLarge:
 		return receiveToArena

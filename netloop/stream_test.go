@@ -293,7 +293,7 @@ func TestPauseAndResumeBetweenReceives(t *testing.T) {
 // Bytes that were sent before a connection broke are reported before the error. Bytes from the
 // peer are received before a send, because the send would take the socket's error with it.
 func TestBrokenStreamReceivesBeforeItSends(t *testing.T) {
-	for _, few := range []uint32{0, transports.WantReceiveInCIfFew} {
+	for _, few := range []uint32{0, transports.WantReceiveInEagerTurn} {
 		l := defaultLoop(t)
 		a, b := pair(t)
 		shrinkBuffers(t, a)

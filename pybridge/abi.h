@@ -116,8 +116,8 @@ typedef struct gl_vector {
 /* C waits for the report that bytes were sent: a turn that has sent some does not block, so that
  * its GL_CMP_WROTE arrives at once.  Otherwise the report may come with any later turn. */
 #define GL_WANT_REPORT 8u
-/* Like GL_WANT_RECEIVE_IN_C, in a turn with few ready streams. */
-#define GL_WANT_RECEIVE_IN_C_IF_FEW 16u
+/* Like GL_WANT_RECEIVE_IN_C, in an eager turn: few streams are ready, see eager_sends. */
+#define GL_WANT_RECEIVE_IN_EAGER_TURN 16u
 
 /* The bits of gl_stream_io.state. */
 /* The kernel accepted less than it was given; Go continues by itself once the socket is

@@ -46,11 +46,11 @@ type StreamIO struct {
 
 // Bits of StreamIO.Want.
 const (
-	WantRead            = 1 << iota // receive when readable
-	WantShut                        // shut down the writing half when the queue is empty
-	WantReceiveInC                  // C receives by itself
-	WantReport                      // report sent bytes without delay
-	WantReceiveInCIfFew             // C receives by itself in turns with few ready streams
+	WantRead               = 1 << iota // receive when readable
+	WantShut                           // shut down the writing half when the queue is empty
+	WantReceiveInC                     // C receives by itself
+	WantReport                         // report sent bytes without delay
+	WantReceiveInEagerTurn             // C receives by itself in eager turns (see sendPolicy in netloop)
 )
 
 // Bits of StreamIO.State.
@@ -133,8 +133,8 @@ func (s *Stream) Reading() bool { return s.wants(WantRead) && !s.has(StateReadEn
 // ReceivesInC reports whether C receives by itself (see chooseReceivePath in netloop).
 func (s *Stream) ReceivesInC() bool { return s.wants(WantReceiveInC) }
 
-// ReceivesInCIfFew reports whether C receives by itself in turns with few ready streams.
-func (s *Stream) ReceivesInCIfFew() bool { return s.wants(WantReceiveInCIfFew) }
+// ReceivesInEagerTurn reports whether C receives by itself in eager turns.
+func (s *Stream) ReceivesInEagerTurn() bool { return s.wants(WantReceiveInEagerTurn) }
 
 // WantsReport reports whether C needs to know without delay that bytes were sent.
 func (s *Stream) WantsReport() bool { return s.wants(WantReport) }

@@ -130,8 +130,8 @@ enum send_occasion {
     ON_CLOSE,     /* close() was called */
 };
 /* Returns the path of a write of `size` bytes (ON_WRITE), or of the queue (`size` is ignored).  For
- * ON_WRITE it also records the write for the few-ready rule, so it is called once for each
- * write. */
+ * ON_WRITE it also records the write for the rule of eager turns, so it is called once for
+ * each write. */
 GL_PRIVATE_INLINE enum send_path choose_send_path(gl_stream *s, enum send_occasion occasion,
                                                   Py_ssize_t size);
 

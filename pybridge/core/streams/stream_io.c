@@ -165,7 +165,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     gl_flush_deferred_sends(s->loop);
     gl_shared_lock(s->loop); /* the monitor may be sending for other streams */
     uint32_t others =
-        stream_interest(s) & ~(GL_WANT_READ | GL_WANT_RECEIVE_IN_C | GL_WANT_RECEIVE_IN_C_IF_FEW);
+        stream_interest(s) & ~(GL_WANT_READ | GL_WANT_RECEIVE_IN_C | GL_WANT_RECEIVE_IN_EAGER_TURN);
     if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
         size_t size = (size_t)Py_MIN(c->len, GL_MAX_SEND);
         n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -25,7 +25,7 @@ stream_is_exposed(const gl_stream *s)
     return s->kind == KIND_SOCKET && sock != NULL && Py_REFCNT(sock) > OWN_SOCKET_REFERENCES;
 }
 
-/* Applies the few-ready rule to a write.  Returns true if it is sent eagerly, and then decrements
+/* Applies the rule of eager turns to a write.  Returns true if it is sent eagerly, and then decrements
  * eager_sends_left; records the write in last_write_turn either way.  Few streams are ready in this
  * turn, so the peer can work on the answer while Python goes on.  The rule covers the first write
  * of a stream in a turn, while eager sends of the turn are left, if nothing is queued.  A stream
@@ -217,7 +217,7 @@ choose_receive_path(const gl_stream *s, const gl_completion *c)
 }
 
 /* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that
- * receives much at once, and for any socket in turns in which few streams are ready. */
+ * receives much at once, and for any socket in eager turns. */
 GL_NO_PYTHON GL_PRIVATE_INLINE uint32_t
 receive_requests(const gl_stream *s)
 {
@@ -225,6 +225,6 @@ receive_requests(const gl_stream *s)
     if (s->receives_large)
         requests |= GL_WANT_RECEIVE_IN_C;
     if (s->kind == KIND_SOCKET)
-        requests |= GL_WANT_RECEIVE_IN_C_IF_FEW;
+        requests |= GL_WANT_RECEIVE_IN_EAGER_TURN;
     return requests;
 }

@@ -347,10 +347,9 @@ stream_deliver_end(gl_stream *s, uint8_t end)
 
 /* ---- receiving in C ----------------------------------------------------------------------
  *
- * Bytes that Go receives are copied once more.  For a few bytes of many connections this is cheaper
- * than a system call for each connection, but not for many bytes.  With few ready connections Go
- * makes no batch, and a peer that has its answer can work while the next one is served.  In these
- * cases Go only reports that the stream is readable, and C receives.
+ * Bytes that Go receives are copied once more.  For a few bytes of many connections this costs
+ * little, but not for many bytes.  In an eager turn a peer that has its answer can work while the
+ * next one is served.  In these cases Go only reports that the stream is readable, and C receives.
  */
 
 /* Handles EOF that C has received: deregisters from reading and reports EOF.  Go stops reading by
