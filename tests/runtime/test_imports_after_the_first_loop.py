@@ -150,7 +150,9 @@ print(total > POINTS, failed)
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "MemoryError"])
 def test_goloop_can_be_imported_after_an_interrupted_import(error: str, by: str) -> None:
     words = f"ERROR, BY, POINTS = {error}, {by!r}, 40\n"
-    done = ended.python("-c", words + INTERRUPTED, limit=100, apart=True)
+    # Without the compiled modules each of the imports would take half a second.
+    kept = {"PYTHONDONTWRITEBYTECODE": ""}
+    done = ended.python("-c", words + INTERRUPTED, limit=100, apart=True, **kept)
     assert (done.returncode, done.stdout) == (0, "True []\n"), done.stdout + done.stderr
 
 
