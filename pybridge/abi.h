@@ -349,10 +349,10 @@ typedef struct gl_shared {
     int64_t alarm_due; /* ns of CLOCK_MONOTONIC; a turn that ends now or later calls move_alarm */
     int64_t alarm_at;  /* atomic: ns of CLOCK_MONOTONIC; the alarm does not expire before */
     int32_t alarm;     /* atomic: number of the POSIX timer, which wakes the monitor; -1: none */
-    uint32_t alarm_unneeded; /* atomic: the alarm expired while the loop slept; a turn that may
-                              * sleep calls stop_alarm before */
-    uint32_t alarm_is_far;   /* the alarm expires too late for a pending write: C calls move_alarm
-                              * when it defers one */
+    uint32_t alarm_unneeded;  /* atomic: the alarm expired while the loop slept; a turn that may
+                               * sleep calls stop_alarm before */
+    uint32_t alarm_is_far;    /* the alarm expires too late for a pending write: C calls move_alarm
+                               * when it defers one */
     uint32_t alarm_near_left; /* the next moves of the alarm that must not make it far */
     uint64_t alarm_polled;    /* metrics.poll_time.sum when the alarm was moved */
     uint64_t alarm_turns;     /* metrics.turns then */
@@ -485,7 +485,8 @@ typedef struct gl_table {
     int32_t (*wake_monitor)(int32_t reactor);
     /* Moves the loop's alarm forward: the monitor looks at the loop if no further call comes in
      * time.  The thread that runs the loop calls it when a run begins, at the end of a turn from
-     * shared->alarm_due on, and for a deferred write if shared->alarm_is_far.  `now`: the time of CLOCK_MONOTONIC in ns.  Returns 0. */
+     * shared->alarm_due on, and for a deferred write if shared->alarm_is_far.  `now`: the time of
+     * CLOCK_MONOTONIC in ns.  Returns 0. */
     int32_t (*move_alarm)(gl_shared *shared, int64_t now);
     /* Stops the alarm until the next call of move_alarm.  Returns 0. */
     int32_t (*stop_alarm)(gl_shared *shared);

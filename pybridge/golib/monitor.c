@@ -33,44 +33,13 @@
 
 #include "_cgo_export.h"
 #include "alarm.h"
+#include "alarm_pace.h"
 #include "flusher_lock.h"
 #include "monitor.h"
 #include "thread.h"
 
 /* At a tick, an iteration is long if it is older than this time. */
 #define LONG_ITERATION_NS 1000000
-/* How long a write can wait in a long iteration.  A loop's alarm expires `alarm` after it was set,
- * and the first turn that ends `forward` later, or still later, sets it again.  So an iteration
- * during which it expires is older than alarm - forward, which is more than LONG_ITERATION_NS.
- * From then on until the iteration's end, the monitor ticks: see tick_ns(). */
-typedef struct pace {
-    int64_t alarm, forward; /* ns */
-} pace;
-static const pace quick = {2200000, 1100000};
-static const pace slow = {7400000, 2400000};
-/* The quick pace of a loop that hardly sleeps.  To set a timer that expires after the kernel's next
- * tick, which is at most 4 ms away, costs a tenth of an earlier one.  For a loop that sleeps the
- * earlier timer is better: with it, the kernel does not stop its tick at each sleep. */
-static const pace sleepless = {4400000, 2600000};
-/* The pace of a loop that makes few turns and defers no writes, for the watchdog and the samples of
- * slow iterations.  Such a loop would set an earlier alarm for each message. */
-static const pace far = {25000000, 10000000};
-/* A loop makes few turns if it polls longer for each.  A loop that sleeps more often gets the quick
- * pace: setting its alarms costs less than a kernel that stops its tick at each sleep. */
-#define FEW_TURNS_NS 250000
-/* The moves of the alarm after a deferred write before the pace may be `far` again. */
-#define NEAR_MOVES 64
-/* The time between two ticks, at a quick and at a slow pace. */
-#define QUICK_TICK_NS 3400000
-#define SLOW_TICK_NS 6800000
-/* A loop that has polled for at least this time since its alarm was moved has slept. */
-#define SLEPT_NS 100000
-/* A tick takes 10 to 20 us from a loop that is busy on the same core.  So an alarm raises
- * monitor.vain_until by VAIN_ALARM_NS, and the pace is slow while this time is more than
- * MAX_VAIN_NS from now: after 50 alarms in short succession, 50 a second are quick.  A flush makes
- * the pace quick. */
-#define VAIN_ALARM_NS (1000000000 / 50)
-#define MAX_VAIN_NS 1000000000
 /* The monitor parks if no loop was awake for this time. */
 #define IDLE_NS 50000000
 /* The monitor does not sleep longer, unless it is parked. */
@@ -118,7 +87,6 @@ static struct {
     int64_t tick_at, running_since; /* ns; the monitor did not run before running_since */
     int64_t awake_at;               /* ns: time of the last tick at which a loop was awake */
     int64_t look_due, sample_due;   /* ns: times of the next tick, and of the next sample */
-    int64_t vain_until;             /* atomic: ns, see VAIN_ALARM_NS */
     uint64_t random;                /* state of a linear congruential generator */
 } monitor = {.mutex = PTHREAD_MUTEX_INITIALIZER, .unparked = PTHREAD_COND_INITIALIZER};
 
@@ -183,7 +151,7 @@ flush_late(monitored *w)
         bool late = sh->sends != sends; /* else C has sent the bytes already */
         if (late) {
             sh->metrics.late_writes++;
-            __atomic_store_n(&monitor.vain_until, 0, __ATOMIC_RELAXED);
+            pace_flushed();
             GL_PROBE(late_write, sh->number, sh->now);
         }
     }
@@ -273,9 +241,9 @@ random_interval(int64_t mean)
 
 /* Takes a sample of a loop if one is due, and returns the time of the next sample; INT64_MAX if the
  * loop takes none.  The times are independent of the loop's work: they are spread over the time in
- * which the monitor was not parked, and each sample represents the time before it.  Go counts the samples in the loop's next turn
- * (golib/profile.go), so the monitor enters Go only if no turn comes.  A long iteration gets extra
- * samples that represent no time. */
+ * which the monitor was not parked, and each sample represents the time before it.  Go counts the
+ * samples in the loop's next turn (golib/profile.go), so the monitor enters Go only if no turn
+ * comes.  A long iteration gets extra samples that represent no time. */
 static int64_t
 sample_if_due(monitored *w, int64_t now)
 {
@@ -327,29 +295,6 @@ check_blocked(monitored *w, int64_t now)
         goloop_check_iteration(w->reactor, since, ns, now);
 }
 
-/* Returns true if the pace is slow. */
-static bool
-is_slow(int64_t now)
-{
-    return LOAD(&monitor.vain_until) > now + MAX_VAIN_NS;
-}
-
-/* Returns the time between two ticks. */
-static int64_t
-tick_ns(int64_t now)
-{
-    return is_slow(now) ? SLOW_TICK_NS : QUICK_TICK_NS;
-}
-
-/* Counts an alarm, which was in vain if no flush follows it. */
-static void
-count_alarm(int64_t now)
-{
-    int64_t until = max_ns(monitor.vain_until, now) + VAIN_ALARM_NS;
-    int64_t latest = now + MAX_VAIN_NS + VAIN_ALARM_NS;
-    __atomic_store_n(&monitor.vain_until, min_ns(until, latest), __ATOMIC_RELAXED);
-}
-
 /* Returns true if the loop is awake, or has made turns since the last call. */
 static bool
 has_been_awake(monitored *w)
@@ -373,7 +318,7 @@ examine(monitored *w, int64_t now)
     check_blocked(w, now);
     if (age < LONG_ITERATION_NS || now < LOAD(&sh->alarm_at))
         return INT64_MAX;
-    return tick_ns(now);
+    return pace_tick_ns(now);
 }
 
 /* Runs one tick for all reactors: samples, late flushes, watchdog, and introspection clients that
@@ -396,7 +341,7 @@ run_tick(bool expired)
         if (has_been_awake(w))
             monitor.awake_at = now;
         if (LOAD(&sh->alarm) < 0 && w->turns != 0) {
-            pause = min_ns(pause, tick_ns(now));
+            pause = min_ns(pause, pace_tick_ns(now));
             replaces_alarm = true;
         }
         if (!LOAD(&sh->loop_active)) {
@@ -410,7 +355,7 @@ run_tick(bool expired)
     }
     monitor.look_due = now + pause;
     if (expired || replaces_alarm)
-        count_alarm(now);
+        pace_count_alarm(now);
     if (introspection_socket != NULL)
         goloop_poll_introspection_socket(introspection_socket, now);
 }
@@ -493,41 +438,19 @@ monitor_stop_alarm(gl_shared *sh)
     return 0;
 }
 
-/* Returns the pace of a loop's alarm. */
-static const pace *
-alarm_pace(gl_shared *sh, int64_t now)
-{
-    uint64_t polled = sh->metrics.poll_time.sum;
-    uint64_t polled_since = polled - sh->alarm_polled;
-    uint64_t turns_since = sh->metrics.turns - sh->alarm_turns;
-    sh->alarm_polled = polled;
-    sh->alarm_turns = sh->metrics.turns;
-    if (LOAD(&sh->sends_pending))
-        sh->alarm_near_left = NEAR_MOVES;
-    else if (sh->alarm_near_left > 0)
-        sh->alarm_near_left--;
-    if (sh->alarm_near_left == 0 && polled_since > turns_since * FEW_TURNS_NS)
-        return &far;
-    if (is_slow(now))
-        return &slow;
-    if (polled_since < SLEPT_NS)
-        return &sleepless;
-    return &quick;
-}
-
 /* gl_table.move_alarm: moves the loop's alarm, at the present pace.  Returns 0; without
  * alarms the monitor ticks instead.  After a short sleep the loop does not stop the alarm for the
  * next one. */
 int32_t
 monitor_move_alarm(gl_shared *sh, int64_t now)
 {
-    const pace *p = alarm_pace(sh, now);
+    const alarm_pace *p = pace_of_loop(sh, now);
     uint32_t thread = LOAD(&monitor.thread);
     if (now < sh->alarm_at)
         __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);
     __atomic_store_n(&sh->alarm_at, now + p->alarm, __ATOMIC_RELAXED);
     sh->alarm_due = now + p->forward;
-    sh->alarm_is_far = p == &far;
+    sh->alarm_is_far = p->is_far;
     if (thread != 0 && alarm_set(sh, thread, p->alarm) != 0)
         sh->alarm_due = INT64_MAX;
     return 0;

@@ -1,7 +1,7 @@
-"""In an eager turn, with few ready connections, each is received from right before its protocol is called, and its
-answer is sent within write(), so that its peer can work while Python continues.  But a protocol
-that wrote twice in one turn, or to many streams, will probably do so again: its bytes are sent
-together, at the end of the turn."""
+"""In an eager turn, with few ready connections, each is received from right before its protocol is
+called, and its answer is sent within write(), so that its peer can work while Python continues.
+But a protocol that wrote twice in one turn, or to many streams, will probably do so again: its
+bytes are sent together, at the end of the turn."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ stream_is_exposed(const gl_stream *s)
     return s->kind == KIND_SOCKET && sock != NULL && Py_REFCNT(sock) > OWN_SOCKET_REFERENCES;
 }
 
-/* Applies the rule of eager turns to a write.  Returns true if it is sent eagerly, and then decrements
- * eager_sends_left; records the write in last_write_turn either way.  Few streams are ready in this
- * turn, so the peer can work on the answer while Python goes on.  The rule covers the first write
- * of a stream in a turn, while eager sends of the turn are left, if nothing is queued.  A stream
- * that wrote more than once in the turn of its previous write is excluded, because it may do so
- * again, and then its pieces leave in one call. */
+/* Applies the rule of eager turns to a write.  Returns true if it is sent eagerly, and then
+ * decrements eager_sends_left; records the write in last_write_turn either way.  Few streams are
+ * ready in this turn, so the peer can work on the answer while Python goes on: the first write
+ * of a stream in a turn is sent, while eager sends of the turn are left and nothing is queued.  A
+ * stream that wrote more than once in the turn of its previous write is excluded, because it may
+ * do so again, and then its pieces leave in one call. */
 static inline bool
 use_eager_send(gl_stream *s)
 {
