@@ -165,7 +165,7 @@ async def app(scope, receive, send):
 def test_the_sample_of_doctor_is_its_output(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     page = (DOCS / "commands.md").read_text()
-    [sample] = re.findall(r"```text\n(loops of `-m uvicorn.*?)```", page, re.DOTALL)
+    [sample] = re.findall(r"^(loops of `-m uvicorn.*?)```", page, re.DOTALL | re.MULTILINE)
     [arguments] = re.findall(r"loops of `(.*?)`", sample)
     done = ended.python("-m", "goloop", "doctor", *arguments.split(), cwd=tmp_path, apart=True)
     report = done.stdout.split("\n\n")
