@@ -42,8 +42,9 @@ with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
     runner.run(main())
 greenlet = threading.main_thread().ident  # for the end of Python 3.11 and 3.12
 print("ran", flush=True)
+# At exit, CPython 3.13.0 reports a TypeError for each thread that threading did not start.
 if sys.version_info[:3] == (3, 13, 0):
-    os._exit(0)  # its end reports a TypeError for each thread that current_thread() did not know
+    os._exit(0)
 """
 
 WHEN = pytest.mark.parametrize("when", ["before", "after"])

@@ -426,7 +426,7 @@ async def test_bytes_of_the_poll_precede_those_of_the_first_receive(loop: Loop) 
 
 
 def test_a_transport_of_a_closed_loop_receives_nothing() -> None:
-    """A call of _receive_first() may be held by a program that has read the ready queue."""
+    """A program can keep the transport, and call its method after the loop was closed."""
     loop = goloop.new_event_loop()
     made: list[Any] = []
 
