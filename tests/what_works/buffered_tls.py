@@ -18,12 +18,14 @@ sys.path.append(os.path.join(os.path.dirname(__file__), "..", "support"))
 from showing import show
 from tls_tools import client_context, server_context
 
-sent = threading.Event()
+SIZE = 50_000
+paused, sent = threading.Event(), threading.Event()
 
 
 def serves(sock: socket.socket) -> None:
     connection = server_context().wrap_socket(sock, server_side=True)
-    connection.sendall(bytes(100_000))
+    paused.wait(10)
+    connection.sendall(bytes(SIZE))
     connection.setblocking(False)
     with contextlib.suppress(ssl.SSLWantReadError):
         connection.unwrap()
@@ -34,14 +36,13 @@ def serves(sock: socket.socket) -> None:
 async def main() -> str:
     loop = asyncio.get_running_loop()
     near, far = socket.socketpair()
+    # All bytes and the end have to be in the kernel before the first is read.
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8 * SIZE)
 
     class Receiver(asyncio.BufferedProtocol):
         def __init__(self) -> None:
             self.buffer, self.count = bytearray(500), 0
             self.lost = loop.create_future()
-
-        def connection_made(self, transport: Any) -> None:
-            transport.pause_reading()
 
         def get_buffer(self, hint: int) -> bytearray:
             return self.buffer
@@ -56,12 +57,15 @@ async def main() -> str:
     thread.start()
     options = {"ssl": client_context(), "server_hostname": "localhost"}
     transport, receiver = await loop.create_connection(Receiver, sock=near, **options)
-    await asyncio.to_thread(sent.wait, 5)
+    transport.pause_reading()
+    paused.set()
+    if not await asyncio.to_thread(sent.wait, 10):
+        return "the peer cannot send"
     transport.resume_reading()
     await asyncio.wait_for(receiver.lost, 20)
     far.close()
     await asyncio.to_thread(thread.join)
-    return "right" if receiver.count == 100_000 else "loses bytes"
+    return "right" if receiver.count == SIZE else "loses bytes"
 
 
 if __name__ == "__main__":
