@@ -23,7 +23,7 @@ Loop = asyncio.AbstractEventLoop
 
 ANSWER = b"413\r\n"
 MUCH = bytes(16 << 20)
-# Up to four streams that are ready are served one by one, more in batches.
+# With few ready streams C receives at each one's callback, with many Go receives from all.
 NUMBERS = [1, 12]
 drops = pytest.mark.goloop_only("asyncio drops what was not read when write() fails")
 
@@ -261,3 +261,14 @@ async def test_eof_before_the_error_is_delivered(loop: Loop) -> None:
     far.close()
     assert isinstance(await recorder.lost, OSError)
     assert recorder.names() == ["made", "pause", "eof", "lost"]
+
+
+async def test_a_reset_is_reported_while_a_write_waits(loop: Loop) -> None:
+    """A receive meets the reset first, and the send that waited fails with another error."""
+    near, far = tcp_pair()
+    protocol = await attach(loop, near, Recorder())
+    del near
+    resets(far)
+    # The next iteration polls before it writes, and receives after that.
+    loop.call_soon(protocol.transport.write, b"waits")
+    assert isinstance(await protocol.lost, ConnectionResetError)

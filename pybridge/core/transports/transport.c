@@ -279,9 +279,9 @@ gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 }
 
 /* _force_close(exc), and abort() with None: ends the transport at once.  The bytes that asyncio
- * would have sent already are sent first; an error of that send replaces `exc`.  A transport that
- * is ending already only stops delivering input.  -1 with an exception; RuntimeError if the loop is
- * foreign. */
+ * would have sent already are sent first; an error of that send replaces `exc`, unless that is an
+ * error of a system call too.  A transport that is ending already only stops delivering input.  -1
+ * with an exception; RuntimeError if the loop is foreign. */
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
@@ -296,7 +296,10 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
     PyObject *failed = NULL;
     if (t->ops->flush_before_abort != NULL)
         failed = t->ops->flush_before_abort(t);
-    int rc = transport_schedule_end(t, failed ? failed : exc);
+    /* The kernel reports a reset once.  After a receive that failed with it the send fails with
+     * EPIPE; asyncio, which had sent earlier, reports the reset. */
+    bool replaces = failed != NULL && !PyErr_GivenExceptionMatches(exc, PyExc_OSError);
+    int rc = transport_schedule_end(t, replaces ? failed : exc);
     Py_XDECREF(failed);
     return rc;
 }
