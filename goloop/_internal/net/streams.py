@@ -46,6 +46,7 @@ _SHUTDOWN_TIMEOUT: float = constants.SSL_SHUTDOWN_TIMEOUT
 
 # The slot of the C type, which the Python property of the same name replaces.
 _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
+_extra_of: Callable[[Any], Any] = _extra_slot.__get__
 _INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
 # The socket methods that asyncio calls and native code replaces: for streams, and for listeners.
@@ -197,13 +198,11 @@ class StreamTransport(_core.StreamTransport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Get optional transport information: 'peername', 'sockname', 'socket'.
 
-        The entry of an accepted connection is created on first use. 'socket' flushes queued writes.
+        The entry of an accepted connection is created on first use.
         """
-        extra = _extra_slot.__get__(self)
-        if self._lazy and name in _LAZY_EXTRA_NAMES and name not in extra:
+        extra = _extra_of(self)
+        if name not in extra and name in _LAZY_EXTRA_NAMES and self._lazy:
             extra[name] = self._make_extra_entry(name)
-        if name == "socket":
-            self._flush()
         return extra.get(name, default)
 
     @property
@@ -213,7 +212,7 @@ class StreamTransport(_core.StreamTransport):
             for name in ("socket", "sockname", "peername"):
                 self.get_extra_info(name)
             self._lazy = False
-        return _extra_slot.__get__(self)
+        return _extra_of(self)
 
     @_extra.setter
     def _extra(self, extra: Any) -> None:

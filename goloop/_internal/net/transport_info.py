@@ -2,8 +2,8 @@
 
 asyncio's transports send within write(), so the bytes have been sent when code uses the socket
 afterwards; goloop's queue the writes of one iteration. get_extra_info('socket') of a stream
-transport returns a `TransportSocket`, which flushes queued writes before each use of the socket,
-such as shutdown, setting an option, or asking for an address. A caller that gets the descriptor's
+transport returns a `TransportSocket`, which flushes queued writes before each use of the socket
+that can show them, such as shutdown, or setting an option. A caller that gets the descriptor's
 number, a duplicate or the socket itself from it may send by itself at any time: from then on
 each write() sends immediately.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import errno
 import socket
-import sys
 import weakref
 from asyncio import trsock
 from asyncio.log import logger
@@ -29,9 +28,7 @@ NO_TLS = "TLS connections cannot pass descriptors: use a Unix stream without ssl
 
 # The slot of asyncio's class that refers to the socket; all of its methods read it.
 _socket_slot: Any = vars(trsock.TransportSocket)["_sock"]
-
-# The methods of asyncio's class through which the caller can use the socket after they return.
-_HAND_OUT = frozenset({"fileno", "dup"})
+_socket_of: Callable[[trsock.TransportSocket], socket.socket] = _socket_slot.__get__
 
 
 def name_or_none(ask: Callable[[], Any]) -> Any:
@@ -107,27 +104,93 @@ def receives_fds(protocol: object) -> bool:
 
 
 class TransportSocket(trsock.TransportSocket):
-    """A socket whose transport flushes queued writes before each use of it."""
+    """A socket whose transport flushes queued writes before a use of it that can show them.
 
-    __slots__ = ("_transport",)
+    Addresses and the kind of the socket do not depend on written bytes, and are asked often: httpx
+    asks for several of each idle connection at each request.
+    """
+
+    __slots__ = ("_family", "_transport")
 
     def __init__(self, sock: socket.socket, transport: _core.StreamTransport) -> None:
         """Wrap the socket of a transport, to which a weak reference is stored."""
         self._transport = weakref.ref(transport)
+        self._family = sock.family
         _socket_slot.__set__(self, sock)
 
     def __repr__(self) -> str:
         # asyncio's text, without calling fileno() of this class, which counts as exposing.
-        return repr(trsock.TransportSocket(_socket_slot.__get__(self)))
+        return repr(trsock.TransportSocket(_socket_of(self)))
+
+    # ---- not dependent on written bytes
+
+    @property
+    def family(self) -> int:
+        """The socket's address family."""
+        return self._family
+
+    @property
+    def type(self) -> int:
+        """The socket's type."""
+        return _socket_of(self).type
+
+    @property
+    def proto(self) -> int:
+        """The socket's protocol."""
+        return _socket_of(self).proto
+
+    def getpeername(self) -> Any:
+        """Return the peer's address."""
+        return _socket_of(self).getpeername()
+
+    def getsockname(self) -> Any:
+        """Return the socket's own address."""
+        return _socket_of(self).getsockname()
+
+    def get_inheritable(self) -> bool:
+        """Return true if a new program inherits the descriptor."""
+        return _socket_of(self).get_inheritable()
+
+    # ---- after a flush
+
+    def shutdown(self, how: int) -> None:
+        """Shut down one or both halves of the connection."""
+        self._flushed().shutdown(how)
+
+    def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the value of a socket option."""
+        return self._flushed().getsockopt(*args, **kwargs)
+
+    def setsockopt(self, *args: Any, **kwargs: Any) -> None:
+        """Set a socket option."""
+        self._flushed().setsockopt(*args, **kwargs)
+
+    def _flushed(self) -> socket.socket:
+        """Return the socket after a flush."""
+        transport = self._transport()
+        if transport is not None:
+            transport._flush()
+        return _socket_of(self)
+
+    # ---- from then on each write() sends immediately
+
+    def fileno(self) -> int:
+        """Return the descriptor's number."""
+        return self._expose().fileno()
+
+    def dup(self) -> socket.socket:
+        """Return a socket with a duplicate of the descriptor."""
+        return self._expose().dup()
 
     @property
     def _sock(self) -> socket.socket:
-        """The socket, after a flush; it counts as exposed if the caller passes it on."""
+        """The socket; all other methods of asyncio's class ask for it."""
+        return self._expose()
+
+    def _expose(self) -> socket.socket:
+        """Return the socket for a caller that may use it later, after the first time's flush."""
         transport = self._transport()
-        if transport is not None:
-            caller = sys._getframe(1)
-            if caller.f_globals is not vars(trsock) or caller.f_code.co_name in _HAND_OUT:
-                transport._exposed = True
+        if transport is not None and not transport._exposed:
+            transport._exposed = True
             transport._flush()
-        sock: socket.socket = _socket_slot.__get__(self)
-        return sock
+        return _socket_of(self)
