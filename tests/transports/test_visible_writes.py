@@ -136,6 +136,7 @@ async def test_a_given_socket_that_the_program_drops_is_not_exposed(loop: Loop) 
     assert has(far) == b"visible by a weak reference"
     count = exposed_sends()
     assert count == 4
+    assert weak() is not None
     del weak
     for _ in range(3):
         transport.write(b"collected")

@@ -12,7 +12,6 @@ import socket
 import ssl
 import sys
 import threading
-from typing import Any
 
 sys.path.append(os.path.join(os.path.dirname(__file__), "..", "support"))
 from showing import show
