@@ -240,8 +240,9 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.reportFailedListeners()
 	}
 	sh.Events = uint32(r.out.n)
+	// The reports of sent bytes do not count: else turns that deferred could not become eager.
 	sh.EagerSends = 0
-	if r.out.n <= r.eagerLimit {
+	if r.eagerTurn {
 		sh.EagerSends = uint32(r.eagerLimit)
 	}
 	r.out.limit = capacity

@@ -153,6 +153,21 @@ func TestFixedLimit(t *testing.T) {
 	}
 }
 
+// A trial begins with the deferred writes of the turns before it, and their reports.
+func TestTurnsAreEagerAfterDeferredWrites(t *testing.T) {
+	l := newLoop(t, defaultSizes, kernelCalls())
+	l.r.sendPolicy = fixedSendPolicy(10)
+	streams := manyStreams(l, 10)
+	for _, s := range streams {
+		l.write(s, []byte("deferred"))
+		writePeer(t, s.peer, []byte("x"))
+	}
+	l.turn(-1)
+	if l.sh.EagerSends != 10 {
+		t.Errorf("%d eager sends after deferred writes, want 10", l.sh.EagerSends)
+	}
+}
+
 // The reactor measures its own clock, processor time and receives, and shares the limit with C.
 func TestReactorChoosesTheLimitByItsRate(t *testing.T) {
 	var now int64
