@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ("resume_sessions",)
 
-_ATTRIBUTE = "_goloop_sessions"  # attribute of the context, which _internal/net/tls.py reads
+_ATTRIBUTE = "_goloop_sessions"  # attribute of the context, which _internal/tls/protocol.py reads
 _SESSIONS_PER_SERVER = (
     16  # sessions stored per server: this many connections that begin together can resume one
 )

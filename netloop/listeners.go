@@ -25,7 +25,7 @@ func (r *Reactor) ListenerOpen(fd int32, owner *int32, backlog int32, flags uint
 }
 
 // Listeners have a share of the time of a turn, as handshakes have
-// (goloop/_internal/net/handshakes.py): a quarter (acceptShare) of the time since the last poll
+// (goloop/_internal/tls/handshakes.py): a quarter (acceptShare) of the time since the last poll
 // without the time of accepting itself, but at least acceptMinTime. C measures the time to
 // start a connection, up to the callbacks of its first bytes. All listeners together have this
 // time. Each of them accepts at least one connection, and at most its backlog, which is asyncio's

@@ -40,7 +40,7 @@ from fuzz.trail import Trail
 import goloop
 from goloop import _core
 from goloop._internal.net.pipes import WritePipeTransport
-from goloop._internal.net.streams import Listener
+from goloop._internal.net.server import Listener
 
 SILENT = float(os.environ.get("GOLOOP_HOSTILE_SILENT", "60"))  # seconds: then a call hangs
 

@@ -195,15 +195,16 @@ print(*sorted(set(sys.modules) - before))
 PLAIN = {
     "goloop": "_core _internal watchdog",
     "goloop._internal": "backend frames helper_threads loop metrics net process records"
-    " tasks version",
+    " tasks tls version",
     "goloop._internal.loop": "arg_errors base busy_poll debugging descriptors library loop running"
     " signals watching",
     "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"
     " profile_formats profiling",
-    "goloop._internal.net": "datagrams handshakes pipes resolver resolver_threads"
-    " selector_transports sendfile sockets streams tls tls_errors transport_info",
+    "goloop._internal.net": "datagrams pipes resolver resolver_threads selector_transports"
+    " sendfile server sockets stream_transport streams transport_info",
     "goloop._internal.process": "after_import compat policy processes runner",
     "goloop._internal.tasks": "call_graph layout_check slow_path tasks",
+    "goloop._internal.tls": "errors handshake_steps handshakes protocol",
 }
 
 

@@ -56,7 +56,7 @@ print(run())
 
 
 @pytest.mark.forks
-@pytest.mark.parametrize("file", ["loop/library.py", "net/tls.py", "goloop/watchdog.py"])
+@pytest.mark.parametrize("file", ["loop/library.py", "tls/protocol.py", "goloop/watchdog.py"])
 def test_child_of_a_fork_during_the_import_can_import_goloop(file: str) -> None:
     done = ended.python("-c", f"FILE = {file!r}\n{FORK_INSIDE}", limit=60)
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stdout
@@ -193,7 +193,7 @@ first.watchdog.subscribe(seen.append)
 for _ in range(3):
     drop()
     import goloop
-    assert goloop is first and sys.modules["goloop._internal.net.tls"]
+    assert goloop is first and sys.modules["goloop._internal.tls.protocol"]
     assert isinstance(loop, goloop.Loop)
 import_walk.run(loop, both)
 assert seen

@@ -20,7 +20,7 @@ from failing_calls import fail_call
 
 import goloop
 from goloop._internal.net.datagrams import DatagramTransport
-from goloop._internal.net.streams import StreamTransport
+from goloop._internal.net.stream_transport import StreamTransport
 from goloop.testing.simulated import sockets
 from goloop.testing.simulated.kernel import Kernel
 

@@ -1,6 +1,6 @@
 """The shares of time that handshakes get, with a clock that the test turns.
 
-goloop._internal.net.handshakes alone decides the order of turns, so no loop runs here: the
+goloop._internal.tls.handshakes alone decides the order of turns, so no loop runs here: the
 test is the loop, and says how long each iteration takes otherwise.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from goloop._internal.net import handshakes
-from goloop._internal.net.handshakes import (
+from goloop._internal.tls import handshakes
+from goloop._internal.tls.handshakes import (
     ANSWERED,
     FRESH,
     HEAD,

@@ -19,8 +19,8 @@ from protocols import BufferedRecorder, Recorder, turns, until
 from tls_connections import Loop, by_role, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
-from goloop._internal.net import tls_errors
-from goloop._internal.net.tls_errors import OpenSSLFailure
+from goloop._internal.tls import errors as tls_errors
+from goloop._internal.tls.errors import OpenSSLFailure
 
 # Bytes of other protocols sent to a TLS port, and broken records.
 JUNK = {

@@ -15,7 +15,7 @@ from protocols import Recorder, until
 from tls_connections import by_version, with_peer
 from tls_tools import Peer, client_context, server_context
 
-from goloop._internal.net.tls import TLSProtocol
+from goloop._internal.tls.protocol import TLSProtocol
 
 Loop = asyncio.AbstractEventLoop
 

@@ -27,7 +27,7 @@ def _turns(loop_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time at all for handshakes: one in each iteration."""
     if loop_name == "asyncio":
         pytest.skip("asyncio does all that there is to do")
-    from goloop._internal.net import handshakes
+    from goloop._internal.tls import handshakes
 
     monkeypatch.setattr(handshakes, "MIN_TIME", 0.0)
     monkeypatch.setattr(handshakes, "SHARE", 0.0)
@@ -63,7 +63,7 @@ async def in_threads(loop: Loop, do: Callable[[Peer], Any], peers: list[Peer]) -
 
 def each_step(monkeypatch: pytest.MonkeyPatch, note: Callable[[Any], Any]) -> list[Any]:
     """Return a list that gets the result of `note` after each later step of a handshake."""
-    from goloop._internal.net.tls import TLSProtocol
+    from goloop._internal.tls.protocol import TLSProtocol
 
     steps: list[Any] = []
     original = TLSProtocol._step_handshake
@@ -121,7 +121,7 @@ async def test_each_iteration_does_one_handshake(
 async def test_handshakes_take_turns_in_order_of_arrival(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goloop._internal.net import handshakes
+    from goloop._internal.tls import handshakes
 
     order: list[Any] = []
     came: list[Any] = []
@@ -286,7 +286,7 @@ class Held:
     """No handshake has its turn before the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from goloop._internal.net.handshakes import Handshakes
+        from goloop._internal.tls.handshakes import Handshakes
 
         self.waiting: list[Any] = []
         self._patch = monkeypatch
@@ -300,7 +300,7 @@ class Held:
 
     def release(self) -> None:
         """Give waiting and new connections their turns."""
-        from goloop._internal.net.handshakes import Handshakes
+        from goloop._internal.tls.handshakes import Handshakes
 
         self._patch.setattr(Handshakes, "step", self._step)
         waiting, self.waiting = self.waiting, []
@@ -311,8 +311,8 @@ class Held:
 @turns_only
 async def test_single_bytes_take_no_turn_each(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """OpenSSL is asked where a record's head is there, and where it is whole."""
-    from goloop._internal.net.handshakes import FRESH
-    from goloop._internal.net.tls import TLSProtocol
+    from goloop._internal.tls.handshakes import FRESH
+    from goloop._internal.tls.protocol import TLSProtocol
 
     steps = each_step(monkeypatch, lambda tls: tls._handshake_queue)
     accepted: list[Recorder] = []
@@ -343,7 +343,8 @@ async def test_reading_is_limited_while_a_handshake_waits(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And it is read on when the turn has come: nothing is lost."""
-    from goloop._internal.net.tls import READ_AHEAD, TLSProtocol
+    from goloop._internal.tls.handshake_steps import READ_AHEAD
+    from goloop._internal.tls.protocol import TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -377,7 +378,7 @@ async def test_a_message_of_many_records_is_read_on_after_each_turn(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading stops above the limit and goes on though the handshake wants more."""
-    from goloop._internal.net import tls as module
+    from goloop._internal.tls import handshake_steps as module
 
     monkeypatch.setattr(module, "READ_AHEAD", 256)
     held = Held(monkeypatch)
@@ -432,7 +433,7 @@ async def test_eof_after_a_hello_waits_for_its_turn(
 async def test_no_handshake_step_for_a_disconnected_peer(
     loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from goloop._internal.net.tls import TLSProtocol
+    from goloop._internal.tls.protocol import TLSProtocol
 
     held = Held(monkeypatch)
     accepted: list[Recorder] = []
@@ -459,7 +460,7 @@ def test_an_interrupt_in_a_turn_strands_no_handshake(
     loop: Loop, loop_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """connection_made() is left by KeyboardInterrupt; the next run goes on with all others."""
-    from goloop._internal.net import handshakes
+    from goloop._internal.tls import handshakes
 
     if loop_name != "asyncio":
         monkeypatch.setattr(handshakes, "MIN_TIME", 0.0)

@@ -14,7 +14,7 @@ import pytest
 from protocols import Made, Recorder, hang_up, until
 
 import goloop._core as _core
-from goloop._internal.net.streams import ServerClients
+from goloop._internal.net.server import ServerClients
 
 Loop = asyncio.AbstractEventLoop
 

@@ -92,7 +92,7 @@ def test_unaccepted_connections_are_closed_with_the_server(loop: Loop) -> None:
 async def test_a_listener_alone_gives_sockets_and_can_be_stopped(
     loop: Loop, listener: socket.socket
 ) -> None:
-    from goloop._internal.net.streams import Listener
+    from goloop._internal.net.server import Listener
 
     taken: list[tuple[socket.socket, Any]] = []
     made = Listener(

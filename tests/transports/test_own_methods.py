@@ -187,6 +187,6 @@ async def test_a_subclass_without_methods_of_its_own_is_native(loop: Loop, loop_
     protocol = Recorder()
     transport, _ = await loop.create_connection(lambda: protocol, sock=plain)
     if loop_name == "goloop":
-        assert type(transport).__module__ == "goloop._internal.net.streams"
+        assert type(transport).__module__ == "goloop._internal.net.stream_transport"
     far.close()
     await protocol.lost

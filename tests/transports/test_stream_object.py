@@ -237,7 +237,7 @@ def test_a_transport_of_a_closed_loop_refuses_close(loop_factory: LoopFactory) -
 
 def test_transport_without_a_socket_behaves_as_closed(loop_factory: LoopFactory) -> None:
     """goloop alone: asyncio's transport fails with AttributeError here."""
-    from goloop._internal.net.streams import StreamTransport
+    from goloop._internal.net.stream_transport import StreamTransport
 
     transport: Any = StreamTransport.__new__(StreamTransport)
     transport.close()
@@ -302,7 +302,7 @@ def test_constructors_that_fail_leave_the_socket_alone(loop: Loop, pair: Pair) -
 
 @pytest.mark.goloop_only("goloop's type")
 async def test_a_python_subclass_runs_its_own_finalizer(loop: Loop, pair: Pair) -> None:
-    from goloop._internal.net.streams import StreamTransport
+    from goloop._internal.net.stream_transport import StreamTransport
 
     deleted: list[str] = []
 

@@ -196,7 +196,7 @@ async def test_key_that_replaces_the_extra_info_does_not_crash(loop: Loop, pair:
 
 @pytest.mark.goloop_only("goloop's constructor")
 async def test_extra_info_replaced_during_getsockname_does_not_crash(loop: Loop) -> None:
-    from goloop._internal.net.streams import StreamTransport
+    from goloop._internal.net.stream_transport import StreamTransport
 
     made: Any = StreamTransport.__new__(StreamTransport)
 
@@ -254,15 +254,15 @@ async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(lo
 
 REPLACED = """
     import asyncio, socket, sys
-    import goloop, goloop._internal.net.streams
-    from goloop._internal.net.streams import StreamTransport
+    import goloop, goloop._internal.net.server
+    from goloop._internal.net.stream_transport import StreamTransport
 
     class Odd(StreamTransport):
         def __new__(cls, *arguments, **named):
             return []
 
     put = {"object": object, "dict": dict, "none": None, "odd": Odd}[sys.argv[1]]
-    goloop._internal.net.streams.StreamTransport = put
+    goloop._internal.net.server.StreamTransport = put
 
     async def main():
         told = []
@@ -289,7 +289,7 @@ REPLACED = """
 def test_replaced_transport_class_must_be_a_transport(put: str) -> None:
     """Others would be used as a stream's structure: a TypeError, and the client is closed."""
     printed = isolated(REPLACED, put)
-    assert printed.startswith("b'' goloop._internal.net.streams.StreamTransport must be ")
+    assert printed.startswith("b'' goloop._internal.net.stream_transport.StreamTransport must be ")
     assert "must be a subclass of goloop._core.StreamTransport" in printed
 
 

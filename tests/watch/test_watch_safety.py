@@ -256,7 +256,8 @@ def test_a_socket_that_closes_the_loop_is_an_error(
     loop_factory: LoopFactory, attribute: str, errors: Errors
 ) -> None:
     from goloop._internal.net.datagrams import DatagramTransport
-    from goloop._internal.net.streams import Listener, StreamTransport
+    from goloop._internal.net.server import Listener
+    from goloop._internal.net.stream_transport import StreamTransport
 
     loop: Any = loop_factory()
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ..net.handshakes import Handshakes
+    from ..tls.handshakes import Handshakes
 
 # Observers: called with the loop and the context of each call of its exception handler.
 on_exception: list[Callable[[Any, dict[str, Any]], object]] = []

@@ -266,6 +266,6 @@ class Address:
 
 
 if native:  # goloop's loops know these sockets by the class
-    from ..net import streams
+    from ..net import stream_transport
 
-    streams.shared_socket_class = SharedSocket
+    stream_transport.shared_socket_class = SharedSocket

@@ -13,7 +13,7 @@ import types
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
-from ..._internal.net import streams
+from ..._internal.net import stream_transport
 from .errors import EscapedSimulation
 from .kernel import _MAX_NAME, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
 
@@ -335,4 +335,4 @@ def unpack(answer: memoryview) -> Any:
     return name if name.startswith(b"\0") else os.fsdecode(name.rstrip(b"\0"))
 
 
-streams.simulated_socket_class = Socket
+stream_transport.simulated_socket_class = Socket

@@ -2,7 +2,7 @@
  * listener.c: accepts the connections of one listening socket.
  *
  * Go accepts, and an ACCEPT completion has an fd with its two addresses.  For each connection this
- * file calls _accepted(), a method in goloop/_internal/net/streams.py, in a copy of the context in
+ * file calls _accepted(), a method in goloop/_internal/net/server.py, in a copy of the context in
  * which the server was started.  The method takes over the fd, as a stream transport (_take) or as
  * a number (_detach); otherwise the fd is closed here.
  *

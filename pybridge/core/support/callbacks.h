@@ -35,8 +35,8 @@
     X(is_running, "asyncio.AbstractEventLoop", \
       "an eager task starts on a loop that is not native") \
     /* transports */ \
-    X(_accepted, "goloop._internal.net.streams.Listener", "a listener accepted a connection") \
-    X(_failed, "goloop._internal.net.streams.Listener", "a listener's accept failed") \
+    X(_accepted, "goloop._internal.net.server.Listener", "a listener accepted a connection") \
+    X(_failed, "goloop._internal.net.server.Listener", "a listener's accept failed") \
     X(_call_connection_lost, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
       "scheduled: a transport is closed") \
     X(_close_if_sent, "goloop._core.StreamTransport", \
@@ -54,9 +54,9 @@
     X(_start, "goloop._core.StreamTransport | goloop._core.DatagramTransport", \
       "scheduled: connection_made() and the first read") \
     X(_fatal_error, \
-      "goloop._internal.net.streams.StreamTransport | " \
+      "goloop._internal.net.stream_transport.StreamTransport | " \
       "goloop._internal.net.datagrams.DatagramTransport | " \
-      "goloop._internal.net.tls.TLSProtocol", \
+      "goloop._internal.tls.protocol.TLSProtocol", \
       "an error ends the transport") \
     X(_force_close, "asyncio.sslproto._SSLProtocolTransport", \
       "TLS in TLS: an error ends the inner connection, and _fatal_error() has failed") \
@@ -75,17 +75,17 @@
     X(pause_reading, "asyncio.ReadTransport", "a StreamReader has more than twice its limit") \
     X(write, "asyncio.WriteTransport", "TLS: encrypted bytes for a transport that is not native") \
     /* TLS */ \
-    X(_call_eof_received, "goloop._internal.net.tls.TLSProtocol", \
+    X(_call_eof_received, "goloop._internal.tls.protocol.TLSProtocol", \
       "the peer closed the TLS connection") \
     X(_control_ssl_reading, "asyncio.sslproto.SSLProtocol", \
       "the incoming buffer's size may pause or resume reading") \
-    X(_raise_openssl, "goloop._internal.net.tls.TLSProtocol", \
+    X(_raise_openssl, "goloop._internal.tls.protocol.TLSProtocol", \
       "OpenSSL reported an error: raises it as ssl does") \
-    X(_received, "goloop._internal.net.tls.TLSProtocol", \
+    X(_received, "goloop._internal.tls.protocol.TLSProtocol", \
       "encrypted input for a connection that C does not decrypt") \
-    X(_schedule_read, "goloop._internal.net.tls.TLSProtocol", \
+    X(_schedule_read, "goloop._internal.tls.protocol.TLSProtocol", \
       "input is left: read in the next iteration") \
-    X(_start_shutdown, "goloop._internal.net.tls.TLSProtocol", \
+    X(_start_shutdown, "goloop._internal.tls.protocol.TLSProtocol", \
       "the peer closed the TLS connection, and eof_received() agreed") \
     X(append, "builtins.list", "TLS: pending plain text is kept") \
     /* protocols */ \

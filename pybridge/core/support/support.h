@@ -178,7 +178,7 @@ struct gl_globals {
         PyObject *do_read, *do_write, *process_outgoing, *write_appdata, *control_app_writing;
         PyObject *wrapped, *flushing;
     } tls; /* methods and states of SSLProtocol, set by the import of
-            * goloop/_internal/net/tls.py */
+            * goloop/_internal/tls/protocol.py */
     /* The system calls, or those of golib/simulation_linux.go (fds/calls.c) [GIL]. */
     const struct gl_calls *calls;
     gl_introspection_socket introspection_socket; /* observe/watchdog.c */

@@ -19,7 +19,7 @@
  *
  * If OpenSSL can't be called directly (openssl_open() returns the reason), and for anything
  * except the plain data flow, SSLProtocol's own methods are called.  An error is read right after
- * the call that failed, and goloop._internal.net.tls_errors creates the exception that _ssl would
+ * the call that failed, and goloop._internal.tls.errors creates the exception that _ssl would
  * have raised.
  *
  * Each callback of the protocol can close or abort the connection or replace the SSL objects, and
@@ -219,7 +219,7 @@ static PyMethodDef tls_methods[] = {
 };
 
 static PyType_Slot tls_slots[] = {
-    {Py_tp_doc, PyDoc_STR("The C base class of goloop._internal.net.tls.TLSProtocol.")},
+    {Py_tp_doc, PyDoc_STR("The C base class of goloop._internal.tls.protocol.TLSProtocol.")},
     {Py_tp_new, tls_new},
     {Py_tp_traverse, tls_traverse},
     {Py_tp_clear, tls_clear},
@@ -275,7 +275,8 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 static PyMethodDef tls_functions[] = {
     {"_open_openssl", core_open_openssl, METH_O,
      PyDoc_STR("For goloop/_internal/loop/library.py.")},
-    {"_begin_tls", core_begin_tls, METH_VARARGS, PyDoc_STR("For goloop/_internal/net/tls.py.")},
+    {"_begin_tls", core_begin_tls, METH_VARARGS,
+     PyDoc_STR("For goloop/_internal/tls/protocol.py.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,0 +1,1 @@
+"""TLS connections: the protocol over a stream, its handshakes and its errors."""
