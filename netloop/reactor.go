@@ -34,7 +34,6 @@ type Reactor struct {
 
 	dirty          []token    // streams to flush, or with an interest to update
 	pendingReports tokenQueue // streams with bytes sent or errors to report
-	urgentReports  int        // number of pending reports that must not be delayed
 	ready          tokenQueue // registrations with events that are not served yet
 
 	acceptBudget acceptBudget
@@ -274,7 +273,7 @@ func (r *Reactor) Now() int64 { return r.shared.Now }
 // hasLeftovers reports whether there is work that does not wait for an event, so that the next
 // turn must not block.
 func (r *Reactor) hasLeftovers() bool {
-	return r.ready.n > 0 || r.urgentReports > 0 || len(r.failedListeners) > 0
+	return r.ready.n > 0 || r.pendingReports.n > 0 || len(r.failedListeners) > 0
 }
 
 // queueEvents adds the registrations of the poller's first `events` events to the ready list. It

@@ -49,7 +49,6 @@ type slot struct {
 	ready         interest
 	inDirty       bool // in Reactor.dirty: the stream must be flushed, or its interest updated
 	inReports     bool // in Reactor.pendingReports: bytes sent, or one of the errors below
-	urgentReport  bool // counted in Reactor.urgentReports
 	receivesLarge bool // the last receive of the stream returned many bytes
 	assumedArmed  bool // in Reactor.assumedArmed
 

@@ -55,7 +55,6 @@ func (r *Reactor) Deregister(id, gen uint32) error {
 // because the owner will close the descriptor: backed-off listeners of all reactors try again.
 func (r *Reactor) closeSlot(id uint32, s *slot) {
 	r.setInterest(id, s, 0)
-	r.clearUrgent(s)
 	r.registry.release(id, s)
 	r.lastCloseTurn = r.shared.Metrics.Turns
 	r.calls.closes.countClose(r)
@@ -81,9 +80,6 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 	s.stream.TakeUnreportedBytes()
 	if s.writeError != 0 {
 		return errnoError("flush_stream", syscall.Errno(s.writeError))
-	}
-	if s.readError == 0 {
-		r.clearUrgent(s)
 	}
 	return nil
 }
@@ -117,12 +113,14 @@ func (r *Reactor) flushDirty() {
 	r.dirty = r.dirty[:0]
 }
 
-// flushSlot sends a stream's pending writes, queues a report of sent bytes or of an error, and
-// updates its interest. An errno of the send is stored in writeError. A stream of which the kernel
-// refused bytes before is only tried again if the poller reported space, or C requires an attempt
-// (tryBlocked).
+// flushSlot sends a stream's pending writes, queues a report, and updates its interest. Sent bytes
+// are reported if C waits for that (WantReport), or if the kernel had refused bytes of the stream
+// before: else C looks at all streams that it wrote to after the turn. An errno of the send is
+// stored in writeError, and reported. A stream of which the kernel refused bytes before is only
+// tried again if the poller reported space, or C requires an attempt (tryBlocked).
 func (r *Reactor) flushSlot(id uint32, s *slot, tryBlocked bool) {
 	st := &s.stream
+	reports := st.Blocked() || st.WantsReport()
 	if tryBlocked || !st.Blocked() {
 		before := st.IO().Sent
 		errno := st.Flush(&r.calls.Calls, &r.scratch, &r.shared.Sends)
@@ -130,6 +128,9 @@ func (r *Reactor) flushSlot(id uint32, s *slot, tryBlocked bool) {
 		if errno != 0 {
 			s.writeError = errno32(errno)
 		}
+	}
+	if !reports {
+		st.TakeUnreportedBytes()
 	}
 	if s.writeError != 0 || st.UnreportedBytes() > 0 {
 		r.queueReport(id, s)
@@ -162,24 +163,12 @@ func (r *Reactor) updateInterest(id uint32, s *slot) {
 	r.queueReport(id, s)
 }
 
-// queueReport adds a stream to the list of pending reports. The report is urgent, so that turns
-// do not block before it is made, if it has an error or if C has requested it (WantReport).
+// queueReport adds a stream to the list of pending reports. A turn does not block while there are
+// some.
 func (r *Reactor) queueReport(id uint32, s *slot) {
 	if !s.inReports {
 		s.inReports = true
 		r.pendingReports.push(makeToken(id, s.gen))
-	}
-	if !s.urgentReport && (s.stream.WantsReport() || s.writeError != 0 || s.readError != 0) {
-		s.urgentReport = true
-		r.urgentReports++
-	}
-}
-
-// clearUrgent makes a stream's pending report not urgent.
-func (r *Reactor) clearUrgent(s *slot) {
-	if s.urgentReport {
-		s.urgentReport = false
-		r.urgentReports--
 	}
 }
 
@@ -197,9 +186,8 @@ func (r *Reactor) reportPending() {
 }
 
 // reportStream reports sent bytes and errors of a stream, with at most two completions, or does
-// nothing if there are none. The report does not count as urgent any more. There must be space.
+// nothing if there are none. There must be space.
 func (r *Reactor) reportStream(t token, s *slot) {
-	r.clearUrgent(s)
 	n := s.stream.TakeUnreportedBytes()
 	switch {
 	case s.writeError != 0:

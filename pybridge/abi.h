@@ -114,7 +114,7 @@ typedef struct gl_vector {
 #define GL_WANT_SHUT 2u         /* shutdown(SHUT_WR) once the queue is empty */
 #define GL_WANT_RECEIVE_IN_C 4u /* together with READ: C receives by itself on GL_CMP_READY */
 /* C waits for the report that bytes were sent: a turn that has sent some does not block, so that
- * its GL_CMP_WROTE arrives at once.  Otherwise the report may come with any later turn. */
+ * its GL_CMP_WROTE arrives at once. */
 #define GL_WANT_REPORT 8u
 /* Like GL_WANT_RECEIVE_IN_C, in an eager turn: few streams are ready, see eager_sends. */
 #define GL_WANT_RECEIVE_IN_EAGER_TURN 16u
@@ -183,8 +183,9 @@ enum gl_completion_kind {
     GL_CMP_EOF = 2,
     /* stream; res: errno; reading has stopped for good */
     GL_CMP_READ_ERROR = 3,
-    /* stream; arg: bytes that left the write queue since the last report (of any kind); the stream
-     * record's `sent` includes these bytes */
+    /* stream; arg: bytes that left the write queue; the stream record's `sent` includes them.  Only
+     * with GL_WANT_REPORT, or if the kernel had refused bytes of the stream: after each turn C
+     * looks at the records of the streams that it wrote to */
     GL_CMP_WROTE = 4,
     /* stream; res: errno; arg: bytes sent before the error and not yet reported; the rest of
      * the queue is not sent */
@@ -446,7 +447,7 @@ typedef struct gl_table {
      * before.  Fills no completion. */
     int32_t (*flush_stream)(int32_t reactor, uint32_t id, uint32_t gen);
     /* Decodes all submissions and sends the write queues of all streams.  Their
-     * GL_CMP_WROTE follow with the next turn. */
+     * GL_CMP_WROTE, if any, follow with the next turn. */
     int32_t (*flush)(int32_t reactor);
 
     /* Registers a stream.  The owner of a stream (in its record), datagram socket or listener is

@@ -91,7 +91,6 @@
 #include "streams/stream_read.c"
 #include "streams/stream_failed_send.c"
 #include "streams/stream_first_receive.c"
-#include "streams/stream_completions.c"
 #include "streams/stream_type.c"
 
 #include "listeners/listener.c"

@@ -272,6 +272,10 @@ gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
     loop->regs_cap = 0;
     loop->fds = (gl_fds){NULL, 0};
     gl_kept_sockets_release(loop);
+    PyMem_RawFree(loop->written);
+    loop->written = NULL;
+    loop->written_len = 0;
+    loop->written_cap = 0;
     PyMem_RawFree(loop->kept_sockets);
     loop->kept_sockets = NULL;
     loop->kept_sockets_cap = 0;

@@ -287,6 +287,7 @@ turn(gl_loop *loop, int64_t timeout)
     if (timeout != 0)
         gl_inbox_set_awake(loop);
 #endif
+    gl_streams_release_sent(loop);
     gl_shared_unlock(loop);
     GL_WRITE(loop->sleeping, 0);
     loop->since_poll = 0;

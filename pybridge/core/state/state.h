@@ -140,6 +140,9 @@ struct gl_loop {
     struct gl_reg *regs;
     uint32_t regs_cap;
     gl_fds fds;
+    struct gl_written_stream
+        *written; /* streams of which Go may send pieces before the next turn ends */
+    uint32_t written_len, written_cap;
     struct gl_kept_socket *kept_sockets; /* sockets kept open until their waiters have run [loop] */
     uint32_t kept_sockets_len, kept_sockets_cap;
     uint32_t kept_sockets_next; /* the waiters of the sockets before this index have run */

@@ -244,7 +244,7 @@ gl_stream_class(PyObject *cls)
     if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, G.stream_type))
         return true;
     PyErr_Format(PyExc_TypeError,
-                 "goloop._internal.net.streams.StreamTransport must be a subclass of "
+                 "goloop._internal.net.stream_transport.StreamTransport must be a subclass of "
                  "goloop._core.StreamTransport, got %R",
                  cls);
     return false;
@@ -395,9 +395,9 @@ static PyObject *
 stream_flush_before_abort(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
-    if (choose_send_path(s, ON_REQUEST, 0) != SEND_BY_FLUSH || stream_flush_now(s) == 0)
-        return NULL;
-    return gl_take_exception();
+    if (stream_can_flush(s) && stream_flush_now(s) < 0)
+        return gl_take_exception();
+    return NULL;
 }
 
 /* transport_ops.close: sends the queue now.  With an empty queue schedules connection_lost;
@@ -410,7 +410,7 @@ stream_close(gl_transport *t)
     gl_stream *s = (gl_stream *)t;
     if (s->in_writelines)
         return gl_transport_update_interest(t);
-    if (choose_send_path(s, ON_CLOSE, 0) == SEND_BY_FLUSH && stream_flush_now(s) < 0)
+    if (stream_queued(s) > 0 && !s->loop->closed && stream_flush_now(s) < 0)
         return gl_transport_fatal_current(t, WRITE_FAILED(s));
     if (is_ending(s)) /* the flush failed, and ended it */
         return 0;

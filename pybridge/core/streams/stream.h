@@ -9,7 +9,6 @@
  *   stream_reader.c       ... on their way to an asyncio.StreamReader, without Python
  *   stream_failed_send.c  the last received bytes after a failed send
  *   stream_first_receive.c  the first received bytes of an accepted connection
- *   stream_completions.c  dispatches completions
  *   stream_type.c         methods and attributes of socket streams, their type
  *
  * transports/transports.h has the base, and draws a transport's life.  A stream in GL_CLOSING stays
@@ -17,7 +16,7 @@
  * reads the queued bytes.
  *
  * Work that is done once per connection, or only on request, is in Python:
- * goloop/_internal/net/streams.py and goloop/_internal/net/pipes.py have the classes that programs
+ * goloop/_internal/net/stream_transport.py and net/pipes.py have the classes that programs
  * use (extra info, repr).
  */
 #pragma once
@@ -84,9 +83,10 @@ typedef struct gl_stream {
     char counted;                /* counted as a connection of its server.  Set by Python */
     uint8_t peer_len, local_len; /* lengths of the raw names; 0: not known */
     bool single_write_last_turn; /* only one write was made in last_write_turn */
-    uint32_t last_write_turn;    /* turn of the last write, see use_eager_send() */
+    uint32_t last_write_turn;    /* turn of the last write, see fits_eager_turn() */
     int paused_errno;            /* the errno of the last READ_ERROR, for paused_end */
     uint32_t late_writes; /* count of ignored or failed writes; a pipe's _conn_lost of asyncio */
+    uint32_t written_gen; /* generation of its entry in loop->written, or 0 */
     uint32_t released_pieces;   /* pieces in io.iov whose references were dropped; <= io.head */
     uint64_t total_constructed; /* accepted: the ready queue's total before the entries that start
                                  * the connection; else 0 */
@@ -113,27 +113,19 @@ typedef struct gl_stream {
 
 /* ---- stream_paths.c ------------------------------------------------------------- */
 
-/* The ways in which bytes reach the kernel; the comment of choose_send_path() has the table. */
-enum send_path {
-    SEND_EAGERLY,       /* C sends within write() */
-    SEND_BY_FLUSH,      /* C calls Go, which sends now */
-    SEND_IN_TURN,       /* Go sends in the next turn */
-    SEND_WHEN_WRITABLE, /* Go sends when the kernel has room again */
+/* How write() treats its bytes; the comment of choose_write() has the table. */
+enum write_choice {
+    WRITE_LARGE,         /* C sends within write() */
+    WRITE_EXPOSED,       /* C sends within write() */
+    WRITE_IN_EAGER_TURN, /* C sends within write() */
+    WRITE_DEFERRED,      /* Go sends when the next turn begins */
 };
-/* The occasion on which a path is chosen. */
-enum send_occasion {
-    ON_WRITE,     /* write(), before the bytes are queued */
-    AFTER_APPEND, /* bytes were queued */
-    AFTER_TRY,    /* bytes were queued that the kernel did not accept in write() */
-    ON_REQUEST,   /* the caller needs an empty queue or its exact size */
-    ON_WRITE_EOF, /* write_eof() was called with a queue */
-    ON_CLOSE,     /* close() was called */
-};
-/* Returns the path of a write of `size` bytes (ON_WRITE), or of the queue (`size` is ignored).  For
- * ON_WRITE it also records the write for the rule of eager turns, so it is called once for
- * each write. */
-GL_PRIVATE_INLINE enum send_path choose_send_path(gl_stream *s, enum send_occasion occasion,
-                                                  Py_ssize_t size);
+/* Returns the choice for a write of `size` bytes. */
+GL_PRIVATE_INLINE enum write_choice choose_write(const gl_stream *s, Py_ssize_t size);
+/* Records a write, once, after its choice. */
+GL_PRIVATE_INLINE void note_write(gl_stream *s, enum write_choice choice);
+/* Returns true if the queue may not wait for the next turn. */
+GL_PRIVATE_INLINE bool queue_is_urgent(const gl_stream *s);
 
 /* The ways in which received bytes reach the protocol; choose_receive_path() has the table. */
 enum receive_path {
@@ -186,6 +178,13 @@ stream_blocked(const gl_stream *s)
     return __atomic_load_n(&s->io.state, __ATOMIC_RELAXED) & (GL_STATE_BLOCKED | GL_STATE_DEAD);
 }
 
+/* Returns true if a flush can empty the queue, or shorten it. */
+static inline bool
+stream_can_flush(const gl_stream *s)
+{
+    return stream_queued(s) > 0 && !stream_blocked(s);
+}
+
 /* Frees the arrays of an empty queue. */
 GL_PRIVATE void stream_free_queue(gl_stream *s);
 /* Returns true if the stream has to be registered for reading. */
@@ -205,6 +204,9 @@ GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);
 GL_PRIVATE int stream_fail_send(gl_stream *s);
 /* Drops the references to the pieces that Go has sent. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
+/* Does so for all streams that were written to since the last turn.  The caller has the shared
+ * lock. */
+GL_PRIVATE void gl_streams_release_sent(gl_loop *loop);
 /* Drops all pieces of the queue, sent or not. */
 GL_PRIVATE void stream_discard_queue(gl_stream *s);
 /* Returns the GL_WANT_ bits of the stream's present state. */
@@ -216,7 +218,6 @@ GL_PRIVATE int stream_submit(gl_stream *s);
  * the loop is closed or foreign.  -1 with an exception: the fd can't be registered, or the send has
  * failed, which the next turn reports too unless the stream is ended before. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
-GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *data);
 /* The functions queued_bytes and is_dormant of gl_reg_ops (fds/fds.h). */
 GL_PRIVATE size_t stream_get_queued_bytes(PyObject *transport);
 GL_PRIVATE bool stream_is_dormant(PyObject *transport);
@@ -226,6 +227,8 @@ GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 
+GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
+                                  PyObject *kwnames);
 #if GL_STREAM_HAS_WRITELINES
 GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                                        PyObject *kwnames);
@@ -289,7 +292,3 @@ GL_PRIVATE int stream_schedule_before_made(gl_stream *s);
 GL_PRIVATE PyObject *stream_before_made_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *stream_awaits_made_method(gl_stream *s, PyObject *ignored);
 GL_PRIVATE PyObject *stream_receive_first_method(gl_stream *s, PyObject *ignored);
-
-/* ---- stream_completions.c ---------------------------------------------------------- */
-
-GL_PRIVATE int stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);

@@ -221,6 +221,49 @@ stream_interest(gl_stream *s)
     return interest;
 }
 
+/* An entry of loop->written. */
+struct gl_written_stream {
+    uint32_t id, gen;
+};
+
+/* Enters the stream into loop->written, unless it is there.  Without memory it is not entered, and
+ * its pieces stay until the next write. */
+GL_NO_PYTHON static void
+note_written(gl_stream *s)
+{
+    gl_loop *loop = s->loop;
+    if (s->written_gen == s->gen)
+        return;
+    if (!gl_grow(&loop->written, &loop->written_cap, loop->written_len, sizeof(*loop->written), 16))
+        return;
+    loop->written[loop->written_len++] = (struct gl_written_stream){s->id, s->gen};
+    s->written_gen = s->gen;
+}
+
+/* A stream of which the kernel has refused bytes is no longer in the list: Go reports its
+ * progress. */
+GL_NO_PYTHON GL_PRIVATE void
+gl_streams_release_sent(gl_loop *loop)
+{
+    for (uint32_t i = 0; i < loop->written_len; i++) {
+        struct gl_written_stream entry = loop->written[i];
+        gl_reg *reg = NULL;
+        if (entry.id < loop->regs_cap)
+            reg = &loop->regs[entry.id];
+        if (reg == NULL || reg->kind != GL_REG_STREAM || reg->gen != entry.gen)
+            continue;
+        gl_stream *s = (gl_stream *)reg->owner;
+        s->written_gen = 0;
+        queue_release_sent(s);
+        gl_trace *t = gl_active_trace(loop);
+        if (t != NULL) {
+            gl_completion wrote = {.kind = GL_CMP_WROTE, .id = entry.id, .gen = entry.gen};
+            gl_trace_completion(loop, t, &wrote, s->protocol);
+        }
+    }
+    loop->written_len = 0;
+}
+
 /* Submits the record for the next turn if the interest or the lease has changed, or if pieces are
  * queued that the kernel has not refused.  -1 with MemoryError. */
 static int
@@ -234,6 +277,8 @@ submit_if_changed(gl_stream *s)
         return 0;
     if (!io->listed && gl_submit(s->loop, GL_SUB_STREAM, s->id, s->gen, 0) < 0)
         return -1;
+    if (untried)
+        note_written(s);
     io->listed = 1;
     io->want = want;
     io->owner = owner;
@@ -333,8 +378,7 @@ stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
     if (s->loop != NULL)
         gl_flush_deferred_sends(s->loop);
-    if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH &&
-        stream_flush_now(s) < 0)
+    if (!is_ending(s) && stream_can_flush(s) && stream_flush_now(s) < 0)
         PyErr_Clear(); /* the next turn fails in the same way, and reports the error */
     Py_RETURN_NONE;
 }

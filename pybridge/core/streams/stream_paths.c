@@ -34,125 +34,92 @@ stream_is_exposed(const gl_stream *s)
            (Py_REFCNT(sock) > OWN_SOCKET_REFERENCES || has_weak_references(sock));
 }
 
-/* Applies the rule of eager turns to a write.  Returns true if it is sent eagerly, and then
- * decrements eager_sends_left; records the write in last_write_turn either way.  Few streams are
- * ready in this turn, so the peer can work on the answer while Python goes on: the first write
- * of a stream in a turn is sent, while eager sends of the turn are left and nothing is queued.  A
+/* Returns true if the rule of eager turns sends a write within write(): few streams are ready in
+ * this turn, so the peer can work on the answer while Python goes on.  This holds for the first
+ * write of a stream in a turn, while eager sends of the turn are left and nothing is queued.  A
  * stream that wrote more than once in the turn of its previous write is excluded, because it may
  * do so again, and then its pieces leave in one call. */
 static inline bool
-use_eager_send(gl_stream *s)
+fits_eager_turn(const gl_stream *s)
 {
-    gl_loop *loop = s->loop;
-    bool first = s->last_write_turn != (uint32_t)loop->turns;
-    bool expects_single_write = first && s->single_write_last_turn;
-    s->single_write_last_turn = first;
-    s->last_write_turn = (uint32_t)loop->turns;
-    if (loop->eager_sends_left == 0 || stream_queued(s) > 0 || !expects_single_write)
-        return false;
-    loop->eager_sends_left--;
-    return true;
+    const gl_loop *loop = s->loop;
+    return loop->eager_sends_left > 0 && s->single_write_last_turn && stream_queued(s) == 0 &&
+           s->last_write_turn != (uint32_t)loop->turns;
 }
 
-/* Returns true if the queue may not wait for the next turn: it is large, user code can use the
- * socket too, or Go does not know the stream, so that the monitor can't send the queue. */
-static inline bool
+/* Chooses how write() treats `size` bytes.  The first row that applies is used; the first three
+ * are sent by C within write(), and a remainder is queued:
+ *
+ * choice               condition                          the reason
+ * WRITE_LARGE          the write exceeds the high-water   only bytes that the kernel refuses count
+ *                      mark                               for pause_writing()
+ *                      it exceeds MAX_DEFERRED            asyncio would have sent it; saves a call
+ *                                                         of Go
+ * WRITE_EXPOSED        user code can use the socket       it may send or shut down next
+ * WRITE_IN_EAGER_TURN  a socket, and fits_eager_turn():   the peer works meanwhile
+ *                      few streams are ready
+ * WRITE_DEFERRED       otherwise                          all writes of an iteration leave in one
+ *                                                         call, when the next turn begins
+ *
+ * Sending within write() needs an empty queue and a registered socket without other requests to
+ * Go, which stream_try_send() checks under the shared lock.  If they are missing, the write is
+ * queued.  It first sends the writes of other streams that wait, and a deferred write ends the
+ * eager sends of the turn, so that no write overtakes an earlier one (threads/submissions.c). */
+GL_PRIVATE_INLINE enum write_choice
+choose_write(const gl_stream *s, Py_ssize_t size)
+{
+    if (size > s->high_mark || size > MAX_DEFERRED)
+        return WRITE_LARGE;
+    if (stream_is_exposed(s))
+        return WRITE_EXPOSED;
+    if (s->kind == KIND_SOCKET && s->loop != NULL && fits_eager_turn(s))
+        return WRITE_IN_EAGER_TURN;
+    return WRITE_DEFERRED;
+}
+
+/* Records a write for the choices of later ones, and counts it. */
+GL_PRIVATE_INLINE void
+note_write(gl_stream *s, enum write_choice choice)
+{
+    gl_loop *loop = s->loop;
+    if (loop == NULL || choice == WRITE_LARGE)
+        return;
+    if (choice == WRITE_EXPOSED) {
+        if (loop->shared != NULL)
+            loop->shared->exposed_sends++;
+        return;
+    }
+    s->single_write_last_turn = s->last_write_turn != (uint32_t)loop->turns;
+    s->last_write_turn = (uint32_t)loop->turns;
+    if (choice == WRITE_IN_EAGER_TURN)
+        loop->eager_sends_left--;
+}
+
+/* Returns true if the queue is sent now, by Go (stream_flush_now), and does not wait for the next
+ * turn:
+ *
+ * condition                                            the reason
+ * the loop does not run                                no turn will come
+ * the kernel has not refused bytes, the protocol is    as for the choices of write(); a pipe's
+ * not paused, and: the socket is exposed, the queue    reader may be awake now
+ * exceeds the high-water mark or MAX_DEFERRED[_PIPE]
+ * the same, and Go does not know the stream            the monitor could not send the queue
+ *
+ * Bytes that the kernel has refused are sent when the poller reports room. */
+GL_PRIVATE_INLINE bool
 queue_is_urgent(const gl_stream *s)
 {
     Py_ssize_t queued = stream_queued(s);
+    if (queued == 0)
+        return false;
+    if (s->loop->thread_id == 0)
+        return true;
+    if (stream_blocked(s) || s->protocol_paused)
+        return false;
     Py_ssize_t max = MAX_DEFERRED;
-    if (s->kind)
+    if (s->kind != KIND_SOCKET)
         max = MAX_DEFERRED_PIPE;
     return !s->registered || stream_is_exposed(s) || queued > s->high_mark || queued > max;
-}
-
-/* Chooses the path of the queued bytes.  `tried`: C has just tried to send, and the kernel did not
- * accept all. */
-static inline enum send_path
-choose_path_of_queue(const gl_stream *s, bool tried)
-{
-    bool blocked = stream_blocked(s);
-    if (stream_queued(s) > 0 &&
-        (s->loop->thread_id == 0 || (!blocked && !s->protocol_paused && queue_is_urgent(s))))
-        return SEND_BY_FLUSH;
-    if (tried || blocked)
-        return SEND_WHEN_WRITABLE;
-    return SEND_IN_TURN;
-}
-
-/* Chooses the path of a write or of the queue.  The first row that applies is used:
- *
- * path                occasion         condition                         the reason
- * SEND_EAGERLY        ON_WRITE         the socket is exposed             user code may send or
- * (by C, in write();                                                     shut down next
- * a remainder goes                     the write exceeds the high-water  only bytes that the
- * to the queue)                        mark                              kernel refuses count for
- *                                                                        pause_writing()
- *                                      it exceeds MAX_DEFERRED              asyncio would have sent
- *                                                                        it; saves a call of Go
- *                                      use_eager_send(): few streams     the peer works meanwhile
- *                                      are ready; not for pipes
- * SEND_BY_FLUSH       AFTER_APPEND,    the loop does not run             no turn will come
- * (by Go, now:        AFTER_TRY        not blocked, the protocol is not  the reasons of
- * stream_flush_now)                    paused, and queue_is_urgent()     SEND_EAGERLY; a pipe's
- *                                                                        reader may be awake now
- *                     ON_REQUEST       bytes are queued, not blocked     get_write_buffer_size(),
- *                                                                        abort(), fork, use of the
- *                                                                        socket: asyncio would have
- *                                                                        sent already
- *                     ON_WRITE_EOF     the loop does not run             no turn will come
- *                     ON_CLOSE         bytes are queued, and the loop    asyncio would have sent
- *                                      is open; also if the kernel has   already
- *                                      refused bytes
- * SEND_WHEN_WRITABLE  all              the kernel has refused bytes      Go tries again when the
- *                                      (AFTER_TRY, or blocked)           poller reports room
- * SEND_IN_TURN        all              otherwise                         all writes of an iteration
- *                                                                        leave in one call
- *
- * SEND_EAGERLY needs an empty queue and a registered socket without other requests to Go, which
- * stream_try_send() checks under the shared lock.  If they are missing, the write is queued, and
- * the path is chosen again for AFTER_APPEND.
- *
- * A path that does not wait for the turn first sends the writes of other streams that wait, and
- * SEND_IN_TURN ends the eager sends of the turn, so that no write overtakes an earlier one
- * (threads/submissions.c).
- *
- * The choice for ON_WRITE records the write and may decrement eager_sends_left (use_eager_send()),
- * so it is made once for each write. */
-GL_PRIVATE_INLINE enum send_path
-choose_send_path(gl_stream *s, enum send_occasion occasion, Py_ssize_t size)
-{
-    switch (occasion) {
-    case ON_WRITE:
-        if (size > s->high_mark || size > MAX_DEFERRED)
-            return SEND_EAGERLY;
-        if (stream_is_exposed(s)) {
-            if (s->loop != NULL && s->loop->shared != NULL)
-                s->loop->shared->exposed_sends++;
-            return SEND_EAGERLY;
-        }
-        if (s->loop != NULL && s->kind == KIND_SOCKET && use_eager_send(s))
-            return SEND_EAGERLY;
-        return SEND_IN_TURN;
-    case AFTER_APPEND:
-    case AFTER_TRY:
-        return choose_path_of_queue(s, occasion == AFTER_TRY);
-    case ON_REQUEST:
-        if (stream_blocked(s))
-            return SEND_WHEN_WRITABLE;
-        if (stream_queued(s) > 0)
-            return SEND_BY_FLUSH;
-        return SEND_IN_TURN;
-    case ON_WRITE_EOF:
-        if (s->loop->thread_id == 0)
-            return SEND_BY_FLUSH;
-        return SEND_IN_TURN;
-    case ON_CLOSE:
-        if (stream_queued(s) > 0 && !s->loop->closed)
-            return SEND_BY_FLUSH;
-        return SEND_IN_TURN;
-    }
-    Py_UNREACHABLE();
 }
 
 /* ---- receiving ----------------------------------------------------------------------- */

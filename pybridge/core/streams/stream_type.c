@@ -1,8 +1,8 @@
 /*
  * stream_type.c: the types of streams.
  *
- *   StreamTransport     sockets (completed by goloop/_internal/net/streams.py) and writing ends of
- *                       pipes (pipes.py)
+ *   StreamTransport     sockets (completed by goloop/_internal/net/stream_transport.py) and
+ *                       writing ends of pipes (pipes.py)
  *   ReadPipeTransport   reading ends of pipes; has only the base and the methods of an
  *                       asyncio.ReadTransport, so that isinstance() gives asyncio's results
  *
@@ -11,19 +11,6 @@
  * limits and stores them in _high_water and _low_water.
  */
 #include "streams/stream.h"
-
-static const gl_params write_params =
-    GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
-
-/* write(data): parses the arguments of stream_write(). */
-static PyObject *
-stream_write_method(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
-    if (data)
-        return stream_write(s, data);
-    return NULL;
-}
 
 /* ---- the names of an accepted connection ---------------------------------------- */
 
@@ -119,7 +106,7 @@ static PyMethodDef stream_methods[] = {
     {"_before_made", GL_NOARGS(stream_before_made_method), NULL},
     {"_awaits_made", GL_NOARGS(stream_awaits_made_method), NULL},
     {"_receive_first", GL_NOARGS(stream_receive_first_method), NULL},
-    {"write", GL_FASTKW(stream_write_method),
+    {"write", GL_FASTKW(stream_write),
      PyDoc_STR("write($self, data)\n--\n\n"
                "Write some data to the transport.  Does not block.")},
 #if GL_STREAM_HAS_WRITELINES
@@ -201,6 +188,48 @@ static PyType_Slot stream_slots[] = {
 
 static PyType_Spec read_pipe_spec = STREAM_SPEC("ReadPipeTransport", read_pipe_slots);
 static PyType_Spec stream_spec = STREAM_SPEC("StreamTransport", stream_slots);
+
+/* ---- completions ------------------------------------------------------------- */
+
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  If the context
+ * can't be entered, the transport ends.  An exception of a handler goes to the loop's exception
+ * handler; a MemoryError also ends the transport.  Returns 0, or -1 with an exit exception or an
+ * exception of the exception handler. */
+static int
+stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
+{
+    gl_stream *s = (gl_stream *)owner;
+    if (PyContext_Enter(s->context) < 0)
+        return gl_transport_fatal_current(&s->base, READ_FAILED(s));
+    int rc = 0;
+    switch (c->kind) {
+    case GL_CMP_DATA:
+        rc = stream_handle_data(s, c);
+        break;
+    case GL_CMP_EOF:
+    case GL_CMP_READ_ERROR:
+        rc = stream_handle_read_end(s, c);
+        break;
+    case GL_CMP_READY:
+        rc = stream_handle_readable(s, c);
+        break;
+    case GL_CMP_WROTE:
+        rc = stream_handle_wrote(s);
+        break;
+    case GL_CMP_WRITE_ERROR:
+        rc = stream_handle_write_error(s, c->res);
+        break;
+    default:
+        break;
+    }
+    gl_context_exit_keep_error(s->context);
+    if (rc >= 0)
+        return 0;
+    gl_transport_end_without_memory(&s->base);
+    const char *message = s->kind ? "Exception in callback of a pipe transport"
+                                  : "Exception in callback of a stream transport";
+    return gl_call_exception_handler(loop, message, owner, s->protocol);
+}
 
 static const gl_reg_ops stream_reg_ops = {
     .complete = stream_complete,

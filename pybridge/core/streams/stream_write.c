@@ -3,15 +3,14 @@
  *
  * write() takes a reference to immutable bytes and puts their address into the record that Go
  * reads (stream_io.c).  Nothing is copied, and in the turn Go sends all pieces of a connection in
- * one system call.  Some writes are sent earlier: choose_send_path() in stream_paths.c has the
- * table.
+ * one system call.  Some writes are sent earlier: choose_write() in stream_paths.c has the table.
  *
  *   stream_write
  *     piece_from_object       the bytes, without a copy where possible
- *     choose_send_path        now or in the turn?
+ *     choose_write            now or in the turn?
  *       stream_try_send       now: C sends (stream_io.c)
  *     stream_append           unsent bytes go to the queue (stream_io.c)
- *     stream_after_write      flushes an urgent queue; pause_writing()
+ *     stream_after_append     flushes an urgent queue; pause_writing()
  *   stream_handle_wrote       a WROTE completion: resume_writing(), end of a closing stream
  */
 #include "streams/stream.h"
@@ -77,8 +76,8 @@ flush_or_end(gl_stream *s)
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (stream_queued(s) > s->high_mark && !is_ending(s) &&
-        choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH && flush_or_end(s) < 0)
+    if (stream_queued(s) > s->high_mark && !is_ending(s) && !stream_blocked(s) &&
+        flush_or_end(s) < 0)
         return NULL;
     return gl_none_or_null(stream_maybe_pause(s));
 }
@@ -90,20 +89,19 @@ stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_resume(s));
 }
 
-/* Sends the appended bytes by the path that choose_send_path() gives for the occasion, and pauses
- * the protocol if the queue is still above the high-water mark.  A failed send ends the transport.
- * -1 with an exception that leaves the call. */
+/* Flushes the queue after an append if it is urgent, and pauses the protocol if it is then above
+ * the high-water mark.  `tried`: the kernel has just refused bytes, so the next turn need not try
+ * again.  A failed send ends the transport.  -1 with an exception that leaves the call. */
 static int
-stream_after_write(gl_stream *s, enum send_occasion occasion)
+stream_after_append(gl_stream *s, bool tried)
 {
     gl_loop *loop = s->loop;
     if (!s->registered && gl_transport_update_interest(&s->base) < 0)
         return -1;
-    enum send_path path = choose_send_path(s, occasion, 0);
-    if (path == SEND_BY_FLUSH) {
+    if (queue_is_urgent(s)) {
         if (flush_or_end(s) < 0)
             return -1;
-    } else if (path == SEND_IN_TURN) {
+    } else if (!tried && !stream_blocked(s)) {
         gl_defer_sends(loop);
     }
     if (stream_queued(s) > s->high_mark && !is_ending(s))
@@ -176,7 +174,7 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (!is_ending(s) && choose_send_path(s, ON_REQUEST, 0) == SEND_BY_FLUSH && flush_or_end(s) < 0)
+    if (!is_ending(s) && stream_can_flush(s) && flush_or_end(s) < 0)
         return NULL;
     if (is_ending(s))
         return PyLong_FromLong(0);
@@ -245,14 +243,31 @@ stream_count_late_write(gl_stream *s)
                                                 "raised exception.");
 }
 
-/* write(): checks the arguments and the state, then sends the bytes by the path that
- * choose_send_path() gives.  Returns None, also if the write comes too late and is only counted, or
+/* Handles data of which no piece could be made; the exception is set.  asyncio finds out that a
+ * view is not contiguous when it sends it, which ends the transport: None.  Otherwise NULL. */
+static PyObject *
+stream_refuse_data(gl_stream *s)
+{
+    if (!PyErr_ExceptionMatches(PyExc_BufferError))
+        return NULL;
+    s->late_writes++;
+    return gl_none_or_null(gl_transport_fatal_current(&s->base, WRITE_FAILED(s)));
+}
+
+static const gl_params write_params =
+    GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
+
+/* write(data): checks the argument and the state, then sends the bytes or queues them, as
+ * choose_write() says.  Returns None, also if the write comes too late and is only counted, or
  * if its send fails and ends the transport.  NULL with TypeError (not bytes-like), RuntimeError
  * (write_eof(), sendfile, a closed loop), MemoryError (none of the bytes was accepted) or an
  * exception of a callback. */
 GL_PRIVATE PyObject *
-stream_write(gl_stream *s, PyObject *data)
+stream_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
+    PyObject *data = gl_arg(&write_params, s, args, nargs, kwnames);
+    if (data == NULL)
+        return NULL;
     if (!PyBytes_Check(data) && !PyByteArray_Check(data) && !PyMemoryView_Check(data)) {
         gl_transport_set_data_error((PyObject *)s, data);
         return NULL;
@@ -277,15 +292,8 @@ stream_write(gl_stream *s, PyObject *data)
     if (stream_is_write_too_late(s))
         return gl_none_or_null(stream_count_late_write(s));
     gl_piece c;
-    if (piece_from_object(data, &c) < 0) {
-        if (!PyErr_ExceptionMatches(PyExc_BufferError))
-            return NULL;
-        s->late_writes++;
-        /* asyncio finds out that a view is not contiguous when it sends it. */
-        if (gl_transport_fatal_current(&s->base, WRITE_FAILED(s)) < 0)
-            return NULL;
-        Py_RETURN_NONE;
-    }
+    if (piece_from_object(data, &c) < 0)
+        return stream_refuse_data(s);
     /* An object's __buffer__ may have closed the stream, or returned an empty buffer. */
     bool late = c.len == 0 || stream_is_write_too_late(s) || s->eof;
     int rc = 0;
@@ -295,21 +303,19 @@ stream_write(gl_stream *s, PyObject *data)
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
-    enum send_occasion occasion = AFTER_APPEND;
     Py_ssize_t len = c.len;
     uint64_t queued = s->io.appended;
-    if (choose_send_path(s, ON_WRITE, c.len) == SEND_EAGERLY) {
+    enum write_choice choice = choose_write(s, c.len);
+    note_write(s, choice);
+    if (choice != WRITE_DEFERRED)
         rc = stream_try_send(s, &c); /* lint: allow check-commit: an error ends the stream */
-        if (rc > 0)
-            occasion = AFTER_TRY;
-    }
     if (rc < 0 || c.len == 0 || is_ending(s)) {
         Py_DECREF(c.owner);
         return gl_none_or_null(rc);
     }
     if (stream_append(s, &c, 1) < 0)
         return stream_end_partial_write(s, c.len < len || s->io.appended != queued);
-    return gl_none_or_null(stream_after_write(s, occasion));
+    return gl_none_or_null(stream_after_append(s, rc > 0));
 }
 
 #if GL_STREAM_HAS_WRITELINES
@@ -487,7 +493,7 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
             return stream_end_partial_write(s, s->io.appended != queued);
         return gl_none_or_null(gl_transport_fatal_current(&s->base, WRITE_FAILED(s)));
     }
-    if (!is_ending(s) && stream_queued(s) > 0 && stream_after_write(s, AFTER_APPEND) < 0)
+    if (!is_ending(s) && stream_queued(s) > 0 && stream_after_append(s, false) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -515,7 +521,7 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     }
     s->shutdown_when_sent = true;
     int rc = gl_transport_update_interest(&s->base);
-    if (rc == 0 && choose_send_path(s, ON_WRITE_EOF, 0) == SEND_BY_FLUSH)
+    if (rc == 0 && s->loop->thread_id == 0) /* no turn will come */
         rc = flush_or_end(s);
     return gl_none_or_null(rc);
 }
