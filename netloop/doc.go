@@ -7,10 +7,9 @@
 //	submission queue             |
 //	          \                  |
 //	           +---- Turn ------>|  decode     submissions.go   timers, streams to flush
-//	                             |  flush      streams.go       one send per stream,
-//	                             |             ring.go          or one call for many streams
+//	                             |  flush      streams.go       one send per stream
 //	                             |  poll       poller*.go       blocks only here
-//	                             |  report     streams.go       bytes sent, errors
+//	                             |  report     streams.go       sent bytes that C waits for, errors
 //	                             |  serve      reactor.go       each ready registration once:
 //	                             |             streams.go       receive, send
 //	                             |             datagrams.go     receive,

@@ -3,8 +3,8 @@
     python tests/fuzz/own_fd_storm.py [--rounds 300] [--seed 1]
 
 A program that makes itself a daemon closes "all" descriptors; a library closes one too many.  In
-each round a loop is made, and used so that it has all of its descriptors: its poller, wakeup,
-ring and signal pipe, and the socket of goloop.introspect().  Some of them are closed, before or
+each round a loop is made, and used so that it has all of its descriptors: its poller, wakeup
+and signal pipe, and the socket of goloop.introspect().  Some of them are closed, before or
 while the loop runs, and strangers move in under their numbers: pipes, eventfds, sockets that
 listen, others that are connected, pollers.  The loop is used and closed then, and other threads
 wake it.  It may raise OSError.  No byte may enter or leave a stranger, no connection may be taken
@@ -167,7 +167,7 @@ class Round:
         self.loop = goloop.new_event_loop()
 
     async def use(self) -> None:
-        """Enough connections that a ring is made."""
+        """Exchange bytes over many connections."""
         pairs = [socket.socketpair() for _ in range(16)]
         ends = [await asyncio.open_connection(sock=sock) for pair in pairs for sock in pair]
         for _, writer in ends:
