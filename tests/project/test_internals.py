@@ -85,24 +85,3 @@ def test_every_decision_is_in_the_index_and_has_its_parts() -> None:
         for part in ("Question", "Figures", "Decision", "Consequence"):
             assert f"**{part}.**" in text, (name, part)
         assert re.search(r"^2\d\d\d-\d\d-\d\d, ", text, re.MULTILINE), name
-
-
-def callbacks(table: str) -> list[tuple[str, ...]]:
-    """The rows of a table of support/callbacks.h."""
-    header = (ROOT / "pybridge" / "core" / "support" / "callbacks.h").read_text()
-    text = header.partition(f"#define {table}(X)")[2].partition("\n\n")[0]
-    text = re.sub(r'" *"', "", re.sub(r"\\\n *", "", text))  # joined lines and strings
-    rows = re.findall(r'X\("?(\w[\w.]*)"?, *"([^"]*)", *"([^"]*)"\)', text)
-    assert len(rows) == text.count("X("), table
-    return rows
-
-
-def test_the_page_of_calls_from_c_repeats_the_header() -> None:
-    text = (INTERNALS / "callbacks.md").read_text()
-    listed = re.findall(r"^\| `(\w+)` \| `(.*)` \| (.*) \|$", text, re.MULTILINE)
-    methods = [(name, owners.replace("`, `", " | "), when) for name, owners, when in listed]
-    assert methods == callbacks("GL_METHODS")
-    imported = re.findall(r"^\| `([\w.]+)` \| ([^`|]*) \|$", text, re.MULTILINE)
-    early = [(f"{each[1]}.{each[2]}", "at import") for each in callbacks("GL_IMPORTS")]
-    late = [(f"{each[0]}.{each[1]}", each[2]) for each in callbacks("GL_ROOM_IMPORTS")]
-    assert imported == early + late
