@@ -60,7 +60,6 @@ CHANGES = [
     (r" --seconds \d+", ""),
     (r"\bgoloop (profile|trace)\b", r"goloop \1 --seconds 0.2"),
     (r"\bgoloop top\b", "goloop top -n 1"),
-    (r"--port 8000", "--port 0"),
     # The command repeats a failure, so its status is 1.
     (r"(?m)(--goloop-replay=\S+)$", r"\1 || [ $? = 1 ]"),
 ]
