@@ -61,9 +61,6 @@ library_load(int argc, char **argv, char **envp)
     exit_init();
 }
 
-/* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
- * library without starting it; elsewhere the first gl_library() loads it.  A failure is reported by
- * gl_library().  With the GIL, before the first gl_library(). */
 GL_PRIVATE void
 gl_library_set_path(const char *path)
 {
@@ -274,8 +271,6 @@ library_try_lock(void)
     return atomic_compare_exchange_strong(&gl_here->opening, &idle, 1);
 }
 
-/* Returns the functions of this process's live Go runtime, and starts it if there is none.  If that
- * fails, returns NULL and sets *message; a later call tries again.  With the GIL. */
 GL_PRIVATE const gl_table *
 gl_library(const char **message)
 {
@@ -294,7 +289,6 @@ gl_library(const char **message)
     return &go_wrappers;
 }
 
-/* Returns NULL, or a message if this thread has too little stack left to call Go. */
 GL_PRIVATE const char *
 gl_library_stack_error(void)
 {
@@ -304,9 +298,6 @@ gl_library_stack_error(void)
            "larger one by threading.stack_size().";
 }
 
-/* Prepares this thread for a run of a loop: installs a signal stack and registers the thread with
- * Go.  Returns NULL, or the reason why the loop cannot run; only after NULL gl_library_run_ends()
- * follows. */
 GL_PRIVATE const char *
 gl_library_run_begins(void)
 {
@@ -322,7 +313,6 @@ gl_library_run_begins(void)
     return NULL;
 }
 
-/* Removes the signal stack of gl_library_run_begins(). */
 GL_PRIVATE void
 gl_library_run_ends(void)
 {
@@ -331,7 +321,6 @@ gl_library_run_ends(void)
 
 /* ---- diagnostics -------------------------------------------------------------------- */
 
-/* Fills in `facts` with the origin of this process's Go runtime. */
 GL_PRIVATE void
 gl_library_describe(gl_library_facts *facts)
 {

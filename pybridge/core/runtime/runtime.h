@@ -43,7 +43,7 @@ GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 
 /* The loop's clock; in a thread with a simulated kernel the simulated clock. */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
-/* Returns the time of the loop's clock, ns. */
+/* Returns the time of CLOCK_MONOTONIC in ns, or the simulated time in a thread of a simulation. */
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 /* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which
@@ -76,8 +76,8 @@ GL_PRIVATE const char *gl_library_stack_error(void);
 GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
-/* Sets the path of libgoloop.so, which is copied, and tries to load the library without starting
- * it, on systems on which a child can start the library again.  A failure is reported by
+/* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
+ * library without starting it; elsewhere the first gl_library() loads it.  A failure is reported by
  * gl_library().  Called before the first gl_library(). */
 GL_PRIVATE void gl_library_set_path(const char *path);
 
@@ -89,5 +89,5 @@ typedef struct gl_library_facts {
     uint64_t instances; /* runtimes started by this process and its ancestors */
     int64_t open_ns;    /* duration of the opening, ns; 0 while unopened */
 } gl_library_facts;
-/* Stores these facts. */
+/* Fills in `facts` with the origin of this process's Go runtime. */
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);
