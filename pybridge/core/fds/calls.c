@@ -85,8 +85,6 @@ LEASED(int, dup, , )
 #undef LEASED
 #undef _
 
-/* Closes a descriptor without the GIL, because close(2) may wait (SO_LINGER).  Errors are
- * ignored. */
 GL_PRIVATE void
 gl_call_close(int fd)
 {
@@ -127,7 +125,6 @@ static PyMethodDef calls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Selects the kernel's own calls and adds _simulate() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_calls_init(PyObject *module)
 {
