@@ -13,9 +13,6 @@
 
 /* ---- wake-up -------------------------------------------------------------- */
 
-/* Ends a blocked turn.  Does nothing if the turn does not block, and for a closed or foreign loop.
- * Called by any thread that has the GIL, which orders its push before the wake-up.  Until the turn
- * has seen the wake-up, further calls write nothing. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {
@@ -49,7 +46,6 @@ ready_resize(gl_ready *q, size_t capacity)
     return 0;
 }
 
-/* Allocates the buffer of a new queue.  -1 with MemoryError. */
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
@@ -101,8 +97,6 @@ ready_take_sample(gl_ready *q)
     return weight;
 }
 
-/* Counts one arrival.  Returns the number of arrivals that it represents if it is sampled, else 0.
- * A sampled arrival also ends a poll of the loop. */
 GL_PRIVATE_INLINE uint32_t
 gl_ready_sample_weight(gl_ready *q)
 {
@@ -112,8 +106,6 @@ gl_ready_sample_weight(gl_ready *q)
     return ready_take_sample(q);
 }
 
-/* Refills the budget of samples after a poll at `now` (ns).  Once half of the budget is there, the
- * stride is 1 again. */
 GL_PRIVATE void
 gl_ready_refill_samples(gl_ready *q, int64_t now)
 {
@@ -126,7 +118,6 @@ gl_ready_refill_samples(gl_ready *q, int64_t now)
         gl_ready_reset_stride(q);
 }
 
-/* Begins a stride of 1, so that the next arrival is sampled. */
 GL_PRIVATE void
 gl_ready_reset_stride(gl_ready *q)
 {
@@ -137,9 +128,6 @@ gl_ready_reset_stride(gl_ready *q)
 
 /* ---- the queue ----------------------------------------------------------------------- */
 
-/* Appends an entry, a Handle or a Task; steals the reference, except if it fails.  `since`: the
- * time when the entry became ready, ns; 0: now.  -1 with RuntimeError for a closed queue, or with
- * MemoryError. */
 GL_PRIVATE_INLINE int
 gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
@@ -153,7 +141,6 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
     return 0;
 }
 
-/* Removes the oldest entry, whose reference the caller then owns.  The queue must not be empty. */
 GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
@@ -177,17 +164,15 @@ ready_reverse(gl_ready *q, uint64_t first, uint64_t end)
     }
 }
 
-/* Moves the next n entries after all others; there must be as many.  Rotates in place, because
- * `head` counts the entries that were run. */
 GL_PRIVATE void
 gl_ready_move_to_end(gl_ready *q, uint64_t n)
 {
+    /* Rotates in place, because `head` counts the entries that were run. */
     ready_reverse(q, 0, n);
     ready_reverse(q, n, q->count);
     ready_reverse(q, 0, q->count);
 }
 
-/* Shrinks the buffer to its first capacity after a burst, once the queue is empty. */
 GL_PRIVATE_INLINE void
 gl_ready_trim(gl_ready *q)
 {
@@ -197,8 +182,6 @@ gl_ready_trim(gl_ready *q)
     }
 }
 
-/* Visits the entries for the loop's tp_traverse, and the references of an untracked handle that
- * only the queue has.  Returns the visitor's result if it is not 0. */
 GL_PRIVATE int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
@@ -216,8 +199,6 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
     return 0;
 }
 
-/* Untracks the newest entry if it is a handle to which only the queue refers.  For a loop that does
- * not run. */
 GL_PRIVATE_INLINE void
 gl_ready_untrack_last(gl_ready *q)
 {
@@ -231,7 +212,6 @@ gl_ready_untrack_last(gl_ready *q)
         PyObject_GC_UnTrack(entry);
 }
 
-/* Tracks the handles to which there are other references, also weak ones, when the loop stops. */
 GL_PRIVATE void
 gl_ready_track_kept(gl_ready *q)
 {
@@ -242,8 +222,6 @@ gl_ready_track_kept(gl_ready *q)
     }
 }
 
-/* Drops all entries, tracks those handles to which there are other references, and frees the
- * memory.  Later pushes raise RuntimeError.  May be called again. */
 GL_PRIVATE void
 gl_ready_close(gl_ready *q)
 {
