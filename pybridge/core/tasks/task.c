@@ -54,7 +54,7 @@ next_name_number(void)
 }
 
 /* Returns the value of the name field, a new reference, for the argument `name` (None or NULL: a
- * default name, which increments the counter).  NULL with an exception. */
+ * default name, which increments the counter). */
 static PyObject *
 name_object(PyObject *name)
 {
@@ -70,8 +70,7 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* Returns 1 or 0 as asyncio.iscoroutine(coro), or -1 with an exception.  Does not call it for an
- * exact coroutine. */
+/* Returns 1 or 0 as asyncio.iscoroutine(coro).  Does not call it for an exact coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {
@@ -80,9 +79,6 @@ is_coroutine(PyObject *coro)
     return gl_take_bool(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
-/* Fills in a task whose Future part is initialised.  `coro` is a coroutine; `name` and `context`
- * may be NULL or None: a default name, a copy of the current context.  Makes new references.  -1
- * with an exception: TypeError for a wrong context. */
 GL_PRIVATE int
 task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 {
@@ -131,7 +127,7 @@ task_init_word_error(PyObject *args, PyObject *kwds)
 }
 
 /* Task.__init__(): registers the task and schedules its first step, or runs that step (eager_start,
- * if the loop runs).  -1 with an exception: TypeError if `coro` is not a coroutine. */
+ * if the loop runs).  -1 with TypeError if `coro` is not a coroutine. */
 static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {

@@ -170,8 +170,6 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
     return -1;
 }
 
-/* Runs one step as the current task; `exc`, if not NULL, is thrown into the coroutine.  -1 as
- * step_as_current(), or with RuntimeError if the task is not initialised. */
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
@@ -209,9 +207,6 @@ report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
-/* Runs a step of a task of the ready queue in its context: a wakeup if the task awaited a future,
- * else a plain step.  Reports an exception of the step itself.  Steals the task.  -1 if an
- * exception ends the run. */
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -245,9 +240,6 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 #if GL_EAGER_TASKS
 
-/* Runs the first step inside of the running task or callback, and registers the task unless the
- * step ends it; an ended task drops its coroutine.  -1 with the exception of the step itself,
- * SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int
 task_start_eagerly(gl_task *task)
 {
