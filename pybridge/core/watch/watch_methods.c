@@ -9,8 +9,8 @@
 /* ---- methods of Loop ---------------------------------------------------------- */
 
 /* _add_reader(fd, callback, *args) and _add_writer: watches the direction in place of its previous
- * waiter, and returns the Handle.  NULL with an exception: of gl_fd_from_object(), RuntimeError if
- * the loop can't be used, or OSError. */
+ * waiter, and returns the Handle.  NULL as gl_fd_from_object(), with RuntimeError if the loop can't
+ * be used, or with OSError. */
 static PyObject *
 watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
           int which)
@@ -85,8 +85,8 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
  * kept until then; closing a socket object ends the wait.  `early` is called if the loop stops with
  * a ready socket that is closed before the next run; the caller keeps it until _forget_wait().  A
  * Handle of this direction is replaced and cancelled, and for reading a listener on the number
- * ends; other Futures go on waiting.  NULL with an exception: of gl_fd_from_object() or
- * create_future(), TypeError, RuntimeError if the loop can't be used, OSError, or MemoryError. */
+ * ends; other Futures go on waiting.  NULL as gl_fd_from_object() or create_future(), with
+ * RuntimeError if the loop can't be used, or with TypeError, OSError or MemoryError. */
 static PyObject *
 wait_for_direction(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, int which)
 {
