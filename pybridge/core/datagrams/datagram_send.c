@@ -155,8 +155,6 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
-/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; without a protocol it
- * does nothing.  Steals `exc`, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 datagram_report_error(gl_datagram *d, PyObject *exc)
 {
@@ -194,8 +192,7 @@ datagram_send_failed(gl_datagram *d, enum send_result what)
 
 /* ---- sendto() -------------------------------------------------------------------------- */
 
-/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol.  -1
- * with an exception. */
+/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol. */
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -216,9 +213,8 @@ datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
-/* Returns 1 if the transport has a remote address, else 0, or -1 with an exception.  Programs may
- * set any object as _address, and asyncio tests its truth: "", the peer of an unnamed Unix socket,
- * is false. */
+/* Returns 1 if the transport has a remote address, else 0.  Programs may set any object as
+ * _address, and asyncio tests its truth: "", the peer of an unnamed Unix socket, is false. */
 static int
 datagram_has_remote(const gl_datagram *d)
 {
@@ -231,8 +227,8 @@ datagram_has_remote(const gl_datagram *d)
 }
 
 /* Returns the address to which a datagram goes: a new reference to `addr`, or to the remote
- * address.  *remote: the transport has a remote address.  NULL with an exception; ValueError if
- * `addr` differs from the remote address. */
+ * address.  *remote: the transport has a remote address.  NULL with ValueError if `addr` differs
+ * from the remote address. */
 static PyObject *
 datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 {
@@ -253,7 +249,7 @@ datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 
 /* Sends or queues a datagram with valid arguments; `remote` as in datagram_destination().  A
  * transport that has ended drops the datagram and counts it, with asyncio's warning.  A refused
- * datagram blocks the transport until the queue is sent.  -1 with an exception. */
+ * datagram blocks the transport until the queue is sent. */
 static int
 datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
@@ -278,9 +274,6 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
     return -1;
 }
 
-/* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
- * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError, RuntimeError
- * (a foreign loop), or another exception of datagram_send_or_queue(). */
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -309,9 +302,6 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-/* _send(data, addr): sends a queued datagram.  Returns True, also if the transport is lost and the
- * datagram is dropped; False if the kernel has no room.  NULL with an exception, which the caller
- * classifies. */
 GL_PRIVATE PyObject *
 datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -327,9 +317,6 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
     return NULL;
 }
 
-/* _sent_all(): marks the queue as sent.  Stops watching for room, or ends a closing transport:
- * calls connection_lost().  Does nothing for a transport that has ended.  NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
 {
