@@ -16,8 +16,7 @@
  * are sent costs less than the copy through the outgoing BIO. */
 #define GL_TLS_DIRECT_MIN (GL_MAX_TLS_RECORD + 1)
 
-/* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python.  -1
- * with an exception. */
+/* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python. */
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
@@ -27,9 +26,6 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
     return r;
 }
 
-/* Writes OpenSSL's new records to the transport, unless its writing is paused, then applies flow
- * control to the application's writes.  If OpenSSL can't be used, it calls asyncio's method
- * instead.  Runs Python.  -1 with an exception. */
 GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
@@ -98,7 +94,6 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *e
     return done;
 }
 
-/* Returns the number of entries of the write backlog, or -1 with an exception. */
 GL_PRIVATE Py_ssize_t
 tls_backlog_len(gl_tls *t)
 {
@@ -125,7 +120,7 @@ tls_can_encrypt_now(gl_tls *t)
 
 /* Encrypts one bytes-like object; the records stay in the outgoing BIO, or are in *records, as in
  * tls_encrypt().  The bytes that OpenSSL does not accept are appended to the backlog, and asyncio's
- * _do_write() tries again.  -1 with an exception, such as the one of a failed SSL_write_ex(). */
+ * _do_write() tries again.  -1 with the error of SSL_write_ex(), or with another exception. */
 static int
 tls_write_one(gl_tls *t, PyObject *data, PyObject **records)
 {
@@ -161,7 +156,7 @@ tls_write_one(gl_tls *t, PyObject *data, PyObject **records)
 }
 
 /* Calls asyncio's _write_appdata(), which appends the items to the backlog.  Steals `list`, which
- * may be NULL with an exception.  Returns None, or NULL with an exception. */
+ * may be NULL after a failure.  Returns None. */
 static PyObject *
 tls_write_to_backlog(gl_tls *t, PyObject *list)
 {
@@ -172,9 +167,6 @@ tls_write_to_backlog(gl_tls *t, PyObject *list)
     return result;
 }
 
-/* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
- * records.  Items that can't be encrypted now go to the backlog.  Returns None, NULL with an
- * exception of an item, or else as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
@@ -203,9 +195,6 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     return tls_result(t, r);
 }
 
-/* Implements write() of the application's transport: encrypts a bytes-like object and writes the
- * records, or appends the object to the backlog.  If a program has replaced write() of asyncio's
- * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write(gl_tls *t, PyObject *data)
 {
