@@ -206,7 +206,6 @@ dispatch_accepted(gl_loop *loop, uint64_t *starts)
     return 0;
 }
 
-/* Closes the accepted sockets of undelivered completions, when the loop is closed. */
 GL_PRIVATE void
 dispatch_drop(gl_loop *loop)
 {
