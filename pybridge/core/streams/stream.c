@@ -135,7 +135,7 @@ stream_protocol_changed(gl_transport *t, PyObject *protocol)
     gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
     /* Pipes call data_received of any protocol, as in asyncio. */
-    if (!s->kind && find_protocol_kind(protocol, &kind) < 0)
+    if (s->kind == KIND_SOCKET && find_protocol_kind(protocol, &kind) < 0)
         return -1;
     stream_set_protocol_kind(s, kind);
     return 0;
@@ -319,7 +319,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     if (pipe && s->phase == GL_EMPTY && s->kind == KIND_SOCKET)
         stream_become_pipe(s, KIND_WRITE_PIPE);
-    if (!s->kind && find_protocol_kind(a.protocol, &kind) < 0)
+    if (s->kind == KIND_SOCKET && find_protocol_kind(a.protocol, &kind) < 0)
         return -1;
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&s->base, &a);

@@ -107,9 +107,11 @@ typedef struct gl_stream {
 
 /* asyncio's messages for a failed read or write. */
 #define READ_FAILED(s)                                                                             \
-    ((s)->kind ? "Fatal read error on pipe transport" : "Fatal read error on socket transport")
+    ((s)->kind != KIND_SOCKET ? "Fatal read error on pipe transport"                               \
+                              : "Fatal read error on socket transport")
 #define WRITE_FAILED(s)                                                                            \
-    ((s)->kind ? "Fatal write error on pipe transport" : "Fatal write error on socket transport")
+    ((s)->kind != KIND_SOCKET ? "Fatal write error on pipe transport"                              \
+                              : "Fatal write error on socket transport")
 
 /* ---- stream_paths.c ------------------------------------------------------------- */
 

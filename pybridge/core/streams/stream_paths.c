@@ -61,7 +61,7 @@ queue_is_urgent(const gl_stream *s)
 {
     Py_ssize_t queued = stream_queued(s);
     Py_ssize_t max = MAX_DEFERRED;
-    if (s->kind)
+    if (s->kind != KIND_SOCKET)
         max = MAX_DEFERRED_PIPE;
     return !s->registered || stream_is_exposed(s) || queued > s->high_mark || queued > max;
 }

@@ -293,7 +293,7 @@ stream_deliver_eof(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
         return 0; /* reported before pipe_stop_watching_end() */
-    if (s->kind)
+    if (s->kind != KIND_SOCKET)
         return pipe_ended(s);
     if (is_closing(s) || s->protocol == NULL)
         return 0;
@@ -514,7 +514,7 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     }
     int rc = stream_deliver_bytes(s, data, (Py_ssize_t)c->arg, bytes);
     Py_XDECREF(bytes);
-    if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
+    if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && s->kind == KIND_SOCKET && s->protocol != NULL) {
         s->receives_large = true;
         if (s->registered)
             rc = stream_submit(s);
