@@ -102,14 +102,15 @@ gl_ready_total(const gl_ready *q)
 GL_PRIVATE void gl_ready_move_to_end(gl_ready *q, uint64_t n);
 /* Shrinks the buffer to its first capacity after a burst, once the queue is empty. */
 GL_PRIVATE_INLINE void gl_ready_trim(gl_ready *q);
-/* Counts one ready entry.  Returns the sample weight if this entry is sampled, else 0.  A sampled
- * entry also ends a poll of the loop. */
-GL_PRIVATE_INLINE uint32_t gl_ready_sample_weight(gl_ready *q);
+/* Counts one arrival: a pushed entry, or a due timer.  Returns the number of arrivals that it
+ * represents if its waiting time is to be measured, else 0.  Ends a poll of the loop, if the
+ * arrival is such a sample or the first after gl_ready_wake_at_next_push(). */
+GL_PRIVATE_INLINE uint32_t gl_ready_count_arrival(gl_ready *q);
+/* Lets the next push end a poll: in guest mode the host loop pushes while another thread polls. */
+GL_PRIVATE void gl_ready_wake_at_next_push(gl_ready *q);
 /* Refills the budget of samples after a poll at `now` (ns).  Once half of the budget is there, the
  * stride is 1 again. */
 GL_PRIVATE void gl_ready_refill_samples(gl_ready *q, int64_t now);
-/* Makes the next entry a sampled one. */
-GL_PRIVATE void gl_ready_reset_stride(gl_ready *q);
 /* Visits the entries for the loop's tp_traverse, and the references of an untracked handle that
  * only the queue has.  Returns the visitor's result if it is not 0. */
 GL_PRIVATE int gl_ready_traverse(gl_ready *q, visitproc visit, void *arg);

@@ -49,7 +49,7 @@ ready_resize(gl_ready *q, size_t capacity)
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
-    q->to_next_sample = 1;
+    q->countdown = 1;
     q->stride = 1;
     return ready_resize(q, GL_READY_INITIAL);
 }
@@ -67,24 +67,33 @@ ready_grow(gl_ready *q)
     return ready_resize(q, q->capacity * 2);
 }
 
-/* ---- samples of the waiting time ---------------------------------------------------------
+/* ---- arrivals ----------------------------------------------------------------------------
  *
- * Arrivals (pushed entries and due timers) are divided into strides.  One arrival of each stride,
- * drawn at random, is sampled and represents the whole stride.  Each arrival is therefore sampled
- * with probability 1 / stride, independently of the program, and the histogram of waiting times is
- * unbiased.  The stride is 1 while there is a budget, which grows by one sample every 32 us up to
- * GL_SAMPLES; as the budget shrinks the stride doubles. */
+ * Pushed entries and due timers arrive.  Arrivals are divided into strides.  One arrival of each
+ * stride, drawn at random, is sampled: its waiting time is measured and represents the whole
+ * stride.  Each arrival is therefore sampled with probability 1 / stride, independently of the
+ * program, and the histogram of waiting times is unbiased.  The stride is 1 while there is a
+ * budget, which grows by one sample every 32 us up to GL_SAMPLES; as the budget shrinks the stride
+ * doubles.
+ *
+ * The same countdown finds the next sample and, in guest mode, the first push since a poll began,
+ * which has to end the poll.  So any other arrival costs a decrement. */
 #define GL_SAMPLES 128
 
-/* Consumes the sample of the stride that ends, begins the next stride and draws the position of its
- * sample.  Also ends a poll of the loop.  Returns the weight: the number of arrivals that the
- * consumed sample represents. */
-static uint32_t
-ready_take_sample(gl_ready *q)
+/* Begins a stride of 1: the next arrival is sampled. */
+static void
+ready_reset_stride(gl_ready *q)
 {
-    /* In guest mode the host loop may have pushed while the reactor polls. */
-    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
-    uint32_t weight = q->stride;
+    q->countdown = 1;
+    q->sample_countdown = 0;
+    q->stride = 1;
+    q->stride_rest = 0;
+}
+
+/* Spends a sample of the budget, begins the next stride and draws the position of its sample. */
+static void
+ready_next_stride(gl_ready *q)
+{
     if (q->sample_budget > 0)
         q->sample_budget--;
     q->stride = 1;
@@ -92,18 +101,44 @@ ready_take_sample(gl_ready *q)
         q->stride <<= (GL_SAMPLES / 2 - q->sample_budget) / 4;
     q->rng = q->rng * 6364136223846793005u + 1442695040888963407u;
     uint32_t place = (uint32_t)(q->rng >> 40) & (q->stride - 1);
-    q->to_next_sample = q->stride_rest + place + 1;
+    q->countdown = q->stride_rest + place + 1;
     q->stride_rest = q->stride - place - 1;
+}
+
+/* Ends a poll of the loop, and begins the next stride if the arrival is the sample of its stride.
+ * Returns the weight of the sample, or 0. */
+static uint32_t
+ready_countdown_ended(gl_ready *q)
+{
+    /* The host loop of a guest, or another thread, may have pushed while the reactor polls. */
+    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
+    if (q->sample_countdown != 0) {
+        q->countdown = q->sample_countdown - 1;
+        q->sample_countdown = 0;
+        if (q->countdown != 0)
+            return 0;
+    }
+    uint32_t weight = q->stride;
+    ready_next_stride(q);
     return weight;
 }
 
 GL_PRIVATE_INLINE uint32_t
-gl_ready_sample_weight(gl_ready *q)
+gl_ready_count_arrival(gl_ready *q)
 {
-    q->to_next_sample--;
-    if (q->to_next_sample != 0)
+    q->countdown--;
+    if (q->countdown != 0)
         return 0;
-    return ready_take_sample(q);
+    return ready_countdown_ended(q);
+}
+
+GL_PRIVATE void
+gl_ready_wake_at_next_push(gl_ready *q)
+{
+    if (q->sample_countdown != 0)
+        return;
+    q->sample_countdown = q->countdown;
+    q->countdown = 1;
 }
 
 GL_PRIVATE void
@@ -115,15 +150,7 @@ gl_ready_refill_samples(gl_ready *q, int64_t now)
     /* The stride can be reset here without bias: its arrivals so far were sampled with
      * probability 1 / stride. */
     if (q->stride > 1 && q->sample_budget >= GL_SAMPLES / 2)
-        gl_ready_reset_stride(q);
-}
-
-GL_PRIVATE void
-gl_ready_reset_stride(gl_ready *q)
-{
-    q->to_next_sample = 1;
-    q->stride = 1;
-    q->stride_rest = 0;
+        ready_reset_stride(q);
 }
 
 /* ---- the queue ----------------------------------------------------------------------- */
@@ -134,7 +161,7 @@ gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
     if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
     uint64_t sample = 0;
-    uint32_t weight = gl_ready_sample_weight(q);
+    uint32_t weight = gl_ready_count_arrival(q);
     if (weight != 0)
         sample = gl_sample_pack(since != 0 ? since : gl_monotonic_ns(), weight);
     q->slot[(q->head + q->count++) & (q->capacity - 1)] = (gl_entry){entry, sample};

@@ -55,12 +55,15 @@ typedef struct gl_ready {
     size_t capacity; /* a power of two; 0 once closed */
     uint64_t head;   /* total of entries that were run; its low bits are the index */
     size_t count;
-    uint32_t to_next_sample; /* entries up to and including the next sampled one */
-    uint32_t stride;         /* entries that the next sample represents */
-    uint32_t stride_rest;    /* entries of the stride after the sampled one */
-    int64_t sample_budget;   /* samples that may still be taken at stride 1 */
-    int64_t budget_time;     /* ns: the budget was refilled up to this time */
-    uint64_t rng;            /* state of a linear congruential generator */
+    uint32_t countdown;        /* arrivals up to and including the next that is sampled, or that
+                                * ends a guest's poll */
+    uint32_t sample_countdown; /* 0; or, if the next arrival ends a guest's poll, the arrivals up to
+                                * and including the next sample */
+    uint32_t stride;           /* arrivals that the next sample represents */
+    uint32_t stride_rest;      /* arrivals of the stride after the sampled one */
+    int64_t sample_budget;     /* samples that may still be taken at stride 1 */
+    int64_t budget_time;       /* ns: the budget was refilled up to this time */
+    uint64_t rng;              /* state of a linear congruential generator */
 } gl_ready;
 
 /* The root of the tree of fd numbers (fds/registry.c) [GIL]. */
