@@ -78,7 +78,7 @@ pace_flushed(void)
 }
 
 const alarm_pace *
-pace_of_loop(gl_shared *sh, int64_t now)
+pace_update(gl_shared *sh, int64_t now)
 {
     uint64_t polled = sh->metrics.poll_time.sum;
     uint64_t polled_since = polled - sh->alarm_polled;

@@ -294,9 +294,9 @@ check_blocked(monitored *w, int64_t now)
         goloop_check_iteration(w->reactor, since, ns, now);
 }
 
-/* Returns true if the loop is awake, or has made turns since the last call. */
+/* Returns true if the loop is awake, or has made turns since the last call, and notes the turns. */
 static bool
-has_been_awake(monitored *w)
+check_awake(monitored *w)
 {
     uint64_t turns = LOAD(&w->shared->metrics.turns);
     bool awake = turns != w->turns || LOAD(&w->shared->loop_active);
@@ -337,7 +337,7 @@ run_tick(bool expired)
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
         monitor.sample_due = min_ns(monitor.sample_due, sample_if_due(w, now));
-        if (has_been_awake(w))
+        if (check_awake(w))
             monitor.awake_at = now;
         if (LOAD(&sh->alarm) < 0 && w->turns != 0) {
             pause = min_ns(pause, pace_tick_ns(now));
@@ -439,7 +439,7 @@ monitor_stop_alarm(gl_shared *sh)
 int32_t
 monitor_move_alarm(gl_shared *sh, int64_t now)
 {
-    const alarm_pace *p = pace_of_loop(sh, now);
+    const alarm_pace *p = pace_update(sh, now);
     uint32_t thread = LOAD(&monitor.thread);
     if (now < sh->alarm_at)
         __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);

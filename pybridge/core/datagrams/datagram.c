@@ -171,9 +171,9 @@ datagram_clear(PyObject *self)
 
 /* ---- the type --------------------------------------------------------------------------- */
 
-/* transport_ops.has_pending: true if received datagrams wait for delivery. */
+/* transport_ops.prepare_delivery: true if received datagrams wait for delivery. */
 static bool
-datagram_has_pending(gl_transport *t)
+datagram_prepare_delivery(gl_transport *t)
 {
     return t->paused_data != NULL;
 }
@@ -186,9 +186,9 @@ static const transport_ops datagram_transport_ops = {
     .close = datagram_close,
     .discard_queue = datagram_discard_queue,
     .free_memory = datagram_free_memory,
-    .has_pending = datagram_has_pending,
+    .prepare_delivery = datagram_prepare_delivery,
     .deliver_item = datagram_deliver_item,
-    .budget_exhausted = datagram_budget_exhausted,
+    .begin_or_check_share = datagram_begin_or_check_share,
     .is_receiving = datagram_is_receiving,
 };
 

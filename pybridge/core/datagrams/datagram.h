@@ -87,11 +87,11 @@ GL_PRIVATE int datagram_complete(gl_loop *loop, PyObject *owner, const gl_comple
 /* transport_ops.deliver_item: delivers an item of paused data, which is a tuple of a datagram and
  * its address, or an OSError for error_received(). */
 GL_PRIVATE int datagram_deliver_item(gl_transport *t, PyObject *item);
-/* transport_ops.budget_exhausted: returns true if the socket has used up its share of this turn.
- * The first call of a turn starts the share and returns false, so at least one callback runs.  The
- * share is the time that the iteration had taken before the first datagram of any socket, at least
- * SHARE_MIN. */
-GL_PRIVATE bool datagram_budget_exhausted(gl_transport *t);
+/* transport_ops.begin_or_check_share: begins the socket's share of this turn at the first call of a
+ * turn, and returns false, so at least one callback runs; later returns true if the share is used
+ * up.  It is the time that the iteration had taken before the first datagram of any socket, at
+ * least SHARE_MIN. */
+GL_PRIVATE bool datagram_begin_or_check_share(gl_transport *t);
 /* Drops all cached addresses of senders, last_sender too.  Frees a table of PEERS entries and
  * returns to the table with one entry. */
 GL_PRIVATE void datagram_clear_peers(gl_datagram *d);

@@ -70,7 +70,7 @@ peer_address(const gl_packet *p)
  * another address in its entry of the table.  Stores the entry in last_sender.  The address of an
  * unnamed sender, or a very long one, is not cached.  A new reference. */
 static inline PyObject *
-datagram_find_sender(gl_datagram *d, const gl_packet *p)
+datagram_cache_sender(gl_datagram *d, const gl_packet *p)
 {
     uint32_t len = p->addr_len;
     if (len == 0 || len > sizeof(d->peers->raw))
@@ -108,7 +108,7 @@ datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
 }
 
 GL_PRIVATE bool
-datagram_budget_exhausted(gl_transport *t)
+datagram_begin_or_check_share(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
     int64_t now = gl_monotonic_ns();
@@ -140,12 +140,11 @@ datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 }
 
 /* Returns true if a received datagram or error becomes paused data: reading is paused, earlier
- * items wait, or the socket's share of the turn is used up.  Starts the share, as
- * datagram_budget_exhausted(). */
+ * items wait, or the socket's share of the turn is used up, which begins the share if necessary. */
 static inline bool
 datagram_must_wait(gl_datagram *d)
 {
-    return d->paused || d->paused_data != NULL || datagram_budget_exhausted(&d->base);
+    return d->paused || d->paused_data != NULL || datagram_begin_or_check_share(&d->base);
 }
 
 /* Handles a DATAGRAM completion: delivers the datagram, or stores it as paused data.  An error of
@@ -157,7 +156,7 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
     PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
     if (data == NULL)
         return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
-    PyObject *addr = datagram_find_sender(d, p);
+    PyObject *addr = datagram_cache_sender(d, p);
     if (addr == NULL) {
         Py_DECREF(data);
         return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");

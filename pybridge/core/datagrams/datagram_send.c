@@ -27,11 +27,11 @@
 
 /* ---- the system call ---------------------------------------------------------------- */
 
-/* Finds the raw form of an address: the cached one of the last sender or destination, or a new one,
- * which replaces the cached destination.  Returns false, without an exception, if the socket itself
- * has to convert the address.  *raw is valid until the next call. */
+/* Stores the raw form of an address in *raw: the cached one of the last sender or destination, or a
+ * new one, which replaces the cached destination.  Returns false, without an exception, if the
+ * socket itself has to convert the address.  *raw is valid until the next call. */
 static inline bool
-datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
+datagram_cache_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
     if (d->last_sender != NULL && d->last_sender->object == addr) {
         *raw = d->last_sender->raw;
@@ -111,7 +111,7 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     uint32_t len = 0;
     if (d->lease.fd < 0)
         return SEND_DONE;
-    if (!destination_is_implied(d, addr) && !datagram_find_raw_address(d, addr, &raw, &len))
+    if (!destination_is_implied(d, addr) && !datagram_cache_raw_address(d, addr, &raw, &len))
         return send_by_socket_method(d, data, addr);
     ssize_t n;
     do {
@@ -135,7 +135,7 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     if (!destination_is_implied(d, addr)) {
         const uint8_t *raw;
         uint32_t len;
-        if (!datagram_find_raw_address(d, addr, &raw, &len))
+        if (!datagram_cache_raw_address(d, addr, &raw, &len))
             return send_by_socket_method(d, data, addr);
         PyObject *sock = gl_ref_or_none(d->lease.owner);
         int refused = PySys_Audit("socket.sendto", "OO", sock, addr);
@@ -208,7 +208,7 @@ datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
     const uint8_t *raw;
     uint32_t len;
     if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None ||
-        destination_is_implied(d, addr) || datagram_find_raw_address(d, addr, &raw, &len))
+        destination_is_implied(d, addr) || datagram_cache_raw_address(d, addr, &raw, &len))
         return 0;
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }

@@ -104,7 +104,7 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
     gl_simulation_hooks hooks = {NULL, NULL};
     Py_buffer b;
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     if (PyObject_GetBuffer(request, &b, PyBUF_WRITABLE) < 0)

@@ -68,11 +68,12 @@ GL_PRIVATE bool gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner);
 GL_PRIVATE_INLINE gl_fd *gl_fd_find(gl_loop *loop, int fd);
 /* Like gl_fd_find(), but creates a missing entry.  NULL with OSError (EBADF: the number is not
  * open) or MemoryError. */
-GL_PRIVATE gl_fd *gl_fd_get(gl_loop *loop, int fd);
+GL_PRIVATE gl_fd *gl_fd_find_or_make(gl_loop *loop, int fd);
 /* Returns -1 with RuntimeError and asyncio's message if an open transport uses the number, else 0.
  * `named` is the object for the message; NULL: the number. */
 GL_PRIVATE int gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named);
-/* Sets a transport as the user of a number.  The reference is borrowed.  -1 as gl_fd_get(). */
+/* Sets a transport as the user of a number.  The reference is borrowed.  -1 as
+ * gl_fd_find_or_make(). */
 GL_PRIVATE int gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind,
                                    PyObject *transport);
 /* Removes `transport` as the user of a number, if it still is the user. */

@@ -223,7 +223,7 @@ GL_PRIVATE void
 gl_kept_sockets_run_ends(gl_loop *loop)
 {
     /* For a waiter that has not run, close() first makes the call for which it waits
-     * (is_kept_open() in watch_methods.c). */
+     * (end_keeping_unless_needed() in watch_methods.c). */
     PyObject *exc = gl_take_exception();
     for (uint32_t i = loop->kept_sockets_len; i-- > 0;) {
         if (i >= loop->kept_sockets_len)

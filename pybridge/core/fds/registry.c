@@ -62,7 +62,7 @@ gl_fd_find(gl_loop *loop, int fd)
 }
 
 GL_PRIVATE gl_fd *
-gl_fd_get(gl_loop *loop, int fd)
+gl_fd_find_or_make(gl_loop *loop, int fd)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     if (f != NULL)
@@ -91,7 +91,7 @@ gl_fd_get(gl_loop *loop, int fd)
 GL_PRIVATE int
 gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *transport)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         return -1;
     f->kind = (uint8_t)kind;
@@ -110,7 +110,7 @@ gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
 GL_PRIVATE void
 gl_fd_set_listener(gl_loop *loop, int fd)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         PyErr_Clear(); /* no memory */
     else if (f->transport == NULL)

@@ -225,7 +225,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_RuntimeError, message);
         return -1;
     }
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL) {
         PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
         return -1;

@@ -131,7 +131,7 @@ static PyObject *
 trace_start(PyObject *Py_UNUSED(module), PyObject *fd_object)
 {
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     int fd = (int)PyLong_AsLong(fd_object);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);

@@ -223,7 +223,7 @@ static PyObject *
 library_text(text_writer write, void *about)
 {
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     char *text = NULL;

@@ -17,7 +17,7 @@
  * child; the state that a child inherits is in `library`.  By the difference between the two
  * a child detects that the runtime in `library` is dead.
  *
- * gl_library needs the GIL; gl_here->opening excludes interpreters with a GIL of their own.
+ * gl_library_open needs the GIL; gl_here->opening excludes interpreters with a GIL of their own.
  */
 #include "runtime/private.h"
 
@@ -91,7 +91,7 @@ library_abandon_inherited(void)
 /* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, but sets
  * forked_by_libc, removes the signal handlers and the pthread key of the parent's runtime, and
  * calls exit_watch().  _Fork() and a raw clone do not call this handler.  For them the kernel
- * clears the page, and the first gl_library() of the child removes the handlers and the key
+ * clears the page, and the first gl_library_open() of the child removes the handlers and the key
  * (library_open). */
 static void
 library_in_child(void)
@@ -272,7 +272,7 @@ library_try_lock(void)
 }
 
 GL_PRIVATE const gl_table *
-gl_library(const char **message)
+gl_library_open(const char **message)
 {
     if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
         return &go_wrappers;

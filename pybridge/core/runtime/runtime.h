@@ -3,11 +3,11 @@
  *
  * These functions do not need Python.h and raise nothing.  A function that fails returns a message,
  * a whole sentence in a buffer of the process that is valid until the next call, and its caller
- * raises the message as an exception (ImportError for gl_library, RuntimeError for a thread that
- * cannot run a loop).
+ * raises the message as an exception (ImportError for gl_library_open, RuntimeError for a thread
+ * that cannot run a loop).
  *
  *   import of goloop         gl_library_set_path
- *   a new Loop               gl_library, then store gl_library_epoch()
+ *   a new Loop               gl_library_open, then store gl_library_epoch()
  *   use of a Loop's reactor  epoch != gl_library_epoch(): the parent's loop
  *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
  *
@@ -55,7 +55,7 @@ GL_PRIVATE bool gl_clock_is_replaced(void);
  * except `turn`, which only a thread between gl_library_run_begins() and gl_library_run_ends() may
  * call.  The first call opens the library, as does the first call in a forked child.  If that
  * fails, returns NULL and sets *message; a later call tries again.  Needs the GIL. */
-GL_PRIVATE const gl_table *gl_library(const char **message);
+GL_PRIVATE const gl_table *gl_library_open(const char **message);
 
 /* Returns the number of the live Go runtime: 0 before the first, another number in every forked
  * child (0 again until the child opens its own).  Loads two words. */
@@ -77,8 +77,8 @@ GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
 /* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
- * library without starting it; elsewhere the first gl_library() loads it.  A failure is reported by
- * gl_library().  Called before the first gl_library(). */
+ * library without starting it; elsewhere the first gl_library_open() loads it.  A failure is
+ * reported by gl_library_open().  Called before the first gl_library_open(). */
 GL_PRIVATE void gl_library_set_path(const char *path);
 
 /* The origin of this process's Go runtime, for diagnostics. */

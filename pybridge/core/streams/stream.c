@@ -533,9 +533,9 @@ stream_is_receiving(gl_transport *t)
     .update_interest = stream_update_interest, .close = stream_close,                              \
     .flush_before_abort = stream_flush_before_abort, .discard_queue = stream_discard_queue_op,     \
     .after_connection_lost = stream_after_connection_lost, .free_memory = stream_free_memory,      \
-    .has_pending = stream_has_pending, .schedule_input_drain = stream_schedule_input_drain,        \
-    .deliver_item = stream_deliver_item, .is_receiving = stream_is_receiving,                      \
-    .protocol_changed = stream_protocol_changed
+    .prepare_delivery = stream_prepare_delivery,                                                   \
+    .schedule_input_drain = stream_schedule_input_drain, .deliver_item = stream_deliver_item,      \
+    .is_receiving = stream_is_receiving, .protocol_changed = stream_protocol_changed
 
 static const transport_ops socket_ops = {
     STREAM_OPS,

@@ -281,10 +281,10 @@ GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err
  * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
  * error or EOF. */
 GL_PRIVATE int stream_handle_recv_result(gl_stream *s, ssize_t n, int err);
-/* transport_ops.has_pending: returns true if paused data or an end waits for delivery.  If the
+/* transport_ops.prepare_delivery: returns true if paused data or an end waits for delivery.  If the
  * stream has reached EOF, it stores EOF as pending again: a socket at EOF stays readable, asyncio
  * reports EOF again when reading is resumed, and start_tls relies on it. */
-GL_PRIVATE bool stream_has_pending(gl_transport *t);
+GL_PRIVATE bool stream_prepare_delivery(gl_transport *t);
 /* transport_ops.deliver_item: delivers an item of paused_data, a bytes object, or with NULL the
  * stored end, which is then no longer stored. */
 GL_PRIVATE int stream_deliver_item(gl_transport *t, PyObject *item);

@@ -481,7 +481,7 @@ stream_deliver_item(gl_transport *t, PyObject *item)
 }
 
 GL_PRIVATE bool
-stream_has_pending(gl_transport *t)
+stream_prepare_delivery(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     if (s->read_end == GL_CMP_EOF)

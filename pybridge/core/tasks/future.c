@@ -79,7 +79,7 @@ future_set_cancelled(gl_future *f, PyObject *msg)
 }
 
 GL_PRIVATE PyObject *
-future_cancelled_error(gl_future *f)
+future_take_cancelled_error(gl_future *f)
 {
     PyObject *exc = f->cancelled_exc;
     if (exc != NULL) {
@@ -96,7 +96,7 @@ future_cancelled_error(gl_future *f)
 }
 
 GL_PRIVATE int
-future_outcome(gl_future *f, PyObject **exc)
+future_take_outcome(gl_future *f, PyObject **exc)
 {
     *exc = NULL;
     if (f->state == GL_FINISHED) {
@@ -112,7 +112,7 @@ future_outcome(gl_future *f, PyObject **exc)
             return 1;
         Py_CLEAR(*exc);
     } else if (f->state == GL_CANCELLED) {
-        PyObject *cancelled = future_cancelled_error(f);
+        PyObject *cancelled = future_take_cancelled_error(f);
         if (cancelled != NULL) {
             /* Set and cleared again, so that it gets the __context__ of a raise statement. */
             PyErr_SetObject((PyObject *)Py_TYPE(cancelled), cancelled);

@@ -4,7 +4,7 @@
  * Functions of one step:
  *
  *     gl_task_run                an entry of the ready queue (queue/scheduling.c)
- *       wakeup_outcome           wakeup.c: the exception of the awaited future, or none
+ *       wakeup_take_outcome      wakeup.c: the exception of the awaited future, or none
  *       step_as_current          sets asyncio.current_task() (current_task.c)
  *         step_coroutine         sends None to the coroutine or throws into it
  *           task_wait            it yielded: wait_exact | wait_general | schedule_step
@@ -121,7 +121,7 @@ step_coroutine(gl_task *task, PyObject *exc)
     PyObject *thrown = NULL; /* the CancelledError of this step, owned */
     if (task->must_cancel) {
         if (exc == NULL || !PyErr_GivenExceptionMatches(exc, G.asyncio_CancelledError)) {
-            thrown = future_cancelled_error((gl_future *)task);
+            thrown = future_take_cancelled_error((gl_future *)task);
             if (thrown == NULL)
                 return -1;
             exc = thrown;
@@ -219,7 +219,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
             PyObject *exc = NULL;
-            if (fut == NULL || wakeup_outcome(task, fut, &exc) >= 0)
+            if (fut == NULL || wakeup_take_outcome(task, fut, &exc) >= 0)
                 r = step_as_current(task, (PyObject *)loop, exc, true);
             Py_XDECREF(exc);
             if (r == 0)

@@ -27,7 +27,7 @@ wakeup_call(PyObject *self, PyObject *fut)
 {
     PyObject *exc;
     GUARD_FUTURE(self);
-    if (wakeup_outcome((gl_task *)self, fut, &exc) < 0)
+    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
         return NULL;
     int r = task_step((gl_task *)self, exc);
     Py_XDECREF(exc);
@@ -223,13 +223,13 @@ task_wait(gl_task *task, PyObject *result)
 /* ---- waking ---------------------------------------------------------------------------- */
 
 GL_PRIVATE int
-wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
+wakeup_take_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {
     *exc = NULL;
     if (has_future_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
         return -1;
     if (is_exact_future(fut))
-        return future_outcome((gl_future *)fut, exc);
+        return future_take_outcome((gl_future *)fut, exc);
     PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
     if (result != NULL) {
         Py_DECREF(result);

@@ -154,7 +154,7 @@ tls_resolve_openssl(gl_tls *t)
 }
 
 GL_PRIVATE bool
-tls_can_use_openssl(gl_tls *t)
+tls_check_openssl(gl_tls *t)
 {
     if (tls_has_openssl(t) && !openssl_is_unchanged(t->sslobj, t->ssl_socket))
         tls_reset_openssl(t, false);
@@ -177,7 +177,7 @@ tls_end_transport(gl_tls *t, PyObject *exc)
 }
 
 GL_PRIVATE PyObject *
-tls_result(gl_tls *t, int r)
+tls_finish_method(gl_tls *t, int r)
 {
     if (r == 0)
         return Py_NewRef(Py_None);

@@ -164,10 +164,11 @@ tls_has_openssl(gl_tls *t)
            t->ssl != NULL && !t->handshake_running;
 }
 
-/* Returns true if tls_has_openssl() and the SSLObject has its own methods.  Called right before C
- * does the work of a method of the SSLObject.  If a program has replaced the method, asyncio's
- * SSLProtocol calls the method, and C never uses the OpenSSL objects of this SSLObject again. */
-GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
+/* Called right before C does the work of a method of the SSLObject: returns true if
+ * tls_has_openssl() and the SSLObject still has its own methods.  If a program has replaced one,
+ * clears the OpenSSL objects, so that asyncio's SSLProtocol calls the method, and C never uses the
+ * OpenSSL objects of this SSLObject again. */
+GL_PRIVATE bool tls_check_openssl(gl_tls *t);
 
 /* Calls a method of asyncio's SSLProtocol, one of G.tls.  -1 with its exception. */
 static inline int
@@ -180,7 +181,7 @@ tls_fallback(gl_tls *t, PyObject *method)
  * _fatal_error(), which closes the connection; if it fails, C closes it.  After a MemoryError, with
  * which plaintext may be lost, no more plaintext is delivered.  Returns NULL for another
  * BaseException, which stays set, and for an exception of _fatal_error(). */
-GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
+GL_PRIVATE PyObject *tls_finish_method(gl_tls *t, int r);
 
 /* Returns true if the call did not fail, and can be repeated when more bytes have been received or
  * sent. */
@@ -224,14 +225,14 @@ GL_PRIVATE int tls_process_outgoing(gl_tls *t);
 GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
 /* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
  * records.  Items that can't be encrypted now go to the backlog.  Returns None, or NULL as
- * tls_result() or with the exception of an item. */
+ * tls_finish_method() or with the exception of an item. */
 GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);
 /* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
- * closed, `read_deferred` or `plaintext_lost`.  Returns None, or as tls_result(). */
+ * closed, `read_deferred` or `plaintext_lost`.  Returns None, or as tls_finish_method(). */
 GL_PRIVATE PyObject *tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored));
 /* Implements write() of the application's transport: encrypts a bytes-like object and writes the
  * records, or appends the object to the backlog.  If a program has replaced write() of asyncio's
- * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_result(). */
+ * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_finish_method(). */
 GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
 /* Processes `n` bytes that the stream transport received, in place of get_buffer() and
  * buffer_updated().  `data` is valid during the call only.  During the handshake and the shutdown,

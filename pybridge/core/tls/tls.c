@@ -55,7 +55,7 @@ tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {
     if (t->handshake_running) /* the step is made by another thread, or is calling Python */
         Py_RETURN_FALSE;
-    if (has_callbacks != Py_False || !tls_can_use_openssl(t))
+    if (has_callbacks != Py_False || !tls_check_openssl(t))
         Py_RETURN_NONE;
     PyObject *ssl_socket = Py_NewRef(t->ssl_socket); /* Python may replace the field meanwhile */
     SSL *ssl = t->ssl;

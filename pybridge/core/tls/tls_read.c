@@ -157,7 +157,7 @@ tls_read_copied(gl_tls *t)
     while (error.kind == 0 && tls_may_deliver(t)) {
         if (t->is_buffer) /* data_received() has set a BufferedProtocol */
             return tls_read_buffered(t);
-        if (!tls_can_use_openssl(t)) /* data_received() has replaced the SSL objects */
+        if (!tls_check_openssl(t)) /* data_received() has replaced the SSL objects */
             return tls_fallback(t, G.tls.do_read);
         size_t cap = tls_plaintext_max(t);
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cap);
@@ -209,7 +209,7 @@ static int
 tls_read_buffered(gl_tls *t)
 {
     struct openssl_error error = {0};
-    if (!tls_can_use_openssl(t))
+    if (!tls_check_openssl(t))
         return tls_fallback(t, G.tls.do_read);
     Py_buffer view;
     Py_ssize_t size = tls_app_buffer(t, &view);
@@ -287,7 +287,7 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
     Py_INCREF(t);
     PyObject *result;
     if (tls_has_openssl(t))
-        result = tls_result(t, tls_read_all(t));
+        result = tls_finish_method(t, tls_read_all(t));
     else
         result = PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
     if (result == NULL)

@@ -106,16 +106,16 @@ tls_backlog_len(gl_tls *t)
 }
 
 /* Returns true if OpenSSL can encrypt now: the backlog is empty, the connection is open, and
- * tls_can_use_openssl().  Sets no exception. */
+ * tls_check_openssl() returns true.  Sets no exception. */
 static bool
-tls_can_encrypt_now(gl_tls *t)
+tls_check_can_encrypt(gl_tls *t)
 {
     if (t->write_backlog == NULL)
         return false;
     Py_ssize_t pending = tls_backlog_len(t);
     if (pending < 0)
         PyErr_Clear(); /* asyncio's method will raise the exception again */
-    return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
+    return pending == 0 && t->state == G.tls.wrapped && tls_check_openssl(t);
 }
 
 /* Encrypts one bytes-like object; the records stay in the outgoing BIO, or are in *records, as in
@@ -170,7 +170,7 @@ tls_write_to_backlog(gl_tls *t, PyObject *list)
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
-    if (!tls_can_encrypt_now(t))
+    if (!tls_check_can_encrypt(t))
         return tls_write_to_backlog(t, Py_NewRef(list));
     PyObject *items = PySequence_List(list);
     if (items == NULL)
@@ -183,7 +183,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         return tls_write_to_backlog(t, items);
     }
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
-        if (!tls_can_encrypt_now(t)) {
+        if (!tls_check_can_encrypt(t)) {
             r = gl_drop_result(tls_write_to_backlog(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
         }
@@ -192,7 +192,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     Py_DECREF(items);
     if (r == 0)
         r = tls_process_outgoing(t);
-    return tls_result(t, r);
+    return tls_finish_method(t, r);
 }
 
 GL_PRIVATE PyObject *
@@ -220,7 +220,7 @@ tls_write(gl_tls *t, PyObject *data)
         Py_XDECREF(app);
         return r;
     }
-    if (!tls_can_encrypt_now(t))
+    if (!tls_check_can_encrypt(t))
         return tls_write_to_backlog(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
     bool sends = !t->ssl_writing_paused && t->transport != NULL && t->transport != Py_None;
@@ -231,7 +231,7 @@ tls_write(gl_tls *t, PyObject *data)
     Py_XDECREF(records);
     if (r == 0)
         r = tls_process_outgoing(t);
-    PyObject *result = tls_result(t, r);
+    PyObject *result = tls_finish_method(t, r);
     Py_DECREF(t);
     return result;
 }

@@ -131,7 +131,7 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
         return NULL;
     t->paused = false;
     int rc;
-    if (t->ops->has_pending(t))
+    if (t->ops->prepare_delivery(t))
         rc = gl_transport_schedule_delivery(t);
     else
         rc = gl_transport_update_interest(t);
@@ -191,7 +191,7 @@ gl_transport_deliver_paused_data(gl_transport *t)
     int rc = 0;
     while (rc == 0 && !t->paused && !discards_received(t) &&
            (t->paused_data != NULL || t->paused_end) &&
-           !(t->ops->budget_exhausted != NULL && t->ops->budget_exhausted(t))) {
+           !(t->ops->begin_or_check_share != NULL && t->ops->begin_or_check_share(t))) {
         PyObject *item = NULL;
         if (t->paused_data != NULL) {
             item = Py_NewRef(PyList_GET_ITEM(t->paused_data, 0));

@@ -84,15 +84,16 @@ typedef struct transport_ops {
     void (*free_memory)(gl_transport *t);
     /* For resume_reading(): returns true if paused data, or an end, has to be delivered before
      * receiving goes on.  A stream that has reached EOF stores the end again. */
-    bool (*has_pending)(gl_transport *t);
+    bool (*prepare_delivery)(gl_transport *t);
     /* Schedules the delivery of the last received bytes, and connection_lost(exc) after it.  Called
      * if drains_input is set; otherwise only connection_lost is scheduled. */
     int (*schedule_input_drain)(gl_transport *t, PyObject *exc);
     /* Delivers one item of paused_data to the protocol, or with NULL the stored end of the stream
      * (paused_end).  Runs Python. */
     int (*deliver_item)(gl_transport *t, PyObject *item);
-    /* Returns true if the remaining paused data has to wait for the next turn; may be NULL. */
-    bool (*budget_exhausted)(gl_transport *t);
+    /* Begins the transport's share of this turn, or returns true if the share is used up: the
+     * remaining paused data has to wait for the next turn.  May be NULL. */
+    bool (*begin_or_check_share)(gl_transport *t);
     /* Adapts the transport to the protocol of a set_protocol() call, before it is set; may be NULL.
      * May run Python. */
     int (*protocol_changed)(gl_transport *t, PyObject *protocol);

@@ -163,7 +163,7 @@ gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
 static gl_watch *
 watch_find_or_make(gl_loop *loop, int fd)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         return NULL;
     if (f->watch != NULL)
