@@ -130,7 +130,7 @@ alarm_wait(int64_t ns)
     return ppoll(NULL, 0, &at_most, &others) < 0;
 }
 
-#else /* this system has no timers that wake one thread */
+#else /* systems without timers that wake one thread */
 
 int
 alarm_set(gl_shared *sh, uint32_t thread, int64_t ns)

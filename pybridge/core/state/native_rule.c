@@ -213,7 +213,7 @@ gl_native(enum gl_rule rule, PyObject *o)
 GL_PRIVATE_INLINE bool
 gl_native_per_call(enum gl_rule rule, PyObject *o)
 {
-    /* One lookup for each method of the rule takes the place of the object's dict, which CPython
+    /* Lookups, one for each method of the rule, take the place of the object's dict, which CPython
      * would have to create.  The class is known to have functions under these names, and to look
      * attributes up in the usual way, so no Python runs. */
     const struct gl_rule_class *r = &G.rule[rule];
