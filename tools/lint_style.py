@@ -1,8 +1,8 @@
-"""A lint of dense C: `python tools/lint_style.py [FILE_OR_FOLDER...]`.
+"""A lint of dense C and repeated comments: `python tools/lint_style.py [FILE_OR_FOLDER...]`.
 
 Without arguments it reads the paths listed in LINTED of lint_c.py.
 
-Every rule forbids a construct that the compiler accepts and that a reader has to take apart:
+Every rule forbids what the compiler accepts and a reader has to take apart, or reads twice:
 
     line-length            a line of more than 100 columns
     nested-conditional     two or more `?:` in one statement
@@ -10,6 +10,8 @@ Every rule forbids a construct that the compiler accepts and that a reader has t
     comma-statement        a comma operator, in a statement or in parentheses
     assignment-in-condition  an assignment, `++` or `--` in the condition of an if, a while or a do
     boolean-arithmetic     a comparison that is added or subtracted: `n -= n > 0`
+    exception-formula      a comment that says only that -1 or NULL means an exception
+    function-comment       a second comment of a function, or none in the header that declares it
 
 Exemptions are comments, as in lint_c.py: `lint: allow joined-initialisers: REASON`.
 """
@@ -21,7 +23,7 @@ import sys
 from collections.abc import Iterator
 
 import lint_c
-from lint_c import Function, Hits, Rules, Source, closing
+from lint_c import Function, Hits, Rules, Source, Tree, TreeHits, TreeRules, closing
 from lint_flow import Statement, split, statements_of
 
 COLUMNS = 100
@@ -115,6 +117,58 @@ def boolean_arithmetic(source: Source) -> Hits:
                 yield function.start + statement.start, "write an if"
 
 
+# Files whose comments are not moved to the header yet.
+_UNFINISHED = (
+    "stream.h",
+    "stream_io.c",
+    "stream_paths.c",
+    "stream_write.c",
+    "stream_completions.c",
+)
+_FORMULA = re.compile(r"(?:-1|NULL),?[\s*]+with[\s*]+an[\s*]+exception[.,:;]")
+
+
+def exception_formula(source: Source) -> Hits:
+    """Comments that repeat support.h: -1 or NULL means that an exception is set."""
+    if not source.path.endswith(_UNFINISHED):
+        for found in _FORMULA.finditer(source.text):
+            yield found.start(), "-1 and NULL always mean an exception: say only what differs"
+
+
+# A function's declaration in a header, and the end of a comment right above a definition, or above
+# a declaration of a static function: clang-format puts the name of a defined function on its own
+# line.
+_DECLARED = re.compile(r"^(?!static\b|typedef\b)\w[\w *]*?\b(\w+)\((?=[^{}]*?\);)", re.MULTILINE)
+_COMMENTED = re.compile(r"\*/\n(?:\w[\w *]*\n)+(\w+)\(")
+_STATIC_COMMENTED = re.compile(r"\*/\nstatic\s[^;{}=]*\);")
+
+
+def function_comment(tree: Tree) -> TreeHits:
+    """Comments of functions that a header declares, above their definitions; and missing ones.
+
+    The lines of a header without an empty line between them may share one comment.
+    """
+    declared = set()
+    for source in tree.sources:
+        if not source.path.endswith(".h"):
+            continue
+        for found in _DECLARED.finditer(source.code):
+            declared.add(found[1])
+            start = max(source.text.rfind("\n\n", 0, found.start()), 0)
+            lines = source.text[start : found.start()]
+            if "/*" not in lines and not source.path.endswith(_UNFINISHED):
+                yield source, found.start(), f"{found[1]} has no comment"
+    for source in tree.sources:
+        if source.path.endswith(".h") or source.path.endswith(_UNFINISHED):
+            continue
+        for found in _COMMENTED.finditer(source.text):
+            if found[1] in declared:
+                fault = f"the header has the comment of {found[1]}: put reasons into the body"
+                yield source, found.start(1), fault
+        for found in _STATIC_COMMENTED.finditer(source.text):
+            yield source, found.end(), "put the comment above the definition"
+
+
 RULES: Rules = {
     "line-length": line_length,
     "nested-conditional": nested_conditional,
@@ -122,8 +176,10 @@ RULES: Rules = {
     "comma-statement": comma_statement,
     "assignment-in-condition": assignment_in_condition,
     "boolean-arithmetic": boolean_arithmetic,
+    "exception-formula": exception_formula,
 }
+TREE_RULES: TreeRules = {"function-comment": function_comment}
 
 
 if __name__ == "__main__":
-    sys.exit(lint_c.main(RULES, {}))
+    sys.exit(lint_c.main(RULES, TREE_RULES))

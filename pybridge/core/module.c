@@ -123,8 +123,7 @@ core_set_library_path(PyObject *Py_UNUSED(module), PyObject *path)
     Py_RETURN_NONE;
 }
 
-/* library_info(): returns the facts of gl_library_describe() as a new dict.  NULL with an
- * exception. */
+/* library_info(): returns the facts of gl_library_describe() as a new dict. */
 static PyObject *
 core_library_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
@@ -240,7 +239,7 @@ static int (*const inits[])(PyObject *module) = {
     gl_datagram_init_type, gl_tls_init_type,
 };
 
-/* Initialises all rooms in the order of `inits`, and adds abi_version.  -1 with an exception. */
+/* Initialises all rooms in the order of `inits`, and adds abi_version. */
 static int
 init_rooms(PyObject *module)
 {
@@ -250,9 +249,9 @@ init_rooms(PyObject *module)
     return PyModule_AddIntConstant(module, "abi_version", GL_ABI_VERSION);
 }
 
-/* Py_mod_exec: initialises the module, unless an earlier import has.  -1 with an exception, such as
- * an interrupt; the next import then begins with an empty state, and the objects of this one are
- * not freed. */
+/* Py_mod_exec: initialises the module, unless an earlier import has.  After a failure, such as an
+ * interrupt, the next import begins with an empty state, and the objects of this one are not
+ * freed. */
 static int
 core_exec(PyObject *module)
 {

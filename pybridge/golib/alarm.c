@@ -73,8 +73,6 @@ alarm_make(gl_shared *sh, uint32_t thread)
     return 0;
 }
 
-/* Sets the loop's timer to `ns` from now, or stops it if `ns` is 0; the first call makes the timer,
- * which wakes `thread`, a thread_id().  Returns 0; or an errno, and the loop has no timer. */
 int
 alarm_set(gl_shared *sh, uint32_t thread, int64_t ns)
 {
@@ -91,7 +89,6 @@ alarm_set(gl_shared *sh, uint32_t thread, int64_t ns)
     return err;
 }
 
-/* Deletes the loop's timer, if it has one. */
 void
 alarm_delete(gl_shared *sh)
 {
@@ -112,22 +109,18 @@ set_held(bool held)
     (void)syscall(SYS_rt_sigprocmask, how, &set, NULL, sizeof set);
 }
 
-/* Lets alarms that expire in the calling thread stay pending until alarm_wait(). */
 void
 alarm_hold(void)
 {
     set_held(true);
 }
 
-/* Ends alarm_hold(): alarms that expire have no effect. */
 void
 alarm_release(void)
 {
     set_held(false);
 }
 
-/* Waits until a timer that wakes the calling thread expires, at most `ns`; returns true if one has
- * expired since alarm_hold().  Can return true without a timer. */
 bool
 alarm_wait(int64_t ns)
 {
@@ -137,9 +130,8 @@ alarm_wait(int64_t ns)
     return ppoll(NULL, 0, &at_most, &others) < 0;
 }
 
-#else
+#else /* systems without timers that wake one thread */
 
-/* Returns ENOSYS: this system has no timers that wake one thread. */
 int
 alarm_set(gl_shared *sh, uint32_t thread, int64_t ns)
 {
@@ -149,26 +141,22 @@ alarm_set(gl_shared *sh, uint32_t thread, int64_t ns)
     return ENOSYS;
 }
 
-/* Does nothing: there are no timers. */
 void
 alarm_delete(gl_shared *sh)
 {
     (void)sh;
 }
 
-/* Does nothing: there are no timers. */
 void
 alarm_hold(void)
 {
 }
 
-/* Does nothing: there are no timers. */
 void
 alarm_release(void)
 {
 }
 
-/* Sleeps for `ns`; returns false. */
 bool
 alarm_wait(int64_t ns)
 {

@@ -52,14 +52,12 @@ is_slow(int64_t now)
     return __atomic_load_n(&vain_until, __ATOMIC_RELAXED) > now + MAX_VAIN_NS;
 }
 
-/* Returns the time between two ticks. */
 int64_t
 pace_tick_ns(int64_t now)
 {
     return is_slow(now) ? SLOW_TICK_NS : QUICK_TICK_NS;
 }
 
-/* Counts an alarm, which was in vain if no flush follows it. */
 void
 pace_count_alarm(int64_t now)
 {
@@ -73,16 +71,14 @@ pace_count_alarm(int64_t now)
     __atomic_store_n(&vain_until, until, __ATOMIC_RELAXED);
 }
 
-/* The monitor has sent late writes: the pace is quick again. */
 void
 pace_flushed(void)
 {
     __atomic_store_n(&vain_until, 0, __ATOMIC_RELAXED);
 }
 
-/* Returns the pace of a loop's alarm. */
 const alarm_pace *
-pace_of_loop(gl_shared *sh, int64_t now)
+pace_update(gl_shared *sh, int64_t now)
 {
     uint64_t polled = sh->metrics.poll_time.sum;
     uint64_t polled_since = polled - sh->alarm_polled;

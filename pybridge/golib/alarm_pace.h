@@ -11,8 +11,8 @@ typedef struct alarm_pace {
     bool is_far;            /* gl_shared.alarm_is_far */
 } alarm_pace;
 
-/* Returns the pace of a loop's alarm. */
-const alarm_pace *pace_of_loop(gl_shared *shared, int64_t now);
+/* Returns the pace of a loop's alarm until the next call, from the turns since the last one. */
+const alarm_pace *pace_update(gl_shared *shared, int64_t now);
 /* Returns the time between two ticks. */
 int64_t pace_tick_ns(int64_t now);
 /* Counts an alarm, which was in vain if no flush follows it. */

@@ -13,10 +13,10 @@ import (
 
 // at adds a stack of functions, outermost first, to the profile and returns its call.
 func (p *profile) at(names ...string) uint32 {
-	call := p.findCall(p.findCall(0, codeLoop, 0, 0), codeTask, 0, 0)
+	call := p.findOrAddCall(p.findOrAddCall(0, codeLoop, 0, 0), codeTask, 0, 0)
 	for i, name := range names {
 		p.codes = append(p.codes, knownCode{code: code{function: name, file: "app.py"}})
-		call = p.findCall(call, uint32(len(p.codes)-1), 0, int32(i+1))
+		call = p.findOrAddCall(call, uint32(len(p.codes)-1), 0, int32(i+1))
 	}
 	return call
 }
@@ -93,7 +93,7 @@ func TestCrashReportNamesTheProgramsFunctions(t *testing.T) {
 	p := newProfile()
 	call := p.at("handler")
 	p.codes = append(p.codes, knownCode{code: code{function: "loads", file: "/usr/lib/python3.13/json.py"}})
-	p.calls[p.findCall(call, uint32(len(p.codes)-1), 0, 7)].wall = 75
+	p.calls[p.findOrAddCall(call, uint32(len(p.codes)-1), 0, 7)].wall = 75
 	p.calls[p.at("other")].wall = 25
 	text := string(p.crashReport())
 	if !strings.Contains(text, "75.0 %  handler app.py:1\n") || !strings.Contains(text, "25.0 %  other app.py:1\n") {

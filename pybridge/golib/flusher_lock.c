@@ -24,7 +24,6 @@
 
 #define FLUSHER_YIELDS 20 /* attempts before the thread waits in the kernel */
 
-/* Locks for the thread `me` without waiting; false if another thread has the lock. */
 bool
 flusher_try_lock(gl_shared *sh, uint32_t me)
 {
@@ -52,7 +51,6 @@ flusher_lock(gl_shared *sh, uint32_t me)
     }
 }
 
-/* Unlocks for the thread `me`, and wakes a thread that waits in the kernel. */
 void
 flusher_unlock(gl_shared *sh, uint32_t me)
 {
@@ -64,8 +62,6 @@ flusher_unlock(gl_shared *sh, uint32_t me)
 #endif
 }
 
-/* gl_table.yield_to_flusher: releases the caller's shared lock, waits until the flusher has
- * finished, and locks it again.  Keeps errno.  Returns 0. */
 int32_t
 flusher_yield(gl_shared *sh)
 {

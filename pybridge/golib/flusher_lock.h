@@ -6,12 +6,12 @@
 
 #include "abi.h"
 
-/* Locks and unlocks for the calling thread `me`, a thread_id().  flusher_try_lock() does not wait;
- * it returns false if another thread has the lock. */
+/* Locks for the thread `me` without waiting; false if another thread has the lock. */
 bool flusher_try_lock(gl_shared *shared, uint32_t me);
+/* Unlocks for the thread `me`, and wakes a thread that waits in the kernel. */
 void flusher_unlock(gl_shared *shared, uint32_t me);
-/* gl_table.yield_to_flusher: unlocks the shared block until the flusher has finished, then locks it
- * again.  Returns 0. */
+/* gl_table.yield_to_flusher: releases the caller's shared lock, waits until the flusher has
+ * finished, and locks it again.  Keeps errno.  Returns 0. */
 int32_t flusher_yield(gl_shared *shared);
 
 #endif /* GOLOOP_FLUSHER_LOCK_H */

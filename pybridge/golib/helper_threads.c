@@ -49,16 +49,12 @@ run_trace_thread(void *arg)
     return NULL;
 }
 
-/* Starts run_answer_thread() for a connected socket.  Returns 0, or an errno, and the socket still
- * belongs to the caller. */
 int
 monitor_start_answer(int32_t fd)
 {
     return thread_start(run_answer_thread, (void *)(intptr_t)fd);
 }
 
-/* Starts run_trace_thread() for a connected socket.  Returns 0, or an errno, and the socket still
- * belongs to the caller. */
 int
 monitor_start_trace(int32_t fd)
 {
@@ -80,7 +76,6 @@ run_report_thread(void *reactor)
     return NULL;
 }
 
-/* Starts run_report_thread() for a blocked loop.  Without a thread the report is dropped. */
 void
 monitor_start_report(int32_t reactor, gl_shared *sh)
 {

@@ -141,8 +141,6 @@ __wrap_munmap(void *at, size_t size)
     return __real_munmap(at, size);
 }
 
-/* gl_table.unmap_memory: unmaps the memory of the inherited runtime in a forked child.  Does not
- * take the lock, which a thread of the parent may have held at the fork.  Returns 0. */
 int32_t
 unmap_memory(void)
 {
@@ -156,9 +154,8 @@ unmap_memory(void)
     return 0;
 }
 
-#else
+#else /* a child cannot start the library again */
 
-/* gl_table.unmap_memory; where a child cannot start the library again. */
 int32_t
 unmap_memory(void)
 {

@@ -158,7 +158,6 @@ flush_late(monitored *w)
     flusher_unlock(sh, monitor.thread);
 }
 
-/* Returns the time of CLOCK_MONOTONIC in ns. */
 int64_t
 monitor_now(void)
 {
@@ -295,9 +294,9 @@ check_blocked(monitored *w, int64_t now)
         goloop_check_iteration(w->reactor, since, ns, now);
 }
 
-/* Returns true if the loop is awake, or has made turns since the last call. */
+/* Returns true if the loop is awake, or has made turns since the last call, and notes the turns. */
 static bool
-has_been_awake(monitored *w)
+check_awake(monitored *w)
 {
     uint64_t turns = LOAD(&w->shared->metrics.turns);
     bool awake = turns != w->turns || LOAD(&w->shared->loop_active);
@@ -338,7 +337,7 @@ run_tick(bool expired)
     for (monitored *w = monitor.all; w != NULL; w = w->next) {
         gl_shared *sh = w->shared;
         monitor.sample_due = min_ns(monitor.sample_due, sample_if_due(w, now));
-        if (has_been_awake(w))
+        if (check_awake(w))
             monitor.awake_at = now;
         if (LOAD(&sh->alarm) < 0 && w->turns != 0) {
             pause = min_ns(pause, pace_tick_ns(now));
@@ -427,7 +426,6 @@ run_monitor(void *unused)
     return unused;
 }
 
-/* gl_table.stop_alarm: stops the loop's alarm until it is moved.  Returns 0. */
 int32_t
 monitor_stop_alarm(gl_shared *sh)
 {
@@ -438,13 +436,10 @@ monitor_stop_alarm(gl_shared *sh)
     return 0;
 }
 
-/* gl_table.move_alarm: moves the loop's alarm, at the present pace.  Returns 0; without
- * alarms the monitor ticks instead.  After a short sleep the loop does not stop the alarm for the
- * next one. */
 int32_t
 monitor_move_alarm(gl_shared *sh, int64_t now)
 {
-    const alarm_pace *p = pace_of_loop(sh, now);
+    const alarm_pace *p = pace_update(sh, now);
     uint32_t thread = LOAD(&monitor.thread);
     if (now < sh->alarm_at)
         __atomic_store_n(&sh->alarm_unneeded, 0u, __ATOMIC_RELAXED);
@@ -469,8 +464,6 @@ start_monitor(void)
     return err;
 }
 
-/* Monitors a reactor from now on; the first one starts the thread.  Returns 0, or -errno and the
- * reactor is not monitored. */
 int32_t
 monitor_add_reactor(int32_t reactor, gl_shared *shared)
 {
@@ -495,7 +488,6 @@ monitor_add_reactor(int32_t reactor, gl_shared *shared)
     return -err;
 }
 
-/* Stops monitoring a reactor: its memory is not used after the return. */
 void
 monitor_remove_reactor(int32_t reactor)
 {
@@ -513,7 +505,6 @@ monitor_remove_reactor(int32_t reactor)
     free(gone);
 }
 
-/* Calls `each` for the block of every reactor, with the mutex. */
 void
 monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
 {
@@ -523,7 +514,6 @@ monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg)
     pthread_mutex_unlock(&monitor.mutex);
 }
 
-/* gl_table.wake_monitor: wakes the monitor if it is parked.  Returns 0. */
 int32_t
 monitor_wake(int32_t reactor)
 {

@@ -4,7 +4,8 @@
 
 #include "abi.h"
 
-/* Starts to monitor a reactor.  Returns 0 or -errno. */
+/* Monitors a reactor from now on; the first one starts the thread.  Returns 0, or -errno and the
+ * reactor is not monitored. */
 int32_t monitor_add_reactor(int32_t reactor, gl_shared *shared);
 /* Stops monitoring a reactor: its memory is not used after the return. */
 void monitor_remove_reactor(int32_t reactor);
@@ -12,13 +13,14 @@ void monitor_remove_reactor(int32_t reactor);
 /* Samples that Go has not counted yet. */
 extern gl_samples monitor_samples;
 
-/* gl_table.wake_monitor: wakes the monitor if it is parked. */
+/* gl_table.wake_monitor: wakes the monitor if it is parked.  Returns 0. */
 int32_t monitor_wake(int32_t reactor);
-/* gl_table.move_alarm: moves the loop's alarm forward. */
+/* gl_table.move_alarm: moves the loop's alarm, at the present pace.  Returns 0; without alarms the
+ * monitor ticks instead.  After a short sleep the loop does not stop the alarm for the next one. */
 int32_t monitor_move_alarm(gl_shared *shared, int64_t now);
-/* gl_table.stop_alarm: stops the loop's alarm. */
+/* gl_table.stop_alarm: stops the loop's alarm until it is moved.  Returns 0. */
 int32_t monitor_stop_alarm(gl_shared *shared);
-/* Calls `each` for every reactor, with the monitor's mutex. */
+/* Calls `each` for the block of every reactor, with the monitor's mutex. */
 void monitor_each(void (*each)(gl_shared *shared, void *arg), void *arg);
 /* Returns the time of CLOCK_MONOTONIC in ns. */
 int64_t monitor_now(void);

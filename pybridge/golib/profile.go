@@ -176,17 +176,17 @@ func (p *profile) addSample(s *netloop.Sample) {
 		len(p.edges) > maxEdges || p.names > maxNameBytes {
 		p.prune()
 	}
-	at := p.findCall(0, codeLoop, uint32(s.Loop), s.Loop)
+	at := p.findOrAddCall(0, codeLoop, uint32(s.Loop), s.Loop)
 	switch {
 	case s.Frames == 0:
-		at = p.findCall(at, codeItself, 0, 0)
+		at = p.findOrAddCall(at, codeItself, 0, 0)
 	case s.Coroutine != 0:
-		at = p.findCall(at, codeTask, 0, 0)
+		at = p.findOrAddCall(at, codeTask, 0, 0)
 		if wall > 0 {
 			p.addTask(s, wall, cpu)
 		}
 	default:
-		at = p.findCall(at, codeCallback, 0, 0)
+		at = p.findOrAddCall(at, codeCallback, 0, 0)
 	}
 	for i := int(s.Frames) - 1; i >= 0; i-- {
 		f := s.Frame[i]
@@ -204,7 +204,7 @@ func (p *profile) addSample(s *netloop.Sample) {
 			if index != codeUnknown {
 				line = readLine(p.python, &p.codes[index].code, f.Code, f.Instruction)
 			}
-			next = p.findCall(at, index|byLine, uint32(line), line)
+			next = p.findOrAddCall(at, index|byLine, uint32(line), line)
 			p.edges[edge{at, index, offset}] = next
 		}
 		at = next
@@ -249,10 +249,10 @@ func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
 	p.tasks[s.Coroutine] = taskTime{had.wall + wall, had.cpu + cpu, s.At}
 }
 
-// findCall returns the index in p.calls of the call of `code` by `parent`, and adds the call with `line` if
+// findOrAddCall returns the index in p.calls of the call of `code` by `parent`, and adds the call with `line` if
 // it is new. `at` distinguishes the parent's calls of the same code: the loop's number for codeLoop, the
 // line if code has the flag byLine, else 0.
-func (p *profile) findCall(parent, code, at uint32, line int32) uint32 {
+func (p *profile) findOrAddCall(parent, code, at uint32, line int32) uint32 {
 	key := edge{parent, code, at}
 	index, ok := p.edges[key]
 	if !ok {

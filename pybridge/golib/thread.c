@@ -18,8 +18,6 @@
 
 #define SHORTEST_SLICE_NS 100000
 
-/* Starts a detached thread that blocks all signals, those of faults too: a program may block one in
- * its own threads, and collect it.  Returns 0 or an errno. */
 int
 thread_start(void *(*run)(void *), void *arg)
 {
@@ -87,7 +85,6 @@ __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, threa
 
 /* ---- all threads ------------------------------------------------------------------------- */
 
-/* Names the calling thread for ps, top and debuggers; at most 15 bytes. */
 void
 thread_set_name(const char *name)
 {
@@ -98,9 +95,6 @@ thread_set_name(const char *name)
 #endif
 }
 
-/* Asks the kernel for the shortest slice of processor time (Linux 6.12): when the calling thread
- * wakes up, it runs before threads with a longer slice, and not only at the end of theirs, up to
- * 4 ms later.  Does nothing where the kernel does not know slices, or a filter refuses the call. */
 void
 thread_set_short_slice(void)
 {
@@ -119,7 +113,6 @@ thread_set_short_slice(void)
 #endif
 }
 
-/* Returns the calling thread's id in the system; 1 on systems without futexes. */
 uint32_t
 thread_id(void)
 {

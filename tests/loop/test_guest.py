@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import logging
 import queue
@@ -11,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -232,6 +234,25 @@ def test_calls_of_the_host_between_iterations_end_the_poll(host: Host) -> None:
     guest.outcome.result()
     assert done[-1] == "line\n"
     assert len(done) == 16
+
+
+def test_a_call_of_the_host_ends_a_poll_after_many_calls(host: Host) -> None:
+    """The waiting times of few calls are measured after a burst, but each call ends a poll."""
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        for _ in range(10):
+            future = loop.create_future()
+            for _ in range(5000):
+                loop.call_soon(int)
+            loop.call_soon(host.post, lambda: time.sleep(0.005))  # meanwhile the poll begins
+            loop.call_soon(host.post, functools.partial(future.set_result, 1))
+            await future
+        return 1
+
+    guest = host.start(main())
+    host.run()
+    assert guest.outcome.result() == 1
 
 
 def test_an_iteration_sends_and_does_not_wait(host: Host) -> None:

@@ -90,11 +90,11 @@ def test_closed_socket_ends_a_wait_at_once_with_a_replaced_get_ident(when: str) 
     waiting = asyncio.ensure_future(loop.sock_recv(one, 1))
     await asyncio.sleep(0)
     socket_of_loop = one._io_refs, one.fileno()
-    assert loop._waits(*socket_of_loop)
+    assert loop._before_close(*socket_of_loop)
     global greenlet
     greenlet = 6789
     one.close()
-    assert not loop._waits(*socket_of_loop)
+    assert not loop._before_close(*socket_of_loop)
     other.close()
     waiting.cancel()
 """,

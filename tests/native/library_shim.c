@@ -17,7 +17,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-EXPORT const gl_table *shim_library(const char **message) { return gl_library(message); }
+EXPORT const gl_table *shim_library(const char **message) { return gl_library_open(message); }
 /* Inside of the live runtime. */
 EXPORT const void *shim_table(void) { return gl_here->table; }
 EXPORT bool shim_clock_is_replaced(void) { return gl_clock_is_replaced(); }

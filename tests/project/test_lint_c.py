@@ -118,6 +118,10 @@ RULES = {
         "static void f(Q *q) { q->budget -= q->budget > 0; }",
         "static void f(Q *q) { if (q->budget > 0) q->budget -= 1; }",
     ),
+    "exception-formula": (
+        "/* Creates the type.  -1 with\n * an exception. */",
+        "/* Creates the type.  -1 with TypeError, or with an exception that ends the run. */",
+    ),
 }
 
 assert RULES.keys() == lint_c.RULES.keys() | lint_style.RULES.keys()
@@ -260,6 +264,26 @@ def test_callees_are_found_in_other_files_and_named() -> None:
     (finding,) = lint_c.lint_tree({"a.c": caller, "b.c": TWICE})
     assert finding.path == "a.c"
     assert "f: twice > number > PyFloat_AsDouble runs Python" in finding.text
+
+
+def test_a_function_is_documented_once() -> None:
+    comment = "/* Opens it. */\n"
+    declaration = "GL_PRIVATE int gl_open(int fd,\n                       int flags);\n"
+    definition = "GL_PRIVATE int\ngl_open(int fd, int flags)\n{\n    /* A reason. */\n}\n"
+
+    def faults(header: str, file: str) -> list[tuple[str, str]]:
+        texts = {"a.h": header, "a.c": file}
+        findings = lint_c.lint_tree(texts, lint_style.TREE_RULES)
+        return [(finding.path, finding.rule) for finding in findings]
+
+    assert faults(comment + declaration, definition) == []
+    assert faults(comment + declaration, comment + definition) == [("a.c", "function-comment")]
+    assert faults(declaration, definition) == [("a.h", "function-comment")]
+    static = definition.replace("GL_PRIVATE", "static")
+    assert faults("", "static int gl_open(int, int);\n" + comment + static) == []
+    assert faults("", comment + "static int gl_open(int, int);\n" + static) == [
+        ("a.c", "function-comment")
+    ]
 
 
 def test_default_paths_contain_the_c_files() -> None:

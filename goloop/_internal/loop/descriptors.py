@@ -89,7 +89,7 @@ class ObservedRefCount(int):
         """
         below = int.__le__(self, other)  # type: ignore[operator]
         if below is True and type(other) is int and other == 0:
-            loops = [(loop, loop._waits(self, self.fd)) for loop in _core._open_loops()]
+            loops = [(loop, loop._before_close(self, self.fd)) for loop in _core._open_loops()]
             if any(waits is None for _, waits in loops):
                 return False  # a ready socket is closed later, by the loop
             for loop, waits in loops:

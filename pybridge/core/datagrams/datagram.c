@@ -68,8 +68,8 @@ datagram_update_interest(gl_transport *t)
 
 /* DatagramTransport(loop, sock, protocol, ...): constructs the transport and schedules
  * connection_made.  `address`: the remote address, or a false object for none; `connected`: the
- * socket has a peer; `nameless`: that peer is an unnamed Unix socket.  -1 with an exception: the
- * socket then still belongs to the caller. */
+ * socket has a peer; `nameless`: that peer is an unnamed Unix socket.  On failure the socket still
+ * belongs to the caller. */
 static int
 datagram_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -116,7 +116,7 @@ datagram_start(gl_transport *t)
 /* ---- closing ------------------------------------------------------------------------ */
 
 /* transport_ops.close: schedules connection_lost.  With queued datagrams it only stops receiving,
- * and _sent_all() ends the transport.  -1 with an exception. */
+ * and _sent_all() ends the transport. */
 static int
 datagram_close(gl_transport *t)
 {
@@ -171,9 +171,9 @@ datagram_clear(PyObject *self)
 
 /* ---- the type --------------------------------------------------------------------------- */
 
-/* transport_ops.has_pending: true if received datagrams wait for delivery. */
+/* transport_ops.prepare_delivery: true if received datagrams wait for delivery. */
 static bool
-datagram_has_pending(gl_transport *t)
+datagram_prepare_delivery(gl_transport *t)
 {
     return t->paused_data != NULL;
 }
@@ -186,9 +186,9 @@ static const transport_ops datagram_transport_ops = {
     .close = datagram_close,
     .discard_queue = datagram_discard_queue,
     .free_memory = datagram_free_memory,
-    .has_pending = datagram_has_pending,
+    .prepare_delivery = datagram_prepare_delivery,
     .deliver_item = datagram_deliver_item,
-    .budget_exhausted = datagram_budget_exhausted,
+    .begin_or_check_share = datagram_begin_or_check_share,
     .is_receiving = datagram_is_receiving,
 };
 
@@ -264,8 +264,6 @@ static const gl_reg_ops datagram_ops = {
     .blocks_number = gl_transport_blocks_number,
 };
 
-/* Adds the type DatagramTransport to the module, and sets the functions for its registrations
- * (G.reg_ops).  -1 with an exception. */
 GL_PRIVATE int
 gl_datagram_init_type(PyObject *module)
 {

@@ -63,15 +63,35 @@ typedef struct gl_datagram {
 
 /* ---- datagram_send.c --------------------------------------------------------------- */
 
+/* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
+ * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError, RuntimeError
+ * (a foreign loop), or another exception of datagram_send_or_queue(). */
 GL_PRIVATE PyObject *datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr);
+/* _send(data, addr): sends a queued datagram.  Returns True, also if the transport is lost and the
+ * datagram is dropped; False if the kernel has no room.  The caller classifies an exception. */
 GL_PRIVATE PyObject *datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs);
+/* _sent_all(): marks the queue as sent.  Stops watching for room, or ends a closing transport:
+ * calls connection_lost().  Does nothing for a transport that has ended. */
 GL_PRIVATE PyObject *datagram_sent_all(gl_datagram *d, PyObject *ignored);
-/* Calls protocol.error_received(exc) and steals `exc`; -1 with an exception. */
+/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; without a protocol it
+ * does nothing.  Steals `exc`, which may be NULL with an exception set. */
 GL_PRIVATE int datagram_report_error(gl_datagram *d, PyObject *exc);
 
 /* ---- datagram_receive.c ------------------------------------------------------------ */
 
+/* gl_reg_ops.complete: handles one completion in the context of the transport.  READY sends queued
+ * datagrams, by _drain(), and is the only completion that a closing transport handles; an ended one
+ * handles none.  An exception goes to the loop's exception handler.  Returns 0, or -1 with an exit
+ * exception or an exception of the exception handler. */
 GL_PRIVATE int datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c);
+/* transport_ops.deliver_item: delivers an item of paused data, which is a tuple of a datagram and
+ * its address, or an OSError for error_received(). */
 GL_PRIVATE int datagram_deliver_item(gl_transport *t, PyObject *item);
-GL_PRIVATE bool datagram_budget_exhausted(gl_transport *t);
+/* transport_ops.begin_or_check_share: begins the socket's share of this turn at the first call of a
+ * turn, and returns false, so at least one callback runs; later returns true if the share is used
+ * up.  It is the time that the iteration had taken before the first datagram of any socket, at
+ * least SHARE_MIN. */
+GL_PRIVATE bool datagram_begin_or_check_share(gl_transport *t);
+/* Drops all cached addresses of senders, last_sender too.  Frees a table of PEERS entries and
+ * returns to the table with one entry. */
 GL_PRIVATE void datagram_clear_peers(gl_datagram *d);

@@ -43,8 +43,6 @@ peers_grow(gl_datagram *d)
     d->peers_mask = PEERS - 1;
 }
 
-/* Drops all cached addresses of senders, last_sender too.  Frees a table of PEERS entries and
- * returns to the table with one entry. */
 GL_PRIVATE void
 datagram_clear_peers(gl_datagram *d)
 {
@@ -57,8 +55,8 @@ datagram_clear_peers(gl_datagram *d)
     d->peers_mask = 0;
 }
 
-/* Converts a datagram's raw address to a Python address; a new reference.  NULL with an exception;
- * OSError for an unknown family. */
+/* Converts a datagram's raw address to a Python address; a new reference.  NULL with OSError for an
+ * unknown family. */
 static PyObject *
 peer_address(const gl_packet *p)
 {
@@ -70,10 +68,9 @@ peer_address(const gl_packet *p)
 
 /* Returns the sender's address as a Python object: the cached one, or a new one, which replaces
  * another address in its entry of the table.  Stores the entry in last_sender.  The address of an
- * unnamed sender, or a very long one, is not cached.  A new reference, or NULL with an
- * exception. */
+ * unnamed sender, or a very long one, is not cached.  A new reference. */
 static inline PyObject *
-datagram_find_sender(gl_datagram *d, const gl_packet *p)
+datagram_cache_sender(gl_datagram *d, const gl_packet *p)
 {
     uint32_t len = p->addr_len;
     if (len == 0 || len > sizeof(d->peers->raw))
@@ -110,12 +107,8 @@ datagram_deliver_packet(gl_datagram *d, PyObject *data, PyObject *addr)
     return rc;
 }
 
-/* transport_ops.budget_exhausted: returns true if the socket has used up its share of this turn.
- * The first call of a turn starts the share and returns false, so at least one callback runs.  The
- * share is the time that the iteration had taken before the first datagram of any socket, at least
- * SHARE_MIN. */
 GL_PRIVATE bool
-datagram_budget_exhausted(gl_transport *t)
+datagram_begin_or_check_share(gl_transport *t)
 {
     gl_datagram *d = (gl_datagram *)t;
     int64_t now = gl_monotonic_ns();
@@ -147,12 +140,11 @@ datagram_keep_paused_data(gl_datagram *d, PyObject *item)
 }
 
 /* Returns true if a received datagram or error becomes paused data: reading is paused, earlier
- * items wait, or the socket's share of the turn is used up.  Starts the share, as
- * datagram_budget_exhausted(). */
+ * items wait, or the socket's share of the turn is used up, which begins the share if necessary. */
 static inline bool
 datagram_must_wait(gl_datagram *d)
 {
-    return d->paused || d->paused_data != NULL || datagram_budget_exhausted(&d->base);
+    return d->paused || d->paused_data != NULL || datagram_begin_or_check_share(&d->base);
 }
 
 /* Handles a DATAGRAM completion: delivers the datagram, or stores it as paused data.  An error of
@@ -164,7 +156,7 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
     PyObject *data = PyBytes_FromStringAndSize((const char *)(p + 1), (Py_ssize_t)c->arg);
     if (data == NULL)
         return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
-    PyObject *addr = datagram_find_sender(d, p);
+    PyObject *addr = datagram_cache_sender(d, p);
     if (addr == NULL) {
         Py_DECREF(data);
         return gl_transport_fatal_current(&d->base, "Fatal read error on datagram transport");
@@ -180,7 +172,7 @@ datagram_handle_packet(gl_datagram *d, const gl_completion *c)
 }
 
 /* Handles a DATAGRAM_ERROR completion with the errno `err`: calls error_received() with the
- * OSError, or appends the OSError to the paused data.  -1 with an exception. */
+ * OSError, or appends the OSError to the paused data. */
 static int
 datagram_handle_error(gl_datagram *d, int err)
 {
@@ -192,10 +184,6 @@ datagram_handle_error(gl_datagram *d, int err)
     return datagram_report_error(d, exc);
 }
 
-/* gl_reg_ops.complete: handles one completion in the context of the transport.  READY sends queued
- * datagrams, by _drain(), and is the only completion that a closing transport handles; an ended one
- * handles none.  An exception goes to the loop's exception handler.  Returns 0, or -1 with an exit
- * exception or an exception of the exception handler. */
 GL_PRIVATE int
 datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
 {
@@ -228,8 +216,6 @@ datagram_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     return 0;
 }
 
-/* transport_ops.deliver_item: delivers an item of paused data, which is a tuple of a datagram and
- * its address, or an OSError for error_received().  -1 with an exception. */
 GL_PRIVATE int
 datagram_deliver_item(gl_transport *t, PyObject *item)
 {

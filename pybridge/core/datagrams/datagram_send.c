@@ -27,11 +27,11 @@
 
 /* ---- the system call ---------------------------------------------------------------- */
 
-/* Finds the raw form of an address: the cached one of the last sender or destination, or a new one,
- * which replaces the cached destination.  Returns false, without an exception, if the socket itself
- * has to convert the address.  *raw is valid until the next call. */
+/* Stores the raw form of an address in *raw: the cached one of the last sender or destination, or a
+ * new one, which replaces the cached destination.  Returns false, without an exception, if the
+ * socket itself has to convert the address.  *raw is valid until the next call. */
 static inline bool
-datagram_find_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
+datagram_cache_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, uint32_t *len)
 {
     if (d->last_sender != NULL && d->last_sender->object == addr) {
         *raw = d->last_sender->raw;
@@ -111,7 +111,7 @@ send_by_system_call(gl_datagram *d, const Py_buffer *view, PyObject *data, PyObj
     uint32_t len = 0;
     if (d->lease.fd < 0)
         return SEND_DONE;
-    if (!destination_is_implied(d, addr) && !datagram_find_raw_address(d, addr, &raw, &len))
+    if (!destination_is_implied(d, addr) && !datagram_cache_raw_address(d, addr, &raw, &len))
         return send_by_socket_method(d, data, addr);
     ssize_t n;
     do {
@@ -135,7 +135,7 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     if (!destination_is_implied(d, addr)) {
         const uint8_t *raw;
         uint32_t len;
-        if (!datagram_find_raw_address(d, addr, &raw, &len))
+        if (!datagram_cache_raw_address(d, addr, &raw, &len))
             return send_by_socket_method(d, data, addr);
         PyObject *sock = gl_ref_or_none(d->lease.owner);
         int refused = PySys_Audit("socket.sendto", "OO", sock, addr);
@@ -155,8 +155,6 @@ datagram_send(gl_datagram *d, PyObject *data, PyObject *addr)
     return what;
 }
 
-/* Calls protocol.error_received(exc), as asyncio does in an `except` clause; without a protocol it
- * does nothing.  Steals `exc`, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 datagram_report_error(gl_datagram *d, PyObject *exc)
 {
@@ -194,8 +192,7 @@ datagram_send_failed(gl_datagram *d, enum send_result what)
 
 /* ---- sendto() -------------------------------------------------------------------------- */
 
-/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol.  -1
- * with an exception. */
+/* Appends a datagram to the queue, by _enqueue() in Python, which also pauses the protocol. */
 static int
 datagram_enqueue(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -211,14 +208,13 @@ datagram_check_no_host_name(gl_datagram *d, PyObject *addr)
     const uint8_t *raw;
     uint32_t len;
     if ((d->family != AF_INET && d->family != AF_INET6) || addr == Py_None ||
-        destination_is_implied(d, addr) || datagram_find_raw_address(d, addr, &raw, &len))
+        destination_is_implied(d, addr) || datagram_cache_raw_address(d, addr, &raw, &len))
         return 0;
     return gl_call_method((PyObject *)d, G.s__refuse_look_up, addr);
 }
 
-/* Returns 1 if the transport has a remote address, else 0, or -1 with an exception.  Programs may
- * set any object as _address, and asyncio tests its truth: "", the peer of an unnamed Unix socket,
- * is false. */
+/* Returns 1 if the transport has a remote address, else 0.  Programs may set any object as
+ * _address, and asyncio tests its truth: "", the peer of an unnamed Unix socket, is false. */
 static int
 datagram_has_remote(const gl_datagram *d)
 {
@@ -231,8 +227,8 @@ datagram_has_remote(const gl_datagram *d)
 }
 
 /* Returns the address to which a datagram goes: a new reference to `addr`, or to the remote
- * address.  *remote: the transport has a remote address.  NULL with an exception; ValueError if
- * `addr` differs from the remote address. */
+ * address.  *remote: the transport has a remote address.  NULL with ValueError if `addr` differs
+ * from the remote address. */
 static PyObject *
 datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 {
@@ -253,7 +249,7 @@ datagram_destination(gl_datagram *d, PyObject *addr, bool *remote)
 
 /* Sends or queues a datagram with valid arguments; `remote` as in datagram_destination().  A
  * transport that has ended drops the datagram and counts it, with asyncio's warning.  A refused
- * datagram blocks the transport until the queue is sent.  -1 with an exception. */
+ * datagram blocks the transport until the queue is sent. */
 static int
 datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remote)
 {
@@ -278,9 +274,6 @@ datagram_send_or_queue(gl_datagram *d, PyObject *data, PyObject *addr, bool remo
     return -1;
 }
 
-/* sendto(): checks the arguments, then sends the datagram or queues it.  `addr` may be None.
- * Returns None, also for a datagram that is dropped; NULL with TypeError, ValueError, RuntimeError
- * (a foreign loop), or another exception of datagram_send_or_queue(). */
 GL_PRIVATE PyObject *
 datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 {
@@ -309,9 +302,6 @@ datagram_sendto(gl_datagram *d, PyObject *data, PyObject *addr)
 
 /* ---- the kernel has room ------------------------------------------------------------------ */
 
-/* _send(data, addr): sends a queued datagram.  Returns True, also if the transport is lost and the
- * datagram is dropped; False if the kernel has no room.  NULL with an exception, which the caller
- * classifies. */
 GL_PRIVATE PyObject *
 datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -327,9 +317,6 @@ datagram_send_method(gl_datagram *d, PyObject *const *args, Py_ssize_t nargs)
     return NULL;
 }
 
-/* _sent_all(): marks the queue as sent.  Stops watching for room, or ends a closing transport:
- * calls connection_lost().  Does nothing for a transport that has ended.  NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 datagram_sent_all(gl_datagram *d, PyObject *Py_UNUSED(ignored))
 {

@@ -5,5 +5,6 @@
 
 #include "transports/transports.h"
 
-/* Adds the type goloop._core.DatagramTransport to the module.  -1 with an exception. */
+/* Adds the type goloop._core.DatagramTransport to the module, and sets the functions for its
+ * registrations (G.reg_ops). */
 GL_PRIVATE int gl_datagram_init_type(PyObject *module);

@@ -85,8 +85,6 @@ LEASED(int, dup, , )
 #undef LEASED
 #undef _
 
-/* Closes a descriptor without the GIL, because close(2) may wait (SO_LINGER).  Errors are
- * ignored. */
 GL_PRIVATE void
 gl_call_close(int fd)
 {
@@ -106,7 +104,7 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
     gl_simulation_hooks hooks = {NULL, NULL};
     Py_buffer b;
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     if (PyObject_GetBuffer(request, &b, PyBUF_WRITABLE) < 0)
@@ -127,7 +125,6 @@ static PyMethodDef calls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Selects the kernel's own calls and adds _simulate() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_calls_init(PyObject *module)
 {

@@ -26,15 +26,12 @@ is_socket(PyObject *o)
     return G.lease.socket_base != NULL && PyObject_TypeCheck(o, G.lease.socket_base);
 }
 
-/* Returns true if the object is a socket that has this number now. */
 GL_PRIVATE bool
 gl_socket_has(PyObject *sock, int fd)
 {
     return is_socket(sock) && *object_number_word(sock) == fd;
 }
 
-/* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
- * calls fileno(), and returns -1 for an exception, which is cleared. */
 GL_PRIVATE int
 gl_socket_number(PyObject *sock)
 {
@@ -128,9 +125,6 @@ is_counted(PyObject *sock)
     return G.lease.io_refs >= 0 && PyObject_TypeCheck(sock, (PyTypeObject *)G.socket_socket);
 }
 
-/* Makes the caller one of the socket's users, so that the socket's close() waits for the caller.
- * Returns false, without an exception, if the socket does not count its users or without memory.
- * Runs no Python. */
 GL_PRIVATE bool
 gl_socket_add_user(PyObject *sock)
 {
@@ -159,9 +153,6 @@ socket_release(PyObject *sock)
 
 /* ---- sockets with waiters ------------------------------------------------ */
 
-/* Gives the socket a count of users that reports its close(), so that a close() ends the waits for
- * the socket.  Does nothing if the socket has such a count, or does not count its users.  -1 with
- * an exception. */
 GL_PRIVATE int
 gl_socket_observe_close(PyObject *sock)
 {
@@ -170,8 +161,6 @@ gl_socket_observe_close(PyObject *sock)
     return gl_call_method(G.ObservedRefCount, G.s_notice, sock);
 }
 
-/* Returns true if `users` is the object in which the socket counts its users.  `sock` may be
- * NULL. */
 GL_PRIVATE bool
 gl_socket_has_users(PyObject *sock, PyObject *users)
 {
@@ -179,10 +168,6 @@ gl_socket_has_users(PyObject *sock, PyObject *users)
            GL_READ(*socket_slot(sock, G.lease.io_refs)) == users;
 }
 
-/* Starts to keep a socket open for `waiter`: fills *kept, with a new reference to `waiter`, and
- * steals the reference to the socket.  Becomes one of the socket's users, unless its count reports
- * close().  Returns false, without an exception, if the socket does not count its users or without
- * memory; then nothing is stolen. */
 GL_PRIVATE bool
 gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter)
 {
@@ -200,8 +185,6 @@ is_closed(PyObject *sock)
     return GL_READ(*socket_slot(sock, G.lease.closed)) == Py_True;
 }
 
-/* Stops keeping a socket open and drops the references.  If its owner has closed the socket
- * meanwhile, it is really closed now, which runs Python; exceptions go to sys.unraisablehook. */
 GL_PRIVATE void
 gl_socket_stop_keeping(gl_kept_socket *kept)
 {
@@ -214,9 +197,6 @@ gl_socket_stop_keeping(gl_kept_socket *kept)
     Py_CLEAR(kept->waiter);
 }
 
-/* Ends the keeping of the waiter's socket, because the waiter runs, and drops the reference to the
- * waiter.  A socket that was closed before stays open until the iteration has run the ready queue.
- * Does nothing if no socket is kept for the waiter. */
 GL_PRIVATE void
 gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
 {
@@ -239,14 +219,11 @@ gl_kept_socket_end(gl_loop *loop, PyObject *waiter)
     }
 }
 
-/* When the loop stops: closes the sockets that were closed while they were kept open, because the
- * loop may never run again.  For a waiter that has not run, close() first makes the call for which
- * it waits (is_kept_open() in watch_methods.c).  The open sockets are kept on for their waiters,
- * unless the loop counts as a user, whom close() would have to wait for.  Keeps the current
- * exception. */
 GL_PRIVATE void
 gl_kept_sockets_run_ends(gl_loop *loop)
 {
+    /* For a waiter that has not run, close() first makes the call for which it waits
+     * (end_keeping_unless_needed() in watch_methods.c). */
     PyObject *exc = gl_take_exception();
     for (uint32_t i = loop->kept_sockets_len; i-- > 0;) {
         if (i >= loop->kept_sockets_len)
@@ -288,10 +265,6 @@ raw_file(PyObject *o)
 
 /* ---- taking --------------------------------------------------------------------- */
 
-/* Acquires a lease of the descriptor that owner.fileno() returns; makes a new reference to `owner`.
- * `counted`: keeps a socket open until the lease ends.  An object with an unknown layout is leased
- * by a duplicate.  -1 with ValueError (no descriptor), OSError (EBADF: the object itself has
- * another number) or an exception of fileno(), and *l is unchanged.  Runs Python. */
 GL_PRIVATE int
 gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
 {
@@ -323,8 +296,6 @@ gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted)
     return 0;
 }
 
-/* Makes the descriptor non-blocking, because the reactor reads and writes without a check of
- * O_NONBLOCK, and a blocking socket would block the loop.  -1 with OSError. */
 GL_PRIVATE int
 gl_lease_nonblocking(const gl_lease *l)
 {
@@ -333,9 +304,6 @@ gl_lease_nonblocking(const gl_lease *l)
     return 0;
 }
 
-/* Makes the socket object `owner`, created over the descriptor, the owner of a lease that has none;
- * makes a new reference to it.  If the socket has the lease's number, the lease also uses its
- * number word and becomes one of its users.  The caller must then update the registration in Go. */
 GL_PRIVATE void
 gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
@@ -346,8 +314,6 @@ gl_lease_set_owner(gl_lease *l, PyObject *owner)
     }
 }
 
-/* Duplicates the descriptor, unless that was done before; the lease uses the duplicate from now on.
- * -1 with OSError. */
 GL_PRIVATE int
 gl_lease_duplicate(gl_lease *l)
 {
@@ -375,9 +341,6 @@ lease_move_out(gl_lease *l)
     return out;
 }
 
-/* Stops keeping the owner open: from now on its close() takes effect at once, and one that was
- * called meanwhile does now.  An exception goes to sys.unraisablehook.  Keeps the current
- * exception. */
 GL_PRIVATE void
 gl_lease_stop_counting(gl_lease *l)
 {
@@ -391,8 +354,6 @@ gl_lease_stop_counting(gl_lease *l)
     gl_restore_exception(exc);
 }
 
-/* Ends the lease and closes the descriptor, by the owner's close() if there is an owner.  Releases
- * the GIL meanwhile.  -1 with the exception of that close(); *l is empty then too. */
 GL_PRIVATE int
 gl_lease_close(gl_lease *l)
 {
@@ -409,9 +370,6 @@ gl_lease_close(gl_lease *l)
     return rc;
 }
 
-/* Ends the lease without closing the descriptor, which then belongs to the owner, or to the caller
- * if the lease has no owner.  A delayed close() of the owner happens now; its exception goes to
- * sys.unraisablehook.  Keeps the current exception. */
 GL_PRIVATE void
 gl_lease_release(gl_lease *l)
 {
@@ -442,8 +400,6 @@ class_if_number_follows_head(const char *module, const char *name)
     return (PyTypeObject *)cls;
 }
 
-/* Checks the layouts of sockets and files, at import.  -1 with an exception; unknown layouts are no
- * error. */
 GL_PRIVATE int
 gl_lease_init(PyObject *Py_UNUSED(module))
 {

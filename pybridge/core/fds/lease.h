@@ -70,7 +70,8 @@ gl_lease_word(const gl_lease *l)
  * by a duplicate.  -1 with ValueError (no descriptor), OSError (EBADF: the object itself has
  * another number) or an exception of fileno(), and *l is unchanged.  Runs Python. */
 GL_PRIVATE int gl_lease_acquire(gl_lease *l, PyObject *owner, bool counted);
-/* Makes the descriptor non-blocking.  -1 with OSError. */
+/* Makes the descriptor non-blocking, because the reactor reads and writes without a check of
+ * O_NONBLOCK, and a blocking socket would block the loop.  -1 with OSError. */
 GL_PRIVATE int gl_lease_nonblocking(const gl_lease *l);
 /* Makes the socket object `owner`, created over the descriptor, the owner of a lease that has none;
  * makes a new reference to it.  If the socket has the lease's number, the lease also uses its
@@ -80,23 +81,26 @@ GL_PRIVATE void gl_lease_set_owner(gl_lease *l, PyObject *owner);
 /* Duplicates the descriptor, unless that was done before.  The lease uses the duplicate from now
  * on, and closes it at its end.  -1 with OSError. */
 GL_PRIVATE int gl_lease_duplicate(gl_lease *l);
-/* Stops keeping the owner open.  If its close() was called meanwhile, it is really closed now,
- * which runs Python; an exception goes to sys.unraisablehook.  Keeps the current exception. */
+/* Stops keeping the owner open: from now on its close() takes effect at once, and one that was
+ * called meanwhile does now.  An exception goes to sys.unraisablehook.  Keeps the current
+ * exception. */
 GL_PRIVATE void gl_lease_stop_counting(gl_lease *l);
 /* Ends the lease and closes the descriptor, by the owner's close() if there is an owner; releases
  * the GIL meanwhile.  -1 with the exception of that close(); the lease is empty then too. */
 GL_PRIVATE int gl_lease_close(gl_lease *l);
 /* Ends the lease without closing the descriptor, which then belongs to the owner, or to the caller
- * if the lease has no owner.  If the owner was closed meanwhile, the descriptor is closed now.  An
- * exception goes to sys.unraisablehook. */
+ * if the lease has no owner.  A delayed close() of the owner happens now; its exception goes to
+ * sys.unraisablehook.  Keeps the current exception. */
 GL_PRIVATE void gl_lease_release(gl_lease *l);
 
-/* Returns true if the socket has this number now. */
+/* Returns true if the object is a socket that has this number now. */
 GL_PRIVATE bool gl_socket_has(PyObject *sock, int fd);
-/* Returns the present number of a plain socket.socket; -1 after close().  Sets no exception. */
+/* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
+ * calls fileno(), and returns -1 for an exception, which is cleared. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);
-/* Adds one to the number of a socket's users.  Returns false, without an exception, if the socket
- * does not count them or without memory.  Runs no Python. */
+/* Makes the caller one of the socket's users, so that the socket's close() waits for the caller.
+ * Returns false, without an exception, if the socket does not count its users or without memory.
+ * Runs no Python. */
 GL_PRIVATE bool gl_socket_add_user(PyObject *sock);
 
 /* A socket that became ready, with a waiter that has not run yet.  The socket's close() takes
@@ -108,26 +112,28 @@ typedef struct gl_kept_socket {
     bool counted;     /* counted in the socket's _io_refs; else the count reports its close() */
 } gl_kept_socket;
 
-/* Makes a socket's close() end the waits for the socket.  Does nothing for a socket that does not
- * count its users.  -1 with an exception. */
+/* Gives the socket a count of users that reports its close(), so that a close() ends the waits for
+ * the socket.  Does nothing if the socket has such a count, or does not count its users. */
 GL_PRIVATE int gl_socket_observe_close(PyObject *sock);
 /* Returns true if `users` is the object in which the socket counts its users.  `sock` may be
  * NULL. */
 GL_PRIVATE bool gl_socket_has_users(PyObject *sock, PyObject *users);
-/* Starts keeping a socket open for `waiter`: fills *kept and steals the reference to the socket.
- * Returns false, without an exception, if the socket does not count its users or without memory;
- * then nothing is stolen. */
+/* Starts to keep a socket open for `waiter`: fills *kept, with a new reference to `waiter`, and
+ * steals the reference to the socket.  Becomes one of the socket's users, unless its count reports
+ * close().  Returns false, without an exception, if the socket does not count its users or without
+ * memory; then nothing is stolen. */
 GL_PRIVATE bool gl_socket_keep_open(gl_kept_socket *kept, PyObject *sock, PyObject *waiter);
 /* Stops keeping a socket open and drops the references.  If its owner has closed the socket
  * meanwhile, it is really closed now, which runs Python; an exception goes to
  * sys.unraisablehook. */
 GL_PRIVATE void gl_socket_stop_keeping(gl_kept_socket *kept);
-/* When the loop stops: closes the sockets that were closed while they were kept open.  The others
- * are kept for waiters that run when the loop runs again.  Keeps the current exception. */
+/* When the loop stops: closes the sockets that were closed while they were kept open, because the
+ * loop may never run again.  The open sockets are kept on for their waiters, unless the loop counts
+ * as a user, for whom close() would have to wait.  Keeps the current exception. */
 GL_PRIVATE void gl_kept_sockets_run_ends(gl_loop *loop);
-/* Ends the keeping of the waiter's socket when the waiter runs: the socket's close() then takes
- * effect at once.  A socket that was closed before stays open until the iteration has run the ready
- * queue.  Does nothing if no socket is kept for the waiter. */
+/* Ends the keeping of the waiter's socket, because the waiter runs, and drops the reference to the
+ * waiter.  A socket that was closed before stays open until the iteration has run the ready queue.
+ * Does nothing if no socket is kept for the waiter. */
 GL_PRIVATE void gl_kept_socket_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
@@ -158,5 +164,6 @@ GL_PRIVATE ssize_t gl_call_sendto(const gl_lease *l, const void *buf, size_t n, 
 GL_PRIVATE int gl_call_shutdown(const gl_lease *l, int how);
 GL_PRIVATE int gl_call_nonblocking(const gl_lease *l);
 GL_PRIVATE int gl_call_dup(const gl_lease *l);
-/* close(2) without the GIL: it may wait (SO_LINGER). */
+/* Closes a descriptor without the GIL, because close(2) may wait (SO_LINGER).  Errors are
+ * ignored. */
 GL_PRIVATE void gl_call_close(int fd);

@@ -24,7 +24,6 @@
 #define GL_LARGE_LEAST (32 * 1024) /* the size of a receive that counts as large */
 #define GL_LARGE_IDLE 4096u        /* turns without a large receive after which buffers are freed */
 
-/* Frees the lent buffers.  After the next large receive they are filled again. */
 GL_PRIVATE void
 gl_large_free(gl_loop *loop)
 {
@@ -36,8 +35,6 @@ gl_large_free(gl_loop *loop)
     loop->large_wanted = false;
 }
 
-/* Fills the lent buffers before a turn, and frees them after GL_LARGE_IDLE turns without use.
- * Without memory fewer buffers are lent, or none; sets no exception. */
 GL_PRIVATE void
 gl_large_refill(gl_loop *loop)
 {
@@ -61,8 +58,6 @@ gl_large_refill(gl_loop *loop)
     }
 }
 
-/* Takes the loop's scratch buffer of GL_SCRATCH_SIZE bytes, or allocates one if it is in use.  NULL
- * with MemoryError.  The caller returns it with gl_scratch_release(). */
 GL_PRIVATE uint8_t *
 gl_scratch_acquire(gl_loop *loop)
 {
@@ -75,7 +70,6 @@ gl_scratch_acquire(gl_loop *loop)
     return scratch;
 }
 
-/* Returns a buffer of gl_scratch_acquire() to the loop. */
 GL_PRIVATE void
 gl_scratch_release(gl_loop *loop, uint8_t *scratch)
 {
@@ -94,8 +88,6 @@ set_large_size(gl_loop *loop, int64_t n)
         loop->shared->large_size = GL_LARGE_WIDE;
 }
 
-/* Records a receive of n bytes.  A large one makes the loop lend buffers to Go from the next turn
- * on, and chooses their size. */
 GL_PRIVATE_INLINE void
 gl_large_record_receive(gl_loop *loop, int64_t n)
 {
@@ -114,8 +106,6 @@ gl_large_record_receive(gl_loop *loop, int64_t n)
     }
 }
 
-/* Takes the lent buffer of a DATA completion out of the loop and returns it as a bytes object of
- * the received length, which the caller owns; NULL with MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_detach(gl_loop *loop, const gl_completion *c)
 {
@@ -126,7 +116,6 @@ gl_large_detach(gl_loop *loop, const gl_completion *c)
     return bytes;
 }
 
-/* Returns the size of the next large receive by C. */
 GL_PRIVATE Py_ssize_t
 gl_large_size(gl_loop *loop)
 {
@@ -134,16 +123,12 @@ gl_large_size(gl_loop *loop)
     return size ? (Py_ssize_t)size : GL_LARGE_SIZE;
 }
 
-/* Allocates a bytes object, with undefined contents, for a large receive by C; NULL with
- * MemoryError. */
 GL_PRIVATE PyObject *
 gl_large_alloc(gl_loop *loop)
 {
     return PyBytes_FromStringAndSize(NULL, gl_large_size(loop));
 }
 
-/* Cuts an object of gl_large_alloc() to the n received bytes; n <= 0: to none.  Chooses the size of
- * the next large buffers from n.  Sets *bytes to NULL with MemoryError. */
 GL_PRIVATE void
 gl_large_truncate(gl_loop *loop, PyObject **bytes, Py_ssize_t n)
 {

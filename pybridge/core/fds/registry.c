@@ -12,8 +12,6 @@
 
 #include <errno.h>
 
-/* Stores a registration under the id that Go chose, and takes a new reference to `owner`, which may
- * be NULL.  `fd` is the number.  -1 with MemoryError. */
 GL_NO_PYTHON GL_PRIVATE int
 gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *owner, int fd)
 {
@@ -30,8 +28,6 @@ gl_reg_set(gl_loop *loop, uint32_t id, uint32_t gen, uint32_t kind, PyObject *ow
     return 0;
 }
 
-/* Removes a registration and returns its reference, which may be NULL.  Later completions of the
- * registration are ignored.  Does nothing for an older generation. */
 GL_NO_PYTHON GL_PRIVATE PyObject *
 gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
 {
@@ -44,8 +40,6 @@ gl_reg_take(gl_loop *loop, uint32_t id, uint32_t gen)
     return owner;
 }
 
-/* Removes a registration and drops its reference, which may run Python.  Does nothing for an older
- * generation. */
 GL_PRIVATE void
 gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 {
@@ -54,7 +48,6 @@ gl_reg_clear(gl_loop *loop, uint32_t id, uint32_t gen)
 
 /* ---- the table of numbers ------------------------------------------------------ */
 
-/* Returns the entry of a number in the table, or NULL. */
 GL_PRIVATE_INLINE gl_fd *
 gl_fd_find(gl_loop *loop, int fd)
 {
@@ -68,10 +61,8 @@ gl_fd_find(gl_loop *loop, int fd)
     return NULL;
 }
 
-/* Like gl_fd_find(), but creates a missing entry.  NULL with OSError (EBADF: the number is not
- * open) or MemoryError. */
 GL_PRIVATE gl_fd *
-gl_fd_get(gl_loop *loop, int fd)
+gl_fd_find_or_make(gl_loop *loop, int fd)
 {
     gl_fd *f = gl_fd_find(loop, fd);
     if (f != NULL)
@@ -97,11 +88,10 @@ gl_fd_get(gl_loop *loop, int fd)
     return f;
 }
 
-/* Sets a transport as the user of a number.  The reference is borrowed.  -1 as gl_fd_get(). */
 GL_PRIVATE int
 gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *transport)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         return -1;
     f->kind = (uint8_t)kind;
@@ -109,7 +99,6 @@ gl_fd_set_transport(gl_loop *loop, int fd, enum gl_reg_kind kind, PyObject *tran
     return 0;
 }
 
-/* Removes `transport` as the user of a number, if it still is the user. */
 GL_PRIVATE void
 gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
 {
@@ -118,20 +107,16 @@ gl_fd_clear_transport(gl_loop *loop, int fd, PyObject *transport)
         f->transport = NULL;
 }
 
-/* Sets a listener as the user of a number, unless a transport uses the number.  Sets no exception:
- * if the entry can't be created, a watch of the number fails too. */
 GL_PRIVATE void
 gl_fd_set_listener(gl_loop *loop, int fd)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         PyErr_Clear(); /* no memory */
     else if (f->transport == NULL)
         f->kind = GL_REG_LISTENER;
 }
 
-/* Deregisters the listener of a number in Go and in the registry, and returns the registry's
- * reference to the listener, which the caller drops; NULL if there is none. */
 GL_NO_PYTHON GL_PRIVATE PyObject *
 gl_fd_take_listener(gl_loop *loop, int fd)
 {
@@ -149,8 +134,6 @@ gl_fd_take_listener(gl_loop *loop, int fd)
     return NULL;
 }
 
-/* Returns -1 with RuntimeError, in asyncio's words, if an open transport uses the number, else 0.
- * `named` is the object for the message; NULL: the number. */
 GL_PRIVATE int
 gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 {
@@ -172,8 +155,6 @@ gl_fd_ensure_no_transport(gl_loop *loop, int fd, PyObject *named)
 
 /* ---- sockets that became ready ------------------------------------------------------- */
 
-/* Stops keeping the sockets open that were ready in the last turn.  Those that were closed
- * meanwhile are really closed now, which runs Python.  Keeps the current exception. */
 GL_PRIVATE void
 gl_kept_sockets_release(gl_loop *loop)
 {
@@ -188,8 +169,6 @@ gl_kept_sockets_release(gl_loop *loop)
 
 /* ---- the collector, and the end ---------------------------------------------------- */
 
-/* Calls `each` for every entry in the table, until it returns another value than 0.  Returns that
- * value, or 0. */
 GL_PRIVATE int
 gl_fds_each(gl_fds *fds, gl_fd_call *each, visitproc visit, void *arg)
 {
@@ -219,8 +198,6 @@ append_transport(gl_fd *f, visitproc Py_UNUSED(visit), void *list)
     return rc;
 }
 
-/* _all_transports(): returns a list of the loop's transports, registered or not; NULL with
- * MemoryError. */
 GL_PRIVATE PyObject *
 gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
 {
@@ -230,9 +207,6 @@ gl_fd_transports(gl_loop *loop, PyObject *Py_UNUSED(ignored))
     return list;
 }
 
-/* For the garbage collector: returns true if `owner` is registered under this id and no completion
- * can call it.  The registry's reference to it then counts as a reference of the owner to itself,
- * so the owner is garbage as soon as the program has dropped it. */
 GL_PRIVATE bool
 gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
 {
@@ -242,8 +216,6 @@ gl_reg_is_dormant(gl_loop *loop, uint32_t id, PyObject *owner)
     return ops != NULL && ops->is_dormant != NULL && ops->is_dormant(owner);
 }
 
-/* Visits all references of the registry, except to dormant owners; `watch` visits the references of
- * a watch.  Returns the first result other than 0, as a tp_traverse does. */
 GL_PRIVATE int
 gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *arg)
 {
@@ -259,9 +231,6 @@ gl_registry_traverse(gl_loop *loop, gl_fd_call *watch, visitproc visit, void *ar
     return gl_fds_each(&loop->fds, watch, visit, arg);
 }
 
-/* Clears the tables when the loop closes, without a notification of Go: frees the watches by
- * `drop`, and drops the references to owners and kept sockets.  The fds stay open, because they
- * belong to their owners.  Runs Python. */
 GL_PRIVATE void
 gl_registry_clear(gl_loop *loop, gl_fd_call *drop)
 {

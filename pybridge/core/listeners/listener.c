@@ -156,9 +156,9 @@ listener_stop(gl_listener *l, PyObject *Py_UNUSED(ignored))
 /* ---- one connection ----------------------------------------------------------- */
 
 /* _take(cls, protocol, server, context): makes the accepted fd a transport of the class `cls`, and
- * returns it.  NULL with an exception: TypeError for wrong arguments, a wrong class or a second
- * call, and the fd then stays with the listener; any other as gl_stream_accepted(), which closes
- * the fd, and the connection is counted as refused. */
+ * returns it.  NULL with TypeError for wrong arguments, a wrong class or a second call, and the fd
+ * then stays with the listener; any other as gl_stream_accepted(), which closes the fd, and the
+ * connection is counted as refused. */
 static PyObject *
 listener_make_transport(gl_listener *l, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -191,7 +191,7 @@ listener_detach_fd(gl_listener *l, PyObject *Py_UNUSED(ignored))
 }
 
 /* _peer: the peer address that was accepted with the fd; None after the fd was taken over, or if
- * the kernel gave no address or one of an unknown family.  NULL with an exception. */
+ * the kernel gave no address or one of an unknown family. */
 static PyObject *
 listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
@@ -205,8 +205,7 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 
 /* Handles an ACCEPT completion: calls _accepted(context, err, changed), and then closes the fd and
  * counts the connection as refused if that call has not taken the fd over.  `err` is the errno of
- * setting TCP_NODELAY, or 0; `changed`: the program has replaced methods of socket.socket.  -1 with
- * an exception. */
+ * setting TCP_NODELAY, or 0; `changed`: the program has replaced methods of socket.socket. */
 static int
 listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
 {
@@ -359,8 +358,6 @@ static PyType_Spec listener_spec = {
     .slots = listener_slots,
 };
 
-/* Adds the type Listener to the module, makes its methods take the loop's lock in a build without
- * the GIL, and sets the functions for its registrations (G.reg_ops).  -1 with an exception. */
 GL_PRIVATE int
 gl_listener_init_type(PyObject *module)
 {

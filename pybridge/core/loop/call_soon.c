@@ -63,8 +63,8 @@ post_handle(gl_loop *self, PyObject *h)
 }
 #endif
 
-/* Creates the handle of a call, schedules it and returns it, a new reference; NULL with an
- * exception.  `own_thread` is false for call_soon_threadsafe. */
+/* Creates the handle of a call, schedules it and returns it, a new reference.  `own_thread` is
+ * false for call_soon_threadsafe. */
 static inline PyObject *
 push_call(gl_loop *self, const gl_call *call, bool own_thread)
 {
@@ -83,7 +83,7 @@ push_call(gl_loop *self, const gl_call *call, bool own_thread)
 }
 
 /* Does the work of call_soon, and of call_soon_threadsafe if `own_thread` is false: returns the new
- * handle, or NULL with an exception (RuntimeError if the loop can't be used). */
+ * handle.  NULL with RuntimeError if the loop can't be used, or as gl_handle_new(). */
 static inline PyObject *
 schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -131,7 +131,7 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
 #endif
 
 /* loop.call_soon(callback, *args, context=None): appends a Handle to the ready queue and returns
- * it.  NULL with an exception, as schedule(). */
+ * it.  NULL as schedule(). */
 static PyObject *
 loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -140,7 +140,7 @@ loop_call_soon(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 }
 
 /* loop.call_soon_threadsafe(callback, *args, context=None): schedules the call from any thread,
- * wakes the loop and returns the handle.  NULL with an exception, as schedule(). */
+ * wakes the loop and returns the handle.  NULL as schedule(). */
 static PyObject *
 loop_call_soon_threadsafe(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -186,8 +186,8 @@ deadline_of(double when)
 }
 
 /* Converts the first argument of call_later (`relative`) or call_at to the time at which the timer
- * is due: an object for when() (a new reference), and *seconds.  NULL with an exception, also for
- * NaN, which cannot be ordered. */
+ * is due: an object for when() (a new reference), and *seconds.  NULL with ValueError for NaN,
+ * which cannot be ordered. */
 static PyObject *
 convert_when(bool relative, PyObject *first, double *seconds)
 {
@@ -222,8 +222,7 @@ convert_when(bool relative, PyObject *first, double *seconds)
 }
 
 /* Creates a TimerHandle, arms its timer and returns it: `seconds` is the loop time, `when` the
- * object that its when() returns.  gl_timers_arm() checks again that the loop is open.  NULL with
- * an exception. */
+ * object that its when() returns.  gl_timers_arm() checks again that the loop is open. */
 static PyObject *
 arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
 {
@@ -236,8 +235,8 @@ arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
     return h;
 }
 
-/* Does the work of call_later (`relative`) and of call_at: returns the new TimerHandle, or NULL
- * with an exception (TypeError for None as the time). */
+/* Does the work of call_later (`relative`) and of call_at: returns the new TimerHandle.  NULL with
+ * TypeError for None as the time. */
 static inline PyObject *
 call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)

@@ -10,5 +10,6 @@
 #include "tls/tls.h"
 #include "watch/watch.h"
 
-/* Creates the type Loop with the methods of all rooms, at import.  -1 with an exception. */
+/* Creates the type Loop with the methods of all rooms, begins its native rule, and makes its
+ * methods take the loop's lock in a build without the GIL; at import. */
 GL_PRIVATE int gl_loop_init_type(PyObject *module);

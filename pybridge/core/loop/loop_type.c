@@ -225,7 +225,7 @@ loop_init(gl_loop *self, PyObject *args, PyObject *kwds)
         PyErr_SetString(PyExc_RuntimeError, message);
         return -1;
     }
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL) {
         PyErr_SetString(PyExc_ImportError, message ? message : "goloop: no Go library");
         return -1;
@@ -410,8 +410,6 @@ static PyType_Spec loop_spec = {
     .slots = loop_slots,
 };
 
-/* Creates the type Loop with the methods of all rooms, begins its native rule, and makes its
- * methods take the loop's lock in a build without the GIL; at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_loop_init_type(PyObject *module)
 {

@@ -101,7 +101,7 @@ static inline void
 note_lateness(gl_loop *loop, int64_t deadline)
 {
     gl_shared *sh = loop->shared;
-    uint32_t weight = gl_ready_sample_weight(&loop->ready);
+    uint32_t weight = gl_ready_count_arrival(&loop->ready);
     if (weight != 0 || loop->timers_at == 0)
         loop->timers_at = gl_monotonic_ns();
     gl_histogram_add(&sh->metrics.timer_lateness, loop->timers_at - deadline, 1);
@@ -206,7 +206,6 @@ dispatch_accepted(gl_loop *loop, uint64_t *starts)
     return 0;
 }
 
-/* Closes the accepted sockets of undelivered completions, when the loop is closed. */
 GL_PRIVATE void
 dispatch_drop(gl_loop *loop)
 {
@@ -548,7 +547,7 @@ loop__poll(gl_loop *self, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     self->guest_mode = GL_GUEST_RUNNING;
-    gl_ready_reset_stride(&self->ready); /* the next push wakes the poll */
+    gl_ready_wake_at_next_push(&self->ready);
     bool busy = self->ready.count || self->unscheduled_ends || GL_READ(self->stopping);
     int r = 0;
     if (self->cmp_pos >= self->shared->cmp_len)

@@ -12,7 +12,6 @@
  */
 #include "observe/observe.h"
 
-/* Adds a value (ns or a number; negative ones count as 0) to a histogram, `times` times. */
 GL_PRIVATE_INLINE void
 gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 {
@@ -35,8 +34,6 @@ gl_histogram_add(gl_histogram *h, int64_t value, uint64_t times)
 #endif
 }
 
-/* Counts a receive of `n` bytes in the loop's metrics.  Does nothing if it failed (n < 0) or was
- * the end of the stream (0), and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_count_received(gl_loop *loop, ssize_t n)
 {
@@ -46,8 +43,6 @@ gl_count_received(gl_loop *loop, ssize_t n)
     }
 }
 
-/* Counts a send of `n` bytes in the loop's metrics, and makes the loop poll in the next iteration.
- * Does nothing if the send failed (n < 0) or sent nothing, and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_count_sent(gl_loop *loop, ssize_t n)
 {
@@ -153,7 +148,6 @@ static PyMethodDef metrics_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds _open_loops() to _core, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_metrics_init(PyObject *module)
 {

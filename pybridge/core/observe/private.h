@@ -25,8 +25,9 @@ GL_PRIVATE bool python_innermost_frame(PyThreadState *ts, uint64_t *frame);
  * before: none if the thread is not found or the chain breaks.  Requires the GIL and releases it; a
  * free-threaded build stops all other threads meanwhile. */
 GL_PRIVATE void python_thread_stack(unsigned long id, gl_stack *to);
-/* Fills in the types and field offsets of this CPython, for Go. */
+/* Fills in the types and field offsets of this CPython, by which Go reads code objects and
+ * strings. */
 GL_PRIVATE void python_fill_layout(gl_python *to);
-/* Returns the state of the thread that owns the GIL, or NULL if it is unknown.  Does not need the
- * GIL. */
+/* Returns the state of the thread that owns the GIL, borrowed; NULL if it is unknown, as in 3.12
+ * and without a GIL, or if no thread owns it.  Does not need the GIL. */
 GL_PRIVATE PyThreadState *python_gil_holder(void);

@@ -77,7 +77,6 @@ read_memory(uintptr_t from, void *to, size_t n)
 #endif
 }
 
-/* Reads the address of a thread's innermost frame without the GIL; false: memory can't be read. */
 GL_PRIVATE bool
 python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 {
@@ -90,11 +89,6 @@ python_innermost_frame(PyThreadState *ts, uint64_t *frame)
 #endif
 }
 
-/* Reads the frames of a thread, innermost first, without the GIL: at most `cap`, up to the frame
- * `until` (0: the first `cap` of all).  If there are more frames before `until`, the last place
- * gets the outermost one.  *coroutine: the coroutine of the last frame that was read, or 0.
- * Returns the number of stored frames; -1: the chain breaks, or frames can't be read; ~n: n frames,
- * and the chain ends without `until`. */
 GL_PRIVATE int
 python_walk_frames(PyThreadState *ts, uint64_t until, gl_raw_frame *to, int cap,
                    uint64_t *coroutine)
@@ -170,9 +164,6 @@ read_stack_stopped(PyObject *Py_UNUSED(first), void *arg)
     return 0;
 }
 
-/* Reads the frames of the thread `id` into `to`, which has 0 frames before, while all other threads
- * are stopped; none if the thread is not found, its chain breaks, frames can't be read, or Python
- * ends. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
@@ -185,13 +176,12 @@ python_thread_stack(unsigned long id, gl_stack *to)
 
 #else
 
-/* Reads the frames of the thread `id` into `to`, which has 0 frames before; none if the thread is
- * not found or its chain breaks.  The list can be walked with the GIL: entries are removed only
- * with the GIL, and new entries become its head.  The frames are read without the GIL, as by the
- * monitor, so the thread may end meanwhile. */
 GL_PRIVATE void
 python_thread_stack(unsigned long id, gl_stack *to)
 {
+    /* The list can be walked with the GIL: entries are removed only with the GIL, and new entries
+     * become its head.  The frames are read without the GIL, as by the monitor, so the thread may
+     * end meanwhile. */
     PyThreadState *ts = find_thread(id);
     if (ts == NULL)
         return;
@@ -202,8 +192,6 @@ python_thread_stack(unsigned long id, gl_stack *to)
 
 #endif
 
-/* Fills in the types and field offsets of this CPython, by which Go reads code objects and
- * strings. */
 GL_PRIVATE void
 python_fill_layout(gl_python *to)
 {
@@ -239,8 +227,6 @@ python_fill_layout(gl_python *to)
     memcpy(&to->str_ascii, (char *)&ascii + state, sizeof to->str_ascii);
 }
 
-/* Returns the state of the thread that owns the GIL, borrowed; NULL if it is unknown, as in 3.12
- * and without a GIL, or if no thread owns it.  Does not need the GIL. */
 GL_PRIVATE PyThreadState *
 python_gil_holder(void)
 {

@@ -158,7 +158,7 @@ read_chain(PyObject *Py_UNUSED(first), void *arg)
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* Returns an entry of the chain as a new tuple (name, file, line); NULL with an exception. */
+/* Returns an entry of the chain as a new tuple (name, file, line). */
 static PyObject *
 frame_tuple(const chain_frame *f)
 {
@@ -173,10 +173,10 @@ frame_tuple(const chain_frame *f)
     return Py_BuildValue("OOi", name, code->co_filename, Py_MAX(f->line, 0));
 }
 
-/* Returns a new list of the chain's entries, or NULL with an exception, and drops the references of
- * the entries. */
+/* Returns a new list of the chain's entries, and drops the references of the entries, also on
+ * failure. */
 static PyObject *
-frame_list(await_chain *all)
+take_frame_list(await_chain *all)
 {
     PyObject *list = PyList_New(0);
     for (int i = 0; i < all->n; i++) {
@@ -194,14 +194,13 @@ frame_list(await_chain *all)
 
 /* _await_frames(coroutine): returns a tuple: the list of the await chain's entries, at most
  * MAX_CHAIN, and the awaitable of another class at its end or None.  Stops all other threads
- * meanwhile; when Python ends and the world can't be stopped, the list is empty.  NULL with an
- * exception. */
+ * meanwhile; when Python ends and the world can't be stopped, the list is empty. */
 static PyObject *
 await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
     await_chain all = {.coroutine = coroutine};
     gl_visit_stopped_world(read_chain, &all);
-    PyObject *list = frame_list(&all);
+    PyObject *list = take_frame_list(&all);
     PyObject *rest = all.rest ? all.rest : Py_None;
     PyObject *result = NULL;
     if (list != NULL)
@@ -213,7 +212,7 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 
 /* _guarded_attribute(loop, future, name): returns an attribute of the future, read with the loop's
  * lock (without a lock if `loop` is not a goloop loop), for futures and tasks of asyncio, which
- * have no lock.  No Python runs, so the lock is not released meanwhile.  NULL with an exception. */
+ * have no lock.  No Python runs, so the lock is not released meanwhile. */
 static PyObject *
 read_guarded_attribute(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -236,8 +235,6 @@ static PyMethodDef stopped_world_functions[] = {
 
 #endif /* GL_READS_STOPPED_WORLD */
 
-/* Adds the functions of this file to _core, at import, if this Python needs them.  -1 with an
- * exception. */
 GL_PRIVATE int
 gl_stopped_world_init(PyObject *module)
 {

@@ -18,8 +18,6 @@ record_pack(unsigned kind, unsigned detail, uint64_t iteration, uint64_t value)
     return (uint64_t)(kind << 4 | detail) << 56 | (iteration & 255) << 48 | (value & VALUE_MASK);
 }
 
-/* Appends a record with the current time to the ring of `t`, over the oldest one if it is full.
- * `detail` has four bits, `value` 48. */
 GL_PRIVATE_INLINE void
 gl_trace_add(gl_loop *loop, gl_trace *t, unsigned kind, unsigned detail, uint64_t value)
 {
@@ -47,9 +45,6 @@ class_name(PyObject *o)
     return o != NULL ? Py_TYPE(o)->tp_name : NULL;
 }
 
-/* Records the call of a callable: the code object of a function or a bound method, the name of a
- * built-in function, or else the name of the object's type ("type" for a class that is called).
- * NULL is recorded without a name. */
 GL_PRIVATE void
 gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
 {
@@ -67,8 +62,6 @@ gl_trace_call(gl_loop *loop, gl_trace *t, PyObject *callable)
     gl_trace_add(loop, t, GL_TRACE_NATIVE, 0, (uintptr_t)name);
 }
 
-/* Records the delivery of a completion by its kind, with the name of the protocol's class;
- * `protocol` may be NULL.  READY of a readable descriptor is recorded as DATA. */
 GL_PRIVATE void
 gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject *protocol)
 {
@@ -78,8 +71,6 @@ gl_trace_completion(gl_loop *loop, gl_trace *t, const gl_completion *c, PyObject
     gl_trace_add(loop, t, GL_TRACE_EVENT, kind, (uintptr_t)class_name(protocol));
 }
 
-/* Records that a connection is made or lost (`kind` is GL_TRACE_MADE or GL_TRACE_LOST) with the
- * name of the protocol's class.  Does nothing if the loop is not traced. */
 GL_PRIVATE void
 gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject *protocol)
 {
@@ -90,9 +81,6 @@ gl_trace_connection(gl_loop *loop, unsigned kind, PyObject *transport, PyObject 
     trace_add_continuation(t, (uintptr_t)class_name(protocol), 0, 0);
 }
 
-/* Records a new task with the code of its coroutine, or the name of the coroutine's class, and at
- * most 56 bytes of its name, if the loop is traced.  `name` is a str, or the number of a default
- * name.  Clears the current exception then, so none may be set. */
 GL_PRIVATE void
 gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
 {
@@ -123,8 +111,6 @@ gl_trace_task(gl_loop *loop, PyObject *task, PyObject *coro, PyObject *name)
     Py_XDECREF(code);
 }
 
-/* Records the beginning or end of a garbage collection in the trace of each loop that this thread
- * runs. */
 GL_PRIVATE void
 gl_trace_gc(bool begins)
 {
@@ -145,7 +131,7 @@ static PyObject *
 trace_start(PyObject *Py_UNUSED(module), PyObject *fd_object)
 {
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     int fd = (int)PyLong_AsLong(fd_object);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
@@ -165,7 +151,6 @@ static PyMethodDef trace_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds _trace() to _core, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_trace_init(PyObject *module)
 {

@@ -128,8 +128,6 @@ watchdog_report(int32_t reactor)
 static const gl_watchdog watchdog = {watchdog_read_frames, watchdog_gil_holder, watchdog_report,
                                      watchdog_sample};
 
-/* Sets the pointers by which Go reaches the watchdog's functions and data, in the shared block of a
- * new loop. */
 GL_PRIVATE void
 gl_watchdog_init_shared(gl_shared *sh)
 {
@@ -139,8 +137,6 @@ gl_watchdog_init_shared(gl_shared *sh)
     sh->gc = &G.gc_ns;
 }
 
-/* Stores the calling thread, its CPU clock and its innermost frame in the shared block, when it
- * begins to run the loop. */
 GL_PRIVATE void
 gl_watchdog_set_thread(gl_loop *loop)
 {
@@ -158,17 +154,12 @@ gl_watchdog_set_thread(gl_loop *loop)
     GL_WRITE(sh->thread, ts);
 }
 
-/* Stores the collector's time at the end of a poll; loop__block() counts from it. */
 GL_PRIVATE_INLINE void
 gl_watchdog_poll_ended(gl_loop *loop)
 {
     loop->shared->gc_before = GL_READ(G.gc_ns);
 }
 
-/* Calls Loop._block_ended(seconds) at the end of an iteration that was reported as blocked, adds
- * its time to `time_blocked`, and marks the block as seen.  If another iteration has begun since,
- * the time is the limit.  Preserves a pending exception.  -1 if SystemExit or KeyboardInterrupt
- * ends the run of the loop; other exceptions go to sys.unraisablehook. */
 GL_PRIVATE int
 gl_watchdog_block_ended(gl_loop *loop)
 {
@@ -232,7 +223,7 @@ static PyObject *
 library_text(text_writer write, void *about)
 {
     const char *message;
-    const gl_table *go = gl_library(&message);
+    const gl_table *go = gl_library_open(&message);
     if (go == NULL)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     char *text = NULL;
@@ -470,8 +461,6 @@ static PyMethodDef watchdog_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds the functions of this file to _core and fills in the layout for Go; at import.  -1 with an
- * exception. */
 GL_PRIVATE int
 gl_watchdog_init(PyObject *module)
 {

@@ -28,7 +28,6 @@
  */
 #include "queue/private.h"
 
-/* Returns true if the object is exactly a Handle, TimerHandle or ThreadSafeHandle of goloop. */
 GL_PRIVATE_INLINE bool
 gl_is_handle(PyObject *o)
 {
@@ -36,7 +35,6 @@ gl_is_handle(PyObject *o)
            Py_TYPE(o) == G.threadsafe_handle_type;
 }
 
-/* Returns true if cancel() was called: the handle's callback is not to be run. */
 GL_PRIVATE_INLINE bool
 gl_handle_is_cancelled(PyObject *h)
 {
@@ -51,8 +49,6 @@ gl_handle_is_cancelled(PyObject *h)
  * runs it therefore passes the references of freed Handles on to the next posted Handle: `returned`
  * counts them in the loop's thread, and gl_inbox_join() moves them to `credit`. */
 
-/* Takes n of the spare references to the loop, in any thread.  Returns false, and takes none, if
- * there are fewer. */
 GL_PRIVATE_INLINE bool
 gl_inbox_take_references(gl_loop *loop, int n)
 {
@@ -64,8 +60,6 @@ gl_inbox_take_references(gl_loop *loop, int n)
     return false;
 }
 
-/* Drops a reference of a posted Handle to the loop: it becomes a spare reference in the loop's
- * thread while the loop runs. */
 GL_PRIVATE void
 gl_inbox_return_reference(gl_loop *loop)
 {
@@ -75,7 +69,6 @@ gl_inbox_return_reference(gl_loop *loop)
         gl_decref_shared((PyObject *)loop, 1);
 }
 
-/* Drops all spare references, when the loop has stopped.  The caller has another reference. */
 GL_PRIVATE void
 gl_inbox_drop_spare_references(gl_loop *loop)
 {
@@ -101,8 +94,6 @@ context_is_empty(void)
     return current == NULL || PyObject_Size(current) == 0;
 }
 
-/* Creates the handle's empty context if it is due.  -1 with MemoryError.  May run the garbage
- * collector. */
 GL_PRIVATE int
 handle_make_context(PyObject *self)
 {
@@ -132,13 +123,10 @@ handle_make_context(PyObject *self)
     return 0;
 }
 
-/* Stores the handle's context for the next handle, if it is empty, only the handle refers to it,
- * and none is stored yet.  Does nothing in a build without the GIL.  Called after the call of a
- * handle without other references.  The loop runs, so the context of a handle is not garbage that
- * the collector has cleared. */
 GL_PRIVATE void
 handle_recycle_context(PyObject *self)
 {
+    /* The loop runs, so the context of a handle is not garbage that the collector has cleared. */
     gl_handle_args *inl = handle_inline(self);
     PyObject *context = ((gl_handle_head *)self)->context;
 #ifdef GL_FREE_THREADED
@@ -154,8 +142,8 @@ handle_recycle_context(PyObject *self)
     inl->context_due = true; /* a finalizer of its references may read the context */
 }
 
-/* Fills in the fields that all types have, with references of their own; -1 with an exception.  `h`
- * is new or from the free list: all fields are NULL.  `inl` is handle_inline(h). */
+/* Fills in the fields that all types have, with references of their own.  `h` is new or from the
+ * free list: all fields are NULL.  `inl` is handle_inline(h). */
 static inline int
 handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call)
 {
@@ -259,8 +247,7 @@ handle_free_memory(PyObject *h, gl_pool *pool)
         Py_TYPE(h)->tp_free(h);
 }
 
-/* Creates a handle of one of the types for a call; untracked in a build with the GIL.  NULL with an
- * exception. */
+/* Creates a handle of one of the types for a call; untracked in a build with the GIL. */
 static inline PyObject *
 handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *call)
 {
@@ -274,17 +261,12 @@ handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *cal
     return h;
 }
 
-/* Creates the Handle of a call_soon(), untracked in a build with the GIL; NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 gl_handle_new(gl_loop *loop, const gl_call *call)
 {
     return handle_make(G.handle_type, &G.handle_pool, loop, call);
 }
 
-/* Creates the handle of a call_soon_threadsafe(), untracked in a build with the GIL.  It is a plain
- * Handle before CPython 3.14, and if asyncio's class has an unknown layout.  NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
 {
@@ -293,8 +275,6 @@ gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
     return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, call);
 }
 
-/* Creates the TimerHandle of a call_at(), tracked and not armed; NULL with an exception.  `when` is
- * the result of its when(), `deadline` the same time in ns of CLOCK_MONOTONIC. */
 GL_PRIVATE PyObject *
 gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
 {
@@ -309,7 +289,6 @@ gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_ca
     return h;
 }
 
-/* Tracks a handle for the garbage collector, unless it is tracked already. */
 GL_PRIVATE_INLINE void
 gl_handle_track(PyObject *h)
 {
@@ -317,7 +296,6 @@ gl_handle_track(PyObject *h)
         PyObject_GC_Track(h);
 }
 
-/* Returns true if there are weak references to the handle. */
 GL_PRIVATE_INLINE bool
 handle_has_weakrefs(PyObject *h)
 {
@@ -337,7 +315,6 @@ handle_further_slots(PyObject *self, int *count)
     return (PyObject **)((char *)self + sizeof(gl_handle_head)); /* scheduled, when; or lock */
 }
 
-/* Implements tp_traverse; called by the ready queue too, for an untracked handle. */
 GL_PRIVATE int
 handle_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -361,8 +338,6 @@ handle_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Replaces callback and arguments by other objects, which it steals (NULL: none), and drops the old
- * ones afterwards, since that can run Python. */
 GL_PRIVATE_INLINE void
 handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
 {
@@ -385,8 +360,6 @@ handle_replace_call(PyObject *self, PyObject *callback, PyObject *args)
         Py_DECREF(inline_args[i]);
 }
 
-/* Implements tp_clear: drops the references in all slots and the arguments.  In a build without the
- * GIL, handle_free_memory() drops the second reference to the loop.  Returns 0. */
 GL_PRIVATE int
 handle_clear(PyObject *self)
 {
@@ -430,7 +403,6 @@ handle_free(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Implements tp_dealloc; a long chain of handles does not overflow the stack. */
 GL_PRIVATE void
 handle_dealloc(PyObject *self) /* lint: allow dealloc-type: handle_free() releases it */
 {

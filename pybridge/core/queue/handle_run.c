@@ -12,7 +12,7 @@
 
 /* Creates the lock, already acquired, for which other threads wait until the callback has returned.
  * Creates none, which is not an error, if the callback has returned meanwhile or another thread has
- * created the lock.  -1 with an exception. */
+ * created the lock. */
 static int
 done_lock_create(gl_threadsafe_handle *h)
 {
@@ -96,7 +96,7 @@ handle_methods_replaced(void)
 
 /* Calls super().name(): a method of asyncio's class, or its replacement by a program, which calls
  * the original.  For a ThreadSafeHandle the class above its own type is called, since C does the
- * locking itself.  Returns the result, or NULL with an exception. */
+ * locking itself.  Returns the result. */
 static PyObject *
 handle_call_super(PyObject *self, PyObject *name)
 {
@@ -108,12 +108,6 @@ handle_call_super(PyObject *self, PyObject *name)
     return r;
 }
 
-/* handle.cancel(): marks the handle as cancelled, cancels a timer, and drops callback and
- * arguments; in debug mode it stores the repr first, and if that raises, the handle is cancelled
- * but keeps them.  Returns None, also for a cancelled handle.  Waits while another thread runs the
- * callback of a ThreadSafeHandle.  Calls the method of asyncio's class instead if a program has
- * replaced methods of those classes, or `_loop` or `_cancelled` of this handle.  NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 gl_handle_cancel(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -162,8 +156,6 @@ handle_cancelled(PyObject *self, PyObject *Py_UNUSED(ignored))
     return Py_XNewRef(cancelled);
 }
 
-/* Passes the current exception, of a handle's callback, to the loop's exception handler, and clears
- * it.  -1 if the exception ends the loop's run (it stays set), or with the handler's exception. */
 GL_PRIVATE int
 gl_handle_report(gl_loop *loop, PyObject *self)
 {
@@ -176,8 +168,7 @@ gl_handle_report(gl_loop *loop, PyObject *self)
     return r;
 }
 
-/* Runs a handle by asyncio's own _run(), unless it is cancelled.  Returns 0, or -1 with an
- * exception. */
+/* Runs a handle by asyncio's own _run(), unless it is cancelled. */
 static int
 handle_run_generic(PyObject *self)
 {
@@ -276,9 +267,6 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
     return 0;
 }
 
-/* Runs a handle that is not cancelled, of any type.  The caller keeps the handle alive.  -1 if an
- * exception ends the run of the loop: SystemExit, KeyboardInterrupt, or an exception of the
- * exception handler. */
 GL_PRIVATE int
 handle_run(gl_loop *loop, PyObject *self)
 {
@@ -290,8 +278,7 @@ handle_run(gl_loop *loop, PyObject *self)
 }
 
 /* handle._run(), called by programs: runs the callback and returns None.  A cancelled handle is not
- * run.  Calls asyncio's method for a handle that handle_call() cannot run.  NULL with an
- * exception. */
+ * run.  Calls asyncio's method for a handle that handle_call() cannot run. */
 static PyObject *
 handle_run_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {

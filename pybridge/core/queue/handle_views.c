@@ -11,8 +11,7 @@
 /* ---- debug mode's stack ------------------------------------------------------------ */
 
 /* Getter of `_source_traceback`: a traceback.StackSummary, None, or the object that a program has
- * stored.  The recorded stack is converted at the first read; NULL with an exception if that
- * fails. */
+ * stored.  The recorded stack is converted at the first read. */
 static PyObject *
 handle_get_source_traceback(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -45,8 +44,6 @@ handle_set_source_traceback(PyObject *self, PyObject *value, void *Py_UNUSED(clo
 
 /* ---- attributes that are converted when they are read ------------------------------------ */
 
-/* Getter of `_args`: a new tuple of the inline arguments, or the stored object, a new reference.
- * NULL with AttributeError if Python has deleted it, or with MemoryError. */
 GL_PRIVATE PyObject *
 handle_get_args(PyObject *self, void *Py_UNUSED(closure))
 {
@@ -159,8 +156,7 @@ typedef struct {
     PyGetSetDef *getset;
 } handle_type_spec;
 
-/* Creates a type of handles with asyncio's class as its base, and adds it to the module.  -1 with
- * an exception. */
+/* Creates a type of handles with asyncio's class as its base, and adds it to the module. */
 static int
 make_type(PyTypeObject **type, PyObject *module, const handle_type_spec *handle, PyObject *base)
 {
@@ -199,7 +195,7 @@ static const handle_type_spec threadsafe_handle_spec = {
 };
 
 /* Creates the type ThreadSafeHandle.  Creates none, which is not an error, if asyncio does not have
- * the class, or has one with an unknown layout.  -1 with an exception. */
+ * the class, or has one with an unknown layout. */
 static int
 threadsafe_handle_init_type(PyObject *module)
 {
@@ -254,8 +250,7 @@ check_handle_layout(void)
     return -1;
 }
 
-/* Lets the methods and attributes of handles take the loop's lock, in a build without the GIL.  -1
- * with an exception. */
+/* Lets the methods and attributes of handles take the loop's lock, in a build without the GIL. */
 static int
 guard_handles(void)
 {
@@ -274,9 +269,6 @@ guard_handles(void)
     return 0;
 }
 
-/* Creates the types of handles, at import; ThreadSafeHandle only from 3.14 on.  Makes their methods
- * take the loop's lock in a build without the GIL.  -1 with ImportError if the layout of asyncio's
- * handles is unknown, or with another exception. */
 GL_PRIVATE int
 gl_handle_init_types(PyObject *module)
 {

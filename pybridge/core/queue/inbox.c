@@ -44,8 +44,6 @@ inbox_wake(gl_loop *loop)
     pthread_mutex_unlock(&loop->inbox.mutex);
 }
 
-/* Appends a Handle, with a new reference, and wakes a sleeping loop.  Any thread, without the
- * loop's lock.  -1 with RuntimeError if the loop is closed. */
 GL_PRIVATE int
 gl_inbox_post(gl_loop *loop, PyObject *handle)
 {
@@ -75,9 +73,6 @@ gl_inbox_post(gl_loop *loop, PyObject *handle)
     return -1;
 }
 
-/* Moves the posted Handles to the ready queue and, in the loop's thread, the returned references to
- * the spare ones.  The caller has the loop's lock.  -1 with an exception, and the remaining Handles
- * are dropped. */
 GL_PRIVATE int
 gl_inbox_join(gl_loop *loop)
 {
@@ -99,9 +94,6 @@ gl_inbox_join(gl_loop *loop)
     return rc;
 }
 
-/* Marks the loop as sleeping before a poll.  Returns false, and marks nothing, if the inbox has
- * entries, so that the loop must not block.  Every later post wakes the loop, since gl_wake reads
- * loop->sleeping. */
 GL_PRIVATE bool
 gl_inbox_set_sleeping(gl_loop *loop)
 {
@@ -113,7 +105,6 @@ gl_inbox_set_sleeping(gl_loop *loop)
     return empty;
 }
 
-/* Marks the loop as awake after a poll: a post need not wake it. */
 GL_PRIVATE void
 gl_inbox_set_awake(gl_loop *loop)
 {
@@ -122,8 +113,6 @@ gl_inbox_set_awake(gl_loop *loop)
     pthread_mutex_unlock(&loop->inbox.mutex);
 }
 
-/* Wakes the loop without a post, unless its inbox is closed.  Any thread, without the loop's
- * lock. */
 GL_PRIVATE void
 gl_inbox_wake(gl_loop *loop)
 {
@@ -136,8 +125,6 @@ gl_inbox_wake(gl_loop *loop)
         inbox_wake(loop);
 }
 
-/* Closes the inbox when the loop is closed: waits until no thread is about to wake the loop, and
- * drops the posted Handles. */
 GL_PRIVATE void
 gl_inbox_close(gl_loop *loop)
 {
@@ -156,7 +143,6 @@ gl_inbox_close(gl_loop *loop)
     }
 }
 
-/* Visits the posted Handles for the loop's tp_traverse. */
 GL_PRIVATE int
 gl_inbox_traverse(gl_loop *loop, visitproc visit, void *arg)
 {

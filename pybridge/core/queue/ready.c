@@ -13,9 +13,6 @@
 
 /* ---- wake-up -------------------------------------------------------------- */
 
-/* Ends a blocked turn.  Does nothing if the turn does not block, and for a closed or foreign loop.
- * Called by any thread that has the GIL, which orders its push before the wake-up.  Until the turn
- * has seen the wake-up, further calls write nothing. */
 GL_PRIVATE void
 gl_wake(gl_loop *loop)
 {
@@ -49,11 +46,10 @@ ready_resize(gl_ready *q, size_t capacity)
     return 0;
 }
 
-/* Allocates the buffer of a new queue.  -1 with MemoryError. */
 GL_PRIVATE int
 gl_ready_init(gl_ready *q)
 {
-    q->to_next_sample = 1;
+    q->countdown = 1;
     q->stride = 1;
     return ready_resize(q, GL_READY_INITIAL);
 }
@@ -71,24 +67,33 @@ ready_grow(gl_ready *q)
     return ready_resize(q, q->capacity * 2);
 }
 
-/* ---- samples of the waiting time ---------------------------------------------------------
+/* ---- arrivals ----------------------------------------------------------------------------
  *
- * Arrivals (pushed entries and due timers) are divided into strides.  One arrival of each stride,
- * drawn at random, is sampled and represents the whole stride.  Each arrival is therefore sampled
- * with probability 1 / stride, independently of the program, and the histogram of waiting times is
- * unbiased.  The stride is 1 while there is a budget, which grows by one sample every 32 us up to
- * GL_SAMPLES; as the budget shrinks the stride doubles. */
+ * Pushed entries and due timers arrive.  Arrivals are divided into strides.  One arrival of each
+ * stride, drawn at random, is sampled: its waiting time is measured and represents the whole
+ * stride.  Each arrival is therefore sampled with probability 1 / stride, independently of the
+ * program, and the histogram of waiting times is unbiased.  The stride is 1 while there is a
+ * budget, which grows by one sample every 32 us up to GL_SAMPLES; as the budget shrinks the stride
+ * doubles.
+ *
+ * The same countdown finds the next sample and, in guest mode, the first push since a poll began,
+ * which has to end the poll.  So any other arrival costs a decrement. */
 #define GL_SAMPLES 128
 
-/* Consumes the sample of the stride that ends, begins the next stride and draws the position of its
- * sample.  Also ends a poll of the loop.  Returns the weight: the number of arrivals that the
- * consumed sample represents. */
-static uint32_t
-ready_take_sample(gl_ready *q)
+/* Begins a stride of 1: the next arrival is sampled. */
+static void
+ready_reset_stride(gl_ready *q)
 {
-    /* In guest mode the host loop may have pushed while the reactor polls. */
-    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
-    uint32_t weight = q->stride;
+    q->countdown = 1;
+    q->sample_countdown = 0;
+    q->stride = 1;
+    q->stride_rest = 0;
+}
+
+/* Spends a sample of the budget, begins the next stride and draws the position of its sample. */
+static void
+ready_next_stride(gl_ready *q)
+{
     if (q->sample_budget > 0)
         q->sample_budget--;
     q->stride = 1;
@@ -96,24 +101,46 @@ ready_take_sample(gl_ready *q)
         q->stride <<= (GL_SAMPLES / 2 - q->sample_budget) / 4;
     q->rng = q->rng * 6364136223846793005u + 1442695040888963407u;
     uint32_t place = (uint32_t)(q->rng >> 40) & (q->stride - 1);
-    q->to_next_sample = q->stride_rest + place + 1;
+    q->countdown = q->stride_rest + place + 1;
     q->stride_rest = q->stride - place - 1;
+}
+
+/* Ends a poll of the loop, and begins the next stride if the arrival is the sample of its stride.
+ * Returns the weight of the sample, or 0. */
+static uint32_t
+ready_countdown_ended(gl_ready *q)
+{
+    /* The host loop of a guest, or another thread, may have pushed while the reactor polls. */
+    gl_wake((gl_loop *)((char *)q - offsetof(gl_loop, ready)));
+    if (q->sample_countdown != 0) {
+        q->countdown = q->sample_countdown - 1;
+        q->sample_countdown = 0;
+        if (q->countdown != 0)
+            return 0;
+    }
+    uint32_t weight = q->stride;
+    ready_next_stride(q);
     return weight;
 }
 
-/* Counts one arrival.  Returns the number of arrivals that it represents if it is sampled, else 0.
- * A sampled arrival also ends a poll of the loop. */
 GL_PRIVATE_INLINE uint32_t
-gl_ready_sample_weight(gl_ready *q)
+gl_ready_count_arrival(gl_ready *q)
 {
-    q->to_next_sample--;
-    if (q->to_next_sample != 0)
+    q->countdown--;
+    if (q->countdown != 0)
         return 0;
-    return ready_take_sample(q);
+    return ready_countdown_ended(q);
 }
 
-/* Refills the budget of samples after a poll at `now` (ns).  Once half of the budget is there, the
- * stride is 1 again. */
+GL_PRIVATE void
+gl_ready_wake_at_next_push(gl_ready *q)
+{
+    if (q->sample_countdown != 0)
+        return;
+    q->sample_countdown = q->countdown;
+    q->countdown = 1;
+}
+
 GL_PRIVATE void
 gl_ready_refill_samples(gl_ready *q, int64_t now)
 {
@@ -123,37 +150,24 @@ gl_ready_refill_samples(gl_ready *q, int64_t now)
     /* The stride can be reset here without bias: its arrivals so far were sampled with
      * probability 1 / stride. */
     if (q->stride > 1 && q->sample_budget >= GL_SAMPLES / 2)
-        gl_ready_reset_stride(q);
-}
-
-/* Begins a stride of 1, so that the next arrival is sampled. */
-GL_PRIVATE void
-gl_ready_reset_stride(gl_ready *q)
-{
-    q->to_next_sample = 1;
-    q->stride = 1;
-    q->stride_rest = 0;
+        ready_reset_stride(q);
 }
 
 /* ---- the queue ----------------------------------------------------------------------- */
 
-/* Appends an entry, a Handle or a Task; steals the reference, except if it fails.  `since`: the
- * time when the entry became ready, ns; 0: now.  -1 with RuntimeError for a closed queue, or with
- * MemoryError. */
 GL_PRIVATE_INLINE int
 gl_ready_push(gl_ready *q, PyObject *entry, int64_t since)
 {
     if (q->count == q->capacity && ready_grow(q) < 0)
         return -1;
     uint64_t sample = 0;
-    uint32_t weight = gl_ready_sample_weight(q);
+    uint32_t weight = gl_ready_count_arrival(q);
     if (weight != 0)
         sample = gl_sample_pack(since != 0 ? since : gl_monotonic_ns(), weight);
     q->slot[(q->head + q->count++) & (q->capacity - 1)] = (gl_entry){entry, sample};
     return 0;
 }
 
-/* Removes the oldest entry, whose reference the caller then owns.  The queue must not be empty. */
 GL_PRIVATE_INLINE gl_entry
 gl_ready_pop(gl_ready *q)
 {
@@ -177,17 +191,15 @@ ready_reverse(gl_ready *q, uint64_t first, uint64_t end)
     }
 }
 
-/* Moves the next n entries after all others; there must be as many.  Rotates in place, because
- * `head` counts the entries that were run. */
 GL_PRIVATE void
 gl_ready_move_to_end(gl_ready *q, uint64_t n)
 {
+    /* Rotates in place, because `head` counts the entries that were run. */
     ready_reverse(q, 0, n);
     ready_reverse(q, n, q->count);
     ready_reverse(q, 0, q->count);
 }
 
-/* Shrinks the buffer to its first capacity after a burst, once the queue is empty. */
 GL_PRIVATE_INLINE void
 gl_ready_trim(gl_ready *q)
 {
@@ -197,8 +209,6 @@ gl_ready_trim(gl_ready *q)
     }
 }
 
-/* Visits the entries for the loop's tp_traverse, and the references of an untracked handle that
- * only the queue has.  Returns the visitor's result if it is not 0. */
 GL_PRIVATE int
 gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
 {
@@ -216,8 +226,6 @@ gl_ready_traverse(gl_ready *q, visitproc visit, void *arg)
     return 0;
 }
 
-/* Untracks the newest entry if it is a handle to which only the queue refers.  For a loop that does
- * not run. */
 GL_PRIVATE_INLINE void
 gl_ready_untrack_last(gl_ready *q)
 {
@@ -231,7 +239,6 @@ gl_ready_untrack_last(gl_ready *q)
         PyObject_GC_UnTrack(entry);
 }
 
-/* Tracks the handles to which there are other references, also weak ones, when the loop stops. */
 GL_PRIVATE void
 gl_ready_track_kept(gl_ready *q)
 {
@@ -242,8 +249,6 @@ gl_ready_track_kept(gl_ready *q)
     }
 }
 
-/* Drops all entries, tracks those handles to which there are other references, and frees the
- * memory.  Later pushes raise RuntimeError.  May be called again. */
 GL_PRIVATE void
 gl_ready_close(gl_ready *q)
 {

@@ -5,8 +5,6 @@
  */
 #include "queue/private.h"
 
-/* Appends an entry after the Handles that other threads have posted; steals the reference, except
- * if it fails: -1 with an exception. */
 GL_PRIVATE_INLINE int
 gl_ready_add(gl_loop *loop, PyObject *entry)
 {
@@ -17,8 +15,6 @@ gl_ready_add(gl_loop *loop, PyObject *entry)
     return gl_ready_push(&loop->ready, entry, 0);
 }
 
-/* Appends a new Handle of callable(arg) to the ready queue; `arg` may be NULL (no argument),
- * `context` too (a copy of the current one).  -1 with an exception. */
 GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -33,7 +29,7 @@ push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *cont
 }
 
 /* Calls loop.call_soon(callable[, arg][, context=context]) as a Python method, and drops its
- * result; `arg` and `context` may be NULL.  -1 with an exception. */
+ * result; `arg` and `context` may be NULL. */
 static int
 call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -50,9 +46,6 @@ call_soon_method(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *co
     return gl_drop_result(handle);
 }
 
-/* Schedules callable(arg) on the goloop loop of the caller, by a call_soon() that a program has
- * replaced, or directly.  `arg` and `context` may be NULL.  -1 with RuntimeError if the loop can't
- * be used, or with another exception. */
 GL_PRIVATE int
 gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -63,9 +56,6 @@ gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObje
     return push_new_handle(loop, callable, arg, context);
 }
 
-/* Schedules callable(arg) on any asyncio loop: directly on a native one, else by its call_soon().
- * `arg` and `context` may be NULL.  The caller has references to all arguments except the loop.  -1
- * with RuntimeError if `loop` is NULL, or with another exception. */
 GL_PRIVATE int
 gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
@@ -84,7 +74,6 @@ gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObj
     return call_soon_method(loop, callable, arg, context);
 }
 
-/* Appends a Task, with a new reference, to the ready queue.  -1 with an exception. */
 GL_PRIVATE_INLINE int
 gl_push_task(gl_loop *loop, PyObject *task)
 {
@@ -98,8 +87,6 @@ gl_push_task(gl_loop *loop, PyObject *task)
 
 /* ---- running entries, with debug mode's stopwatch ---------------------------- */
 
-/* Debug mode: calls Loop._log_slow(entry, seconds since `before`), which logs a handle, task or
- * transport that took longer than slow_callback_duration.  -1 with an exception. */
 GL_PRIVATE int
 gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
 {
@@ -107,9 +94,6 @@ gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before)
                                               (double)(gl_monotonic_ns() - before) / 1e9));
 }
 
-/* Runs a handle that is not cancelled, and records the call in a trace.  In debug mode the handle
- * is the loop's current_handle meanwhile, and a slow one is logged.  The caller has a reference.
- * -1 if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_run_handle(gl_loop *loop, PyObject *handle)
 {

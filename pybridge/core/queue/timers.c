@@ -81,8 +81,6 @@ timers_owner(gl_timers *t, uint32_t id)
     return &t->chunk[c]->owner[id % GL_TIMER_CHUNK];
 }
 
-/* Allocates an id for the timer, submits TIMER_ARM, lowers the loop's next deadline, and takes a
- * reference to the handle.  -1 with RuntimeError for a closed loop, or with MemoryError. */
 GL_PRIVATE int
 gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
 {
@@ -110,9 +108,6 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     return 0;
 }
 
-/* Disarms the timer and drops the table's reference to the handle, to which the caller has another
- * one.  An id that Go has seen is retired until gl_timers_free_retired().  Does nothing if the
- * timer is not armed, or if its loop is closed. */
 GL_PRIVATE void
 timers_cancel(gl_timer_handle *h)
 {
@@ -150,7 +145,6 @@ timers_cancel(gl_timer_handle *h)
     Py_DECREF(h);
 }
 
-/* Frees the first `n` retired ids after a turn, before which their timers were cancelled. */
 GL_PRIVATE_INLINE void
 gl_timers_free_retired(gl_timers *t, uint32_t n)
 {
@@ -161,8 +155,6 @@ gl_timers_free_retired(gl_timers *t, uint32_t n)
         memmove(t->retired, t->retired + n, t->retired_len * sizeof(*t->retired));
 }
 
-/* Removes an expired timer and frees its id.  Returns its handle, which the caller then owns, or
- * NULL, without an exception, if it was cancelled. */
 GL_PRIVATE PyObject *
 gl_timers_take(gl_loop *loop, uint32_t id)
 {
@@ -177,7 +169,6 @@ gl_timers_take(gl_loop *loop, uint32_t id)
     return (PyObject *)h;
 }
 
-/* Visits the handles of armed timers for the loop's tp_traverse. */
 GL_PRIVATE int
 gl_timers_traverse(gl_timers *t, visitproc visit, void *arg)
 {
@@ -190,7 +181,6 @@ gl_timers_traverse(gl_timers *t, visitproc visit, void *arg)
     return 0;
 }
 
-/* Disarms and drops all timers and frees the memory, when the loop is closed. */
 GL_PRIVATE void
 gl_timers_clear(gl_timers *t)
 {

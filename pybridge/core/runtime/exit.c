@@ -36,15 +36,12 @@ exit_destructor(void *unused)
     exit(0);
 }
 
-/* Creates the key, when the extension is loaded.  After a failure exit_watch() does nothing. */
 GL_PRIVATE void
 exit_init(void)
 {
     library.exit_key_made = pthread_key_create(&library.exit_key, exit_destructor) == 0;
 }
 
-/* Sets the thread-specific value, whose destructor ends the process, if the caller is the process's
- * first thread. */
 GL_PRIVATE void
 exit_watch(void)
 {

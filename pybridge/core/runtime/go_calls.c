@@ -10,8 +10,6 @@
 
 #include <errno.h>
 
-/* Registers the thread with Go by a call without an effect (no reactor has the number -1).  Removes
- * the signal stack that Go installs in a thread without one. */
 GL_PRIVATE void
 library_prime_thread(const gl_table *table)
 {
@@ -22,9 +20,6 @@ library_prime_thread(const gl_table *table)
         sigaltstack(&before, NULL);
 }
 
-/* Registers the calling thread with the live Go runtime, at its first call in each runtime; does
- * nothing without a live runtime.  Restores the signal mask and the signal stack, which Go changes
- * meanwhile. */
 GL_PRIVATE void
 library_bind_thread(void)
 {

@@ -206,9 +206,6 @@ image_locate(gl_image *image, void *handle)
 
 /* ---- loading --------------------------------------------------------------------- */
 
-/* Loads the library's file by ld.so, without running its constructors, and finds its table and the
- * addresses of its parts.  Returns NULL, also if it is loaded already, or the reason for the
- * failure. */
 GL_PRIVATE const char *
 image_load(void)
 {
@@ -234,8 +231,6 @@ image_load(void)
     return NULL;
 }
 
-/* Releases the pages of the library's read-only tables to the kernel, which reads them again from
- * the file when they are used. */
 GL_PRIVATE void
 image_release_tables(void)
 {
@@ -317,9 +312,6 @@ image_restore(const gl_image *image)
 
 #endif /* GL_CAN_RESTART */
 
-/* Saves the memory that a restart needs, and starts the Go runtime of the loaded library.  Does
- * nothing where GL_CAN_RESTART is 0: ld.so has started it.  Returns NULL, or the reason for the
- * failure. */
 GL_PRIVATE const char *
 image_start(void)
 {
@@ -332,8 +324,6 @@ image_start(void)
     return why;
 }
 
-/* Unmaps, in a forked child, the memory that the inherited runtime has mapped.  A second call does
- * nothing, nor does the first for a library that can't be started again. */
 GL_PRIVATE void
 image_unmap_runtime(void)
 {
@@ -343,8 +333,6 @@ image_unmap_runtime(void)
 #endif
 }
 
-/* Restores the library's memory and starts a new Go runtime in a forked child, in place of the
- * inherited one.  Returns NULL, or the reason for the failure. */
 GL_PRIVATE const char *
 image_restart(void)
 {
@@ -361,8 +349,6 @@ image_restart(void)
 #endif
 }
 
-/* Clears the library's thread-local words of the calling thread, which was registered with a dead
- * runtime.  Does nothing if their place is not known. */
 GL_PRIVATE void
 image_forget_thread(void)
 {

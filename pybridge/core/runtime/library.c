@@ -17,7 +17,7 @@
  * child; the state that a child inherits is in `library`.  By the difference between the two
  * a child detects that the runtime in `library` is dead.
  *
- * gl_library needs the GIL; gl_here->opening excludes interpreters with a GIL of their own.
+ * gl_library_open needs the GIL; gl_here->opening excludes interpreters with a GIL of their own.
  */
 #include "runtime/private.h"
 
@@ -61,9 +61,6 @@ library_load(int argc, char **argv, char **envp)
     exit_init();
 }
 
-/* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
- * library without starting it; elsewhere the first gl_library() loads it.  A failure is reported by
- * gl_library().  With the GIL, before the first gl_library(). */
 GL_PRIVATE void
 gl_library_set_path(const char *path)
 {
@@ -94,7 +91,7 @@ library_abandon_inherited(void)
 /* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, but sets
  * forked_by_libc, removes the signal handlers and the pthread key of the parent's runtime, and
  * calls exit_watch().  _Fork() and a raw clone do not call this handler.  For them the kernel
- * clears the page, and the first gl_library() of the child removes the handlers and the key
+ * clears the page, and the first gl_library_open() of the child removes the handlers and the key
  * (library_open). */
 static void
 library_in_child(void)
@@ -274,10 +271,8 @@ library_try_lock(void)
     return atomic_compare_exchange_strong(&gl_here->opening, &idle, 1);
 }
 
-/* Returns the functions of this process's live Go runtime, and starts it if there is none.  If that
- * fails, returns NULL and sets *message; a later call tries again.  With the GIL. */
 GL_PRIVATE const gl_table *
-gl_library(const char **message)
+gl_library_open(const char **message)
 {
     if (atomic_load_explicit(&gl_here->table, memory_order_acquire) != NULL)
         return &go_wrappers;
@@ -294,7 +289,6 @@ gl_library(const char **message)
     return &go_wrappers;
 }
 
-/* Returns NULL, or a message if this thread has too little stack left to call Go. */
 GL_PRIVATE const char *
 gl_library_stack_error(void)
 {
@@ -304,9 +298,6 @@ gl_library_stack_error(void)
            "larger one by threading.stack_size().";
 }
 
-/* Prepares this thread for a run of a loop: installs a signal stack and registers the thread with
- * Go.  Returns NULL, or the reason why the loop cannot run; only after NULL gl_library_run_ends()
- * follows. */
 GL_PRIVATE const char *
 gl_library_run_begins(void)
 {
@@ -322,7 +313,6 @@ gl_library_run_begins(void)
     return NULL;
 }
 
-/* Removes the signal stack of gl_library_run_begins(). */
 GL_PRIVATE void
 gl_library_run_ends(void)
 {
@@ -331,7 +321,6 @@ gl_library_run_ends(void)
 
 /* ---- diagnostics -------------------------------------------------------------------- */
 
-/* Fills in `facts` with the origin of this process's Go runtime. */
 GL_PRIVATE void
 gl_library_describe(gl_library_facts *facts)
 {

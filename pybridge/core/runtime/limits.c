@@ -21,8 +21,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Stores the limit of open files; infinity if it can't be read, which file_limit_restore() leaves
- * alone. */
 GL_PRIVATE void
 file_limit_save(struct rlimit *saved)
 {
@@ -32,8 +30,6 @@ file_limit_save(struct rlimit *saved)
     }
 }
 
-/* Restores the soft limit of open files if it is higher than before: Go has raised it.  Does
- * nothing if the hard limit has changed. */
 GL_PRIVATE void
 file_limit_restore(const struct rlimit *saved)
 {
@@ -110,8 +106,6 @@ limits_threads(pthread_attr_t *attributes, size_t size)
     return err;
 }
 
-/* Returns NULL if the process can create the signal stack, the address space and the threads that
- * Go needs, else the reason (library.why).  Called with all signals blocked. */
 GL_PRIVATE const char *
 why_go_cannot_start(void)
 {

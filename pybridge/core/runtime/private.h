@@ -130,12 +130,14 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 /* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
 __attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
 
-/* Called once, when the extension is loaded: stores the result of gl_clock_is_replaced(). */
+/* Stores the result of gl_clock_is_replaced(), when the extension is loaded: false if ld.so does
+ * not know the files, and on systems without glibc. */
 GL_PRIVATE void clock_init(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 
-/* Called once, when the extension is loaded.  Without memory exit_watch() has no effect. */
+/* Prepares exit_watch(), once, when the extension is loaded.  After a failure exit_watch() does
+ * nothing. */
 GL_PRIVATE void exit_init(void);
 /* Called when Go starts, and in the child of a fork.  If the caller is the process's first thread,
  * the end of its function waits for all other threads except the library's and then ends the
@@ -144,18 +146,21 @@ GL_PRIVATE void exit_watch(void);
 
 /* ---- image.c ------------------------------------------------------------------------- */
 
-/* The first three return NULL, or the reason for their failure, valid until the next failure.
- * image_load: loads the library by ld.so and finds its table; does nothing if it is loaded.  The
- * code of a library of goloop's build does not run yet. */
+/* Loads the library by ld.so, without running its constructors, and finds its table and the
+ * addresses of its parts; does nothing if it is loaded.  Returns NULL, or the reason for the
+ * failure, valid until the next failure, as image_start() and image_restart() do. */
 GL_PRIVATE const char *image_load(void);
-/* Starts the Go runtime of the loaded library, in a process without an earlier one.  Does nothing
- * where GL_CAN_RESTART is 0: ld.so has started it. */
+/* Saves the memory that a restart needs, and starts the Go runtime of the loaded library, in a
+ * process without an earlier one.  Does nothing where GL_CAN_RESTART is 0: ld.so has started it. */
 GL_PRIVATE const char *image_start(void);
-/* Unmaps the memory of a runtime that did not survive the fork. */
+/* Unmaps, in a forked child, the memory that the inherited runtime has mapped.  A second call does
+ * nothing, nor does the first for a library that can't be started again. */
 GL_PRIVATE void image_unmap_runtime(void);
-/* Starts a new runtime in place of one that did not survive the fork. */
+/* Restores the library's memory and starts a new Go runtime in a forked child, in place of the
+ * inherited one. */
 GL_PRIVATE const char *image_restart(void);
-/* Clears the thread-local words of the calling thread, which was registered with a dead runtime. */
+/* Clears the library's thread-local words of the calling thread, which was registered with a dead
+ * runtime.  Does nothing if their place is not known. */
 GL_PRIVATE void image_forget_thread(void);
 /* Releases the pages of the library's tables, about a megabyte: ld.so and the start of a runtime
  * have read them from end to end, and they are rarely read again. */
@@ -163,40 +168,43 @@ GL_PRIVATE void image_release_tables(void);
 
 /* ---- limits.c ------------------------------------------------------------------------ */
 
-/* Returns NULL if the limits of the process allow a Go runtime, else the reason (library.why).
- * Called with all signals blocked. */
+/* Returns NULL if the process can create the signal stack, the address space and the threads that
+ * Go needs, else the reason (library.why).  Called with all signals blocked. */
 GL_PRIVATE const char *why_go_cannot_start(void);
 /* Stores the limit of open files, before Go raises it; infinity if it can't be read. */
 GL_PRIVATE void file_limit_save(struct rlimit *saved);
-/* Undoes Go's change.  A limit that other code has lowered in the meantime, or whose hard limit it
- * has changed, stays. */
+/* Undoes Go's change: restores the soft limit of open files if it is higher than before.  A limit
+ * that other code has lowered in the meantime, or whose hard limit it has changed, stays. */
 GL_PRIVATE void file_limit_restore(const struct rlimit *saved);
 
 /* ---- slack.c ------------------------------------------------------------------------- */
 
-/* Raises the timer slack of the calling thread, which its new threads inherit; returns the argument
- * of timer_slack_restore().  A failure is ignored. */
+/* Raises the timer slack of the calling thread, which its new threads inherit.  Returns the
+ * previous slack in ns, the argument of timer_slack_restore(), or 0 if nothing was changed. */
 GL_PRIVATE long timer_slack_raise(void);
-/* Sets the slack that timer_slack_raise() returned; 0: nothing was changed. */
+/* Sets the slack that timer_slack_raise() returned; 0: does nothing. */
 GL_PRIVATE void timer_slack_restore(long before);
 
 /* ---- signals.c ----------------------------------------------------------------------- */
 
-/* Blocks every signal in this thread and saves all dispositions. */
+/* Blocks every signal in this thread, and saves the mask and the dispositions of all signals. */
 GL_PRIVATE void signals_save(gl_signals *saved);
-/* Restores every disposition that has changed, and the mask. */
+/* Restores every disposition whose handler has changed since signals_save(), with SA_ONSTACK added,
+ * and the mask of the thread. */
 GL_PRIVATE void signals_restore(gl_signals *saved);
-/* Sets handlers between two addresses, in a runtime that did not survive the fork, to SIG_DFL.
- * Such a handler exists only if a thread read a disposition while Go started and installed it
- * again later. */
+/* Sets handlers in the address range [low, high), the code of a runtime that did not survive the
+ * fork, to SIG_DFL.  Such a handler exists only if a thread read a disposition while Go started and
+ * installed it again later. */
 GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
 
 /* ---- stack.c ------------------------------------------------------------------------- */
 
-/* stack_enter() installs a large signal stack for this thread, unless it has one; stack_leave()
- * removes it again.  Calls nest.  stack_enter() returns 0, or an errno; only after 0 stack_leave()
- * follows. */
+/* Installs a large signal stack for this thread, unless an outer call has installed it.  Returns 0,
+ * or an errno; only after 0 stack_leave() follows. */
 GL_PRIVATE int stack_enter(void);
+/* Ends a stack_enter(); the outermost one restores the thread's previous signal stack.  It changes
+ * nothing if none was installed, if the thread runs on the stack, or if other code has installed
+ * another one. */
 GL_PRIVATE void stack_leave(void);
 /* Returns true if the thread's own stack is large enough for Go, or if its size is unknown. */
 GL_PRIVATE bool stack_suffices(void);
@@ -207,9 +215,9 @@ GL_PRIVATE bool stack_suffices(void);
  * If a thread has no signal stack, Go installs its own at the thread's first call; this function
  * removes it. */
 GL_PRIVATE void library_prime_thread(const gl_table *table);
-/* Registers the calling thread with the Go runtime.  Go changes the thread's signal mask and signal
- * stack meanwhile; this function restores both.  Only the first call in a thread and in a runtime
- * does anything. */
+/* Registers the calling thread with the live Go runtime, at its first call in each runtime; does
+ * nothing without a live runtime.  Go changes the thread's signal mask and signal stack meanwhile;
+ * this function restores both. */
 GL_PRIVATE void library_bind_thread(void);
 /* The functions that any thread may call, each wrapped by go_call_begin() and go_call_end(). */
 GL_PRIVATE_DATA const gl_table go_wrappers;

@@ -34,8 +34,6 @@ library_why(const char *format, ...)
     return library.why;
 }
 
-/* Sets `clock_replaced`, when the extension is loaded: clock_gettime is not in libc's file.  Leaves
- * it false if ld.so does not know the files, and on systems without glibc. */
 GL_PRIVATE void
 clock_init(void)
 {
@@ -48,14 +46,12 @@ clock_init(void)
 #endif
 }
 
-/* Returns true if a preloaded library has replaced libc's clock_gettime. */
 GL_PRIVATE bool
 gl_clock_is_replaced(void)
 {
     return library.clock_replaced;
 }
 
-/* Returns the time of CLOCK_MONOTONIC in ns, or the simulated time in a thread of a simulation. */
 GL_PRIVATE_INLINE int64_t
 gl_monotonic_ns(void)
 {

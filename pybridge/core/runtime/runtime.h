@@ -3,11 +3,11 @@
  *
  * These functions do not need Python.h and raise nothing.  A function that fails returns a message,
  * a whole sentence in a buffer of the process that is valid until the next call, and its caller
- * raises the message as an exception (ImportError for gl_library, RuntimeError for a thread that
- * cannot run a loop).
+ * raises the message as an exception (ImportError for gl_library_open, RuntimeError for a thread
+ * that cannot run a loop).
  *
  *   import of goloop         gl_library_set_path
- *   a new Loop               gl_library, then store gl_library_epoch()
+ *   a new Loop               gl_library_open, then store gl_library_epoch()
  *   use of a Loop's reactor  epoch != gl_library_epoch(): the parent's loop
  *   a run of a Loop          between gl_library_run_begins and gl_library_run_ends
  *
@@ -43,7 +43,7 @@ GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 
 /* The loop's clock; in a thread with a simulated kernel the simulated clock. */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
-/* Returns the time of the loop's clock, ns. */
+/* Returns the time of CLOCK_MONOTONIC in ns, or the simulated time in a thread of a simulation. */
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 /* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which
@@ -55,7 +55,7 @@ GL_PRIVATE bool gl_clock_is_replaced(void);
  * except `turn`, which only a thread between gl_library_run_begins() and gl_library_run_ends() may
  * call.  The first call opens the library, as does the first call in a forked child.  If that
  * fails, returns NULL and sets *message; a later call tries again.  Needs the GIL. */
-GL_PRIVATE const gl_table *gl_library(const char **message);
+GL_PRIVATE const gl_table *gl_library_open(const char **message);
 
 /* Returns the number of the live Go runtime: 0 before the first, another number in every forked
  * child (0 again until the child opens its own).  Loads two words. */
@@ -76,9 +76,9 @@ GL_PRIVATE const char *gl_library_stack_error(void);
 GL_PRIVATE const char *gl_library_run_begins(void);
 GL_PRIVATE void gl_library_run_ends(void);
 
-/* Sets the path of libgoloop.so, which is copied, and tries to load the library without starting
- * it, on systems on which a child can start the library again.  A failure is reported by
- * gl_library().  Called before the first gl_library(). */
+/* Stores a copy of the path of libgoloop.so and, where GL_CAN_RESTART is 1, tries to load the
+ * library without starting it; elsewhere the first gl_library_open() loads it.  A failure is
+ * reported by gl_library_open().  Called before the first gl_library_open(). */
 GL_PRIVATE void gl_library_set_path(const char *path);
 
 /* The origin of this process's Go runtime, for diagnostics. */
@@ -89,5 +89,5 @@ typedef struct gl_library_facts {
     uint64_t instances; /* runtimes started by this process and its ancestors */
     int64_t open_ns;    /* duration of the opening, ns; 0 while unopened */
 } gl_library_facts;
-/* Stores these facts. */
+/* Fills in `facts` with the origin of this process's Go runtime. */
 GL_PRIVATE void gl_library_describe(gl_library_facts *facts);

@@ -27,7 +27,6 @@ signal_handler(const struct sigaction *action)
     return (uintptr_t)action->sa_handler;
 }
 
-/* Blocks every signal in this thread, and saves the mask and the dispositions of all signals. */
 GL_PRIVATE void
 signals_save(gl_signals *saved)
 {
@@ -38,8 +37,6 @@ signals_save(gl_signals *saved)
         saved->known[sig] = sigaction(sig, NULL, &saved->action[sig]) == 0;
 }
 
-/* Restores every disposition whose handler has changed since signals_save(), with SA_ONSTACK added,
- * and the mask of the thread. */
 GL_PRIVATE void
 signals_restore(gl_signals *saved)
 {
@@ -60,7 +57,6 @@ signals_restore(gl_signals *saved)
     pthread_sigmask(SIG_SETMASK, &saved->mask, NULL);
 }
 
-/* Sets handlers in the address range [low, high), the code of a dead runtime, to SIG_DFL. */
 GL_PRIVATE void
 signals_forget(uintptr_t low, uintptr_t high)
 {

@@ -20,8 +20,6 @@
 
 #define GL_GO_SLACK 10000000ul /* ns */
 
-/* Raises the timer slack of the calling thread.  Returns the previous slack in ns, or 0 if nothing
- * was changed. */
 GL_PRIVATE long
 timer_slack_raise(void)
 {
@@ -33,7 +31,6 @@ timer_slack_raise(void)
     return 0;
 }
 
-/* Sets the slack that timer_slack_raise() returned; 0: does nothing. */
 GL_PRIVATE void
 timer_slack_restore(long before)
 {

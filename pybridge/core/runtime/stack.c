@@ -125,8 +125,6 @@ stack_install(void)
     return 0;
 }
 
-/* Installs a signal stack for this thread, unless it has done so in an outer call.  Returns 0, or
- * an errno; only after 0 stack_leave() follows. */
 GL_PRIVATE int
 stack_enter(void)
 {
@@ -139,9 +137,6 @@ stack_enter(void)
     return 0;
 }
 
-/* Ends a stack_enter(); the outermost one restores the thread's previous signal stack.  It changes
- * nothing if none was installed, if the thread runs on the stack, or if other code has installed
- * another one. */
 GL_PRIVATE void
 stack_leave(void)
 {
@@ -183,7 +178,6 @@ stack_lowest(void)
     return lowest;
 }
 
-/* Returns true if the thread's own stack is large enough for Go, or if its size is unknown. */
 GL_PRIVATE bool
 stack_suffices(void)
 {

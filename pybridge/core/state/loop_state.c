@@ -6,16 +6,12 @@
  */
 #include "state/state.h"
 
-/* Returns true in a forked child, to which the loop does not belong: Go must not be called.  Also
- * true, once the library is open, for a loop whose __init__() was not called. */
 GL_PRIVATE_INLINE bool
 gl_loop_is_foreign(gl_loop *self)
 {
     return self->epoch != gl_library_epoch();
 }
 
-/* Returns 0 if the loop can be used, or -1 with RuntimeError: it is closed, its __init__() was not
- * called, or it belongs to the parent process. */
 GL_PRIVATE int
 gl_loop_check_usable(gl_loop *self)
 {

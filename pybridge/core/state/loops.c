@@ -5,7 +5,6 @@
  */
 #include "state/state.h"
 
-/* Adds a new loop to the list, as a borrowed reference. */
 GL_PRIVATE void
 gl_loops_add(gl_loop *loop)
 {
@@ -18,7 +17,6 @@ gl_loops_add(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
-/* Removes a loop from the list, if it is in it: a closed loop, or one that is freed. */
 GL_PRIVATE void
 gl_loops_remove(gl_loop *loop)
 {
@@ -34,13 +32,11 @@ gl_loops_remove(gl_loop *loop)
     GL_UNLOCK(loops_mutex);
 }
 
-/* Returns new references to the loops of this process, without those inherited from a parent; fewer
- * or none if out of memory.  `closed`: includes closed loops.  A loop is removed from the list
- * before it is freed.  It is still in the list while callbacks of its weak references run;
- * gl_try_newref() then fails, and the loop is left out. */
 GL_PRIVATE gl_loop_list
 gl_loops_all(bool closed)
 {
+    /* A loop is removed from the list before it is freed.  It is still in the list while callbacks
+     * of its weak references run; gl_try_newref() then fails, and the loop is left out. */
     gl_loop_list list = {NULL, 0, 0};
     GL_LOCK(loops_mutex);
     for (gl_loop *loop = G.first_loop; loop != NULL; loop = loop->next_loop)
@@ -52,7 +48,6 @@ gl_loops_all(bool closed)
     return list;
 }
 
-/* Drops the references of a gl_loops_all() and frees the array. */
 GL_PRIVATE void
 gl_loops_drop(gl_loop_list *list)
 {

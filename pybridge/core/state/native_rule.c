@@ -23,8 +23,8 @@
 
 #if GL_GET_METHOD_IS_INTERNAL
 /* Looks a method up for a call.  1: *method is a function of the class, a new reference, and the
- * object has no such attribute of its own; 0: it is any other attribute, or NULL with an
- * exception. */
+ * object has no such attribute of its own; 0: *method is any other attribute, or NULL, and an
+ * exception is set. */
 PyAPI_FUNC(int) _PyObject_GetMethod(PyObject *o, PyObject *name, PyObject **method);
 #endif
 
@@ -67,9 +67,6 @@ intern_names(PyObject **strings, const char *const *names, int max)
     return 0;
 }
 
-/* Sets the class of a rule, which can be used from then on; imports the module of its functions.
- * -1 with TypeError if `cls` is not a class, or with another exception; the rule then still has no
- * class. */
 GL_PRIVATE int
 gl_rule_begin(enum gl_rule rule, PyObject *cls)
 {
@@ -181,9 +178,6 @@ inspect_class(enum gl_rule rule, PyTypeObject *type)
     return replaced;
 }
 
-/* Returns the methods of a class that a program has replaced: bits in the order of the rule's
- * table, or GL_NOT_OURS (all bits) if the class does not derive from the rule's, if it has its own
- * attribute lookup, or if the rule has no class yet.  Runs no Python. */
 GL_PRIVATE_INLINE unsigned
 gl_replaced(enum gl_rule rule, PyTypeObject *type)
 {
@@ -194,9 +188,6 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
     return inspect_class(rule, type);
 }
 
-/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does:
- * GL_NOT_OURS for an object of another class, and all methods of the rule for an object whose dict
- * can't be read.  Clears the current exception, so none may be set. */
 GL_PRIVATE unsigned
 gl_object_replaced(enum gl_rule rule, PyObject *o)
 {
@@ -213,22 +204,18 @@ gl_object_replaced(enum gl_rule rule, PyObject *o)
     return replaced;
 }
 
-/* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
- * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none
- * may be set. */
 GL_PRIVATE bool
 gl_native(enum gl_rule rule, PyObject *o)
 {
     return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
 }
 
-/* Returns what gl_native() returns, by one lookup for each method of the rule in place of the
- * object's dict, which CPython would have to create.  Clears the current exception, so none may be
- * set.  Runs no Python: the class is known to have functions under these names, and to look
- * attributes up in the usual way. */
 GL_PRIVATE_INLINE bool
 gl_native_per_call(enum gl_rule rule, PyObject *o)
 {
+    /* Lookups, one for each method of the rule, take the place of the object's dict, which CPython
+     * would have to create.  The class is known to have functions under these names, and to look
+     * attributes up in the usual way, so no Python runs. */
     const struct gl_rule_class *r = &G.rule[rule];
     if (Py_TYPE(o) != r->type || gl_replaced(rule, r->type) != 0)
         return false;
@@ -246,7 +233,7 @@ gl_native_per_call(enum gl_rule rule, PyObject *o)
 
 /* _core.replaced_methods(sock): returns a new list of the names of socket methods that the program
  * has replaced, for Python, which chooses transports; all names for an object that is not a
- * socket.socket.  NULL with an exception. */
+ * socket.socket. */
 static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
@@ -265,8 +252,6 @@ static PyMethodDef native_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Sets the classes of the rules for asyncio's loop, handles and streams and for sockets, and adds
- * replaced_methods() to the module.  -1 with an exception. */
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
@@ -282,8 +267,6 @@ gl_native_init(PyObject *module)
 
 /* ---- the scheduler --------------------------------------------------------------------- */
 
-/* Returns true if a program has replaced Handle._run or TimerHandle._run, as profilers of callbacks
- * do. */
 GL_PRIVATE_INLINE bool
 gl_handles_hooked(void)
 {
@@ -304,8 +287,6 @@ is_compiled(PyObject *function)
     return true;
 }
 
-/* Returns true if a program has replaced create_task() of asyncio's BaseEventLoop, or the code of
- * this function, as tracers do. */
 GL_PRIVATE bool
 gl_asyncio_create_task_replaced(void)
 {
@@ -313,18 +294,12 @@ gl_asyncio_create_task_replaced(void)
            (PyFunction_Check(G.asyncio_create_task) && !is_compiled(G.asyncio_create_task));
 }
 
-/* Returns true if a subclass or the instance of a goloop loop replaces one of `methods`, GL_OWN_
- * bits, or if the subclass has its own attribute lookup. */
 GL_PRIVATE bool
 gl_loop_has_own(gl_loop *loop, unsigned methods)
 {
     return ((gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) | loop->replaced) & methods) != 0;
 }
 
-/* Returns `loop` (borrowed) if entries may be pushed on its ready queue without a call of
- * call_soon(): a usable goloop loop, not in debug mode, with its original call_soon() and
- * is_running(), while gl_handles_hooked() is false.  Otherwise, also for NULL, returns NULL without
- * an exception. */
 GL_PRIVATE_INLINE gl_loop *
 gl_native_loop(PyObject *loop)
 {
@@ -339,8 +314,6 @@ gl_native_loop(PyObject *loop)
     return self;
 }
 
-/* Records in `loop->replaced` that an attribute of the instance is set, or deleted (`value` is
- * NULL), if it is one of the rule's methods. */
 GL_PRIVATE void
 gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value)
 {

@@ -55,12 +55,15 @@ typedef struct gl_ready {
     size_t capacity; /* a power of two; 0 once closed */
     uint64_t head;   /* total of entries that were run; its low bits are the index */
     size_t count;
-    uint32_t to_next_sample; /* entries up to and including the next sampled one */
-    uint32_t stride;         /* entries that the next sample represents */
-    uint32_t stride_rest;    /* entries of the stride after the sampled one */
-    int64_t sample_budget;   /* samples that may still be taken at stride 1 */
-    int64_t budget_time;     /* ns: the budget was refilled up to this time */
-    uint64_t rng;            /* state of a linear congruential generator */
+    uint32_t countdown;        /* arrivals up to and including the next that is sampled, or that
+                                * ends a guest's poll */
+    uint32_t sample_countdown; /* 0; or, if the next arrival ends a guest's poll, the arrivals up to
+                                * and including the next sample */
+    uint32_t stride;           /* arrivals that the next sample represents */
+    uint32_t stride_rest;      /* arrivals of the stride after the sampled one */
+    int64_t sample_budget;     /* samples that may still be taken at stride 1 */
+    int64_t budget_time;       /* ns: the budget was refilled up to this time */
+    uint64_t rng;              /* state of a linear congruential generator */
 } gl_ready;
 
 /* The root of the tree of fd numbers (fds/registry.c) [GIL]. */
@@ -211,11 +214,12 @@ gl_loop_runs_here(const gl_loop *loop)
 
 /* ---- native_rule.c ---------------------------------------------------------------- */
 
-/* gl_native_init() sets the classes of the rules for asyncio's handles and streams and for sockets,
- * at import.
- * gl_rule_begin() sets the class of another rule; until then the rule's result is GL_NOT_OURS.
- * Both return -1 with an exception. */
+/* Sets the classes of the rules for asyncio's loop, handles and streams and for sockets, and adds
+ * replaced_methods() to the module, at import. */
 GL_PRIVATE int gl_native_init(PyObject *module);
+/* Sets the class of another rule, and imports the module of its functions; until then the rule's
+ * result is GL_NOT_OURS.  -1 with TypeError if `cls` is not a class, or with another exception; the
+ * rule then still has no class. */
 GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
 /* Returns the methods of a class that a program has replaced: bits in the order of the rule's
  * table, or GL_NOT_OURS (all bits) if the class does not derive from the rule's, if it has its own
@@ -248,11 +252,12 @@ GL_PRIVATE_INLINE bool gl_native_per_call(enum gl_rule rule, PyObject *o);
 #define GL_OWN_IS_RUNNING 2u
 #define GL_OWN_CALL_AT 4u
 #define GL_OWN_CREATE_FUTURE 8u
-/* Returns true if a subclass or the instance of a goloop loop replaces one of these methods, or if
- * the subclass has its own attribute lookup. */
+/* Returns true if a subclass or the instance of a goloop loop replaces one of `methods`, GL_OWN_
+ * bits, or if the subclass has its own attribute lookup. */
 GL_PRIVATE bool gl_loop_has_own(gl_loop *loop, unsigned methods);
 /* Returns true if a program has replaced create_task() of asyncio's BaseEventLoop, which goloop's
- * loop derives from: then the replacement is called. */
+ * loop derives from, or the code of this function, as tracers do: then the replacement is
+ * called. */
 GL_PRIVATE bool gl_asyncio_create_task_replaced(void);
 /* Returns true if a program has replaced _run() of asyncio.Handle or asyncio.TimerHandle, as
  * profilers of callbacks do: then the replacement is called for each callback, and each step of a
@@ -263,8 +268,8 @@ GL_PRIVATE_INLINE bool gl_handles_hooked(void);
  * is_running(), while gl_handles_hooked() is false.  Otherwise, also for NULL, returns NULL without
  * an exception. */
 GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
-/* Records that an attribute of the instance is set, or deleted (`value` is NULL), if it is one of
- * the rule's methods. */
+/* Records in `loop->replaced` that an attribute of the instance is set, or deleted (`value` is
+ * NULL), if it is one of the rule's methods. */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);
 
 /* ---- loops.c ----------------------------------------------------------------- */

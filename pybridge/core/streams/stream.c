@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 
 /* Calls `method` of the server, which is _attach() or _detach().  Since 3.13 both get the
- * transport.  -1 with an exception. */
+ * transport. */
 static int
 stream_call_server(gl_stream *s, PyObject *server, PyObject *method)
 {
@@ -52,7 +52,7 @@ stream_register_fd(gl_transport *t, int fd)
 }
 
 /* transport_ops.update_interest: submits the stream's record if it has changed.  Does nothing for a
- * stream that is not registered.  -1 with an exception. */
+ * stream that is not registered. */
 static int
 stream_update_interest(gl_transport *t)
 {
@@ -71,9 +71,6 @@ typedef struct {
     gl_receive *native_receive;
 } protocol_kind;
 
-/* Returns 1 if a protocol has BufferedProtocol's two methods, and not data_received(), else 0, and
- * -1 with an exception.  uvloop checks for the methods instead of the class, and programs written
- * for it rely on that; asyncio would call data_received() and fail. */
 GL_PRIVATE int
 has_buffer_methods(PyObject *protocol)
 {
@@ -91,8 +88,8 @@ has_buffer_methods(PyObject *protocol)
     return 1;
 }
 
-/* Returns 1 if the protocol has the methods of a BufferedProtocol, 0 if not, -1 with an exception.
- * If the class has no base class of asyncio, its methods decide, which is rare. */
+/* Returns 1 if the protocol has the methods of a BufferedProtocol, 0 if not.  If the class has no
+ * base class of asyncio, its methods decide, which is rare. */
 static int
 protocol_is_buffered(PyObject *protocol)
 {
@@ -107,8 +104,8 @@ protocol_is_buffered(PyObject *protocol)
     return has_buffer_methods(protocol);
 }
 
-/* Finds out how the protocol receives bytes, and stores it in *kind.  -1 with an exception.  Runs
- * Python, so it precedes the change of the stream. */
+/* Finds out how the protocol receives bytes, and stores it in *kind.  Runs Python, so it precedes
+ * the change of the stream. */
 static int
 find_protocol_kind(PyObject *protocol, protocol_kind *kind)
 {
@@ -131,22 +128,22 @@ stream_set_protocol_kind(gl_stream *s, protocol_kind kind)
 }
 
 /* transport_ops.protocol_changed: adapts the stream to the protocol that set_protocol() is about to
- * set.  -1 with an exception, and nothing has changed. */
+ * set.  On failure nothing has changed. */
 static int
 stream_protocol_changed(gl_transport *t, PyObject *protocol)
 {
     gl_stream *s = (gl_stream *)t;
     protocol_kind kind = {.buffered = false};
     /* Pipes call data_received of any protocol, as in asyncio. */
-    if (!s->kind && find_protocol_kind(protocol, &kind) < 0)
+    if (s->kind == KIND_SOCKET && find_protocol_kind(protocol, &kind) < 0)
         return -1;
     stream_set_protocol_kind(s, kind);
     return 0;
 }
 
 /* Attaches the server and schedules connection_made, after gl_transport_attach_fd().  `waiter` is
- * the Future to resolve when the transport has started, `server` a Server; either may be None.  -1
- * with an exception: the server is detached, and the stream is GL_LOST as after
+ * the Future to resolve when the transport has started, `server` a Server; either may be None.  On
+ * failure the server is detached, and the stream is GL_LOST as after
  * gl_transport_fail_construction(). */
 static int
 stream_finish_construction(gl_stream *s, PyObject *waiter, PyObject *server)
@@ -217,9 +214,6 @@ stream_store_names(gl_stream *s, const gl_endpoints *ends)
     return 0;
 }
 
-/* Returns the name of one side of an accepted connection as a Python address: the peer's, or the
- * local one.  NULL with an exception, or without one: the kernel gave no name, and the socket has
- * to be asked. */
 GL_PRIVATE PyObject *
 stream_name(gl_stream *s, bool peer)
 {
@@ -236,8 +230,6 @@ stream_name(gl_stream *s, bool peer)
     return gl_address_object(name, len);
 }
 
-/* Returns true if `cls` is a class of stream transports, which a program may replace; else false
- * with TypeError. */
 GL_PRIVATE bool
 gl_stream_class(PyObject *cls)
 {
@@ -251,8 +243,8 @@ gl_stream_class(PyObject *cls)
 }
 
 /* Constructs the transport of an accepted connection, in a stream that __new__ has made.  `a` has
- * the lease of the accepted fd, which moves into the stream.  -1 with an exception: the lease is
- * then in `a` or in the stream, and the caller closes the fd. */
+ * the lease of the accepted fd, which moves into the stream.  On failure the lease is in `a` or in
+ * the stream, and the caller closes the fd. */
 static int
 stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoints *ends,
                           PyObject *server)
@@ -268,9 +260,6 @@ stream_construct_accepted(gl_stream *s, transport_arguments *a, const gl_endpoin
     return stream_finish_construction(s, Py_None, server);
 }
 
-/* Creates the transport of an accepted connection, a new reference.  The fd then belongs to the
- * transport.  NULL with an exception, and the fd is closed, unless a socket object has become its
- * owner. */
 GL_PRIVATE PyObject *
 gl_stream_accepted(PyTypeObject *type, gl_loop *loop, const gl_accepted *accepted,
                    PyObject *protocol, PyObject *server, PyObject *context)
@@ -311,12 +300,6 @@ stream_become_pipe(gl_stream *s, enum stream_kind kind)
     s->ops = &pipe_ops;
 }
 
-/* StreamTransport(loop, sock, protocol, ...): constructs the transport and schedules
- * connection_made.  For a pipe `sock` is the file object, and `pipe` is true for the writing end.
- * `watch_end`: readability means that the reader has closed.  `exposed`: the program can use the
- * socket or file too.  `waiter`: the Future to resolve at the start.  `server`: attached, and
- * detached again after a failure.  `context`: by default a copy of the current one.  -1 with an
- * exception, RuntimeError for a second call: the descriptor still belongs to the caller. */
 GL_PRIVATE int
 stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
 {
@@ -336,7 +319,7 @@ stream_init(PyObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     if (pipe && s->phase == GL_EMPTY && s->kind == KIND_SOCKET)
         stream_become_pipe(s, KIND_WRITE_PIPE);
-    if (!s->kind && find_protocol_kind(a.protocol, &kind) < 0)
+    if (s->kind == KIND_SOCKET && find_protocol_kind(a.protocol, &kind) < 0)
         return -1;
     GL_GUARD(a.loop);
     int rc = gl_transport_construct(&s->base, &a);
@@ -403,7 +386,7 @@ stream_flush_before_abort(gl_transport *t)
 /* transport_ops.close: sends the queue now.  With an empty queue schedules connection_lost;
  * otherwise the WROTE completion of the last byte ends the stream.  If the protocol is still
  * paused, _close_if_sent() ends the stream after resume_writing(); during writelines() the end
- * waits for all items.  A failed send ends the transport with its error.  -1 with an exception. */
+ * waits for all items.  A failed send ends the transport with its error. */
 static int
 stream_close(gl_transport *t)
 {
@@ -426,9 +409,6 @@ stream_close(gl_transport *t)
     return gl_transport_schedule_connection_lost(t, Py_None);
 }
 
-/* _close_if_sent(): the second half of a close() during which the protocol was still paused.  Runs
- * after resume_writing(), and calls connection_lost() if nothing was written in between.  NULL with
- * an exception. */
 GL_PRIVATE PyObject *
 stream_close_if_sent_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -464,9 +444,6 @@ stream_after_connection_lost(gl_transport *t)
     return 0;
 }
 
-/* _let_go(): sets GL_CLOSING, deregisters the pipe, discards its queue, and ends its lease without
- * closing the descriptor, which then belongs to the caller again.  NULL with RuntimeError if the
- * loop is foreign. */
 GL_PRIVATE PyObject *
 pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -482,8 +459,6 @@ pipe_release_fd(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _ignore_end(): stops watching a writing end for a closed reader.  The stream remains open.  Does
- * nothing for a closing stream; NULL with RuntimeError if the loop can't be used. */
 GL_PRIVATE PyObject *
 pipe_stop_watching_end(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -526,7 +501,6 @@ stream_free_memory(gl_transport *t)
         PyMem_Free(s->raw);
 }
 
-/* tp_traverse: visits the server, the empty waiter and the base. */
 GL_PRIVATE int
 stream_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -536,7 +510,6 @@ stream_traverse(PyObject *self, visitproc visit, void *arg)
     return gl_transport_traverse(&s->base, visit, arg); /* the queue holds exact bytes only */
 }
 
-/* tp_clear: clears the base, the server and the empty waiter. */
 GL_PRIVATE int
 stream_clear(PyObject *self)
 {
@@ -560,9 +533,9 @@ stream_is_receiving(gl_transport *t)
     .update_interest = stream_update_interest, .close = stream_close,                              \
     .flush_before_abort = stream_flush_before_abort, .discard_queue = stream_discard_queue_op,     \
     .after_connection_lost = stream_after_connection_lost, .free_memory = stream_free_memory,      \
-    .has_pending = stream_has_pending, .schedule_input_drain = stream_schedule_input_drain,        \
-    .deliver_item = stream_deliver_item, .is_receiving = stream_is_receiving,                      \
-    .protocol_changed = stream_protocol_changed
+    .prepare_delivery = stream_prepare_delivery,                                                   \
+    .schedule_input_drain = stream_schedule_input_drain, .deliver_item = stream_deliver_item,      \
+    .is_receiving = stream_is_receiving, .protocol_changed = stream_protocol_changed
 
 static const transport_ops socket_ops = {
     STREAM_OPS,
@@ -576,8 +549,6 @@ static const transport_ops pipe_ops = {
     .start = pipe_start,
 };
 
-/* tp_new of a socket's stream and of a pipe's writing end: a transport in GL_EMPTY with asyncio's
- * default write limits. */
 GL_PRIVATE PyObject *
 stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
 {
@@ -589,7 +560,6 @@ stream_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw
     return (PyObject *)s;
 }
 
-/* tp_new of ReadPipeTransport: like stream_new(), but the reading end of a pipe. */
 GL_PRIVATE PyObject *
 read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {

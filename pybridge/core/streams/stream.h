@@ -107,9 +107,11 @@ typedef struct gl_stream {
 
 /* asyncio's messages for a failed read or write. */
 #define READ_FAILED(s)                                                                             \
-    ((s)->kind ? "Fatal read error on pipe transport" : "Fatal read error on socket transport")
+    ((s)->kind != KIND_SOCKET ? "Fatal read error on pipe transport"                               \
+                              : "Fatal read error on socket transport")
 #define WRITE_FAILED(s)                                                                            \
-    ((s)->kind ? "Fatal write error on pipe transport" : "Fatal write error on socket transport")
+    ((s)->kind != KIND_SOCKET ? "Fatal write error on pipe transport"                              \
+                              : "Fatal write error on socket transport")
 
 /* ---- stream_paths.c ------------------------------------------------------------- */
 
@@ -145,20 +147,39 @@ GL_PRIVATE_INLINE uint32_t receive_requests(const gl_stream *s);
 
 /* ---- stream.c ----------------------------------------------------------------- */
 
+/* Returns 1 if a protocol has BufferedProtocol's two methods, and not data_received(), else 0.
+ * uvloop checks for the methods instead of the class, and programs written for it rely on that;
+ * asyncio would call data_received() and fail. */
 GL_PRIVATE int has_buffer_methods(PyObject *protocol);
+/* tp_new of a socket's stream and of a pipe's writing end: a transport in GL_EMPTY with asyncio's
+ * default write limits. */
 GL_PRIVATE PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+/* tp_new of ReadPipeTransport: like stream_new(), but the reading end of a pipe. */
 GL_PRIVATE PyObject *read_pipe_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-/* _let_go(): releases the descriptor of a pipe without closing it. */
+/* _let_go(): sets GL_CLOSING, deregisters the pipe, discards its queue, and ends its lease without
+ * closing the descriptor, which then belongs to the caller again.  NULL with RuntimeError if the
+ * loop is foreign. */
 GL_PRIVATE PyObject *pipe_release_fd(gl_stream *s, PyObject *ignored);
+/* _ignore_end(): stops watching a writing end for a closed reader.  The stream remains open.  Does
+ * nothing for a closing stream; NULL with RuntimeError if the loop can't be used. */
 GL_PRIVATE PyObject *pipe_stop_watching_end(gl_stream *s, PyObject *ignored);
+/* StreamTransport(loop, sock, protocol, ...): constructs the transport and schedules
+ * connection_made.  For a pipe `sock` is the file object, and `pipe` is true for the writing end.
+ * `watch_end`: readability means that the reader has closed.  `exposed`: the program can use the
+ * socket or file too.  `waiter`: the Future to resolve at the start.  `server`: attached, and
+ * detached again after a failure.  `context`: by default a copy of the current one.  -1 with
+ * RuntimeError for a second call: the descriptor still belongs to the caller. */
 GL_PRIVATE int stream_init(PyObject *self, PyObject *args, PyObject *kwargs);
-/* Returns a name that the kernel gave with an accepted connection, as a Python address.  NULL
- * without an exception: the kernel gave none, and the socket has to be asked. */
+/* Returns the name of one side of an accepted connection as a Python address: the peer's, or the
+ * local one.  NULL without an exception: the kernel gave no name, and the socket has to be
+ * asked. */
 GL_PRIVATE PyObject *stream_name(gl_stream *s, bool peer);
 /* _close_if_sent(): ends a closing stream after resume_writing(), if its queue is still empty.
  * close() schedules it when the protocol is paused and the queue is already empty. */
 GL_PRIVATE PyObject *stream_close_if_sent_method(gl_stream *s, PyObject *ignored);
+/* tp_traverse: visits the server, the empty waiter and the base. */
 GL_PRIVATE int stream_traverse(PyObject *self, visitproc visit, void *arg);
+/* tp_clear: clears the base, the server and the empty waiter. */
 GL_PRIVATE int stream_clear(PyObject *self);
 
 /* ---- stream_io.c ---------------------------------------------------------------- */
@@ -250,45 +271,75 @@ GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 
 /* ---- stream_read.c --------------------------------------------------------------- */
 
-/* Delivers n bytes.  `whole`, if not NULL, is a bytes object of exactly these bytes.  Bytes that
- * can't be delivered because of a pause or an exit exception go to the front of paused_data.  -1
- * with an exception that did not end the transport, such as SystemExit, KeyboardInterrupt, or one
- * of a pipe's protocol. */
+/* Delivers n received bytes to the protocol, in as many calls as its buffers need.  `whole`, if not
+ * NULL, is a bytes object of exactly these bytes, which data_received() then gets.  Bytes that
+ * can't be delivered because of a pause or an exit exception go to the front of paused_data; if a
+ * call closes the transport, the remaining bytes are dropped.  -1 with an exception that did not
+ * end the transport, such as SystemExit, KeyboardInterrupt, or one of a pipe's protocol. */
 GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole);
-/* Receives at most `size` bytes without blocking.  Returns the result of recv(2), with errno in
- * *err. */
+/* Receives at most `size` bytes, without blocking, and counts them in the metrics.  Returns the
+ * result of recv(2), with errno in *err. */
 GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err);
 /* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
  * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
- * error or EOF; -1 with an exception. */
+ * error or EOF. */
 GL_PRIVATE int stream_handle_recv_result(gl_stream *s, ssize_t n, int err);
-GL_PRIVATE bool stream_has_pending(gl_transport *t);
+/* transport_ops.prepare_delivery: returns true if paused data or an end waits for delivery.  If the
+ * stream has reached EOF, it stores EOF as pending again: a socket at EOF stays readable, asyncio
+ * reports EOF again when reading is resumed, and start_tls relies on it. */
+GL_PRIVATE bool stream_prepare_delivery(gl_transport *t);
+/* transport_ops.deliver_item: delivers an item of paused_data, a bytes object, or with NULL the
+ * stored end, which is then no longer stored. */
 GL_PRIVATE int stream_deliver_item(gl_transport *t, PyObject *item);
-/* Handle a READY, a DATA, and an EOF or READ_ERROR completion. */
+/* Handles a READY completion: receives once, by the path that choose_receive_path() gives, and
+ * delivers the bytes.  Does nothing for RECEIVE_NOTHING. */
 GL_PRIVATE int stream_handle_readable(gl_stream *s, const gl_completion *c);
+/* Handles a DATA completion: delivers the bytes that Go has received, or stores them as paused
+ * data.  After a large receive of a socket C requests READY for the next one. */
 GL_PRIVATE int stream_handle_data(gl_stream *s, const gl_completion *c);
+/* Handles an EOF or READ_ERROR completion: delivers the end, or stores it after paused data.  A
+ * closing socket or reading pipe only records it in read_end. */
 GL_PRIVATE int stream_handle_read_end(gl_stream *s, const gl_completion *c);
 
 /* ---- stream_reader.c --------------------------------------------------------------- */
 
-/* Executes RECEIVE_INTO_READER: receives into the buffer of the protocol's StreamReader.  1; 0 if
- * that is not possible, and nothing was received; -1 with an exception. */
+/* Executes RECEIVE_INTO_READER: receives straight into the buffer of the protocol's StreamReader,
+ * which saves a bytes object and a copy.  Returns 1, or 0 if that is not possible, and nothing was
+ * received. */
 GL_PRIVATE int stream_receive_into_reader(gl_stream *s);
 
 /* ---- stream_failed_send.c --------------------------------------------------------- */
 
+/* Handles a WRITE_ERROR completion with the errno `err`: delivers the bytes that the kernel has
+ * received, and reports the error after them.  If the protocol pauses reading, the remaining bytes
+ * are dropped, as in asyncio.  Does nothing for a stream that has ended.  -1 with an exception of
+ * the protocol. */
 GL_PRIVATE int stream_handle_write_error(gl_stream *s, int err);
+/* transport_ops.schedule_input_drain: discards the write queue and schedules _drain_input(exc).
+ * The stream stays registered if received bytes of this turn are still to be delivered. */
 GL_PRIVATE int stream_schedule_input_drain(gl_transport *t, PyObject *exc);
+/* _drain_input(exc): delivers the received bytes, and then ends the stream: calls
+ * connection_lost(exc) now if the kernel had no more bytes, else schedules it.  Schedules itself
+ * again while completions of this turn, or a scheduled delivery, still have bytes of the stream.
+ * Does nothing for a lost stream. */
 GL_PRIVATE PyObject *stream_drain_input_method(gl_stream *s, PyObject *exc);
 
 /* ---- stream_first_receive.c ------------------------------------------------------- */
 
-/* Makes or schedules the first receive of an accepted connection, after its registration.  -1 with
- * an exception. */
+/* The second half of transport_ops.start for a connection of a server: makes or schedules the first
+ * receive, and adds the time since _before_made() to `accepting`.  A TLS connection has its
+ * handshake first, which has a share of its own. */
 GL_PRIVATE int stream_start_accepted(gl_stream *s);
-/* Schedules _before_made() of an accepted connection, before connection_made().  -1 with an
- * exception. */
+/* Schedules _before_made() of an accepted connection, before connection_made(), and counts the
+ * entries that start the connection. */
 GL_PRIVATE int stream_schedule_before_made(gl_stream *s);
+/* _before_made(): notes the total of the ready queue, so that _start() knows whether
+ * connection_made() has scheduled callbacks, and the time. */
 GL_PRIVATE PyObject *stream_before_made_method(gl_stream *s, PyObject *ignored);
+/* _awaits_made(): returns True for an accepted connection before its connection_made(), and before
+ * the call for the connections that were accepted with it. */
 GL_PRIVATE PyObject *stream_awaits_made_method(gl_stream *s, PyObject *ignored);
+/* _receive_first(): the first receive of a connection whose connection_made() has scheduled
+ * callbacks.  Does nothing if a turn has come before it, in which Go has received for the
+ * stream. */
 GL_PRIVATE PyObject *stream_receive_first_method(gl_stream *s, PyObject *ignored);

@@ -79,9 +79,6 @@ stream_has_data_completion(const gl_stream *s)
     return false;
 }
 
-/* transport_ops.schedule_input_drain: discards the write queue and schedules _drain_input(exc).
- * The stream stays registered if received bytes of this turn are still to be delivered.  -1 with an
- * exception. */
 GL_PRIVATE int
 stream_schedule_input_drain(gl_transport *t, PyObject *exc)
 {
@@ -97,10 +94,6 @@ stream_schedule_input_drain(gl_transport *t, PyObject *exc)
     return gl_transport_call_soon(t, G.s__drain_input, exc);
 }
 
-/* _drain_input(exc): delivers the received bytes, and then ends the stream: calls
- * connection_lost(exc) now if the kernel had no more bytes, else schedules it.  Schedules itself
- * again while completions of this turn, or a scheduled delivery, still have bytes of the stream.
- * Does nothing for a lost stream.  NULL with an exception. */
 GL_PRIVATE PyObject *
 stream_drain_input_method(gl_stream *s, PyObject *exc)
 {
@@ -142,7 +135,7 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
 }
 
 /* Discards the queue and closes the transport with the error `err` of a send in Go: reports the
- * error to the protocol and to the Future that waits for the empty queue.  -1 with an exception. */
+ * error to the protocol and to the Future that waits for the empty queue. */
 static int
 stream_fail_unsent(gl_stream *s, int err)
 {
@@ -158,10 +151,6 @@ stream_fail_unsent(gl_stream *s, int err)
     return rc;
 }
 
-/* Handles a WRITE_ERROR completion with the errno `err`: delivers the bytes that the kernel has
- * received, and reports the error after them.  If the protocol pauses reading, the remaining bytes
- * are dropped, as in asyncio.  Does nothing for a stream that has ended.  -1 with an exception of
- * the protocol. */
 GL_PRIVATE int
 stream_handle_write_error(gl_stream *s, int err)
 {

@@ -18,7 +18,7 @@
 
 /* Receives once and delivers the bytes, or an error; asyncio's limit for one receive is the size of
  * the scratch buffer.  The poller reports the end of the stream.  Does nothing if the stream may
- * not receive now.  -1 with an exception. */
+ * not receive now. */
 static int
 stream_receive_first(gl_stream *s)
 {
@@ -59,9 +59,6 @@ stream_has_completion(const gl_stream *s)
     return false;
 }
 
-/* _receive_first(): the first receive of a connection whose connection_made() has scheduled
- * callbacks.  Does nothing if a turn has come before it, in which Go has received for the stream.
- * NULL with an exception. */
 GL_PRIVATE PyObject *
 stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -73,8 +70,6 @@ stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 /* The number of entries that start a connection: _before_made(), connection_made(), _start(). */
 #define START_ENTRIES 3
 
-/* Schedules _before_made(), and counts the entries that start the connection.  -1 with an
- * exception. */
 GL_PRIVATE int
 stream_schedule_before_made(gl_stream *s)
 {
@@ -85,8 +80,6 @@ stream_schedule_before_made(gl_stream *s)
     return gl_transport_call_soon(&s->base, G.s__before_made, NULL);
 }
 
-/* _before_made(): notes the total of the ready queue, so that _start() knows whether
- * connection_made() has scheduled callbacks, and the time. */
 GL_PRIVATE PyObject *
 stream_before_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -97,8 +90,6 @@ stream_before_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
-/* _awaits_made(): returns True for an accepted connection before its connection_made(), and before
- * the call for the connections that were accepted with it. */
 GL_PRIVATE PyObject *
 stream_awaits_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -106,9 +97,6 @@ stream_awaits_made_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
                            s->total_constructed >= s->loop->total_before_made);
 }
 
-/* The second half of transport_ops.start for a connection of a server: makes or schedules the first
- * receive, and adds the time since _before_made() to `accepting`.  A TLS connection has its
- * handshake first, which has a share of its own.  -1 with an exception. */
 GL_PRIVATE int
 stream_start_accepted(gl_stream *s)
 {

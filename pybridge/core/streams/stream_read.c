@@ -35,7 +35,7 @@
 /* ---- delivery -------------------------------------------------------------------------------- */
 
 /* Calls get_buffer(-1) of a BufferedProtocol.  Returns 1 with a writable view that is not empty,
- * which the caller releases; 0 if an error has closed the transport; -1 with an exception. */
+ * which the caller releases; 0 if an error has closed the transport. */
 static int
 stream_get_buffer(gl_stream *s, Py_buffer *view)
 {
@@ -183,10 +183,6 @@ stream_keep_undelivered(gl_stream *s, const char *data, Py_ssize_t n, int rc)
     return rc;
 }
 
-/* Delivers n received bytes to the protocol, in as many calls as its buffers need.  `whole`, if not
- * NULL, is a bytes object of exactly these bytes, which data_received() then gets.  Bytes that
- * can't be delivered because of a pause or an exit exception go to the front of paused_data; if a
- * call closes the transport, the remaining bytes are dropped. */
 GL_PRIVATE int
 stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole)
 {
@@ -227,7 +223,7 @@ pipe_log_closed(gl_stream *s)
 }
 
 /* Handles the end of a reading pipe: deregisters it, and schedules eof_received and
- * connection_lost, as asyncio does.  Does nothing if the pipe is closing.  -1 with an exception. */
+ * connection_lost, as asyncio does.  Does nothing if the pipe is closing. */
 static int
 read_pipe_ended(gl_stream *s)
 {
@@ -248,7 +244,7 @@ read_pipe_ended(gl_stream *s)
 }
 
 /* Handles a closed reader: ends the transport, with BrokenPipeError for connection_lost if bytes
- * are queued, else with None.  Does nothing if the transport has ended.  -1 with an exception. */
+ * are queued, else with None.  Does nothing if the transport has ended. */
 static int
 write_pipe_ended(gl_stream *s)
 {
@@ -297,7 +293,7 @@ stream_deliver_eof(gl_stream *s)
 {
     if (s->kind == KIND_WRITE_PIPE && !s->watch_end)
         return 0; /* reported before pipe_stop_watching_end() */
-    if (s->kind)
+    if (s->kind != KIND_SOCKET)
         return pipe_ended(s);
     if (is_closing(s) || s->protocol == NULL)
         return 0;
@@ -353,7 +349,7 @@ stream_deliver_end(gl_stream *s, uint8_t end)
  */
 
 /* Handles EOF that C has received: deregisters from reading and reports EOF.  Go stops reading by
- * itself only at an EOF that it has received.  -1 with an exception. */
+ * itself only at an EOF that it has received. */
 static int
 stream_handle_recv_eof(gl_stream *s)
 {
@@ -365,8 +361,6 @@ stream_handle_recv_eof(gl_stream *s)
     return stream_deliver_eof(s);
 }
 
-/* Receives at most `size` bytes, without blocking, and counts them in the metrics.  Returns the
- * result of recv(2), with errno in *err. */
 GL_PRIVATE ssize_t
 stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
 {
@@ -377,9 +371,6 @@ stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
     return n;
 }
 
-/* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
- * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
- * error or EOF; -1 with an exception. */
 GL_PRIVATE int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
@@ -457,8 +448,6 @@ stream_receive_into_scratch(gl_stream *s)
     return rc;
 }
 
-/* Handles a READY completion: receives once, by the path that choose_receive_path() gives, and
- * delivers the bytes.  Does nothing for RECEIVE_NOTHING. */
 GL_PRIVATE int
 stream_handle_readable(gl_stream *s, const gl_completion *c)
 {
@@ -480,8 +469,6 @@ stream_handle_readable(gl_stream *s, const gl_completion *c)
     }
 }
 
-/* transport_ops.deliver_item: delivers an item of paused_data, a bytes object, or with NULL the
- * stored end, which is then no longer stored. */
 GL_PRIVATE int
 stream_deliver_item(gl_transport *t, PyObject *item)
 {
@@ -493,11 +480,8 @@ stream_deliver_item(gl_transport *t, PyObject *item)
     return stream_deliver_end(s, end);
 }
 
-/* transport_ops.has_pending: returns true if paused data or an end waits for delivery.  If the
- * stream has reached EOF, it stores EOF as pending again: a socket at EOF stays readable, asyncio
- * reports EOF again when reading is resumed, and start_tls relies on it. */
 GL_PRIVATE bool
-stream_has_pending(gl_transport *t)
+stream_prepare_delivery(gl_transport *t)
 {
     gl_stream *s = (gl_stream *)t;
     if (s->read_end == GL_CMP_EOF)
@@ -507,8 +491,6 @@ stream_has_pending(gl_transport *t)
 
 /* ---- completions of Go ----------------------------------------------------------- */
 
-/* Handles a DATA completion: delivers the bytes that Go has received, or stores them as paused
- * data.  After a large receive of a socket C requests READY for the next one. */
 GL_PRIVATE int
 stream_handle_data(gl_stream *s, const gl_completion *c)
 {
@@ -532,7 +514,7 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     }
     int rc = stream_deliver_bytes(s, data, (Py_ssize_t)c->arg, bytes);
     Py_XDECREF(bytes);
-    if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && !s->kind && s->protocol != NULL) {
+    if (rc == 0 && c->arg >= LARGE_RECEIVE_MIN && s->kind == KIND_SOCKET && s->protocol != NULL) {
         s->receives_large = true;
         if (s->registered)
             rc = stream_submit(s);
@@ -542,8 +524,6 @@ stream_handle_data(gl_stream *s, const gl_completion *c)
     return rc;
 }
 
-/* Handles an EOF or READ_ERROR completion: delivers the end, or stores it after paused data.  A
- * closing socket or reading pipe only records it in read_end. */
 GL_PRIVATE int
 stream_handle_read_end(gl_stream *s, const gl_completion *c)
 {

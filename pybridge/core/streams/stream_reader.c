@@ -137,7 +137,7 @@ reader_end(PyObject *reader, reader_state *state)
 }
 
 /* Pauses the transport of a reader with too many bytes, unless the reader has none or has paused it
- * already.  A transport that can't be paused is forgotten, as in asyncio.  -1 with an exception. */
+ * already.  A transport that can't be paused is forgotten, as in asyncio. */
 static int
 pause_transport(PyObject *reader)
 {
@@ -162,7 +162,7 @@ pause_transport(PyObject *reader)
 }
 
 /* Does what feed_data() does after it has appended bytes: wakes the waiter, and pauses the
- * transport if there are too many bytes.  -1 with an exception. */
+ * transport if there are too many bytes. */
 static int
 bytes_appended(PyObject *reader, const reader_state *state)
 {
@@ -232,9 +232,6 @@ receive_to_end(gl_stream *s, PyObject *buffer, Py_ssize_t room, ssize_t *n, int 
     return rc;
 }
 
-/* Executes RECEIVE_INTO_READER: receives straight into the buffer of the protocol's StreamReader,
- * which saves a bytes object and a copy.  1; 0 if that is not possible, and nothing was received;
- * -1 with an exception. */
 GL_PRIVATE int
 stream_receive_into_reader(gl_stream *s)
 {
@@ -276,10 +273,6 @@ append_bytes(PyObject *buffer, const char *data, Py_ssize_t n)
     return rc;
 }
 
-/* Feeds n received bytes (n > 0) to the StreamReader of a StreamReaderProtocol, as data_received()
- * would, if both follow the native rule.  `loop` is the loop of the transport, or any object.  1 if
- * the bytes were fed, or dropped because the reader is gone; 0: nothing has changed, and the caller
- * calls data_received(); -1 with the exception that data_received() would raise. */
 GL_PRIVATE int
 gl_stream_reader_feed(PyObject *loop, PyObject *protocol, const char *data, Py_ssize_t n)
 {

@@ -16,7 +16,7 @@
 
 /* _raw_name(peer): the peer's name, or the local one, that was accepted with the connection, in the
  * form of socket.getpeername() or getsockname().  None if the kernel gave no name: then the socket
- * has to be asked.  NULL with an exception. */
+ * has to be asked. */
 static PyObject *
 stream_raw_name(gl_stream *s, PyObject *peer)
 {
@@ -239,7 +239,7 @@ static const gl_reg_ops stream_reg_ops = {
     .is_dormant = stream_is_dormant,
 };
 
-/* _core._has_buffer_methods(protocol) -> bool.  NULL with an exception. */
+/* _core._has_buffer_methods(protocol) -> bool. */
 static PyObject *
 core_has_buffer_methods(PyObject *Py_UNUSED(module), PyObject *protocol)
 {
@@ -252,8 +252,6 @@ static PyMethodDef stream_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Adds the types StreamTransport and ReadPipeTransport to the module, sets the functions for their
- * registrations (G.reg_ops), and makes the default write limits.  -1 with an exception. */
 GL_PRIVATE int
 gl_stream_init_type(PyObject *module)
 {

@@ -227,7 +227,7 @@ stream_end_partial_write(gl_stream *s, bool partly)
 static inline bool
 stream_is_write_too_late(const gl_stream *s)
 {
-    if (s->kind)
+    if (s->kind != KIND_SOCKET)
         return is_closing(s);
     return is_ending(s);
 }

@@ -50,8 +50,6 @@ args_wrong(const gl_params *p, PyObject *self, PyObject *const *args, Py_ssize_t
     return -1;
 }
 
-/* The slow path of gl_args(): stores borrowed arguments in value[0 .. count), NULL for missing
- * ones.  -1 with the TypeError that asyncio's own method would raise. */
 GL_PRIVATE int
 gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs,
               PyObject *kwnames, PyObject **value)
@@ -74,9 +72,6 @@ gl_args_named(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t 
 
 /* ---- descriptors --------------------------------------------------------------------------- */
 
-/* Converts an int, or the result of an object's fileno(), to *fd, limited to the range of a long.
- * The number need not be a valid fd (-1 for a closed socket).  Returns false with ValueError if the
- * object has no usable fileno(), or with the exception of fileno(). */
 GL_PRIVATE bool
 gl_fd_number(PyObject *o, long *fd)
 {
@@ -97,13 +92,11 @@ gl_fd_number(PyObject *o, long *fd)
     return *fd != -1 || !PyErr_Occurred();
 }
 
-/* Returns the fd of an int or of an object with fileno().  -1 with an exception: ValueError for a
- * negative number or a wrong object, the exception of fileno(), or OverflowError for a number that
- * exceeds an int.  CPython's own conversion handles such a number, and a bool, for which some
- * versions warn. */
 GL_PRIVATE int
 gl_fd_from_object(PyObject *o)
 {
+    /* CPython's own conversion handles a number that exceeds an int, and a bool, for which some
+     * versions warn. */
     long fd;
     if (!gl_fd_number(o, &fd))
         return -1;

@@ -40,7 +40,8 @@ typedef struct gl_params {
         }                                                                                          \
     }
 
-/* The slow path of gl_args(): arguments by name, and wrong calls. */
+/* The slow path of gl_args(): stores borrowed arguments in value[0 .. count), NULL for missing
+ * ones.  -1 with the TypeError that asyncio's own method would raise. */
 GL_PRIVATE int gl_args_named(const gl_params *p, void *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames, PyObject **value);
 
@@ -82,10 +83,11 @@ gl_arg(const gl_params *p, void *self, PyObject *const *args, Py_ssize_t nargs, 
         return f(self, NULL);                                                                      \
     }
 
-/* Converts an int, or the result of an object's fileno(), to *fd, which need not be a valid fd (-1
- * for a closed socket).  Returns false with ValueError, or with the exception of fileno(). */
+/* Converts an int, or the result of an object's fileno(), to *fd, limited to the range of a long.
+ * The number need not be a valid fd (-1 for a closed socket).  Returns false with ValueError if the
+ * object has no usable fileno(), or with the exception of fileno(). */
 GL_PRIVATE bool gl_fd_number(PyObject *o, long *fd);
-/* Returns the fd of an int or of an object with fileno(), like asyncio's selectors.  -1 with an
- * exception: ValueError for a negative number or a wrong object, OverflowError for a number that
- * exceeds an int, or the exception of fileno(). */
+/* Returns the fd of an int or of an object with fileno(), like asyncio's selectors.  -1 with
+ * ValueError for a negative number or a wrong object, OverflowError for a number that exceeds an
+ * int, or the exception of fileno(). */
 GL_PRIVATE int gl_fd_from_object(PyObject *o);

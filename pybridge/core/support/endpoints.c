@@ -28,9 +28,6 @@ address_unix(const uint8_t *raw, uint32_t len)
     return PyUnicode_DecodeFSDefaultAndSize(path, (Py_ssize_t)strnlen(path, n));
 }
 
-/* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
- * for an empty address.  NULL without an exception for an unknown family or a short address; NULL
- * with an exception if no object can be created. */
 GL_PRIVATE PyObject *
 gl_address_object(const uint8_t *raw, uint32_t len)
 {
@@ -153,9 +150,6 @@ raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
     return good;
 }
 
-/* Converts an address to its raw form of at most GL_MAX_SOCKADDR bytes, and sets *len.  Returns
- * false, without an exception, if only Python's socket module can convert the address: a host name,
- * another family, a wrong type. */
 GL_PRIVATE bool
 gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {

@@ -7,8 +7,6 @@
 /* lint: allow mutable-static: the module's state, and the module is loaded once */
 GL_PRIVATE struct gl_globals G; /* lint: allow names: it stands in nearly every line */
 
-/* Imports module.attr; returns a new reference, or NULL with the exception of the import or of the
- * look-up. */
 GL_PRIVATE PyObject *
 gl_import_attr(const char *module, const char *attr)
 {
@@ -20,8 +18,6 @@ gl_import_attr(const char *module, const char *attr)
     return value;
 }
 
-/* Returns the offset in bytes of the slot `name` in instances of a class with __slots__; -1,
- * without an exception, if the attribute is missing or not a slot. */
 GL_PRIVATE Py_ssize_t
 gl_slot_offset(PyObject *cls, const char *name)
 {
@@ -37,8 +33,6 @@ gl_slot_offset(PyObject *cls, const char *name)
     return offset;
 }
 
-/* Fills in the strings, the imported objects and asyncio's unbound methods of handles in G, when
- * _core is imported.  -1 with an exception. */
 GL_PRIVATE int
 gl_names_init(PyObject *Py_UNUSED(module))
 {

@@ -3,8 +3,6 @@
  */
 #include "support/support.h"
 
-/* Adds the attribute `name` to a type that is not used yet.  Steals `value`, also on failure; if it
- * is NULL, an exception must be set, and the result is -1. */
 GL_PRIVATE int
 gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
 {
@@ -17,8 +15,6 @@ gl_type_add(PyTypeObject *type, const char *name, PyObject *value)
     return rc;
 }
 
-/* Adds the methods of a table, which ends with an empty entry, to a type that is not used yet.  -1
- * with an exception. */
 GL_PRIVATE int
 gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
 {
@@ -28,8 +24,6 @@ gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods)
     return 0;
 }
 
-/* Creates a type, stores it in *type, which owns a reference, and adds it to the module.  `base`, a
- * type or a tuple of types, may be NULL.  -1 with an exception. */
 GL_PRIVATE int
 gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject *base)
 {
@@ -39,8 +33,6 @@ gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec, PyObject 
     return PyModule_AddType(module, *type);
 }
 
-/* Calls o.name(), or o.name(arg) if `arg` is not NULL, and drops the result.  Returns 0, or -1 with
- * an exception. */
 GL_PRIVATE int
 gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
 {
@@ -49,8 +41,6 @@ gl_call_method(PyObject *o, PyObject *name, PyObject *arg)
     return gl_drop_result(PyObject_CallMethodOneArg(o, name, arg));
 }
 
-/* Calls o.name() with the arguments of a vectorcall.  Returns its result, or NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t nargs,
                PyObject *kwnames)
@@ -63,8 +53,6 @@ gl_call_python(PyObject *o, PyObject *name, PyObject *const *args, Py_ssize_t na
     return r;
 }
 
-/* Calls unbound(self, *args, **kwargs); `args` and `kwnames` have the form of a vectorcall.
- * Returns the result, or NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                 PyObject *kwnames)
@@ -81,9 +69,6 @@ gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args, Py_ssi
     return r;
 }
 
-/* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`, and sets
- * the new items to zero.  Returns false, without an exception and without a change, if there is no
- * memory or if the capacity would exceed 32 bits. */
 GL_PRIVATE bool
 gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {

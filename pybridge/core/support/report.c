@@ -4,7 +4,6 @@
  */
 #include "support/support.h"
 
-/* Clears the current exception and returns it, owned, with its traceback; NULL if none is set. */
 GL_PRIVATE PyObject *
 gl_take_exception(void)
 {
@@ -22,8 +21,6 @@ gl_take_exception(void)
 #endif
 }
 
-/* Sets an exception as the current one; steals the reference, and ignores NULL.  If another one is
- * set already, that one stays and gets `exc` as its context. */
 GL_PRIVATE void
 gl_restore_exception(PyObject *exc)
 {
@@ -41,8 +38,6 @@ gl_restore_exception(PyObject *exc)
 #endif
 }
 
-/* Exits a contextvars context.  Requires that no exception is set; a failure goes to
- * sys.unraisablehook. */
 GL_PRIVATE_INLINE void
 gl_context_exit(PyObject *context)
 {
@@ -50,7 +45,6 @@ gl_context_exit(PyObject *context)
         PyErr_WriteUnraisable(context);
 }
 
-/* Exits a contextvars context and preserves the current exception. */
 GL_PRIVATE void
 gl_context_exit_keep_error(PyObject *context)
 {
@@ -59,8 +53,6 @@ gl_context_exit_keep_error(PyObject *context)
     gl_restore_exception(exc);
 }
 
-/* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt; false
- * if none is set. */
 GL_PRIVATE bool
 gl_is_exit_exception(void)
 {
@@ -68,8 +60,6 @@ gl_is_exit_exception(void)
            PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
 }
 
-/* Passes an exception that does not end the loop's run to sys.unraisablehook, with `about`, and
- * returns 0.  Returns `rc` if it is 0, or -1 with SystemExit or KeyboardInterrupt still set. */
 GL_PRIVATE int
 gl_unraisable_unless_leaving(int rc, PyObject *about)
 {
@@ -79,8 +69,6 @@ gl_unraisable_unless_leaving(int rc, PyObject *about)
     return 0;
 }
 
-/* Logs a line at debug level: `format` is a %-format for the object `about`.  Preserves the current
- * exception; a failure goes to sys.unraisablehook. */
 GL_PRIVATE void
 gl_log_debug(PyObject *about, const char *format)
 {
@@ -90,9 +78,6 @@ gl_log_debug(PyObject *about, const char *format)
     gl_restore_exception(saved);
 }
 
-/* Passes the current exception to loop.call_exception_handler() with `message`, and clears it.
- * `protocol` may be NULL for None.  Returns 0; -1 for SystemExit and KeyboardInterrupt, which stay
- * set, and -1 with the handler's exception if it raised. */
 GL_PRIVATE int
 gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                           PyObject *protocol)
@@ -109,14 +94,12 @@ gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transpor
     return r;
 }
 
-/* Creates an OSError, of the subclass for the errno; NULL with an exception if that fails. */
 GL_PRIVATE PyObject *
 gl_oserror(int err)
 {
     return PyObject_CallFunction(PyExc_OSError, "is", err, strerror(err));
 }
 
-/* Sets an OSError, of the subclass for the errno, as the current exception; returns -1. */
 GL_PRIVATE int
 gl_set_oserror(int err)
 {

@@ -11,7 +11,10 @@
  *   compat.h     the differences between versions of CPython
  *
  * Every function of the extension needs the GIL unless its comment says otherwise.  A function that
- * returns int returns 0, or -1 with an exception set, unless its comment names other results.
+ * returns int returns 0 unless its comment names other results.  The result -1 or NULL means that
+ * the call has failed and an exception is set; so a comment gives another meaning of the two if
+ * there is one, names an exception that a wrong use or a caller depends on (others, such as
+ * MemoryError, are always possible), and says if the exception is cleared or was never set.
  */
 #pragma once
 
@@ -243,9 +246,10 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 /* Adds an attribute to a type that is not used yet.  Steals `value`, also on failure; if it is
  * NULL, an exception must be set, and the result is -1. */
 GL_PRIVATE int gl_type_add(PyTypeObject *type, const char *name, PyObject *value);
-/* Adds the methods of a table, which ends with an empty entry; each room has its own. */
+/* Adds the methods of a table, which ends with an empty entry, to a type that is not used yet. */
 GL_PRIVATE int gl_type_add_methods(PyTypeObject *type, PyMethodDef *methods);
-/* Creates a type, stores it in *type and adds it to the module; `base` may be NULL. */
+/* Creates a type, stores it in *type, which owns a reference, and adds it to the module.  `base`, a
+ * type or a tuple of types, may be NULL. */
 GL_PRIVATE int gl_type_make(PyTypeObject **type, PyObject *module, PyType_Spec *spec,
                             PyObject *base);
 
@@ -295,8 +299,8 @@ gl_error_status(void)
     return 0;
 }
 
-/* Drops the result of a call and returns its truth value, 0 or 1; -1 with an exception if the call
- * (`answer` is NULL) or the test of truth has failed. */
+/* Drops the result of a call and returns its truth value, 0 or 1; -1 if the call (`answer` is NULL)
+ * or the test of truth has failed. */
 static inline int
 gl_take_bool(PyObject *answer)
 {
@@ -311,14 +315,17 @@ gl_take_bool(PyObject *answer)
 GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
 
 /* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
- * Returns the result, or NULL with an exception. */
+ * Returns the result. */
 GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
                                     Py_ssize_t nargs, PyObject *kwnames);
 /* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
- * Returns the result, or NULL with an exception. */
+ * Returns the result. */
 GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                      Py_ssize_t nargs, PyObject *kwnames);
 
+/* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`, and sets
+ * the new items to zero.  Returns false, without an exception and without a change, if there is no
+ * memory or if the capacity would exceed 32 bits. */
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
 /* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item
  * more than `len`; `array` is the address of its pointer.  The capacity starts at `first` and
@@ -332,19 +339,19 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 
-/* Reports the current exception to loop.call_exception_handler(), as a Handle does, and clears it.
- * For exceptions of callbacks that asyncio itself calls outside any try block.  -1 for SystemExit
- * and KeyboardInterrupt, which stay set, and -1 with the handler's exception if it raised.
- * `protocol` may be NULL for None. */
+/* Passes the current exception to loop.call_exception_handler() with `message`, as a Handle does,
+ * and clears it.  For exceptions of callbacks that asyncio itself calls outside any try block.
+ * `protocol` may be NULL for None.  -1 for SystemExit and KeyboardInterrupt, which stay set, and -1
+ * with the handler's exception if it raised. */
 GL_PRIVATE int gl_call_exception_handler(gl_loop *loop, const char *message, PyObject *transport,
                                          PyObject *protocol);
 /* Returns true if the current exception ends the loop's run: SystemExit or KeyboardInterrupt; false
  * if none is set. */
 GL_PRIVATE bool gl_is_exit_exception(void);
-/* If `rc` is -1 with an exception that does not end the run, passes the exception to
- * sys.unraisablehook and returns 0; otherwise returns `rc`. */
+/* Passes an exception that does not end the loop's run to sys.unraisablehook, with `about`, and
+ * returns 0.  Returns `rc` if it is 0, or -1 with SystemExit or KeyboardInterrupt still set. */
 GL_PRIVATE int gl_unraisable_unless_leaving(int rc, PyObject *about);
-/* Creates an OSError, of the subclass for the errno; a new reference, or NULL with an exception. */
+/* Creates an OSError, of the subclass for the errno; a new reference. */
 GL_PRIVATE PyObject *gl_oserror(int err);
 /* Sets an OSError, of the subclass for the errno, as the current exception; returns -1. */
 GL_PRIVATE int gl_set_oserror(int err);
@@ -358,8 +365,8 @@ GL_PRIVATE void gl_restore_exception(PyObject *exc);
  * pending one.  A failure goes to sys.unraisablehook. */
 GL_PRIVATE_INLINE void gl_context_exit(PyObject *context);
 GL_PRIVATE void gl_context_exit_keep_error(PyObject *context);
-/* Logs format % about to asyncio's logger at debug level.  Preserves the current exception; a
- * failure goes to sys.unraisablehook. */
+/* Logs a line at debug level: `format` is a %-format for the object `about`.  Preserves the current
+ * exception; a failure goes to sys.unraisablehook. */
 GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 
 /* ---- endpoints.c ----------------------------------------------------------------------------- */
@@ -368,19 +375,19 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
  * false, without an exception, for addresses that only Python's socket module can convert: a host
  * name that must be resolved, another family, a wrong type. */
 GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
-/* Converts a raw address to the Python value of socket.getpeername(), a new reference; None for an
- * empty address.  NULL without an exception for an unknown family or a short address; NULL with an
- * exception if no object can be created. */
+/* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
+ * for an empty address.  NULL without an exception for an unknown family or a short address. */
 GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 
-/* Fills in the strings and imported objects of G; at import. */
+/* Fills in the strings, the imported objects and asyncio's unbound methods of handles in G, when
+ * _core is imported. */
 GL_PRIVATE int gl_names_init(PyObject *module);
-/* Returns the offset of a slot of a class with __slots__; -1, without an exception, if the class
- * has no such slot. */
+/* Returns the offset in bytes of the slot `name` in instances of a class with __slots__; -1,
+ * without an exception, if the attribute is missing or not a slot. */
 GL_PRIVATE Py_ssize_t gl_slot_offset(PyObject *cls, const char *name);
-/* Imports module.attr; returns a new reference, or NULL with an exception. */
+/* Imports module.attr; returns a new reference. */
 GL_PRIVATE PyObject *gl_import_attr(const char *module, const char *attr);
 
 #include "support/args.h"

@@ -15,8 +15,7 @@
 #include "tasks/private.h"
 
 /* Starts a new task: runs its first step now if `eager` and the loop runs, or else appends the task
- * to the ready queue.  Registers the task unless its first step has ended it.  -1 with an
- * exception. */
+ * to the ready queue.  Registers the task unless its first step has ended it. */
 static int
 start_task(gl_loop *loop, gl_task *task, bool eager)
 {
@@ -33,7 +32,7 @@ start_task(gl_loop *loop, gl_task *task, bool eager)
 }
 
 /* Creates a Task without a call of Task.__init__() and starts it; the loop is native and `coro` a
- * coroutine.  NULL with an exception; the dropped task logs no warning. */
+ * coroutine.  On failure the dropped task logs no warning. */
 static PyObject *
 create_native_task(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *context, bool eager)
 {
@@ -52,9 +51,6 @@ create_native_task(gl_loop *loop, PyObject *coro, PyObject *name, PyObject *cont
     return (PyObject *)task;
 }
 
-/* loop.create_task(): chooses one of the three paths above by the loop's settings and the keywords.
- * Returns a new Task, or the result of a task factory.  NULL with an exception; RuntimeError if the
- * loop can't be used. */
 GL_PRIVATE PyObject *
 gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -96,9 +92,6 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
 
 /* ---- futures -------------------------------------------------------------------- */
 
-/* Creates a pending future of the loop: a goloop.Future without a call of its __init__().  In debug
- * mode it calls the class; if goloop.Future does not exist, it calls asyncio.Future.  NULL with an
- * exception. */
 GL_PRIVATE PyObject *
 gl_new_future(gl_loop *loop)
 {
@@ -113,8 +106,6 @@ gl_new_future(gl_loop *loop)
     return PyObject_Vectorcall(type, args + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, G.kw_loop);
 }
 
-/* Returns fut.done() as 1 or 0, or -1 with an exception; reads the field of an exact
- * goloop.Future. */
 GL_PRIVATE int
 gl_future_is_done(PyObject *fut)
 {
@@ -123,7 +114,6 @@ gl_future_is_done(PyObject *fut)
     return gl_take_bool(PyObject_CallMethodNoArgs(fut, G.s_done));
 }
 
-/* Calls fut.set_result(None) unless the future, of any class, is done.  -1 with an exception. */
 GL_PRIVATE int
 gl_future_set_none(PyObject *fut)
 {
@@ -137,7 +127,6 @@ gl_future_set_none(PyObject *fut)
     return gl_call_method(fut, G.s_set_result, Py_None);
 }
 
-/* loop.create_future(): a pending future of the loop. */
 GL_PRIVATE PyObject *
 gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {

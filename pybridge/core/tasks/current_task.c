@@ -52,10 +52,10 @@ current_task_set(char *ts, PyObject *Py_UNUSED(loop), PyObject *task)
     return 0;
 }
 
-/* Does nothing: from 3.14 on no entry stays after a step. */
 GL_PRIVATE_INLINE void
 gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 {
+    /* No entry stays after a step. */
 }
 
 #else
@@ -66,8 +66,7 @@ gl_clear_stale_current_task(gl_loop *Py_UNUSED(loop))
 
 #if GL_CURRENT_TASK_IN_LOOP
 /* Stores the loop's running task in *task, borrowed, or NULL: the task of the loop's field, or else
- * of asyncio's dict.  This thread has entered the task and keeps it alive.  -1 with an
- * exception. */
+ * of asyncio's dict.  This thread has entered the task and keeps it alive. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
@@ -85,7 +84,7 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #else
 /* Stores the loop's entry of asyncio's dict in *task, borrowed: the running task, None for a stale
- * entry, or NULL.  -1 with an exception. */
+ * entry, or NULL. */
 static inline int
 current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 {
@@ -96,8 +95,8 @@ current_task_get(char *Py_UNUSED(ts), PyObject *loop, PyObject **task)
 }
 #endif
 
-/* Stores the task in the loop's entry of asyncio's dict; NULL removes the entry.  -1 with an
- * exception; KeyError if there is none to remove. */
+/* Stores the task in the loop's entry of asyncio's dict; NULL removes the entry.  -1 with KeyError
+ * if there is none to remove. */
 static inline int
 current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
 {
@@ -106,7 +105,6 @@ current_task_set(char *Py_UNUSED(ts), PyObject *loop, PyObject *task)
     return PyDict_DelItem(G.asyncio.current_tasks, loop);
 }
 
-/* Removes the loop's stale entry from asyncio's dict.  An exception that is set stays. */
 GL_PRIVATE void
 gl_clear_stale_current_task(gl_loop *loop)
 {
@@ -131,9 +129,6 @@ raise_other_task(const char *format, PyObject *task, PyObject *other)
     return -1;
 }
 
-/* Makes `task` the running task of `loop` at the beginning of a step.  -1 with RuntimeError if
- * another task runs, or (from 3.14 on) another loop.  `queued`: the task is an entry of the loop's
- * ready queue, and `loop` is a gl_loop. */
 GL_PRIVATE_INLINE int
 current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
@@ -163,9 +158,6 @@ current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued)
     return current_task_set(ts, loop, task);
 }
 
-/* Ends the step of `task`: no task runs afterwards; before 3.14 the entry of a `queued` task
- * becomes stale instead of being removed.  -1 with RuntimeError if another task runs, which then
- * stays the running task. */
 GL_PRIVATE_INLINE int
 current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 {
@@ -189,8 +181,6 @@ current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued)
 }
 
 #if GL_EAGER_TASKS
-/* Makes `task` the running task (None: no task), whichever task runs.  Returns the previous one, a
- * new reference, or None; NULL with an exception.  For the eager start of a task. */
 GL_PRIVATE PyObject *
 current_task_swap(PyObject *loop, PyObject *task)
 {

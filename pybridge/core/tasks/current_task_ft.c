@@ -91,9 +91,6 @@ wait_for_publishers(gl_loop *loop)
     PyMutex_Unlock(&loop->current.mutex);
 }
 
-/* hash(loop): publishes the running task in asyncio's dict first, since each lookup of the loop in
- * the dict computes the hash; if no task runs, waits until no other thread publishes one.  Returns
- * the object's default hash. */
 GL_PRIVATE Py_hash_t
 gl_loop_hash(PyObject *self)
 {
@@ -108,8 +105,6 @@ gl_loop_hash(PyObject *self)
     return PyObject_GenericHash(self);
 }
 
-/* Stores the task whose step begins (borrowed), or NULL at the end of the step, and then removes a
- * published task from the dict.  Only for the loop's thread. */
 GL_PRIVATE void
 loop_set_current_task(gl_loop *loop, PyObject *task)
 {

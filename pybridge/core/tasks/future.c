@@ -31,9 +31,6 @@ ensure_pending(gl_future *f)
 
 /* ---- becoming done -------------------------------------------------------------- */
 
-/* Stores the result of a pending future, a new reference, and schedules the callbacks.  -1 with
- * InvalidStateError if the future is done, or with the exception of scheduling; the future is done
- * then. */
 GL_PRIVATE_INLINE int
 future_finish(gl_future *f, PyObject *result)
 {
@@ -44,9 +41,6 @@ future_finish(gl_future *f, PyObject *result)
     return future_schedule_callbacks(f);
 }
 
-/* Stores the exception of a pending future and schedules the callbacks.  `exc` may be a class.  -1
- * with InvalidStateError if the future is done, with TypeError for a wrong `exc`, or with the
- * exception of scheduling. */
 GL_PRIVATE int
 future_fail(gl_future *f, PyObject *exc)
 {
@@ -71,9 +65,6 @@ future_fail(gl_future *f, PyObject *exc)
     return 0;
 }
 
-/* Cancels a pending future and schedules the callbacks.  Returns 1: cancelled now, 0: done before,
- * -1: the scheduling failed.  `msg` (may be NULL) becomes the argument of the CancelledError.  In
- * each case an exception of the future counts as retrieved. */
 GL_PRIVATE int
 future_set_cancelled(gl_future *f, PyObject *msg)
 {
@@ -87,10 +78,8 @@ future_set_cancelled(gl_future *f, PyObject *msg)
     return 1;
 }
 
-/* Returns the CancelledError of a cancelled future as a new reference: the stored exception, which
- * the future then no longer has, or a new one with the cancel message.  NULL with an exception. */
 GL_PRIVATE PyObject *
-future_cancelled_error(gl_future *f)
+future_take_cancelled_error(gl_future *f)
 {
     PyObject *exc = f->cancelled_exc;
     if (exc != NULL) {
@@ -106,11 +95,8 @@ future_cancelled_error(gl_future *f)
     return exc;
 }
 
-/* Reads the outcome of a future for a task that awaited it.  Returns 1 with the exception to throw
- * in *exc (owned), or 0 if there is none.  An error, such as InvalidStateError for a pending
- * future, is also returned in *exc; none is set.  Marks the exception as retrieved. */
 GL_PRIVATE int
-future_outcome(gl_future *f, PyObject **exc)
+future_take_outcome(gl_future *f, PyObject **exc)
 {
     *exc = NULL;
     if (f->state == GL_FINISHED) {
@@ -126,7 +112,7 @@ future_outcome(gl_future *f, PyObject **exc)
             return 1;
         Py_CLEAR(*exc);
     } else if (f->state == GL_CANCELLED) {
-        PyObject *cancelled = future_cancelled_error(f);
+        PyObject *cancelled = future_take_cancelled_error(f);
         if (cancelled != NULL) {
             /* Set and cleared again, so that it gets the __context__ of a raise statement. */
             PyErr_SetObject((PyObject *)Py_TYPE(cancelled), cancelled);
@@ -173,8 +159,6 @@ future_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject 
 
 /* ---- the type ------------------------------------------------------------------------------- */
 
-/* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's.
- * Without the GIL a registered task is unregistered first.  -1 with an exception. */
 GL_PRIVATE int
 future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 {
@@ -194,7 +178,6 @@ future_init_base(PyObject *self, PyObject *args, PyObject *kwds)
 #endif
 }
 
-/* tp_traverse of Future, and a part of Task's: visits the objects of layout.h and the dict. */
 GL_PRIVATE int
 future_traverse(PyObject *self, visitproc visit, void *arg)
 {
@@ -210,7 +193,6 @@ future_traverse(PyObject *self, visitproc visit, void *arg)
 #endif
 }
 
-/* tp_clear of Future, and a part of Task's: clears the objects of layout.h and the dict. */
 GL_PRIVATE int
 future_clear(PyObject *self)
 {

@@ -22,17 +22,12 @@ is_waiting_task(PyObject *callback, PyObject *context)
     return context == Py_None && gl_is_task(callback);
 }
 
-/* Creates the callable that wakes the task; it has a reference to the task.  NULL with
- * MemoryError. */
 GL_PRIVATE PyObject *
 wakeup_callable(gl_task *task)
 {
     return PyCFunction_New(G.task_wakeup, (PyObject *)task);
 }
 
-/* Creates the wakeup callable of a task, and sets *context to the task's context; both are owned.
- * *context is NULL if the callable is NULL, and, without an exception, for a task whose __init__()
- * has not run. */
 GL_PRIVATE PyObject *
 gl_wakeup_with_context(PyObject *task, PyObject **context)
 {
@@ -44,7 +39,7 @@ gl_wakeup_with_context(PyObject *task, PyObject **context)
 }
 
 /* Schedules the first callback of a future that is done: pushes a waiting Task to the ready queue,
- * or calls call_soon().  Steals both references, also if it fails: -1 with an exception. */
+ * or calls call_soon().  Steals both references, also if it fails. */
 static int
 schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
 {
@@ -85,9 +80,6 @@ callback_pair(PyObject *list, Py_ssize_t i)
     return NULL;
 }
 
-/* Schedules all callbacks of a future that has just become done, and drops them; a task (a Task or
- * an instance of a subclass) is also unregistered, before anything is scheduled.  -1 with an
- * exception, and the callbacks that follow the failed one are lost. */
 GL_PRIVATE int
 future_schedule_callbacks(gl_future *f)
 {
@@ -120,9 +112,6 @@ future_schedule_callbacks(gl_future *f)
     return r;
 }
 
-/* Adds the callback `fn`, called with the future in `context`; schedules it at once if the future
- * is done.  Makes new references.  -1 with an exception: RuntimeError if the future is not
- * initialised. */
 GL_PRIVATE int
 future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
 {
@@ -157,10 +146,6 @@ future_add_callback(gl_future *f, PyObject *fn, PyObject *context)
     return r;
 }
 
-/* Future.add_done_callback(fn, *, context=None), also of Task: adds the callback, or schedules it
- * if the future is done.  Without a context the callback runs in a copy of the current one.
- * Returns None.  NULL as future_add_callback(); for wrong arguments asyncio's method raises the
- * error. */
 GL_PRIVATE PyObject *
 future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                 PyObject *kwnames)
@@ -181,7 +166,7 @@ future_method_add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 /* Returns the first callback, which exists, as asyncio would have stored it, and sets *context to
- * its context or NULL; both are new references.  NULL with an exception. */
+ * its context or NULL; both are new references. */
 static PyObject *
 first_callback(gl_future *f, PyObject **context)
 {
@@ -217,8 +202,6 @@ remove_first_callback(gl_future *f, PyObject *fn)
     return 1;
 }
 
-/* Future.remove_done_callback(fn), also of Task: removes all callbacks that equal `fn` and returns
- * their number as an int.  NULL with an exception, also the one of a comparison. */
 GL_PRIVATE PyObject *
 future_method_remove_done_callback(PyObject *self, PyObject *fn)
 {

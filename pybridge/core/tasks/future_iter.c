@@ -12,9 +12,6 @@
  */
 #include "tasks/private.h"
 
-/* Implements Future.__await__() and Future.__iter__(), also of Task: creates the iterator, or takes
- * a freed one from the pool.  NULL with RuntimeError if the future is not initialised, or
- * MemoryError. */
 GL_PRIVATE PyObject *
 future_iter_new(PyObject *fut)
 {
@@ -68,7 +65,7 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
         outcome = PYGEN_RETURN;
     } else {
         PyObject *exc;
-        if (future_outcome(f, &exc) > 0) {
+        if (future_take_outcome(f, &exc) > 0) {
             PyErr_SetObject(PyExceptionInstance_Class(exc), exc);
             Py_DECREF(exc);
         }
@@ -76,8 +73,6 @@ future_iter_send(PyObject *self, PyObject *Py_UNUSED(value), PyObject **result)
     return outcome;
 }
 
-/* Sets StopIteration(value) as the current exception, or MemoryError; `value` is borrowed and may
- * be any object. */
 GL_PRIVATE void
 gl_set_stop_iteration(PyObject *value)
 {

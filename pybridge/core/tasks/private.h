@@ -59,43 +59,54 @@ future_ensure_initialized(gl_future *f)
 
 /* ---- current_task.c -------------------------------------------------------------------------- */
 
-/* Begin and end a step of a task; -1 with RuntimeError if another task runs.  `ts` is the thread
- * state; `queued`: the task is an entry of the ready queue of `loop`, a gl_loop. */
+/* Makes `task` the running task of `loop` at the beginning of a step; `ts` is the thread state.
+ * `queued`: the task is an entry of the loop's ready queue, and `loop` is a gl_loop.  -1 with
+ * RuntimeError if another task runs, or (from 3.14 on) another loop. */
 GL_PRIVATE_INLINE int current_task_enter(char *ts, PyObject *loop, PyObject *task, bool queued);
+/* Ends the step of `task`: no task runs afterwards; before 3.14 the entry of a `queued` task
+ * becomes stale instead of being removed.  -1 with RuntimeError if another task runs, which then
+ * stays the running task. */
 GL_PRIVATE_INLINE int current_task_leave(char *ts, PyObject *loop, PyObject *task, bool queued);
 #if GL_EAGER_TASKS
-/* Makes `task` (None: no task) the current task.  Returns the previous one or None, a new
- * reference; NULL with an exception. */
+/* Makes `task` the running task (None: no task), whichever task runs.  Returns the previous one, a
+ * new reference, or None.  For the eager start of a task. */
 GL_PRIVATE PyObject *current_task_swap(PyObject *loop, PyObject *task);
 #endif
 
 #if GL_CURRENT_TASK_IN_LOOP
 /* ---- current_task_ft.c ---------------------------------------------------------------------- */
 
-/* Stores the task whose step begins, or NULL at the end of a step.  The loop's thread only. */
+/* Stores the task whose step begins (borrowed), or NULL at the end of the step, and then removes a
+ * published task from the dict.  Only for the loop's thread. */
 GL_PRIVATE void loop_set_current_task(gl_loop *loop, PyObject *task);
 #endif
 
 /* ---- task_registry.c ------------------------------------------------------------------------- */
 
-/* Add a task to its list, or remove it; without effect if it is listed, or not listed, already. */
+/* Adds the task, without a reference, to its list for all_tasks(), unless it is listed already. */
 GL_PRIVATE_INLINE void task_register(gl_task *task);
+/* Removes the task from its list, unless it is not listed. */
 GL_PRIVATE_INLINE void task_unregister(gl_task *task);
-/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14.  NULL with
- * an exception. */
+/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14. */
 GL_PRIVATE PyObject *core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored));
 
 /* ---- future_callbacks.c: each future must have the layout, and the caller owns a reference --- */
 
-/* Adds a callback, or schedules it if the future is done.  Makes new references.  -1 with an
- * exception. */
+/* Adds the callback `fn`, called with the future in `context`; schedules it at once if the future
+ * is done.  Makes new references.  -1 with RuntimeError if the future is not initialised. */
 GL_PRIVATE int future_add_callback(gl_future *f, PyObject *fn, PyObject *context);
-/* Schedules all callbacks of a future that has just become done, and drops them.  -1 with an
- * exception, and the callbacks that follow the failed one are lost. */
+/* Schedules all callbacks of a future that has just become done, and drops them; a task (a Task or
+ * an instance of a subclass) is also unregistered, before anything is scheduled.  On failure the
+ * callbacks that follow the failed one are lost. */
 GL_PRIVATE int future_schedule_callbacks(gl_future *f);
-/* Methods and the attribute `_callbacks` of Future, which Task has too. */
+/* Future.add_done_callback(fn, *, context=None), also of Task: adds the callback, or schedules it
+ * if the future is done.  Without a context the callback runs in a copy of the current one.
+ * Returns None.  NULL as future_add_callback(); for wrong arguments asyncio's method raises the
+ * error. */
 GL_PRIVATE PyObject *future_method_add_done_callback(PyObject *self, PyObject *const *args,
                                                      Py_ssize_t nargs, PyObject *kwnames);
+/* Future.remove_done_callback(fn), also of Task: removes all callbacks that equal `fn` and returns
+ * their number as an int.  Runs Python, for the comparisons. */
 GL_PRIVATE PyObject *future_method_remove_done_callback(PyObject *self, PyObject *fn);
 GL_PRIVATE_DATA PyGetSetDef future_getset[2];
 /* The entries of add_done_callback() and remove_done_callback() in a table of methods. */
@@ -109,33 +120,44 @@ GL_PRIVATE_DATA PyGetSetDef future_getset[2];
                       "Remove all instances of a callback; return how many there were.")           \
     }
 
-/* Creates the callable that wakes the task, which programs see among a future's callbacks.  NULL
- * with MemoryError. */
+/* Creates the callable that wakes the task, which programs see among a future's callbacks; it has a
+ * reference to the task.  NULL with MemoryError. */
 GL_PRIVATE PyObject *wakeup_callable(gl_task *task);
 
 /* ---- future.c: each future must have the layout, and the caller owns a reference ------------- */
 
-/* Implement set_result() and set_exception().  -1 with InvalidStateError if the future is done, or
- * with another exception. */
+/* Stores the result of a pending future, a new reference, and schedules the callbacks.  -1 with
+ * InvalidStateError if the future is done, or with the exception of scheduling; the future is done
+ * then. */
 GL_PRIVATE_INLINE int future_finish(gl_future *f, PyObject *result);
+/* Stores the exception of a pending future and schedules the callbacks.  `exc` may be a class.  -1
+ * with InvalidStateError if the future is done, with TypeError for a wrong `exc`, or with the
+ * exception of scheduling. */
 GL_PRIVATE int future_fail(gl_future *f, PyObject *exc);
-/* Cancels the future.  Returns 1: cancelled now, 0: done before, -1: error.  `msg` may be NULL. */
+/* Cancels a pending future and schedules the callbacks.  Returns 1: cancelled now, 0: done before,
+ * -1: the scheduling failed.  `msg` (may be NULL) becomes the argument of the CancelledError.  In
+ * each case an exception of the future counts as retrieved. */
 GL_PRIVATE int future_set_cancelled(gl_future *f, PyObject *msg);
-/* Returns the CancelledError that result() would raise, a new reference: the stored exception,
- * which the future then no longer has, or a new one.  NULL with an exception. */
-GL_PRIVATE PyObject *future_cancelled_error(gl_future *f);
-/* Stores the exception to throw into an awaiting task in *exc (owned): 1, or 0 if there is none.
- * Errors, such as InvalidStateError for a pending future, are stored too; none is set. */
-GL_PRIVATE int future_outcome(gl_future *f, PyObject **exc);
-/* Calls asyncio.Future.__init__().  -1 with an exception. */
+/* Returns the CancelledError of a cancelled future as a new reference: the stored exception, which
+ * the future then no longer has, or a new one with the cancel message. */
+GL_PRIVATE PyObject *future_take_cancelled_error(gl_future *f);
+/* Reads the outcome of a future for a task that awaited it.  Returns 1 with the exception to throw
+ * in *exc (owned), or 0 if there is none.  An error, such as InvalidStateError for a pending
+ * future, is also returned in *exc; none is set.  Marks the exception as retrieved. */
+GL_PRIVATE int future_take_outcome(gl_future *f, PyObject **exc);
+/* Calls asyncio.Future.__init__(); the tp_init of Future without the GIL, and a part of Task's.
+ * Without the GIL a registered task is unregistered first. */
 GL_PRIVATE int future_init_base(PyObject *self, PyObject *args, PyObject *kwds);
-/* Parts of Future that Task has too. */
+/* tp_traverse of Future, and a part of Task's: visits the objects of layout.h and the dict. */
 GL_PRIVATE int future_traverse(PyObject *self, visitproc visit, void *arg);
+/* tp_clear of Future, and a part of Task's: clears the objects of layout.h and the dict. */
 GL_PRIVATE int future_clear(PyObject *self);
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
-/* Implements Future.__await__().  NULL with an exception. */
+/* Implements Future.__await__() and Future.__iter__(), also of Task: creates the iterator, or takes
+ * a freed one from the pool.  NULL with RuntimeError if the future is not initialised, or
+ * MemoryError. */
 GL_PRIVATE PyObject *future_iter_new(PyObject *fut);
 /* FutureIter, the iterator of `await fut`. */
 typedef struct gl_future_iter {
@@ -154,42 +176,54 @@ typedef struct gl_future_iter {
 
 /* The method definition of the callable that wakes a task. */
 GL_PRIVATE_DATA PyMethodDef wakeup_def;
-/* _core._step(task, error): runs a step for a TaskStepMethWrapper; throws the error unless it is
- * None. */
+/* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
+ * Called by TaskStepMethWrapper.  NULL with TypeError, or with the exception of the step itself. */
 GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args,
                                Py_ssize_t nargs);
-/* Schedules a step without an awaited future.  -1 with an exception. */
+/* Schedules a step that does not depend on a future: the first one, or after a yield of None.  A
+ * Task on a goloop loop becomes an entry of the ready queue; any other gets a
+ * TaskStepMethWrapper. */
 GL_PRIVATE int schedule_step(gl_task *task);
-/* Lets the task wait for the object that its coroutine yielded (stolen).  -1 with an exception. */
+/* Lets the task wait for the object that its coroutine yielded, and schedules the next step for
+ * None; steals `result`.  A wrong object becomes an error that the next step throws. */
 GL_PRIVATE_INLINE int task_wait(gl_task *task, PyObject *result);
-/* Stores the exception to throw for `fut`, which the task awaited and which is done, in *exc
- * (owned): 1, or 0 if there is none, -1: error. */
-GL_PRIVATE int wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc);
-/* Raises RuntimeError for a task without fields: Task.__init__ has not run or has failed.  An
- * exception that is set already stays; returns -1. */
+/* Reads the outcome of `fut`, which the task awaited and which is done.  Returns 1 with the
+ * exception to throw in *exc (owned), 0 if there is none, or -1: error.  Removes the record that
+ * the task awaits the future. */
+GL_PRIVATE int wakeup_take_outcome(gl_task *task, PyObject *fut, PyObject **exc);
+/* Sets RuntimeError for a task whose __init__() has not run or has failed, unless an exception is
+ * set already.  Returns -1. */
 GL_PRIVATE int raise_uninitialized(void);
 
 /* ---- task_step.c ----------------------------------------------------------------------------- */
 
-/* Runs the coroutine up to its next yield; `exc`, if not NULL, is thrown into the coroutine.  -1
- * with the exception of the step itself, SystemExit or KeyboardInterrupt. */
+/* Runs one step as the current task: the coroutine up to its next yield.  `exc`, if not NULL, is
+ * thrown into the coroutine.  -1 with the exception of the step itself, SystemExit or
+ * KeyboardInterrupt, or with RuntimeError if the task is not initialised. */
 GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
 #if GL_EAGER_TASKS
-/* Runs the first step inside of the running task or callback.  -1 as task_step(). */
+/* Runs the first step inside of the running task or callback, and registers the task unless the
+ * step ends it; an ended task drops its coroutine.  -1 with the exception of the step itself,
+ * SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int task_start_eagerly(gl_task *task);
 #endif
 
 /* ---- task_cancel.c --------------------------------------------------------------------------- */
 
-/* Cancels the awaited future, of any class: 1, 0 or -1 as future_set_cancelled(). */
+/* Cancels the awaited future, of any class; a Task is asked as by its cancel().  Returns 1:
+ * cancelled or requested, 0: it was done, -1: error (RecursionError for tasks that wait for each
+ * other in a circle). */
 GL_PRIVATE int cancel_awaited(PyObject *fut, PyObject *msg);
-/* Implements Task.cancel(). */
+/* Task.cancel(msg=None): True if the task was pending.  For wrong arguments asyncio's method raises
+ * the error. */
 GL_PRIVATE PyObject *task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                  PyObject *kwnames);
 
 /* ---- task.c ---------------------------------------------------------------------------------- */
 
-/* Fills a task whose Future part is initialised.  `coro` is a coroutine.  -1 with an exception. */
+/* Fills in a task whose Future part is initialised.  `coro` is a coroutine; `name` and `context`
+ * may be NULL or None: a default name, a copy of the current context.  Makes new references.  -1
+ * with TypeError for a wrong context. */
 GL_PRIVATE int task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context);
 
 /* ---- the types, created by probe.c ----------------------------------------------------------- */

@@ -15,8 +15,7 @@ typedef struct named_value {
     unsigned long long value;
 } named_value;
 
-/* Adds `n` integers to a dict by their names.  `d` is NULL after a failed PyDict_New().  -1 with an
- * exception. */
+/* Adds `n` integers to a dict by their names.  `d` is NULL after a failed PyDict_New(). */
 static int
 put_values(PyObject *d, const named_value *field, size_t n)
 {
@@ -59,7 +58,7 @@ core_layout(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 #define INT(field) {#field, (unsigned long long)t->field},
 #define OBJECT(field) WORD(#field, t->field)
 
-/* Adds the fields of a task to a dict, objects as addresses.  -1 with an exception. */
+/* Adds the fields of a task to a dict, objects as addresses. */
 static int
 put_task_fields(PyObject *d, const gl_base_task *t)
 {
@@ -148,7 +147,7 @@ core_task_names(PyObject *Py_UNUSED(module), PyObject *args)
 
 #ifdef GL_FREE_THREADED
 /* Lets all methods of both types lock the loop, including the methods inherited from asyncio, and
- * those of FutureIter; then makes both types immutable.  -1 with an exception. */
+ * those of FutureIter; then makes both types immutable. */
 static int
 guard_types(PyTypeObject *future, PyTypeObject *task)
 {
@@ -167,8 +166,8 @@ guard_types(PyTypeObject *future, PyTypeObject *task)
 }
 #endif
 
-/* Creates goloop.Future, goloop.Task and the iterator, and stores the types in G.  -1 with an
- * exception, and G.future_type and G.task_type stay NULL. */
+/* Creates goloop.Future, goloop.Task and the iterator, and stores the types in G.  On failure
+ * G.future_type and G.task_type stay NULL. */
 static int
 make_types(PyObject *module)
 {
@@ -249,8 +248,6 @@ static PyMethodDef task_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Imports asyncio's classes and adds the functions for layout_check.py; when _core is imported.  -1
- * with an exception. */
 GL_PRIVATE int
 gl_tasks_init(PyObject *module)
 {

@@ -44,7 +44,7 @@ task_get_context(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 /* Increments the counter of default names and returns the number, such as 7 for Task-7. */
 static inline unsigned long long
-next_name_number(void)
+take_name_number(void)
 {
 #ifdef GL_FREE_THREADED
     return __atomic_add_fetch(G.task_names, 1, __ATOMIC_RELAXED);
@@ -54,15 +54,15 @@ next_name_number(void)
 }
 
 /* Returns the value of the name field, a new reference, for the argument `name` (None or NULL: a
- * default name, which increments the counter).  NULL with an exception. */
+ * default name, which increments the counter). */
 static PyObject *
-name_object(PyObject *name)
+make_name(PyObject *name)
 {
     if (name == NULL || name == Py_None) {
 #if GL_TASK_HAS_LAZY_NAME
-        return PyLong_FromUnsignedLongLong(next_name_number()); /* get_name() formats it */
+        return PyLong_FromUnsignedLongLong(take_name_number()); /* get_name() formats it */
 #else
-        return PyUnicode_FromFormat("Task-%llu", next_name_number());
+        return PyUnicode_FromFormat("Task-%llu", take_name_number());
 #endif
     }
     if (PyUnicode_CheckExact(name))
@@ -70,8 +70,7 @@ name_object(PyObject *name)
     return PyObject_Str(name);
 }
 
-/* Returns 1 or 0 as asyncio.iscoroutine(coro), or -1 with an exception.  Does not call it for an
- * exact coroutine. */
+/* Returns 1 or 0 as asyncio.iscoroutine(coro).  Does not call it for an exact coroutine. */
 static int
 is_coroutine(PyObject *coro)
 {
@@ -80,9 +79,6 @@ is_coroutine(PyObject *coro)
     return gl_take_bool(PyObject_CallOneArg(G.asyncio.iscoroutine, coro));
 }
 
-/* Fills in a task whose Future part is initialised.  `coro` is a coroutine; `name` and `context`
- * may be NULL or None: a default name, a copy of the current context.  Makes new references.  -1
- * with an exception: TypeError for a wrong context. */
 GL_PRIVATE int
 task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *context)
 {
@@ -110,7 +106,7 @@ task_init_fields(gl_task *task, PyObject *coro, PyObject *name, PyObject *contex
     task->log_destroy_pending = 1;
     task->num_cancels = 0;
     Py_XSETREF(task->coro, Py_NewRef(coro));
-    PyObject *own_name = name_object(name);
+    PyObject *own_name = make_name(name);
     if (own_name == NULL)
         return -1;
     Py_XSETREF(task->name, own_name);
@@ -131,7 +127,7 @@ task_init_word_error(PyObject *args, PyObject *kwds)
 }
 
 /* Task.__init__(): registers the task and schedules its first step, or runs that step (eager_start,
- * if the loop runs).  -1 with an exception: TypeError if `coro` is not a coroutine. */
+ * if the loop runs).  -1 with TypeError if `coro` is not a coroutine. */
 static int
 task_init(PyObject *self, PyObject *args, PyObject *kwds)
 {

@@ -28,9 +28,6 @@ task_request_cancel(gl_task *task, PyObject *msg)
     return 1;
 }
 
-/* Cancels the awaited future, of any class; a Task is asked as by its cancel().  Returns 1:
- * cancelled or requested, 0: it was done, -1: error (RecursionError for tasks that wait for each
- * other in a circle). */
 GL_PRIVATE int
 cancel_awaited(PyObject *fut, PyObject *msg)
 {
@@ -48,8 +45,6 @@ cancel_awaited(PyObject *fut, PyObject *msg)
     return gl_take_bool(PyObject_CallMethodOneArg(fut, G.s_cancel, msg));
 }
 
-/* Task.cancel(msg=None): True if the task was pending.  For wrong arguments asyncio's method raises
- * the error. */
 GL_PRIVATE PyObject *
 task_cancel(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {

@@ -46,7 +46,6 @@ unlock_task_list(const gl_task_node *head)
 #endif
 }
 
-/* Adds the task, without a reference, to its list for all_tasks(), unless it is listed already. */
 GL_PRIVATE_INLINE void
 task_register(gl_task *task)
 {
@@ -62,7 +61,6 @@ task_register(gl_task *task)
     unlock_task_list(head);
 }
 
-/* Removes the task from its list, unless it is not listed. */
 GL_PRIVATE_INLINE void
 task_unregister(gl_task *task)
 {
@@ -91,7 +89,7 @@ task_is_live(PyObject *task)
     return !PyObject_GC_IsFinalized(task);
 }
 
-/* Appends the live tasks of one list; the caller has the list's lock.  -1 with an exception. */
+/* Appends the live tasks of one list; the caller has the list's lock. */
 static int
 append_tasks(PyObject *list, const gl_task_node *head)
 {
@@ -110,7 +108,7 @@ append_tasks(PyObject *list, const gl_task_node *head)
 }
 
 #ifdef GL_FREE_THREADED
-/* Appends the live tasks of a loop, with its lock.  -1 with an exception. */
+/* Appends the live tasks of a loop, with its lock. */
 static int
 append_tasks_of_loop(PyObject *list, gl_loop *loop)
 {
@@ -119,8 +117,6 @@ append_tasks_of_loop(PyObject *list, gl_loop *loop)
 }
 #endif
 
-/* _core._live_tasks(): a new list of the pending goloop.Tasks of all loops; before 3.14.  NULL with
- * an exception. */
 GL_PRIVATE PyObject *
 core_live_tasks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

@@ -4,7 +4,7 @@
  * Functions of one step:
  *
  *     gl_task_run                an entry of the ready queue (queue/scheduling.c)
- *       wakeup_outcome           wakeup.c: the exception of the awaited future, or none
+ *       wakeup_take_outcome      wakeup.c: the exception of the awaited future, or none
  *       step_as_current          sets asyncio.current_task() (current_task.c)
  *         step_coroutine         sends None to the coroutine or throws into it
  *           task_wait            it yielded: wait_exact | wait_general | schedule_step
@@ -121,7 +121,7 @@ step_coroutine(gl_task *task, PyObject *exc)
     PyObject *thrown = NULL; /* the CancelledError of this step, owned */
     if (task->must_cancel) {
         if (exc == NULL || !PyErr_GivenExceptionMatches(exc, G.asyncio_CancelledError)) {
-            thrown = future_cancelled_error((gl_future *)task);
+            thrown = future_take_cancelled_error((gl_future *)task);
             if (thrown == NULL)
                 return -1;
             exc = thrown;
@@ -170,8 +170,6 @@ step_as_current(gl_task *task, PyObject *loop, PyObject *exc, bool queued)
     return -1;
 }
 
-/* Runs one step as the current task; `exc`, if not NULL, is thrown into the coroutine.  -1 as
- * step_as_current(), or with RuntimeError if the task is not initialised. */
 GL_PRIVATE int
 task_step(gl_task *task, PyObject *exc)
 {
@@ -209,9 +207,6 @@ report_step_error(gl_loop *loop, gl_task *task, PyObject *waited_for)
     return r;
 }
 
-/* Runs a step of a task of the ready queue in its context: a wakeup if the task awaited a future,
- * else a plain step.  Reports an exception of the step itself.  Steals the task.  -1 if an
- * exception ends the run. */
 GL_PRIVATE_INLINE int
 gl_task_run(gl_loop *loop, gl_task *task)
 {
@@ -224,7 +219,7 @@ gl_task_run(gl_loop *loop, gl_task *task)
         Py_INCREF(context);
         if (PyContext_Enter(context) == 0) {
             PyObject *exc = NULL;
-            if (fut == NULL || wakeup_outcome(task, fut, &exc) >= 0)
+            if (fut == NULL || wakeup_take_outcome(task, fut, &exc) >= 0)
                 r = step_as_current(task, (PyObject *)loop, exc, true);
             Py_XDECREF(exc);
             if (r == 0)
@@ -245,9 +240,6 @@ gl_task_run(gl_loop *loop, gl_task *task)
 
 #if GL_EAGER_TASKS
 
-/* Runs the first step inside of the running task or callback, and registers the task unless the
- * step ends it; an ended task drops its coroutine.  -1 with the exception of the step itself,
- * SystemExit or KeyboardInterrupt. */
 GL_PRIVATE int
 task_start_eagerly(gl_task *task)
 {

@@ -24,8 +24,7 @@
 #include "queue/queue.h"
 #include "tasks/layout.h"
 
-/* Imports asyncio's classes and adds the functions for layout_check.py; at import.  -1 with an
- * exception. */
+/* Imports asyncio's classes and adds the functions for layout_check.py; when _core is imported. */
 GL_PRIVATE int gl_tasks_init(PyObject *module);
 
 /* ---- types of objects ---------------------------------------------------------------------- */
@@ -54,12 +53,15 @@ gl_task_awaits(PyObject *task, PyObject *fut)
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 #ifdef GL_FREE_THREADED
-/* Implements hash(loop), and thereby publishes the running task (current_task_ft.c). */
+/* hash(loop): publishes the running task in asyncio's dict first, since each lookup of the loop in
+ * the dict computes the hash; if no task runs, waits until no other thread publishes one.  Returns
+ * the object's default hash. */
 GL_PRIVATE Py_hash_t gl_loop_hash(PyObject *self);
 #endif
-/* Runs the step of a task that was an entry of the ready queue, in the task's context, and reports
- * exceptions.  Steals the reference.  Returns -1 if an exception ends the run of the loop:
- * SystemExit, KeyboardInterrupt, or an exception of the report. */
+/* Runs the step of a task that was an entry of the ready queue, in the task's context: a wakeup if
+ * the task awaited a future, else a plain step.  Reports an exception of the step itself.  Steals
+ * the reference.  -1 if an exception ends the run of the loop: SystemExit, KeyboardInterrupt, or an
+ * exception of the report. */
 GL_PRIVATE int gl_task_run(gl_loop *loop, gl_task *task);
 /* Removes the stale entry of gl_task_run() from asyncio's dict of current tasks.  Keeps the current
  * exception. */
@@ -67,24 +69,30 @@ GL_PRIVATE void gl_clear_stale_current_task(gl_loop *loop);
 
 /* ---- future_callbacks.c --------------------------------------------------------------------- */
 
-/* Creates the wakeup callable of a task, and sets *context to the task's context or NULL; both are
- * new references.  NULL with an exception. */
+/* Creates the wakeup callable of a task, and sets *context to the task's context; both are owned.
+ * *context is NULL if the callable is NULL, and, without an exception, for a task whose __init__()
+ * has not run. */
 GL_PRIVATE PyObject *gl_wakeup_with_context(PyObject *task, PyObject **context);
 
 /* ---- future_iter.c --------------------------------------------------------------------------- */
 
-/* Sets StopIteration(value) as the current exception. */
+/* Sets StopIteration(value) as the current exception, or MemoryError; `value` is borrowed and may
+ * be any object. */
 GL_PRIVATE void gl_set_stop_iteration(PyObject *value);
 
 /* ---- create_task.c --------------------------------------------------------------------------- */
 
-/* Implement the loop's methods create_task() and create_future().  NULL with an exception. */
+/* loop.create_task(): chooses one of the three paths of create_task.c by the loop's settings and
+ * the keywords.  Returns a new Task, or the result of a task factory.  NULL with RuntimeError if
+ * the loop can't be used, or with another exception. */
 GL_PRIVATE PyObject *gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs,
                                          PyObject *kwnames);
+/* loop.create_future(): a pending future of the loop. */
 GL_PRIVATE PyObject *gl_loop_create_future(gl_loop *self, PyObject *Py_UNUSED(ignored));
-/* Creates a pending future of the loop; NULL with an exception. */
+/* Creates a pending future of the loop: a goloop.Future without a call of its __init__().  In debug
+ * mode it calls the class; if goloop.Future does not exist, it calls asyncio.Future. */
 GL_PRIVATE PyObject *gl_new_future(gl_loop *loop);
-/* Calls fut.done(): 1, 0, or -1 with an exception. */
+/* Returns fut.done() as 1 or 0; reads the field of an exact goloop.Future. */
 GL_PRIVATE int gl_future_is_done(PyObject *fut);
-/* Calls fut.set_result(None) unless the future is done.  -1 with an exception. */
+/* Calls fut.set_result(None) unless the future, of any class, is done. */
 GL_PRIVATE int gl_future_set_none(PyObject *fut);

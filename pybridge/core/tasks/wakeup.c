@@ -27,7 +27,7 @@ wakeup_call(PyObject *self, PyObject *fut)
 {
     PyObject *exc;
     GUARD_FUTURE(self);
-    if (wakeup_outcome((gl_task *)self, fut, &exc) < 0)
+    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
         return NULL;
     int r = task_step((gl_task *)self, exc);
     Py_XDECREF(exc);
@@ -38,8 +38,6 @@ GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
 
 /* ---- the step callable ----------------------------------------------------------------- */
 
-/* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
- * Called by TaskStepMethWrapper.  NULL with TypeError, or with the exception of the step itself. */
 GL_PRIVATE PyObject *
 core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
@@ -51,8 +49,6 @@ core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
     return gl_none_or_null(task_step((gl_task *)args[0], args[1] == Py_None ? NULL : args[1]));
 }
 
-/* Sets RuntimeError for a task whose __init__() has not run or has failed, unless an exception is
- * set already.  Returns -1. */
 GL_PRIVATE int
 raise_uninitialized(void)
 {
@@ -61,9 +57,6 @@ raise_uninitialized(void)
     return -1;
 }
 
-/* Schedules a step that does not depend on a future: the first one, or after a yield of None.  A
- * Task on a goloop loop becomes an entry of the ready queue; any other gets a TaskStepMethWrapper.
- * -1 with an exception. */
 GL_PRIVATE int
 schedule_step(gl_task *task)
 {
@@ -88,7 +81,7 @@ schedule_step(gl_task *task)
 
 #if GL_LAYOUT_AWAITED_BY
 
-/* Records in the future, for debugging tools, that `task` awaits it.  -1 with an exception. */
+/* Records in the future, for debugging tools, that `task` awaits it. */
 static int
 awaited_by_add(gl_future *fut, PyObject *task)
 {
@@ -116,7 +109,7 @@ awaited_by_add(gl_future *fut, PyObject *task)
     return r;
 }
 
-/* Removes the record that `task` awaits `fut`, if there is one.  -1 with an exception. */
+/* Removes the record that `task` awaits `fut`, if there is one. */
 static inline int
 awaited_by_discard(gl_future *fut, PyObject *task)
 {
@@ -143,8 +136,7 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 #endif
 
 /* Sets the awaited future of the task.  If cancel() was called in the step that has just yielded,
- * cancels the future; if the future is done already, the next step is cancelled.  -1 with an
- * exception. */
+ * cancels the future; if the future is done already, the next step is cancelled. */
 static inline int
 set_waiter(gl_task *task, PyObject *fut)
 {
@@ -162,7 +154,7 @@ set_waiter(gl_task *task, PyObject *fut)
 }
 
 /* Waits for an exact instance of one of the four classes of is_exact_future(): the task becomes the
- * future's callback0, or adds a wakeup callable.  -1 with an exception. */
+ * future's callback0, or adds a wakeup callable. */
 static int
 wait_exact(gl_task *task, PyObject *result)
 {
@@ -191,8 +183,7 @@ wait_exact(gl_task *task, PyObject *result)
 }
 
 /* Waits for any object with the methods of a future, by these methods.  For another object
- * slow_path.py schedules a step that throws an error into the coroutine; the result is 0.  -1 with
- * an exception. */
+ * slow_path.py schedules a step that throws an error into the coroutine; the result is 0. */
 static int
 wait_general(gl_task *task, PyObject *result)
 {
@@ -213,9 +204,6 @@ wait_general(gl_task *task, PyObject *result)
     return set_waiter(task, result);
 }
 
-/* Lets the task wait for the object that its coroutine yielded, and schedules the next step for
- * None; steals `result`.  A wrong object becomes an error that the next step throws.  -1 with an
- * exception. */
 GL_PRIVATE_INLINE int
 task_wait(gl_task *task, PyObject *result)
 {
@@ -234,17 +222,14 @@ task_wait(gl_task *task, PyObject *result)
 
 /* ---- waking ---------------------------------------------------------------------------- */
 
-/* Reads the outcome of `fut`, which the task awaited and which is done.  Returns 1 with the
- * exception to throw in *exc (owned), 0 if there is none, or -1: error.  Removes the record that
- * the task awaits the future. */
 GL_PRIVATE int
-wakeup_outcome(gl_task *task, PyObject *fut, PyObject **exc)
+wakeup_take_outcome(gl_task *task, PyObject *fut, PyObject **exc)
 {
     *exc = NULL;
     if (has_future_layout(fut) && awaited_by_discard((gl_future *)fut, (PyObject *)task) < 0)
         return -1;
     if (is_exact_future(fut))
-        return future_outcome((gl_future *)fut, exc);
+        return future_take_outcome((gl_future *)fut, exc);
     PyObject *result = PyObject_CallMethodNoArgs(fut, G.s_result);
     if (result != NULL) {
         Py_DECREF(result);

@@ -37,9 +37,6 @@ python_is_alive(void)
     return !finalizing && Py_IsInitialized() && !atomic_load(&gl_here->python_ended);
 }
 
-/* Lets a foreign thread read Python's memory or, if `gil` is not NULL, call Python: then it takes
- * the GIL.  The thread may neither block nor import until it detaches.  Returns false, and nothing
- * is to be detached, if Python ends or has ended. */
 GL_PRIVATE bool
 gl_foreign_thread_attach(PyGILState_STATE *gil)
 {
@@ -53,7 +50,6 @@ gl_foreign_thread_attach(PyGILState_STATE *gil)
     return true;
 }
 
-/* Ends the use of Python by a foreign thread; `gil` as at its gl_foreign_thread_attach(). */
 GL_PRIVATE void
 gl_foreign_thread_detach(const PyGILState_STATE *gil)
 {
@@ -62,8 +58,6 @@ gl_foreign_thread_detach(const PyGILState_STATE *gil)
     atomic_fetch_sub(&gl_here->foreign_threads, 1);
 }
 
-/* Refuses new threads for good and waits, without the GIL, until all have detached.  Registered
- * with atexit.  Returns None. */
 GL_PRIVATE PyObject *
 gl_foreign_thread_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {

@@ -149,7 +149,7 @@ typedef struct guarded_attribute {
 } guarded_attribute;
 
 /* Getter of a guarded attribute: reads the original attribute or member with the lock; `closure` is
- * its guarded_attribute.  NULL with an exception. */
+ * its guarded_attribute. */
 static PyObject *
 attribute_get(PyObject *self, void *closure)
 {
@@ -161,8 +161,7 @@ attribute_get(PyObject *self, void *closure)
     return PyMember_GetOne((char *)self, a->member);
 }
 
-/* Setter of a guarded attribute: sets the original attribute or member with the lock.  -1 with an
- * exception. */
+/* Setter of a guarded attribute: sets the original attribute or member with the lock. */
 static int
 attribute_set(PyObject *self, PyObject *value, void *closure)
 {
@@ -203,8 +202,7 @@ guard_getset(PyGetSetDescrObject *descr, Py_ssize_t loop_offset)
     return 0;
 }
 
-/* Replaces a member of `type` by an attribute whose getter and setter take the lock.  -1 with an
- * exception. */
+/* Replaces a member of `type` by an attribute whose getter and setter take the lock. */
 static int
 guard_member(PyTypeObject *type, PyObject *name, PyMemberDescrObject *descr, Py_ssize_t loop_offset)
 {
@@ -280,7 +278,7 @@ needs_no_guard(const char *const *names, PyObject *name)
 }
 
 /* Guards one entry of a type's dict, if it is a method, an attribute or a member; does nothing for
- * other entries.  -1 with an exception. */
+ * other entries. */
 static int
 guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -294,7 +292,7 @@ guard_entry(PyTypeObject *type, PyObject *name, PyObject *descr, Py_ssize_t loop
 }
 
 /* Guards all entries of a type's dict except `free_names` and special methods, makes methods and
- * attributes immortal, and lets `__del__` take the lock.  -1 with an exception. */
+ * attributes immortal, and lets `__del__` take the lock. */
 static int
 guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names)
 {
@@ -314,8 +312,8 @@ guard_entries(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *fre
     return rc;
 }
 
-/* Creates a guarded copy of a base's descriptor; a new reference.  NULL with an exception; NULL
- * without one if the descriptor is neither a method nor an attribute. */
+/* Creates a guarded copy of a base's descriptor; a new reference.  NULL without an exception if the
+ * descriptor is neither a method nor an attribute. */
 static PyObject *
 guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
 {
@@ -329,8 +327,6 @@ guarded_copy(PyTypeObject *base, PyObject *descr, Py_ssize_t loop_offset)
     return made;
 }
 
-/* Adds guarded copies of the methods and attributes that `type` inherits from `base` and does not
- * define itself, except special methods.  -1 with an exception. */
 GL_PRIVATE int
 gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offset)
 {
@@ -361,10 +357,6 @@ gl_guard_inherited(PyTypeObject *type, PyTypeObject *base, Py_ssize_t loop_offse
     return rc;
 }
 
-/* Makes all methods and attributes of a new type take the loop's lock, except `free_names`, with
- * GL_GUARD_DEALLOC also its tp_dealloc, tp_clear and tp_finalize, and makes the type immortal.
- * threads.h explains the parameters.  -1 with an exception: SystemError after GL_GUARD_TYPES types.
- */
 GL_PRIVATE int
 gl_guard_type(PyTypeObject *type, Py_ssize_t loop_offset, const char *const *free_names,
               enum gl_guard_scope scope)

@@ -167,10 +167,6 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     pthread_mutex_unlock(&inbox->mutex);
 }
 
-/* Offers the lock to the waiting threads and waits until one has taken it, at most 0.2 ms.  The
- * loop's thread calls this function at the start of an iteration if threads wait (gl_lock_offer()).
- * The thread is detached from Python meanwhile, which releases the lock; on return it has the lock
- * again. */
 GL_PRIVATE void
 gl_lock_let_in(gl_loop *loop)
 {
@@ -211,8 +207,6 @@ guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
         lock_wait(guard, loop);
 }
 
-/* Takes the loop's lock as the thread's innermost section, and waits for it if necessary.  Does
- * nothing if that section has it already, and for NULL. */
 GL_PRIVATE_INLINE void
 gl_guard_begin(gl_guard *guard, gl_loop *loop)
 {
@@ -220,16 +214,12 @@ gl_guard_begin(gl_guard *guard, gl_loop *loop)
         guard_loop(guard, loop, true);
 }
 
-/* Takes the loop's lock for code that runs no Python, or only on errors.  Any section of the thread
- * that has the lock is enough, so nothing is taken if there is one. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
 {
     guard_loop(guard, loop, false);
 }
 
-/* Takes the object's own lock, and waits for it if necessary.  Does nothing if the thread's
- * innermost section has it already. */
 GL_PRIVATE_INLINE void
 gl_guard_begin_self(gl_guard *guard, PyObject *self)
 {
@@ -237,8 +227,6 @@ gl_guard_begin_self(gl_guard *guard, PyObject *self)
         guard_section(guard, self);
 }
 
-/* Releases the lock that the guard has taken, if it has taken one.  Call it once: `begun` stays
- * set. */
 GL_PRIVATE_INLINE void
 gl_guard_end(gl_guard *guard)
 {
@@ -246,7 +234,6 @@ gl_guard_end(gl_guard *guard)
         PyCriticalSection_End(&guard->section);
 }
 
-/* Creates the lock and the inbox of a new loop.  -1 with MemoryError. */
 GL_PRIVATE int
 gl_lock_init(gl_loop *loop)
 {
@@ -259,9 +246,6 @@ gl_lock_init(gl_loop *loop)
     return -1;
 }
 
-/* Resets, in a forked child, the inbox's mutex and its counts of threads, the mutex of the current
- * task, and the loop's lock, which stays locked only if this thread has it: another thread of the
- * parent may have had them. */
 GL_PRIVATE void
 gl_lock_forget_others(gl_loop *loop)
 {

@@ -12,13 +12,17 @@ typedef struct gl_guard {
     bool begun; /* false: the thread had the lock already */
 } gl_guard;
 
-/* Take a lock, and wait for it if necessary; do nothing if the thread's innermost section has it
- * already.  gl_guard_begin() also does nothing for NULL.  _briefly: for code that runs no Python,
- * or only on errors; does nothing if any section of the thread has the lock.  _self: the object's
- * own lock.  gl_guard_end() releases the lock if the guard has taken it. */
+/* Takes the loop's lock as the thread's innermost section, and waits for it if necessary.  Does
+ * nothing if that section has it already, and for NULL. */
 GL_PRIVATE_INLINE void gl_guard_begin(gl_guard *guard, struct gl_loop *loop);
+/* Takes the loop's lock for code that runs no Python, or only on errors.  Any section of the thread
+ * that has the lock is enough, so nothing is taken if there is one. */
 GL_PRIVATE_INLINE void gl_guard_begin_briefly(gl_guard *guard, struct gl_loop *loop);
+/* Takes the object's own lock, and waits for it if necessary.  Does nothing if the thread's
+ * innermost section has it already. */
 GL_PRIVATE_INLINE void gl_guard_begin_self(gl_guard *guard, PyObject *self);
+/* Releases the lock that the guard has taken, if it has taken one.  Call it once: `begun` stays
+ * set. */
 GL_PRIVATE_INLINE void gl_guard_end(gl_guard *guard);
 
 /* Declares a guard that releases its lock at the end of the block. */

@@ -15,12 +15,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Registers the process for membarrier(2) at import, when there is one thread and the call returns
- * at once.  With more threads, such as Go's, the first registration takes some milliseconds; the
- * monitor's own is then free.  Returns 0. */
 GL_PRIVATE int
 gl_shared_lock_init(PyObject *Py_UNUSED(module))
 {
+    /* At import there is one thread, and the call returns at once.  With more threads, such as
+     * Go's, the first registration takes some milliseconds; the monitor's own is then free. */
 #if defined(__linux__) && defined(SYS_membarrier)
     int saved = errno;
     syscall(SYS_membarrier, 1 << 4 /* MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED */, 0, 0);
@@ -71,10 +70,6 @@ wait_for_turn(gl_loop *loop)
         nanosleep(&pause, NULL);
 }
 
-/* Locks the shared block and the reactor against the monitor; recursive.  Called with the GIL; no
- * Python may run before gl_shared_unlock().  Waits until the monitor has released the lock, and
- * ends the poll of another thread's turn and waits for the end of the turn.  Does nothing for NULL
- * and for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_shared_lock(gl_loop *loop)
 {
@@ -94,8 +89,6 @@ gl_shared_lock(gl_loop *loop)
         wait_for_monitor(loop);
 }
 
-/* Ends one gl_shared_lock(); the outermost one releases the lock.  Does nothing for NULL and for a
- * closed loop. */
 GL_PRIVATE_INLINE void
 gl_shared_unlock(gl_loop *loop)
 {
@@ -104,9 +97,6 @@ gl_shared_unlock(gl_loop *loop)
         __atomic_store_n(&sh->lock_depth, sh->lock_depth - 1, __ATOMIC_RELEASE);
 }
 
-/* Returns the API table for one immediate call, which takes the shared lock itself; NULL once
- * closed.  Waits while another thread is in a turn.  The caller has checked that the loop is not
- * foreign. */
 GL_PRIVATE_INLINE const gl_table *
 gl_reactor_api(gl_loop *loop)
 {
@@ -115,8 +105,6 @@ gl_reactor_api(gl_loop *loop)
     return loop->go;
 }
 
-/* Marks the loop, which is open, as active, after a poll or when it starts to run, and wakes a
- * parked monitor.  Needs no GIL. */
 GL_PRIVATE_INLINE void
 gl_monitor_resume(gl_loop *loop)
 {
@@ -127,8 +115,6 @@ gl_monitor_resume(gl_loop *loop)
         loop->go->wake_monitor(loop->reactor);
 }
 
-/* Marks the loop as inactive, before a poll or when it stops: the monitor ignores it.  Does nothing
- * for a closed loop. */
 GL_PRIVATE_INLINE void
 gl_monitor_pause(gl_loop *loop)
 {

@@ -36,11 +36,6 @@ call_import_lock(PyObject *function)
     Py_XDECREF(result);
 }
 
-/* Calls `visit` with any object and `arg`, once, while all other threads are stopped.  `visit` must
- * return 0, run no Python, allocate nothing and wait for no lock.  The caller holds no mutex,
- * because the thread may wait, detached from Python.  os.fork() in another thread waits until the
- * call returns.  When Python ends, only the thread that ends it can stop the world; for other
- * threads the function does nothing. */
 GL_PRIVATE void
 gl_visit_stopped_world(gcvisitobjects_t visit, void *arg)
 {
@@ -54,7 +49,7 @@ gl_visit_stopped_world(gcvisitobjects_t visit, void *arg)
         gl_foreign_thread_detach(NULL);
 }
 
-/* Imports a function of _imp, which has to be in C; NULL with an exception. */
+/* Imports a function of _imp, which has to be in C. */
 static PyObject *
 import_lock_function(const char *name)
 {
@@ -68,8 +63,6 @@ import_lock_function(const char *name)
 }
 #endif /* GL_FREE_THREADED */
 
-/* Imports the functions of the import lock, at import; does nothing in a build with the GIL.  -1
- * with ImportError. */
 GL_PRIVATE int
 gl_stop_world_init(PyObject *Py_UNUSED(module))
 {

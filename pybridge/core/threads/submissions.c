@@ -16,8 +16,6 @@
 #define GL_SUB_INITIAL 256u /* the first capacity of the queue */
 #define GL_SUB_KEEP 65536u  /* capacity that is kept after a burst */
 
-/* Shrinks an empty queue to its first capacity if a burst has made it larger than GL_SUB_KEEP.
- * Called after a turn; takes the shared lock. */
 GL_PRIVATE void
 gl_submissions_trim(gl_loop *loop)
 {
@@ -32,7 +30,6 @@ gl_submissions_trim(gl_loop *loop)
     gl_shared_unlock(loop);
 }
 
-/* Records that a write waits for the turn, so that no later write of this turn is sent eagerly. */
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_defer_sends(gl_loop *loop)
 {
@@ -53,8 +50,6 @@ flush_deferred_sends(gl_loop *loop)
         go->flush(loop->reactor);
 }
 
-/* Sends the writes that wait for the turn, if there are any, before a send that does not wait.
- * Runs no Python; an error of a stream is reported by the next turn. */
 GL_NO_PYTHON GL_PRIVATE_INLINE void
 gl_flush_deferred_sends(gl_loop *loop)
 {
@@ -62,10 +57,6 @@ gl_flush_deferred_sends(gl_loop *loop)
         flush_deferred_sends(loop);
 }
 
-/* Appends a submission `op` for the registration or timer `id`; `arg` depends on it (abi.h).  A
- * GL_SUB_STREAM also makes the next iteration poll, shows the monitor that sends are pending, and
- * moves an alarm that would be too late for them.  With the shared lock; amortised O(1).  -1 with
- * MemoryError. */
 GL_PRIVATE_INLINE int
 gl_submit(gl_loop *loop, uint32_t op, uint32_t id, uint32_t gen, int64_t arg)
 {

@@ -24,7 +24,6 @@
 /* lint: allow mutable-static: written once, when goloop is imported */
 GL_PRIVATE struct gl_openssl openssl;
 
-/* Returns the number of bytes in a memory BIO. */
 GL_PRIVATE_INLINE size_t
 bio_pending(BIO *bio)
 {
@@ -32,8 +31,6 @@ bio_pending(BIO *bio)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Reads and clears the error of the call that has just returned `result`, in the same thread.  The
- * kind is 0 if the call did not fail. */
 GL_PRIVATE_INLINE struct openssl_error
 openssl_take_error(SSL *ssl, int result)
 {
@@ -56,9 +53,6 @@ object_word(PyObject *o, size_t index)
     return ((void **)o)[index];
 }
 
-/* Finds the OpenSSL objects of an ssl.SSLObject and its two MemoryBIOs.  `ssl_socket` of the result
- * is a new reference, or NULL, without an exception, if a check described above fails.  Runs
- * Python. */
 GL_PRIVATE struct openssl_objects
 openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing)
 {
@@ -88,7 +82,6 @@ openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing)
     return found;
 }
 
-/* Returns true if the SSLObject still has `ssl_socket` and its own methods.  Sets no exception. */
 GL_PRIVATE bool
 openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket)
 {
@@ -103,8 +96,6 @@ openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket)
     return unchanged;
 }
 
-/* Looks up the functions in the file of the module _ssl; `path` is NULL if it has no file.  Returns
- * NULL, or the reason why the functions can't be called. */
 GL_PRIVATE const char *
 openssl_open(const char *path)
 {
@@ -128,9 +119,6 @@ openssl_open(const char *path)
 
 /* ---- one connection ----------------------------------------------------------------------- */
 
-/* Clears the OpenSSL objects; a function that is calling OpenSSL has its own reference.
- * `resolve_again`: the next use looks for them again, else the connection uses SSLObject's
- * methods. */
 GL_PRIVATE void
 tls_reset_openssl(gl_tls *t, bool resolve_again)
 {
@@ -141,8 +129,6 @@ tls_reset_openssl(gl_tls *t, bool resolve_again)
     Py_CLEAR(t->ssl_socket);
 }
 
-/* Finds the OpenSSL objects of the connection and stores them; `ssl` stays NULL if they can't be
- * used.  Runs Python.  Sets no exception. */
 GL_PRIVATE void
 tls_resolve_openssl(gl_tls *t)
 {
@@ -167,11 +153,8 @@ tls_resolve_openssl(gl_tls *t)
     Py_DECREF(outgoing);
 }
 
-/* Returns true if C may do the work of a method of the SSLObject now.  Otherwise asyncio's
- * SSLProtocol must call the method.  If a program has changed the SSLObject, the connection's
- * OpenSSL objects are cleared, and C never uses them again. */
 GL_PRIVATE bool
-tls_can_use_openssl(gl_tls *t)
+tls_check_openssl(gl_tls *t)
 {
     if (tls_has_openssl(t) && !openssl_is_unchanged(t->sslobj, t->ssl_socket))
         tls_reset_openssl(t, false);
@@ -193,12 +176,8 @@ tls_end_transport(gl_tls *t, PyObject *exc)
     gl_restore_exception(failure);
 }
 
-/* Converts 0 or -1 to the result of a method: None, or, for an Exception, the result of
- * _fatal_error(), which closes the connection; if it fails, C closes it.  After a MemoryError, with
- * which plaintext may be lost, no more plaintext is delivered.  Returns NULL for another
- * BaseException, which stays set, and for an exception of _fatal_error(). */
 GL_PRIVATE PyObject *
-tls_result(gl_tls *t, int r)
+tls_finish_method(gl_tls *t, int r)
 {
     if (r == 0)
         return Py_NewRef(Py_None);
@@ -216,7 +195,6 @@ tls_result(gl_tls *t, int r)
     return result;
 }
 
-/* Raises the exception that _ssl's method of this name would raise for the error; returns NULL. */
 GL_PRIVATE PyObject *
 tls_raise(gl_tls *t, const char *method, struct openssl_error error)
 {

@@ -80,8 +80,9 @@ struct openssl_objects {
     BIO *in;
     BIO *out;
 };
-/* Finds the OpenSSL objects of an ssl.SSLObject and its two MemoryBIOs.  `ssl_socket` is NULL,
- * without an exception, if the Python objects do not have the expected layout. */
+/* Finds the OpenSSL objects of an ssl.SSLObject and its two MemoryBIOs.  `ssl_socket` of the result
+ * is a new reference, or NULL, without an exception, if the Python objects do not have the expected
+ * layout.  Runs Python. */
 GL_PRIVATE struct openssl_objects openssl_find_objects(PyObject *sslobj, PyObject *incoming,
                                                        PyObject *outgoing);
 /* The error of a call that did not succeed.  It is read right after the call.  The call is not
@@ -92,10 +93,11 @@ struct openssl_error {
     unsigned long code; /* the last entry of the thread's error queue, which is empty now */
     long verify_result; /* the result of the verification of the peer's certificate */
 };
-/* Reads and clears the error of a call that returned `result`. */
+/* Reads and clears the error of the call that has just returned `result`, in the same thread.  The
+ * kind is 0 if the call did not fail. */
 GL_PRIVATE_INLINE struct openssl_error openssl_take_error(SSL *ssl, int result);
 /* Returns true if the SSLObject still has `ssl_socket` and its own methods, so that C may call
- * OpenSSL instead of them. */
+ * OpenSSL instead of them.  Sets no exception. */
 GL_PRIVATE bool openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket);
 /* Returns the number of bytes in a memory BIO. */
 GL_PRIVATE_INLINE size_t bio_pending(BIO *bio);
@@ -146,7 +148,8 @@ typedef struct gl_tls {
 /* Clears the OpenSSL objects; a function that is calling OpenSSL has its own reference.
  * `resolve_again`: the next use looks for them again; else C never uses them again. */
 GL_PRIVATE void tls_reset_openssl(gl_tls *t, bool resolve_again);
-/* Finds the OpenSSL objects of the connection; `ssl` stays NULL if they can't be used. */
+/* Finds the OpenSSL objects of the connection and stores them; `ssl` stays NULL if they can't be
+ * used.  Runs Python.  Sets no exception. */
 GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 
 /* Returns true if C can use ssl, in and out until Python runs again.  After a change of the SSL
@@ -161,10 +164,11 @@ tls_has_openssl(gl_tls *t)
            t->ssl != NULL && !t->handshake_running;
 }
 
-/* Returns true if tls_has_openssl() and the SSLObject has its own methods.  Called right before C
- * does the work of a method of the SSLObject.  If a program has replaced the method, asyncio's
- * SSLProtocol calls the method, and C never uses the OpenSSL objects of this SSLObject again. */
-GL_PRIVATE bool tls_can_use_openssl(gl_tls *t);
+/* Called right before C does the work of a method of the SSLObject: returns true if
+ * tls_has_openssl() and the SSLObject still has its own methods.  If a program has replaced one,
+ * clears the OpenSSL objects, so that asyncio's SSLProtocol calls the method, and C never uses the
+ * OpenSSL objects of this SSLObject again. */
+GL_PRIVATE bool tls_check_openssl(gl_tls *t);
 
 /* Calls a method of asyncio's SSLProtocol, one of G.tls.  -1 with its exception. */
 static inline int
@@ -173,10 +177,11 @@ tls_fallback(gl_tls *t, PyObject *method)
     return gl_drop_result(PyObject_CallOneArg(method, (PyObject *)t));
 }
 
-/* Returns the result of a method: None if r is 0.  If r is -1, an Exception becomes a fatal error
- * of the connection, as in asyncio, by _fatal_error(), whose result is returned.  NULL with another
- * BaseException. */
-GL_PRIVATE PyObject *tls_result(gl_tls *t, int r);
+/* Converts 0 or -1 to the result of a method: None, or, for an Exception, the result of
+ * _fatal_error(), which closes the connection; if it fails, C closes it.  After a MemoryError, with
+ * which plaintext may be lost, no more plaintext is delivered.  Returns NULL for another
+ * BaseException, which stays set, and for an exception of _fatal_error(). */
+GL_PRIVATE PyObject *tls_finish_method(gl_tls *t, int r);
 
 /* Returns true if the call did not fail, and can be repeated when more bytes have been received or
  * sent. */
@@ -202,26 +207,34 @@ struct tls_records {
 
 /* Makes the method of these BIOs, when goloop is imported; false without memory. */
 GL_PRIVATE bool tls_records_init(void);
-/* Replaces OpenSSL's output by a bytes object for the records of `len` bytes of plaintext.  Does
- * nothing if bytes wait in the outgoing BIO, or without memory.  Sets no exception. */
+/* Replaces OpenSSL's output `out` by a bytes object for the records of `len` bytes of plaintext, at
+ * most INT_MAX / 2.  Does nothing if `out` is not the output or bytes wait in it, or without
+ * memory.  Sets no exception. */
 GL_PRIVATE void tls_records_begin(struct tls_records *r, SSL *ssl, BIO *out, Py_ssize_t len);
-/* Makes the outgoing BIO the output again.  `keep`: the records stay in `bytes`, which the caller
- * then owns; else they move to the outgoing BIO.  -1 with MemoryError; the records are lost. */
+/* Makes `out` the output again.  `keep`: leaves the records in `bytes`, cut to their length; else
+ * moves them to `out`.  -1 with MemoryError; the records are lost then. */
 GL_PRIVATE int tls_records_end(struct tls_records *r, SSL *ssl, bool keep);
 
 /* ---- tls_write.c and tls_read.c -------------------------------------------------------------- */
 
-/* Writes OpenSSL's new records to the transport, then applies flow control.  Runs Python.  -1 with
- * an exception. */
+/* Writes OpenSSL's new records to the transport, unless its writing is paused, then applies flow
+ * control to the application's writes.  If OpenSSL can't be used, it calls asyncio's method
+ * instead.  Runs Python. */
 GL_PRIVATE int tls_process_outgoing(gl_tls *t);
-/* Returns the number of entries of the write backlog, or -1 with an exception. */
+/* Returns the number of entries of the write backlog. */
 GL_PRIVATE Py_ssize_t tls_backlog_len(gl_tls *t);
-/* Implement SSLProtocol._write_appdata() and SSLProtocol._do_read().  An Exception becomes a fatal
- * error, as in tls_result(). */
+/* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
+ * records.  Items that can't be encrypted now go to the backlog.  Returns None, or NULL as
+ * tls_finish_method() or with the exception of an item. */
 GL_PRIVATE PyObject *tls_write_appdata(gl_tls *t, PyObject *list);
+/* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
+ * closed, `read_deferred` or `plaintext_lost`.  Returns None, or as tls_finish_method(). */
 GL_PRIVATE PyObject *tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored));
-/* Implements write() of the application's transport. */
+/* Implements write() of the application's transport: encrypts a bytes-like object and writes the
+ * records, or appends the object to the backlog.  If a program has replaced write() of asyncio's
+ * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_finish_method(). */
 GL_PRIVATE PyObject *tls_write(gl_tls *t, PyObject *data);
-/* Processes bytes that the stream transport received, which calls this function instead of
- * get_buffer() and buffer_updated().  -1 with an exception. */
+/* Processes `n` bytes that the stream transport received, in place of get_buffer() and
+ * buffer_updated().  `data` is valid during the call only.  During the handshake and the shutdown,
+ * or without OpenSSL, it passes the bytes to _received() in Python. */
 GL_PRIVATE int tls_receive(PyObject *protocol, const char *data, Py_ssize_t n);

@@ -55,7 +55,7 @@ tls_advance_handshake(gl_tls *t, PyObject *has_callbacks)
 {
     if (t->handshake_running) /* the step is made by another thread, or is calling Python */
         Py_RETURN_FALSE;
-    if (has_callbacks != Py_False || !tls_can_use_openssl(t))
+    if (has_callbacks != Py_False || !tls_check_openssl(t))
         Py_RETURN_NONE;
     PyObject *ssl_socket = Py_NewRef(t->ssl_socket); /* Python may replace the field meanwhile */
     SSL *ssl = t->ssl;
@@ -239,7 +239,7 @@ static PyType_Spec tls_spec = {
 
 /* _core._open_openssl(file): looks up OpenSSL's functions in the file of the module _ssl, which is
  * None if it has no file.  Returns None, or the reason why OpenSSL is not called directly.  Called
- * at import: later a fork may have left ld.so's lock locked for good.  NULL with an exception. */
+ * at import: later a fork may have left ld.so's lock locked for good. */
 static PyObject *
 core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
 {
@@ -255,8 +255,7 @@ core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
 }
 
 /* _core._begin_tls(types, classes, objects): initialises TLS.  `objects` are stored in G.tls.  A
- * later call replaces all of it, for an import of tls.py after an interrupted one.  NULL with an
- * exception. */
+ * later call replaces all of it, for an import of tls.py after an interrupted one. */
 static PyObject *
 core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -280,8 +279,6 @@ static PyMethodDef tls_functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
-/* Creates the type TLSEngine, which streams pass received bytes to directly (G.native_protocol and
- * G.native_receive), and adds these functions to the module, at import.  -1 with an exception. */
 GL_PRIVATE int
 gl_tls_init_type(PyObject *module)
 {

@@ -10,6 +10,7 @@
 
 #include "streams/streams.h"
 
-/* Creates the type _core.TLSEngine and adds _core._begin_tls(); at import.  -1 with an
- * exception. */
+/* Creates the type _core.TLSEngine, to which streams pass received bytes directly
+ * (G.native_protocol and G.native_receive), and adds the functions of tls.c to the module; at
+ * import. */
 GL_PRIVATE int gl_tls_init_type(PyObject *module);

@@ -77,8 +77,7 @@ openssl_failed(struct openssl_error error)
     return error.kind != 0 && error.kind != GL_SSL_ERROR_ZERO_RETURN && !openssl_wants_io(error);
 }
 
-/* Handles the peer's close_notify: calls eof_received() and starts the shutdown.  -1 with an
- * exception. */
+/* Handles the peer's close_notify: calls eof_received() and starts the shutdown. */
 static int
 tls_peer_closed(gl_tls *t)
 {
@@ -87,8 +86,7 @@ tls_peer_closed(gl_tls *t)
     return gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__start_shutdown));
 }
 
-/* Ends a series of reads: if `error`, the last one, is the peer's close_notify, handles it.  -1
- * with an exception. */
+/* Ends a series of reads: if `error`, the last one, is the peer's close_notify, handles it. */
 static int
 tls_end_reads(gl_tls *t, struct openssl_error error)
 {
@@ -107,7 +105,7 @@ tls_may_deliver(gl_tls *t)
 }
 
 /* Calls the callable in a field, get_buffer() or buffer_updated(), with the number n.  Returns its
- * result, a new reference, or NULL with an exception. */
+ * result, a new reference. */
 static PyObject *
 tls_call_number(PyObject *field, Py_ssize_t n)
 {
@@ -134,7 +132,7 @@ tls_plaintext_max(gl_tls *t)
 }
 
 /* Delivers the first n bytes of a new bytes object, whose reference it steals: feeds a
- * StreamReader, or calls data_received().  -1 with an exception. */
+ * StreamReader, or calls data_received(). */
 static int
 tls_deliver(gl_tls *t, PyObject *bytes, Py_ssize_t n)
 {
@@ -151,7 +149,7 @@ tls_deliver(gl_tls *t, PyObject *bytes, Py_ssize_t n)
 
 /* Reads for a Protocol: calls data_received() until OpenSSL needs more bytes, or the protocol
  * pauses or closes.  If OpenSSL can't be used any more, it calls asyncio's method instead.  -1 with
- * an exception: of the protocol, or of OpenSSL for a bad record. */
+ * the exception of the protocol, or of OpenSSL for a bad record. */
 static int
 tls_read_copied(gl_tls *t)
 {
@@ -159,7 +157,7 @@ tls_read_copied(gl_tls *t)
     while (error.kind == 0 && tls_may_deliver(t)) {
         if (t->is_buffer) /* data_received() has set a BufferedProtocol */
             return tls_read_buffered(t);
-        if (!tls_can_use_openssl(t)) /* data_received() has replaced the SSL objects */
+        if (!tls_check_openssl(t)) /* data_received() has replaced the SSL objects */
             return tls_fallback(t, G.tls.do_read);
         size_t cap = tls_plaintext_max(t);
         PyObject *bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)cap);
@@ -206,12 +204,12 @@ tls_app_buffer(gl_tls *t, Py_buffer *view)
 /* Reads for a BufferedProtocol: fills one buffer, calls buffer_updated(), and schedules another
  * read if the buffer is full.  An empty buffer ends the connection, as in asyncio.  Reads nothing
  * if get_buffer() has paused or closed the connection.  If OpenSSL can't be used, it calls
- * asyncio's method instead.  -1 with an exception. */
+ * asyncio's method instead. */
 static int
 tls_read_buffered(gl_tls *t)
 {
     struct openssl_error error = {0};
-    if (!tls_can_use_openssl(t))
+    if (!tls_check_openssl(t))
         return tls_fallback(t, G.tls.do_read);
     Py_buffer view;
     Py_ssize_t size = tls_app_buffer(t, &view);
@@ -240,7 +238,7 @@ tls_read_buffered(gl_tls *t)
 }
 
 /* Applies flow control to received bytes: calls SSLProtocol's method if the stream's reading has to
- * be paused or resumed.  -1 with an exception. */
+ * be paused or resumed. */
 static int
 tls_control_reading(gl_tls *t)
 {
@@ -255,7 +253,7 @@ tls_control_reading(gl_tls *t)
 }
 
 /* Decrypts and delivers all received bytes, then writes pending output, unless the application has
- * paused reading.  In any case applies flow control to received bytes.  -1 with an exception. */
+ * paused reading.  In any case applies flow control to received bytes. */
 static int
 tls_read_all(gl_tls *t)
 {
@@ -280,8 +278,6 @@ tls_read_all(gl_tls *t)
     return tls_control_reading(t);
 }
 
-/* Implements SSLProtocol._do_read(): decrypts and delivers received bytes, unless the connection is
- * closed, `read_deferred` or `plaintext_lost`.  Returns None, or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
 {
@@ -291,7 +287,7 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
     Py_INCREF(t);
     PyObject *result;
     if (tls_has_openssl(t))
-        result = tls_result(t, tls_read_all(t));
+        result = tls_finish_method(t, tls_read_all(t));
     else
         result = PyObject_CallOneArg(G.tls.do_read, (PyObject *)t);
     if (result == NULL)
@@ -300,9 +296,6 @@ tls_do_read(gl_tls *t, PyObject *Py_UNUSED(ignored))
     return result;
 }
 
-/* Processes `n` bytes that the stream transport received, in place of get_buffer() and
- * buffer_updated().  `data` is valid during the call only.  During the handshake and the shutdown,
- * or without OpenSSL, it passes the bytes to _received() in Python.  -1 with an exception. */
 GL_PRIVATE int
 tls_receive(PyObject *protocol, const char *data, Py_ssize_t n)
 {

@@ -47,7 +47,6 @@ records_ctrl(BIO *Py_UNUSED(bio), int command, long Py_UNUSED(number), void *Py_
     return command == GL_BIO_CTRL_FLUSH;
 }
 
-/* Makes the method of these BIOs, when goloop is imported; false without memory. */
 GL_PRIVATE bool
 tls_records_init(void)
 {
@@ -57,9 +56,6 @@ tls_records_init(void)
            openssl.BIO_meth_set_ctrl(openssl.records_method, records_ctrl) == 1;
 }
 
-/* Replaces OpenSSL's output `out` by a bytes object for the records of `len` bytes of plaintext, at
- * most INT_MAX / 2.  Does nothing if `out` is not the output or bytes wait in it, or without
- * memory.  Sets no exception. */
 GL_PRIVATE void
 tls_records_begin(struct tls_records *r, SSL *ssl, BIO *out, Py_ssize_t len)
 {
@@ -83,8 +79,6 @@ tls_records_begin(struct tls_records *r, SSL *ssl, BIO *out, Py_ssize_t len)
     r->replaced = true;
 }
 
-/* Makes `out` the output again.  `keep`: leaves the records in `bytes`, cut to their length; else
- * moves them to `out`.  -1 with MemoryError; the records are lost then. */
 GL_PRIVATE int
 tls_records_end(struct tls_records *r, SSL *ssl, bool keep)
 {

@@ -16,8 +16,7 @@
  * are sent costs less than the copy through the outgoing BIO. */
 #define GL_TLS_DIRECT_MIN (GL_MAX_TLS_RECORD + 1)
 
-/* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python.  -1
- * with an exception. */
+/* Calls write() of the transport under the TLS connection with encrypted bytes.  Runs Python. */
 static int
 tls_transport_write(gl_tls *t, PyObject *bytes)
 {
@@ -27,9 +26,6 @@ tls_transport_write(gl_tls *t, PyObject *bytes)
     return r;
 }
 
-/* Writes OpenSSL's new records to the transport, unless its writing is paused, then applies flow
- * control to the application's writes.  If OpenSSL can't be used, it calls asyncio's method
- * instead.  Runs Python.  -1 with an exception. */
 GL_PRIVATE int
 tls_process_outgoing(gl_tls *t)
 {
@@ -98,7 +94,6 @@ tls_encrypt(gl_tls *t, const char *data, Py_ssize_t len, struct openssl_error *e
     return done;
 }
 
-/* Returns the number of entries of the write backlog, or -1 with an exception. */
 GL_PRIVATE Py_ssize_t
 tls_backlog_len(gl_tls *t)
 {
@@ -111,21 +106,21 @@ tls_backlog_len(gl_tls *t)
 }
 
 /* Returns true if OpenSSL can encrypt now: the backlog is empty, the connection is open, and
- * tls_can_use_openssl().  Sets no exception. */
+ * tls_check_openssl() returns true.  Sets no exception. */
 static bool
-tls_can_encrypt_now(gl_tls *t)
+tls_check_can_encrypt(gl_tls *t)
 {
     if (t->write_backlog == NULL)
         return false;
     Py_ssize_t pending = tls_backlog_len(t);
     if (pending < 0)
         PyErr_Clear(); /* asyncio's method will raise the exception again */
-    return pending == 0 && t->state == G.tls.wrapped && tls_can_use_openssl(t);
+    return pending == 0 && t->state == G.tls.wrapped && tls_check_openssl(t);
 }
 
 /* Encrypts one bytes-like object; the records stay in the outgoing BIO, or are in *records, as in
  * tls_encrypt().  The bytes that OpenSSL does not accept are appended to the backlog, and asyncio's
- * _do_write() tries again.  -1 with an exception, such as the one of a failed SSL_write_ex(). */
+ * _do_write() tries again.  -1 with the error of SSL_write_ex(), or with another exception. */
 static int
 tls_write_one(gl_tls *t, PyObject *data, PyObject **records)
 {
@@ -161,7 +156,7 @@ tls_write_one(gl_tls *t, PyObject *data, PyObject **records)
 }
 
 /* Calls asyncio's _write_appdata(), which appends the items to the backlog.  Steals `list`, which
- * may be NULL with an exception.  Returns None, or NULL with an exception. */
+ * may be NULL after a failure.  Returns None. */
 static PyObject *
 tls_write_to_backlog(gl_tls *t, PyObject *list)
 {
@@ -172,13 +167,10 @@ tls_write_to_backlog(gl_tls *t, PyObject *list)
     return result;
 }
 
-/* Implements SSLProtocol._write_appdata(): encrypts the items of an iterable and writes the
- * records.  Items that can't be encrypted now go to the backlog.  Returns None, NULL with an
- * exception of an item, or else as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write_appdata(gl_tls *t, PyObject *list)
 {
-    if (!tls_can_encrypt_now(t))
+    if (!tls_check_can_encrypt(t))
         return tls_write_to_backlog(t, Py_NewRef(list));
     PyObject *items = PySequence_List(list);
     if (items == NULL)
@@ -191,7 +183,7 @@ tls_write_appdata(gl_tls *t, PyObject *list)
         return tls_write_to_backlog(t, items);
     }
     for (Py_ssize_t i = 0; r == 0 && i < PyList_GET_SIZE(items); i++) {
-        if (!tls_can_encrypt_now(t)) {
+        if (!tls_check_can_encrypt(t)) {
             r = gl_drop_result(tls_write_to_backlog(t, PyList_GetSlice(items, i, PY_SSIZE_T_MAX)));
             break;
         }
@@ -200,12 +192,9 @@ tls_write_appdata(gl_tls *t, PyObject *list)
     Py_DECREF(items);
     if (r == 0)
         r = tls_process_outgoing(t);
-    return tls_result(t, r);
+    return tls_finish_method(t, r);
 }
 
-/* Implements write() of the application's transport: encrypts a bytes-like object and writes the
- * records, or appends the object to the backlog.  If a program has replaced write() of asyncio's
- * class, it calls that.  NULL with TypeError (not bytes-like), or as tls_result(). */
 GL_PRIVATE PyObject *
 tls_write(gl_tls *t, PyObject *data)
 {
@@ -231,7 +220,7 @@ tls_write(gl_tls *t, PyObject *data)
         Py_XDECREF(app);
         return r;
     }
-    if (!tls_can_encrypt_now(t))
+    if (!tls_check_can_encrypt(t))
         return tls_write_to_backlog(t, PyTuple_Pack(1, data));
     Py_INCREF(t);
     bool sends = !t->ssl_writing_paused && t->transport != NULL && t->transport != Py_None;
@@ -242,7 +231,7 @@ tls_write(gl_tls *t, PyObject *data)
     Py_XDECREF(records);
     if (r == 0)
         r = tls_process_outgoing(t);
-    PyObject *result = tls_result(t, r);
+    PyObject *result = tls_finish_method(t, r);
     Py_DECREF(t);
     return result;
 }

@@ -18,8 +18,6 @@
  */
 #include "transports/transports.h"
 
-/* Returns 0 if the transport's loop can be used, or if it has none; else -1 with RuntimeError: the
- * loop is closed or belongs to another process. */
 GL_PRIVATE int
 gl_transport_check_usable(gl_transport *t)
 {
@@ -40,8 +38,6 @@ transport_clear_fd_user(gl_transport *t)
 
 /* ---- construction -------------------------------------------------------------------- */
 
-/* Allocates a transport in GL_EMPTY with asyncio's default write limits; a new reference, or NULL
- * with MemoryError. */
 GL_PRIVATE gl_transport *
 gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
 {
@@ -60,7 +56,7 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
 }
 
 /* Acquires the lease of the descriptor, and makes the dict and the context.  May run Python.  -1
- * with an exception: TypeError for a wrong context, RuntimeError if the loop can't be used, or as
+ * with TypeError for a wrong context, RuntimeError if the loop can't be used, or as
  * gl_lease_acquire(). */
 static int
 transport_convert(gl_transport *t, transport_arguments *a)
@@ -105,10 +101,6 @@ transport_prepare_fd(gl_transport *t, transport_arguments *a)
     return gl_lease_nonblocking(&a->lease);
 }
 
-/* Moves the lease and the converted arguments into the transport: GL_STARTING.  Makes the transport
- * the user of the fd number, unless it shares the number with another user.  The last step of
- * construction.  -1 with MemoryError or OSError, and the transport and the arguments are
- * unchanged. */
 GL_NO_PYTHON GL_PRIVATE int
 gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 {
@@ -133,9 +125,6 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
     return 0;
 }
 
-/* Acquires the descriptor and moves the arguments into the transport: GL_STARTING.  -1 with an
- * exception, and the transport is unchanged.  The caller calls gl_transport_arguments_clear() in
- * both cases. */
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
@@ -144,7 +133,6 @@ gl_transport_construct(gl_transport *t, transport_arguments *a)
     return gl_transport_attach_fd(t, a);
 }
 
-/* Releases the arguments that gl_transport_attach_fd() has not moved.  Closes no descriptor. */
 GL_PRIVATE void
 gl_transport_arguments_clear(transport_arguments *a)
 {
@@ -153,8 +141,6 @@ gl_transport_arguments_clear(transport_arguments *a)
     Py_CLEAR(a->context);
 }
 
-/* Schedules connection_made and _start(waiter).  `waiter` is a Future, or None.  Does nothing for a
- * lost transport.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
 {
@@ -174,8 +160,6 @@ gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter)
     return gl_transport_call_soon(t, G.s__start, waiter);
 }
 
-/* Calls `method` of `object`, without arguments, in a copy of the transport's context; without one
- * in a copy of the current context.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_call_in_context_copy(gl_transport *t, PyObject *object, PyObject *method)
 {
@@ -200,9 +184,6 @@ transport_release_loop_and_protocol(gl_transport *t)
     Py_CLEAR(t->loop);
 }
 
-/* Sets GL_LOST after a failed construction and keeps the exception.  Returns -1.  A lease with an
- * owner is released, and the owner keeps the descriptor.  A lease without an owner stays in the
- * transport, and the caller has to close it. */
 GL_PRIVATE int
 gl_transport_fail_construction(gl_transport *t)
 {
@@ -216,7 +197,7 @@ gl_transport_fail_construction(gl_transport *t)
     return -1;
 }
 
-/* Calls waiter.set_result(None) unless the waiter was cancelled.  -1 with an exception. */
+/* Calls waiter.set_result(None) unless the waiter was cancelled. */
 static int
 wake_waiter(PyObject *waiter)
 {
@@ -228,10 +209,6 @@ wake_waiter(PyObject *waiter)
     return gl_call_method(waiter, G.s_set_result, Py_None);
 }
 
-/* _start(waiter): sets GL_OPEN, records the connection in a trace, starts receiving, and resolves
- * the future that waits for the transport, unless that is None.  Runs after connection_made, in the
- * same iteration.  A transport that was closed meanwhile keeps its phase; its waiter is resolved
- * too.  NULL with an exception. */
 GL_PRIVATE PyObject *
 gl_transport_start_method(gl_transport *t, PyObject *waiter)
 {
@@ -268,8 +245,6 @@ transport_schedule_end(gl_transport *t, PyObject *exc)
     return gl_transport_schedule_lost(t, exc);
 }
 
-/* Ends the transport: sets GL_ENDING, counts it in _conn_lost and schedules connection_lost(exc),
- * where `exc` may be None.  Discards the write queue.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -278,10 +253,6 @@ gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc)
     return transport_schedule_end(t, exc);
 }
 
-/* _force_close(exc), and abort() with None: ends the transport at once.  The bytes that asyncio
- * would have sent already are sent first; an error of that send replaces `exc`, unless that is an
- * error of a system call too.  A transport that is ending already only stops delivering input.  -1
- * with an exception; RuntimeError if the loop is foreign. */
 GL_PRIVATE int
 gl_transport_force_close(gl_transport *t, PyObject *exc)
 {
@@ -304,8 +275,6 @@ gl_transport_force_close(gl_transport *t, PyObject *exc)
     return rc;
 }
 
-/* Ends a transport with `exc`, unless it is ending or its loop is foreign.  Keeps the current
- * exception. */
 GL_PRIVATE void
 gl_transport_end(gl_transport *t, PyObject *exc)
 {
@@ -317,8 +286,6 @@ gl_transport_end(gl_transport *t, PyObject *exc)
     gl_restore_exception(current);
 }
 
-/* If the current exception is a MemoryError, ends the transport with it: received bytes or a step
- * may be lost.  Keeps the exception. */
 GL_PRIVATE void
 gl_transport_end_without_memory(gl_transport *t)
 {
@@ -329,9 +296,6 @@ gl_transport_end_without_memory(gl_transport *t)
     gl_restore_exception(exc);
 }
 
-/* close(): sets GL_CLOSING and ends the transport when its queue is sent; received bytes are
- * dropped.  A transport that is closing already only stops delivering input.  -1 with an exception:
- * a failure restores the phase; RuntimeError if the loop is foreign. */
 GL_PRIVATE int
 transport_close(gl_transport *t)
 {
@@ -395,10 +359,6 @@ keep_last_failure(int rc, PyObject **error)
         Py_XSETREF(*error, gl_take_exception());
 }
 
-/* _call_connection_lost(exc): calls connection_lost, deregisters, closes the descriptor, sets
- * GL_LOST and calls after_connection_lost.  Each step runs even if an earlier one has failed.  Does
- * nothing for a lost transport.  -1 with the last exception; RuntimeError if the loop is
- * foreign. */
 GL_PRIVATE int
 gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 {
@@ -427,10 +387,6 @@ gl_transport_connection_lost(gl_transport *t, PyObject *exc)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-/* __del__: deregisters a transport that was not closed and closes its descriptor, with a
- * ResourceWarning.  The transport never started, or its loop was closed or is garbage too, or the
- * program has dropped a transport that the reactor can't call (gl_reg_is_dormant).  Exceptions go
- * to sys.unraisablehook. */
 GL_PRIVATE void
 gl_transport_finalize(PyObject *self)
 {
@@ -453,8 +409,6 @@ gl_transport_finalize(PyObject *self)
     gl_restore_exception(saved);
 }
 
-/* tp_traverse of the fields of the base.  The registry's reference to a dormant transport counts as
- * a reference of the transport to itself. */
 GL_PRIVATE int
 gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
 {
@@ -479,8 +433,6 @@ gl_transport_traverse(gl_transport *t, visitproc visit, void *arg)
     return 0;
 }
 
-/* tp_clear of the fields of the base.  Deregisters a transport that has a loop, and releases its
- * lease without closing the descriptor.  A constructed transport is then GL_LOST. */
 GL_PRIVATE void
 gl_transport_clear(gl_transport *t)
 {
@@ -506,8 +458,6 @@ gl_transport_clear(gl_transport *t)
         Py_CLEAR(t->protocol);
 }
 
-/* tp_dealloc of all transports.  Calls the finalizer, which may resurrect the transport.  Closes a
- * descriptor without an owner if the finalizer has not, and frees all memory. */
 GL_PRIVATE void
 gl_transport_dealloc(PyObject *self)
 {

@@ -14,9 +14,6 @@
  */
 #include "transports/transports.h"
 
-/* Calls the method _fatal_error(exc, message), which reports the exception and ends the transport.
- * If the method fails, C ends the transport.  Does nothing for a lost transport.  -1 with an
- * exception of that call. */
 GL_PRIVATE int
 gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
 {
@@ -29,9 +26,6 @@ gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message)
     return rc;
 }
 
-/* Ends the transport with the current exception, by _fatal_error().  Returns 0 with the exception
- * cleared; -1 with SystemExit or KeyboardInterrupt still set, or with an exception of
- * _fatal_error(). */
 GL_PRIVATE int
 gl_transport_fatal_current(gl_transport *t, const char *message)
 {

@@ -29,8 +29,6 @@ transport_add_registration(gl_transport *t, int fd)
     return 0;
 }
 
-/* Returns true if another transport or a watch of the loop uses the fd number.  The poller accepts
- * each number once. */
 GL_PRIVATE bool
 transport_number_is_used(gl_transport *t, gl_loop *loop, int fd)
 {
@@ -42,10 +40,6 @@ transport_number_is_used(gl_transport *t, gl_loop *loop, int fd)
            (w != NULL && w->watched && (w->slot[0].waiter != NULL || w->slot[1].waiter != NULL));
 }
 
-/* Registers the descriptor with the reactor (a pipe's duplicate if the number is in use), and sends
- * the interest.  Ends a watch of the number, also if the registration fails.  Runs Python.  -1 with
- * an exception: RuntimeError if the loop can't be used, OSError (EBADF: the owner has closed the
- * descriptor) or of the interest; in the last case the transport is registered all the same. */
 GL_PRIVATE int
 gl_transport_register(gl_transport *t)
 {
@@ -71,9 +65,6 @@ gl_transport_register(gl_transport *t)
     return rc;
 }
 
-/* Deregisters from the reactor (unless the loop is closed or foreign) and the registry, and
- * discards the write queue.  Drops the registry's reference; the caller has a reference of its own.
- * May run Python. */
 GL_PRIVATE void
 gl_transport_unregister(gl_transport *t)
 {
@@ -90,8 +81,6 @@ gl_transport_unregister(gl_transport *t)
     Py_XDECREF(owner);
 }
 
-/* Calls transport_ops.update_interest, which sends a changed interest to the reactor; a datagram
- * transport may be registered by it.  Does nothing from GL_ENDING on.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_update_interest(gl_transport *t)
 {
@@ -100,10 +89,6 @@ gl_transport_update_interest(gl_transport *t)
     return t->ops->update_interest(t);
 }
 
-/* gl_reg_ops.unregister_on_loop_close: deregisters in Go for Loop.close().  The registry's entry
- * stays.  The queue is kept, because asyncio's transports would still report its size.  The
- * transport sends nothing any more, so it no longer delays the close() of its socket, which runs
- * Python if it was called already. */
 GL_PRIVATE void
 gl_transport_unregister_on_loop_close(PyObject *owner)
 {
@@ -116,7 +101,6 @@ gl_transport_unregister_on_loop_close(PyObject *owner)
     gl_lease_stop_counting(&t->lease);
 }
 
-/* gl_reg_ops.blocks_number: true while the transport is open and its descriptor valid. */
 GL_PRIVATE bool
 gl_transport_blocks_number(PyObject *transport)
 {

@@ -8,8 +8,6 @@
  */
 #include "transports/transports.h"
 
-/* Schedules a call of the transport's method `name`, with `arg` unless it is NULL.  Does nothing
- * for a transport without a loop.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
 {
@@ -24,8 +22,6 @@ gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg)
     return rc;
 }
 
-/* Schedules connection_lost(exc) of an ending transport.  Without memory the loop's next iteration
- * schedules it.  -1 with an exception other than MemoryError. */
 GL_PRIVATE int
 gl_transport_schedule_lost(gl_transport *t, PyObject *exc)
 {
@@ -57,8 +53,6 @@ take_end(gl_transport **list, PyObject **exc)
     return t;
 }
 
-/* Schedules connection_lost() of the transports in the loop's list.  Those for which there is still
- * no memory are in the list again afterwards. */
 GL_PRIVATE void
 gl_transports_schedule_ends(gl_loop *loop)
 {
@@ -74,8 +68,6 @@ gl_transports_schedule_ends(gl_loop *loop)
     }
 }
 
-/* Drops the loop's list, when the loop is closed: connection_lost() is not called, as for scheduled
- * calls.  Runs Python. */
 GL_PRIVATE void
 gl_transports_drop_ends(gl_loop *loop)
 {

@@ -7,8 +7,6 @@
 static const gl_params set_protocol_params =
     GL_PARAMS("_SelectorTransport.set_protocol", 1, 1, false, GL_NAME(protocol));
 
-/* Adds a write after the loss of the connection to *count.  If *count was at least asyncio's limit
- * (5), logs the message `warning` first.  -1 with an exception, and *count is unchanged. */
 GL_PRIVATE int
 gl_count_late_write(uint32_t *count, const char *warning)
 {
@@ -27,8 +25,6 @@ gl_count_late_write(uint32_t *count, const char *warning)
     return 0;
 }
 
-/* Sets the TypeError for data to be sent that is not bytes-like, in the words of asyncio's
- * method. */
 GL_PRIVATE void
 gl_transport_set_data_error(PyObject *transport, PyObject *data)
 {
@@ -135,7 +131,7 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
         return NULL;
     t->paused = false;
     int rc;
-    if (t->ops->has_pending(t))
+    if (t->ops->prepare_delivery(t))
         rc = gl_transport_schedule_delivery(t);
     else
         rc = gl_transport_update_interest(t);
@@ -148,8 +144,6 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 
 /* ---- paused data ---------------------------------------------- */
 
-/* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
- * the reference, which may be NULL with an exception set.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
 {
@@ -173,7 +167,6 @@ gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
     return rc;
 }
 
-/* Drops the received items that wait for delivery, and the stored end after them. */
 GL_PRIVATE void
 gl_transport_discard_paused_data(gl_transport *t)
 {
@@ -181,7 +174,6 @@ gl_transport_discard_paused_data(gl_transport *t)
     Py_CLEAR(t->paused_data); /* lint: allow check-commit: own bytes, addresses, exceptions */
 }
 
-/* Schedules _deliver_paused_data(), once.  -1 with an exception. */
 GL_PRIVATE int
 gl_transport_schedule_delivery(gl_transport *t)
 {
@@ -193,15 +185,13 @@ gl_transport_schedule_delivery(gl_transport *t)
     return 0;
 }
 
-/* Delivers paused_data and then the stored end, until the protocol pauses or closes the transport,
- * or the share of the turn is used up.  Runs Python.  -1 with an exception of the protocol. */
 GL_PRIVATE int
 gl_transport_deliver_paused_data(gl_transport *t)
 {
     int rc = 0;
     while (rc == 0 && !t->paused && !discards_received(t) &&
            (t->paused_data != NULL || t->paused_end) &&
-           !(t->ops->budget_exhausted != NULL && t->ops->budget_exhausted(t))) {
+           !(t->ops->begin_or_check_share != NULL && t->ops->begin_or_check_share(t))) {
         PyObject *item = NULL;
         if (t->paused_data != NULL) {
             item = Py_NewRef(PyList_GET_ITEM(t->paused_data, 0));
@@ -220,7 +210,7 @@ gl_transport_deliver_paused_data(gl_transport *t)
 /* _deliver_paused_data(): runs as a handle, which has the transport's context and reports an
  * exception.  Afterwards schedules another handle for remaining items, or receives again if there
  * are none; without memory for that, ends the transport.  The items of a closing transport are
- * dropped.  NULL with an exception. */
+ * dropped. */
 static PyObject *
 transport_deliver_paused_data_method(gl_transport *t, PyObject *Py_UNUSED(ignored))
 {
@@ -357,9 +347,8 @@ slots_match(PyObject *cls)
     return good;
 }
 
-/* Adds to a new type max_size and the methods and attributes of all transports, and guards them
- * in a build without the GIL.  abort() is left out where the bases have none.  -1 with an
- * exception. */
+/* Adds to a new type max_size and the methods and attributes of all transports, and guards them in
+ * a build without the GIL.  abort() is left out where the bases have none. */
 static int
 add_shared_members(PyTypeObject *type, long max_size)
 {
@@ -373,9 +362,6 @@ add_shared_members(PyTypeObject *type, long max_size)
     return GL_GUARD_TYPE(type, gl_transport, owner_loop, NULL, GL_GUARD_DEALLOC);
 }
 
-/* Makes a type over the classes `base` and, unless NULL, `second` of asyncio.transports, with the
- * methods of all transports and with max_size.  The module keeps a reference; the result is another
- * one.  NULL with an exception; ImportError if the slots of `base` lie elsewhere. */
 GL_PRIVATE PyTypeObject *
 gl_transport_make_type(PyObject *module, PyType_Spec *spec, const char *base, const char *second,
                        long max_size)

@@ -54,8 +54,8 @@ enum gl_phase { GL_STARTING, GL_OPEN, GL_CLOSING, GL_ENDING, GL_LOST, GL_EMPTY }
 
 typedef struct gl_transport gl_transport;
 
-/* The functions in which the kinds of transports differ.  An int result is 0, or -1 with an
- * exception.  A comment says which functions run Python. */
+/* The functions in which the kinds of transports differ.  An int result is 0.  A comment says which
+ * functions run Python. */
 typedef struct transport_ops {
     enum gl_reg_kind kind; /* the kind of the registration */
     /* The fd number may belong to another transport or a watch too: this transport then uses a
@@ -84,15 +84,16 @@ typedef struct transport_ops {
     void (*free_memory)(gl_transport *t);
     /* For resume_reading(): returns true if paused data, or an end, has to be delivered before
      * receiving goes on.  A stream that has reached EOF stores the end again. */
-    bool (*has_pending)(gl_transport *t);
+    bool (*prepare_delivery)(gl_transport *t);
     /* Schedules the delivery of the last received bytes, and connection_lost(exc) after it.  Called
      * if drains_input is set; otherwise only connection_lost is scheduled. */
     int (*schedule_input_drain)(gl_transport *t, PyObject *exc);
     /* Delivers one item of paused_data to the protocol, or with NULL the stored end of the stream
      * (paused_end).  Runs Python. */
     int (*deliver_item)(gl_transport *t, PyObject *item);
-    /* Returns true if the remaining paused data has to wait for the next turn; may be NULL. */
-    bool (*budget_exhausted)(gl_transport *t);
+    /* Begins the transport's share of this turn, or returns true if the share is used up: the
+     * remaining paused data has to wait for the next turn.  May be NULL. */
+    bool (*begin_or_check_share)(gl_transport *t);
     /* Adapts the transport to the protocol of a set_protocol() call, before it is set; may be NULL.
      * May run Python. */
     int (*protocol_changed)(gl_transport *t, PyObject *protocol);
@@ -188,20 +189,27 @@ struct gl_transport {
 
 /* ---- transport_registration.c ----------------------------------------------------------- */
 
-/* Registers the descriptor with the reactor (a pipe's duplicate if the number is in use), and ends
- * a watch of the number.  Runs Python.  -1 with an exception; if the interest can't be sent, the
- * transport is registered all the same. */
+/* Registers the descriptor with the reactor (a pipe's duplicate if the number is in use), and sends
+ * the interest.  Ends a watch of the number, also if the registration fails.  Runs Python.  -1 with
+ * RuntimeError if the loop can't be used, OSError (EBADF: the owner has closed the descriptor) or
+ * of the interest; in the last case the transport is registered all the same. */
 GL_PRIVATE int gl_transport_register(gl_transport *t);
-/* Unregisters from the reactor and discards the queue.  Drops the registry's reference; the caller
- * has a reference of its own.  May run Python. */
+/* Deregisters from the reactor (unless the loop is closed or foreign) and the registry, and
+ * discards the write queue.  Drops the registry's reference; the caller has a reference of its own.
+ * May run Python. */
 GL_PRIVATE void gl_transport_unregister(gl_transport *t);
-/* Sends a changed interest to the reactor; a datagram transport may be registered by it.  Does
- * nothing from GL_ENDING on.  -1 with an exception. */
+/* Calls transport_ops.update_interest, which sends a changed interest to the reactor; a datagram
+ * transport may be registered by it.  Does nothing from GL_ENDING on. */
 GL_PRIVATE int gl_transport_update_interest(gl_transport *t);
-/* Returns true if another transport or a watch of the loop uses the fd number. */
+/* Returns true if another transport or a watch of the loop uses the fd number.  The poller accepts
+ * each number once. */
 GL_PRIVATE bool transport_number_is_used(gl_transport *t, gl_loop *loop, int fd);
-/* The functions of gl_reg_ops (fds/fds.h) with these names. */
+/* gl_reg_ops.unregister_on_loop_close: deregisters in Go for Loop.close().  The registry's entry
+ * stays.  The queue is kept, because asyncio's transports would still report its size.  The
+ * transport sends nothing any more, so it no longer delays the close() of its socket, which runs
+ * Python if it was called already. */
 GL_PRIVATE void gl_transport_unregister_on_loop_close(PyObject *owner);
+/* gl_reg_ops.blocks_number: true while the transport is open and its descriptor valid. */
 GL_PRIVATE bool gl_transport_blocks_number(PyObject *transport);
 
 /* ---- transport.c ----------------------------------------------------------------------- */
@@ -223,91 +231,119 @@ typedef struct {
 #define TRANSPORT_ARGUMENTS                                                                        \
     {.waiter = Py_None, .given_extra = Py_None, .given_context = Py_None, .lease = GL_NO_LEASE}
 
-/* Allocates a transport in GL_EMPTY. */
+/* Allocates a transport in GL_EMPTY with asyncio's default write limits; a new reference, or NULL
+ * with MemoryError. */
 GL_PRIVATE gl_transport *gl_transport_alloc(PyTypeObject *type, const transport_ops *ops);
-/* Acquires a lease of the descriptor and moves the arguments into the transport: GL_STARTING.  -1
- * with an exception, and the transport is unchanged.  The caller then calls
- * gl_transport_arguments_clear(), after a success too. */
+/* Acquires a lease of the descriptor and moves the arguments into the transport: GL_STARTING.  On
+ * failure the transport is unchanged.  The caller then calls gl_transport_arguments_clear(), after
+ * a success too. */
 GL_PRIVATE int gl_transport_construct(gl_transport *t, transport_arguments *a);
-/* The last step of gl_transport_construct(); runs no Python.  -1 with MemoryError or OSError, and
- * the transport is unchanged. */
+/* Moves the lease and the converted arguments into the transport: GL_STARTING.  Makes the transport
+ * the user of the fd number, unless it shares the number with another user.  The last step of
+ * construction.  -1 with MemoryError or OSError, and the transport and the arguments are
+ * unchanged. */
 GL_PRIVATE int gl_transport_attach_fd(gl_transport *t, transport_arguments *a);
 /* Releases the arguments that gl_transport_attach_fd() has not moved.  Closes no descriptor. */
 GL_PRIVATE void gl_transport_arguments_clear(transport_arguments *a);
-/* Calls a method of an object in a copy of the transport's context.  The caller of write() may have
- * entered that context, and a context can't be entered twice.  -1 with an exception. */
+/* Calls `method` of `object`, without arguments, in a copy of the transport's context, or of the
+ * current one if the transport has none.  The caller of write() may have entered the transport's
+ * context, and a context can't be entered twice. */
 GL_PRIVATE int gl_transport_call_in_context_copy(gl_transport *t, PyObject *object,
                                                  PyObject *method);
-/* Schedules connection_made and _start(waiter).  Does nothing for a lost transport.  -1 with an
- * exception. */
+/* Schedules connection_made and _start(waiter).  `waiter` is a Future, or None.  Does nothing for a
+ * lost transport. */
 GL_PRIVATE int gl_transport_schedule_connection_made(gl_transport *t, PyObject *waiter);
 /* Sets GL_LOST after a failed construction and keeps the exception.  Returns -1.  A lease with an
  * owner is released, and the owner keeps the descriptor.  A lease without an owner stays in the
  * transport, and the caller has to close it. */
 GL_PRIVATE int gl_transport_fail_construction(gl_transport *t);
 
-/* Schedules a call of the method `name`, with `arg` unless it is NULL.  Does nothing for a
- * transport without a loop.  -1 with an exception. */
+/* Schedules a call of the transport's method `name`, with `arg` unless it is NULL.  Does nothing
+ * for a transport without a loop. */
 GL_PRIVATE int gl_transport_call_soon(gl_transport *t, PyObject *name, PyObject *arg);
-/* Returns -1 with RuntimeError if the loop is closed or belongs to another process, else 0. */
+/* Returns 0 if the transport's loop can be used, or if it has none; else -1 with RuntimeError: the
+ * loop is closed or belongs to another process. */
 GL_PRIVATE int gl_transport_check_usable(gl_transport *t);
-/* close(): received bytes are dropped, pending ones are sent first.  -1 with an exception, and the
- * transport stays open. */
+/* close(): sets GL_CLOSING and ends the transport when its queue is sent; received bytes are
+ * dropped.  A transport that is closing already only stops delivering input.  On failure the phase
+ * is restored.  -1 with RuntimeError if the loop is foreign, or with another exception. */
 GL_PRIVATE int transport_close(gl_transport *t);
-/* Sets GL_ENDING and schedules connection_lost(exc).  Nothing is sent from now on, and nothing is
- * received unless drains_input is set.  -1 with an exception. */
+/* Ends the transport: sets GL_ENDING, counts it in _conn_lost, discards the write queue and
+ * schedules connection_lost(exc), where `exc` may be None.  Nothing is sent from now on, and
+ * nothing is received unless drains_input is set. */
 GL_PRIVATE int gl_transport_schedule_connection_lost(gl_transport *t, PyObject *exc);
-/* _force_close(exc): ends the transport at once, without a call of Python but connection_lost() in
- * a later iteration.  Needs no memory.  -1 with an exception. */
+/* _force_close(exc), and abort() with None: ends the transport at once; the only call of Python is
+ * connection_lost() in a later iteration.  Needs no memory.  The bytes that asyncio would have sent
+ * already are sent first; an error of that send replaces `exc`, unless that is an error of a system
+ * call too.  A transport that is ending already only stops delivering input.  -1 with RuntimeError
+ * if the loop is foreign, or with another exception. */
 GL_PRIVATE int gl_transport_force_close(gl_transport *t, PyObject *exc);
-/* Ends the transport with `exc`, unless it is ending, without a report.  Keeps the current
- * exception. */
+/* Ends a transport with `exc`, without a report, unless it is ending or its loop is foreign.  Keeps
+ * the current exception. */
 GL_PRIVATE void gl_transport_end(gl_transport *t, PyObject *exc);
-/* If the current exception is a MemoryError, ends the transport with it.  Keeps the exception. */
+/* If the current exception is a MemoryError, ends the transport with it: received bytes or a step
+ * may be lost.  Keeps the exception. */
 GL_PRIVATE void gl_transport_end_without_memory(gl_transport *t);
-/* Calls connection_lost(exc), closes the descriptor and sets GL_LOST.  Does nothing for a lost
- * transport.  -1 with the last exception of these steps. */
+/* _call_connection_lost(exc): calls connection_lost, deregisters, closes the descriptor, sets
+ * GL_LOST and calls after_connection_lost.  Each step runs even if an earlier one has failed.  Does
+ * nothing for a lost transport.  -1 with the last exception; RuntimeError if the loop is
+ * foreign. */
 GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
-/* _start(waiter): sets GL_OPEN, starts receiving, and resolves the waiter unless it is None.  NULL
- * with an exception. */
+/* _start(waiter): sets GL_OPEN, records the connection in a trace, starts receiving, and resolves
+ * the future that waits for the transport, unless that is None.  Runs after connection_made, in the
+ * same iteration.  A transport that was closed meanwhile keeps its phase; its waiter is resolved
+ * too. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
 /* ---- transport_failure.c ---------------------------------------------------------------- */
 
-/* _fatal_error(exc, message): reports the exception and ends the transport, also if a call of
- * Python fails.  -1 with the exception of that call. */
+/* Calls the method _fatal_error(exc, message), which reports the exception and ends the transport.
+ * If the method fails, C ends the transport.  Does nothing for a lost transport.  -1 with an
+ * exception of that call. */
 GL_PRIVATE int gl_transport_fatal_error(gl_transport *t, PyObject *exc, const char *message);
-/* Calls _fatal_error with the current exception.  Returns 0 with the exception cleared; -1 with
- * SystemExit or KeyboardInterrupt still set, or with an exception of _fatal_error. */
+/* Ends the transport with the current exception, by _fatal_error().  Returns 0 with the exception
+ * cleared; -1 with SystemExit or KeyboardInterrupt still set, or with an exception of
+ * _fatal_error(). */
 GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 
 /* ---- transport_schedule.c --------------------------------------------------------------- */
 
-/* Schedules connection_lost(exc); without memory the loop's next iteration schedules it.  -1 with
- * an exception other than MemoryError. */
+/* Schedules connection_lost(exc) of an ending transport.  Without memory the loop's next iteration
+ * schedules it.  -1 with an exception other than MemoryError. */
 GL_PRIVATE int gl_transport_schedule_lost(gl_transport *t, PyObject *exc);
-/* Schedule the ends in the loop's list, at the beginning of each iteration, or drop them. */
+/* Schedules connection_lost() of the transports in the loop's list.  Those for which there is still
+ * no memory are in the list again afterwards. */
 GL_PRIVATE void gl_transports_schedule_ends(gl_loop *loop);
+/* Drops the loop's list, when the loop is closed: connection_lost() is not called, as for scheduled
+ * calls.  Runs Python. */
 GL_PRIVATE void gl_transports_drop_ends(gl_loop *loop);
 
 /* ---- transport_type.c: paused data ------------------------------------------------------- */
 
 /* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
- * the reference, which may be NULL with an exception set.  -1 with an exception. */
+ * the reference, which may be NULL with an exception set. */
 GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
 /* Drops the received items that wait for delivery, and the stored end. */
 GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
-/* Delivers paused_data and the stored end until the protocol pauses or the share of the turn is
- * used up.  Runs Python.  -1 with an exception of the protocol. */
+/* Delivers paused_data and then the stored end, until the protocol pauses or closes the transport,
+ * or the share of the turn is used up.  Runs Python.  -1 with an exception of the protocol. */
 GL_PRIVATE int gl_transport_deliver_paused_data(gl_transport *t);
-/* Schedules _deliver_paused_data(), once.  -1 with an exception. */
+/* Schedules _deliver_paused_data(), once. */
 GL_PRIVATE int gl_transport_schedule_delivery(gl_transport *t);
 
-/* Functions for the slots of the types: tp_dealloc and tp_finalize.  The tp_traverse and tp_clear
- * of a type call gl_transport_traverse() and gl_transport_clear(). */
+/* tp_dealloc of all transports.  Calls the finalizer, which may resurrect the transport.  Closes a
+ * descriptor without an owner if the finalizer has not, and frees all memory. */
 GL_PRIVATE void gl_transport_dealloc(PyObject *self);
+/* __del__: deregisters a transport that was not closed and closes its descriptor, with a
+ * ResourceWarning.  The transport never started, or its loop was closed or is garbage too, or the
+ * program has dropped a transport that the reactor can't call (gl_reg_is_dormant).  Exceptions go
+ * to sys.unraisablehook. */
 GL_PRIVATE void gl_transport_finalize(PyObject *self);
+/* tp_traverse of the fields of the base.  The registry's reference to a dormant transport counts as
+ * a reference of the transport to itself. */
 GL_PRIVATE int gl_transport_traverse(gl_transport *t, visitproc visit, void *arg);
+/* tp_clear of the fields of the base.  Deregisters a transport that has a loop, and releases its
+ * lease without closing the descriptor.  A constructed transport is then GL_LOST. */
 GL_PRIVATE void gl_transport_clear(gl_transport *t);
 
 /* ---- transport_type.c ------------------------------------------------------------------- */
@@ -316,13 +352,13 @@ GL_PRIVATE void gl_transport_clear(gl_transport *t);
 GL_PRIVATE void gl_transport_set_data_error(PyObject *transport, PyObject *data);
 /* asyncio's warning of writes to a socket after the loss of its connection. */
 #define LATE_WRITE_WARNING "socket.send() raised exception."
-/* Counts a write after the connection was lost in *count, and logs `warning` if *count was at least
- * asyncio's limit, 5.  -1 with an exception, and *count is unchanged. */
+/* Adds a write after the loss of the connection to *count.  If *count was at least asyncio's limit
+ * (5), logs the message `warning` first.  On failure *count is unchanged. */
 GL_PRIVATE int gl_count_late_write(uint32_t *count, const char *warning);
-/* Makes a type with the methods of all transports and with max_size.  Its bases are the classes of
- * these names in asyncio.transports (`second` may be NULL), whose slots must lie where
- * TRANSPORT_FIELDS has them.  The module keeps a reference; the result is another one.  NULL with
- * an exception. */
+/* Makes a type with the methods of all transports and with max_size.  Its bases are the classes
+ * `base` and, unless NULL, `second` of asyncio.transports, whose slots must lie where
+ * TRANSPORT_FIELDS has them: else NULL with ImportError.  The module keeps a reference; the result
+ * is another one. */
 GL_PRIVATE PyTypeObject *gl_transport_make_type(PyObject *module, PyType_Spec *spec,
                                                 const char *base, const char *second,
                                                 long max_size);

@@ -7,8 +7,6 @@
  */
 #include "watch/private.h"
 
-/* Drops the references to all older Futures and their sockets.  Runs Python, so the list is emptied
- * first. */
 GL_PRIVATE void
 older_waiters_discard(gl_older_waiters *older)
 {
@@ -21,16 +19,12 @@ older_waiters_discard(gl_older_waiters *older)
     PyMem_RawFree(out.slot);
 }
 
-/* Makes room in the list for one more Future.  Returns false, without an exception, if out of
- * memory. */
 GL_NO_PYTHON GL_PRIVATE bool
 older_waiters_reserve(gl_older_waiters *older)
 {
     return gl_grow(&older->slot, &older->cap, older->len, sizeof(gl_watch_slot), 4);
 }
 
-/* Moves the waiter of the slot `old` to the list as the newest one.  The caller has called
- * older_waiters_reserve(). */
 GL_NO_PYTHON GL_PRIVATE void
 older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
 {
@@ -39,8 +33,6 @@ older_waiters_add(gl_older_waiters *older, gl_watch_slot *old)
     *old = (gl_watch_slot){.waiter = NULL};
 }
 
-/* Moves the entry of the Future `waiter`, or of the newest one if NULL, to *out.  Returns false if
- * there is none. */
 GL_NO_PYTHON GL_PRIVATE bool
 older_waiters_remove(gl_older_waiters *older, const PyObject *waiter, gl_watch_slot *out)
 {

@@ -7,15 +7,17 @@
 
 /* ---- older_waiters.c ------------------------------------------------------------------------- */
 
-/* Drops the references to all older Futures and their sockets; runs Python. */
+/* Drops the references to all older Futures and their sockets.  Runs Python, so the list is emptied
+ * first. */
 GL_PRIVATE void older_waiters_discard(gl_older_waiters *older);
-/* older_waiters_reserve() makes room in the list for one more Future; it returns false, without an
- * exception, if out of memory.  older_waiters_add() then moves a Future that was replaced in its
- * slot, with its references, to the list as the newest one. */
+/* Makes room in the list for one more Future.  Returns false, without an exception, if out of
+ * memory. */
 GL_PRIVATE bool older_waiters_reserve(gl_older_waiters *older);
+/* Moves the waiter of the slot `old` to the list as the newest one.  The caller has called
+ * older_waiters_reserve(). */
 GL_PRIVATE void older_waiters_add(gl_older_waiters *older, gl_watch_slot *old);
-/* Moves the Future `waiter`, or the newest one if NULL, with its references to *out.  Returns false
- * if there is none. */
+/* Moves the entry of the Future `waiter`, or of the newest one if NULL, to *out.  Returns false if
+ * there is none. */
 GL_PRIVATE bool older_waiters_remove(gl_older_waiters *older, const PyObject *waiter,
                                      gl_watch_slot *out);
 
@@ -50,33 +52,37 @@ typedef struct {
 /* ---- sockop_calls.c -------------------------------------------------------------------------- */
 
 /* An attempt is one system call, or several of sendall.  Returns 1 with the result of the operation
- * in *result, 0 if the operation has to wait for the fd, or -1 with an exception.  After
- * sockop_attempt_early() it returns that outcome. */
+ * in *result, or 0 if the operation has to wait for the fd.  After sockop_attempt_early() it
+ * returns that outcome. */
 GL_PRIVATE int sockop_attempt(sockop *op, PyObject **result);
 /* Makes the call of an operation whose socket is ready, before the socket is closed; the task gets
- * the outcome when the loop runs again.  `self` is a SockOp, or the EarlyCall of
- * goloop/_internal/net/sockets.py.  Runs Python.  Sets no exception. */
+ * the outcome when the loop runs again.  asyncio makes the call when it polls.  `self` is a SockOp,
+ * or the EarlyCall of goloop/_internal/net/sockets.py.  Runs Python.  Sets no exception. */
 GL_PRIVATE void sockop_attempt_early(PyObject *self);
 
 /* ---- watch.c --------------------------------------------------------------------------------- */
 
-/* Clears a slot and its older waiters; a Handle is cancelled.  If `only` is not NULL, removes only
- * that waiter, from the slot or from the older ones.  Returns false if there was nothing to
- * remove. */
+/* Removes the waiter of a direction and updates the registration; a Handle is cancelled.  If `only`
+ * is not NULL, only that waiter is removed, and an older Future may take its slot; with NULL all
+ * older ones are dropped too.  Returns false if there was nothing to remove. */
 GL_PRIVATE bool watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only);
-/* Puts `made` into the slot of a direction and steals its references and `file` (NULL: none), on
- * failure too.  For reading, first ends a listener on the number.  A replaced Handle is cancelled;
- * a Future that is replaced by a Future waits on; a new Handle drops all waiting Futures.  -1 with
- * an exception, and the slot is unchanged. */
+/* Puts `made` into the slot of a direction and steals its references, on failure too.  For reading,
+ * first ends a listener on the number, as asyncio does; the listener has ended even if the
+ * registration fails afterwards.  A replaced Handle is cancelled.  A Future that is replaced by a
+ * Future waits on in the list of older waiters.  If `made` is a Handle, the references to all
+ * waiting Futures are dropped; the Futures are not cancelled.  `file` (stolen, may be NULL) is the
+ * object with the fd.  Runs Python.  On failure the slot is unchanged. */
 GL_PRIVATE int watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file);
 /* Returns the fd that is watched for this object itself, or -1, without an exception. */
 GL_PRIVATE int watch_find_by_file(gl_loop *loop, PyObject *file);
-/* Deregisters the watch in Go and in the registry, if it is registered. */
+/* Deregisters the watch in Go and in the registry, if it is registered.  The waiters stay in their
+ * slots. */
 GL_PRIVATE void watch_unregister(gl_loop *loop, gl_watch *w);
 /* Runs a Handle unless it was cancelled, or resolves a Future with None.  -1 if an exception ends
- * the run of the loop. */
+ * the run of the loop; other exceptions are reported. */
 GL_PRIVATE int watch_run_waiter(gl_loop *loop, PyObject *waiter);
-/* Returns a new Future that is resolved when the fd is ready once, or NULL with an exception.
- * slot.sock: the socket of the fd, borrowed, or NULL.  slot.refused: the kernel has just refused a
- * call in that direction, and no turn was made since. */
+/* Makes a Future that is resolved when the fd is ready once in the direction `which`, and puts it
+ * into the slot; returns a new reference.  slot.sock: the socket of the fd, borrowed, or NULL.
+ * slot.refused: the kernel has just refused a call in that direction, and no turn was made
+ * since. */
 GL_PRIVATE PyObject *make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot);

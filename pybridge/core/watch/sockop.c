@@ -328,8 +328,6 @@ static PyType_Spec sockop_spec = {
     .slots = sockop_slots,
 };
 
-/* Adds the type SockOp to the module and registers it as a collections.abc.Coroutine, so that
- * asyncio.iscoroutine() accepts it.  -1 with an exception. */
 GL_PRIVATE int
 gl_sockop_init_type(PyObject *module)
 {
@@ -348,7 +346,7 @@ gl_sockop_init_type(PyObject *module)
 
 /* Returns the coroutine of one of the three methods, a new reference: a SockOp for a plain socket
  * and ordinary arguments, outside debug mode, else the coroutine of
- * goloop/_internal/net/sockets.py.  NULL with an exception. */
+ * goloop/_internal/net/sockets.py. */
 static inline PyObject *
 sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObject *const *args,
            Py_ssize_t nargs, PyObject *kwnames)

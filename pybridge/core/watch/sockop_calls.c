@@ -15,7 +15,7 @@
 #define MAX_SEND_STEP (256 * 1024)
 
 /* An attempt is one system call, or several of sendall.  It returns 1 with the result of the
- * operation in *result, 0 if the operation has to wait for the fd, or -1 with an exception. */
+ * operation in *result, or 0 if the operation has to wait for the fd. */
 
 /* Handles the errno of a failed call, and notes in op->refused whether it was EAGAIN.  Returns 0 if
  * the operation has to wait for the fd (EAGAIN) or was interrupted (EINTR), else -1 with
@@ -90,8 +90,7 @@ try_recv_into(sockop *op, PyObject **result)
     return -1;
 }
 
-/* Returns 1 if the data may be sent in parts (a stream), 0 if not: a message is sent whole; -1 with
- * an exception. */
+/* Returns 1 if the data may be sent in parts (a stream), 0 if not: a message is sent whole. */
 static int
 can_send_in_parts(PyObject *sock)
 {
@@ -105,8 +104,7 @@ can_send_in_parts(PyObject *sock)
     return number == SOCK_STREAM;
 }
 
-/* Acquires the buffer of the data, in the first step, and sets the maximum of one call.  Returns 0,
- * or -1 with an exception. */
+/* Acquires the buffer of the data, in the first step, and sets the maximum of one call. */
 static int
 begin_send(sockop *op)
 {
@@ -149,7 +147,6 @@ try_send(sockop *op, PyObject **result)
     return 1;
 }
 
-/* Makes an attempt of the operation's kind, or returns the outcome of sockop_attempt_early(). */
 GL_PRIVATE int
 sockop_attempt(sockop *op, PyObject **result)
 {
@@ -170,9 +167,6 @@ sockop_attempt(sockop *op, PyObject **result)
     return try_send(op, result);
 }
 
-/* Makes the call of an operation whose socket is ready, before the socket is closed; the task gets
- * the outcome when the loop runs again.  asyncio makes the call when it polls.  `self` is a SockOp,
- * or the EarlyCall of goloop/_internal/net/sockets.py.  Runs Python.  Sets no exception. */
 GL_PRIVATE void
 sockop_attempt_early(PyObject *self)
 {

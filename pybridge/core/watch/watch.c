@@ -25,8 +25,6 @@
 
 /* ---- the registration with Go ------------------------------------------------------------- */
 
-/* Deregisters the watch in Go and in the registry, if it is registered.  The waiters stay in their
- * slots. */
 GL_NO_PYTHON GL_PRIVATE void
 watch_unregister(gl_loop *loop, gl_watch *w)
 {
@@ -116,7 +114,6 @@ watch_detach_file(gl_watch *w)
     return file;
 }
 
-/* Returns the fd that is watched for this object itself, or -1, without an exception. */
 GL_PRIVATE int
 watch_find_by_file(gl_loop *loop, PyObject *file)
 {
@@ -145,9 +142,6 @@ watch_cancel_replaced(gl_watch_slot *old)
     Py_CLEAR(old->sock);
 }
 
-/* Ends the watch of a number before a transport or a listener is registered on it.  The references
- * of the watch are moved to `out` (none if the number has no watch), which the caller passes to
- * gl_watch_discard() when its own state is consistent. */
 GL_NO_PYTHON GL_PRIVATE void
 gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
 {
@@ -165,11 +159,11 @@ gl_watch_detach(gl_loop *loop, int fd, gl_watch *out)
     w->file = NULL;
 }
 
-/* Returns the watch of a number, and creates it if necessary; NULL with an exception. */
+/* Returns the watch of a number, and creates it if necessary. */
 static gl_watch *
 watch_find_or_make(gl_loop *loop, int fd)
 {
-    gl_fd *f = gl_fd_get(loop, fd);
+    gl_fd *f = gl_fd_find_or_make(loop, fd);
     if (f == NULL)
         return NULL;
     if (f->watch != NULL)
@@ -182,12 +176,6 @@ watch_find_or_make(gl_loop *loop, int fd)
     return f->watch;
 }
 
-/* Puts `made` into the slot of a direction and steals its references, on failure too.  For reading,
- * first ends a listener on the number, as asyncio does; the listener has ended even if the
- * registration fails afterwards.  A replaced Handle is cancelled.  A Future that is replaced by a
- * Future waits on in the list of older waiters.  If `made` is a Handle, the references to all
- * waiting Futures are dropped; the Futures are not cancelled.  `file` (stolen, may be NULL) is the
- * object with the fd.  Runs Python.  -1 with an exception, and the slot is unchanged. */
 GL_PRIVATE int
 watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *file)
 {
@@ -242,9 +230,6 @@ watch_set_slot(gl_loop *loop, int fd, int which, gl_watch_slot made, PyObject *f
     return 0;
 }
 
-/* Removes the waiter of a direction and updates the registration; a Handle is cancelled.  If `only`
- * is not NULL, only that waiter is removed, and an older Future may take its slot; with NULL all
- * older ones are dropped too.  Returns false if there was nothing to remove. */
 GL_PRIVATE bool
 watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
 {
@@ -280,7 +265,6 @@ watch_clear_slot(gl_loop *loop, int fd, int which, PyObject *only)
     return true;
 }
 
-/* Drops all references of a watch; runs Python. */
 GL_PRIVATE void
 gl_watch_discard(gl_watch *out)
 {
@@ -346,8 +330,6 @@ watch_keep_socket_open(gl_loop *loop, const gl_watch_slot *slot, int fd)
 
 /* ---- completions -------------------------------------------------------------------------- */
 
-/* Runs a Handle unless it was cancelled, or resolves a Future with None.  -1 if an exception ends
- * the run of the loop; other exceptions are reported. */
 GL_PRIVATE int
 watch_run_waiter(gl_loop *loop, PyObject *waiter)
 {
@@ -381,10 +363,6 @@ watch_warn_fd_closed(gl_loop *loop, int fd)
     return gl_unraisable_unless_leaving(rc, (PyObject *)loop);
 }
 
-/* Handles one READY completion of a watch: runs the Handles of the ready directions, and resolves
- * and removes their Futures, the older ones too, whose sockets stay open until their tasks run.
- * Slots that were set in this turn are left alone.  Then warns of a closed descriptor (c->arg).  -1
- * if an exception ends the run of the loop. */
 GL_PRIVATE int
 gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 {
@@ -429,9 +407,6 @@ gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c)
 
 /* ---- waiting once ------------------------------------------------------------------------ */
 
-/* Makes a Future that is resolved when the fd is ready once in the direction `which`, and puts it
- * into the slot.  `slot` has the socket, borrowed, and whether a call was refused.  Returns a new
- * reference, or NULL with an exception. */
 GL_PRIVATE PyObject *
 make_wait_future(gl_loop *loop, int fd, int which, gl_watch_slot slot)
 {

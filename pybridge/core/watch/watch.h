@@ -45,16 +45,20 @@ typedef struct gl_watch {
 GL_PRIVATE_DATA PyMethodDef *const gl_watch_methods;
 GL_PRIVATE_DATA PyMethodDef *const gl_sockop_methods;
 
-/* Adds the type of the coroutines of sock_recv and others to the module.  -1 with an exception. */
+/* Adds SockOp, the type of the coroutines of sock_recv() and others, to the module and registers it
+ * as a collections.abc.Coroutine, so that asyncio.iscoroutine() accepts it. */
 GL_PRIVATE int gl_sockop_init_type(PyObject *module);
 
-/* Handles one completion of a watch.  -1 if an exception ends the run of the loop. */
+/* Handles one READY completion of a watch: runs the Handles of the ready directions, and resolves
+ * and removes their Futures, the older ones too, whose sockets stay open until their tasks run.
+ * Slots that were set in this turn are left alone.  Then warns of a closed descriptor (c->arg).  -1
+ * if an exception ends the run of the loop. */
 GL_PRIVATE int gl_watch_complete(gl_loop *loop, int fd, const gl_completion *c);
-/* gl_watch_detach() ends the watch of a number before a transport or listener is registered, and
- * moves its references to `out` (none if the number has no watch).  The caller passes `out` to
- * gl_watch_discard(), which drops the references and so runs Python, when its own state is
- * consistent. */
+/* Ends the watch of a number before a transport or a listener is registered on it.  The references
+ * of the watch are moved to `out` (none if the number has no watch), which the caller passes to
+ * gl_watch_discard() when its own state is consistent. */
 GL_PRIVATE void gl_watch_detach(gl_loop *loop, int fd, gl_watch *out);
+/* Drops all references of a watch; runs Python. */
 GL_PRIVATE void gl_watch_discard(gl_watch *out);
 /* Functions for gl_registry_traverse() and gl_registry_clear(), which visit and free the watch of a
  * number. */

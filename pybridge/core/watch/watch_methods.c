@@ -9,8 +9,8 @@
 /* ---- methods of Loop ---------------------------------------------------------- */
 
 /* _add_reader(fd, callback, *args) and _add_writer: watches the direction in place of its previous
- * waiter, and returns the Handle.  NULL with an exception: of gl_fd_from_object(), RuntimeError if
- * the loop can't be used, or OSError. */
+ * waiter, and returns the Handle.  NULL as gl_fd_from_object(), with RuntimeError if the loop can't
+ * be used, or with OSError. */
 static PyObject *
 watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssize_t nargs,
           int which)
@@ -85,8 +85,8 @@ loop_ensure_fd_no_transport(gl_loop *self, PyObject *arg)
  * kept until then; closing a socket object ends the wait.  `early` is called if the loop stops with
  * a ready socket that is closed before the next run; the caller keeps it until _forget_wait().  A
  * Handle of this direction is replaced and cancelled, and for reading a listener on the number
- * ends; other Futures go on waiting.  NULL with an exception: of gl_fd_from_object() or
- * create_future(), TypeError, RuntimeError if the loop can't be used, OSError, or MemoryError. */
+ * ends; other Futures go on waiting.  NULL as gl_fd_from_object() or create_future(), with
+ * RuntimeError if the loop can't be used, or with TypeError, OSError or MemoryError. */
 static PyObject *
 wait_for_direction(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, int which)
 {
@@ -147,11 +147,11 @@ slot_waits_for(const gl_watch_slot *slot, PyObject *users)
     return slot->once && gl_socket_has_users(slot->sock, users);
 }
 
-/* Returns true if the loop keeps a socket open for a waiter that has not run.  A loop that does not
- * run stops keeping it open: the waiter's call is made now (sockop_attempt_early()), before the
- * socket is closed.  Runs Python. */
+/* Returns true if the loop goes on keeping a socket open for a waiter that has not run.  A loop
+ * that does not run stops keeping it open: the waiter's call is made now (sockop_attempt_early()),
+ * before the socket is closed.  Runs Python. */
 static bool
-is_kept_open(gl_loop *self, PyObject *users)
+end_keeping_unless_needed(gl_loop *self, PyObject *users)
 {
     for (uint32_t i = 0; i < self->kept_sockets_len; i++) {
         gl_kept_socket *kept = &self->kept_sockets[i];
@@ -171,20 +171,20 @@ is_kept_open(gl_loop *self, PyObject *users)
     return false;
 }
 
-/* _waits(users, fd): called before a socket is closed; `users` is its counter object
+/* _before_close(users, fd): called before a socket is closed; `users` is its counter object
  * (ObservedRefCount), which identifies the socket.  True if a Future waits for it, None if the loop
  * keeps it open for a waiter that has not run yet, else False.  Deregisters a watch without
  * waiters.  NULL with TypeError for wrong arguments, or as gl_fd_from_object(). */
 static PyObject *
-loop_waits(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
+loop_before_close(gl_loop *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (nargs != 2)
         return PyErr_Format(PyExc_TypeError,
-                            "_waits() takes 2 arguments: a count of users and an fd");
+                            "_before_close() takes 2 arguments: a count of users and an fd");
     int fd = gl_fd_from_object(args[1]);
     if (fd < 0)
         return NULL;
-    if (is_kept_open(self, args[0]))
+    if (end_keeping_unless_needed(self, args[0]))
         Py_RETURN_NONE;
     gl_fd *f = gl_fd_find(self, fd);
     gl_watch *w = f ? f->watch : NULL;
@@ -240,7 +240,7 @@ static PyMethodDef watch_table[] = {
     WATCH_ENTRIES(writer, "writable"),
     {"_all_transports", GL_NOARGS(gl_fd_transports), NULL},
     {"_ensure_fd_no_transport", GL_ONEARG(loop_ensure_fd_no_transport), NULL},
-    {"_waits", GL_FAST(loop_waits), NULL},
+    {"_before_close", GL_FAST(loop_before_close), NULL},
     {"_end_waits", GL_FAST(loop_end_waits),
      PyDoc_STR("_end_waits(users, fd): end the waits for a socket that is about to be closed.")},
     {"_forget_wait", GL_FAST(loop_forget_wait),
