@@ -244,9 +244,9 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
 
     def _check_handshake_timeout(self) -> None:
         """Expire the handshake's timer, unless data arrives in the next iterations."""
-        self._expire_unless_data(self._is_handshake_late, _Inherited._check_handshake_timeout)
+        self._expire_unless_data(self._check_handshake_late, _Inherited._check_handshake_timeout)
 
-    def _is_handshake_late(self) -> bool:
+    def _check_handshake_late(self) -> bool:
         """Return true if the handshake is unfinished and no step of it is queued.
 
         Sets `_timeout_pending` if a step is queued, so that the timeout is checked after it.

@@ -124,7 +124,7 @@ enum write_choice {
 };
 /* Returns the choice for a write of `size` bytes. */
 GL_PRIVATE_INLINE enum write_choice choose_write(const gl_stream *s, Py_ssize_t size);
-/* Records a write, once, after its choice. */
+/* Records a write, once, after its choice, for the choices of later ones, and counts it. */
 GL_PRIVATE_INLINE void note_write(gl_stream *s, enum write_choice choice);
 /* Returns true if the queue may not wait for the next turn. */
 GL_PRIVATE_INLINE bool queue_is_urgent(const gl_stream *s);
@@ -142,7 +142,8 @@ enum receive_path {
 };
 /* Returns the path of the bytes of a DATA or READY completion. */
 GL_PRIVATE_INLINE enum receive_path choose_receive_path(const gl_stream *s, const gl_completion *c);
-/* Returns the GL_WANT_ bits by which C requests READY instead of DATA. */
+/* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that
+ * receives much at once, and for any socket in eager turns. */
 GL_PRIVATE_INLINE uint32_t receive_requests(const gl_stream *s);
 
 /* ---- stream.c ----------------------------------------------------------------- */
@@ -206,67 +207,103 @@ stream_can_flush(const gl_stream *s)
     return stream_queued(s) > 0 && !stream_blocked(s);
 }
 
-/* Frees the arrays of an empty queue. */
+/* Frees the arrays of the queue, which must be empty. */
 GL_PRIVATE void stream_free_queue(gl_stream *s);
-/* Returns true if the stream has to be registered for reading. */
+/* Returns true if the stream has to be registered for reading: it delivers received bytes now, or
+ * watches for a closed reader. */
 GL_PRIVATE bool stream_wants_read(gl_stream *s);
-/* Appends pieces to the queue, and submits them if the reactor knows the stream.  Steals the
- * references, on failure too.  -1 with MemoryError, and earlier pieces may be queued. */
+/* Appends n pieces to the queue, and submits them if the reactor knows the stream.  Steals the
+ * references, on failure too.  -1 with MemoryError, and the pieces before the failure are
+ * queued. */
 GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n);
-/* Sends a piece without the queue and without Go, if the queue is empty and Go has no other request
- * of the stream.  The bytes that the kernel does not accept are left in the piece.  Returns 1 if it
- * has tried, else 0.  An error closes the transport: 0, or -1 with an exception that leaves the
- * call. */
+/* Sends the deferred writes of other streams, and then as much of the piece `c` as the kernel
+ * accepts, by C; removes these bytes from the piece.  Tries only if the queue is empty and Go has
+ * no request of the stream.  Returns 1 if it has tried, else 0.  An error closes the transport: 0,
+ * or -1 with an exception that leaves the call. */
 GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
-/* Returns true if received bytes are still delivered after a failed send. */
+/* Returns true if received bytes are still delivered after a failed send: a socket that is being
+ * read, without a pause and before its end. */
 GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);
-/* Ends the transport after a failed send within a call of the program; the exception is set.
- * Returns 0 with the exception cleared, or -1 with an exception that leaves the call. */
+/* Ends the transport after a failed send within a call of the program; the exception is set, and is
+ * reported by _fatal_error().  Received bytes are delivered first (drains_input).  Returns 0 with
+ * the exception cleared, or -1 with an exception that leaves the call. */
 GL_PRIVATE int stream_fail_send(gl_stream *s);
 /* Drops the references to the pieces that Go has sent. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
 /* Does so for all streams that were written to since the last turn.  The caller has the shared
  * lock. */
 GL_PRIVATE void gl_streams_release_sent(gl_loop *loop);
-/* Drops all pieces of the queue, sent or not. */
+/* Drops all pieces, sent or not: Go sends none of them any more, and stream_queued() is 0. */
 GL_PRIVATE void stream_discard_queue(gl_stream *s);
-/* Returns the GL_WANT_ bits of the stream's present state. */
+/* Returns the GL_WANT_ bits of the stream's present state, for gl_stream_io.want. */
 GL_PRIVATE uint32_t stream_interest(gl_stream *s);
 /* Updates the record of a registered stream, and submits it for the next turn if it has changed.
  * Not during a turn.  -1 with MemoryError. */
 GL_PRIVATE int stream_submit(gl_stream *s);
-/* Calls Go, which sends the queue now; registers the stream first if necessary.  Does nothing if
- * the loop is closed or foreign.  -1 with an exception: the fd can't be registered, or the send has
- * failed, which the next turn reports too unless the stream is ended before. */
+/* Calls Go, which sends the queue now, and releases the sent pieces; registers the stream first if
+ * necessary.  A protocol that may resume writing is resumed in a later iteration.  Does nothing if
+ * the loop is closed or foreign.  -1 with the exception of the registration, or with OSError of the
+ * send. */
 GL_PRIVATE int stream_flush_now(gl_stream *s);
-/* The functions queued_bytes and is_dormant of gl_reg_ops (fds/fds.h). */
+/* gl_reg_ops.queued_bytes: returns stream_queued(), for the metric of the bytes in write
+ * buffers. */
 GL_PRIVATE size_t stream_get_queued_bytes(PyObject *transport);
+/* gl_reg_ops.is_dormant: true for an open stream that neither reads nor has pieces to send nor a
+ * Future that waits for that.  Reads only fields that C writes: Go may be working while another
+ * thread collects garbage. */
 GL_PRIVATE bool stream_is_dormant(PyObject *transport);
-/* _flush(): sends the queue before other code uses the socket, or ends the process.  Ignores
- * errors. */
+/* _flush(): sends the deferred writes of other streams, and then the queue.  Called before other
+ * code uses the socket, or ends the process.  Returns None, also after a failed send: the next turn
+ * reports the error. */
 GL_PRIVATE PyObject *stream_flush(gl_stream *s, PyObject *ignored);
 
 /* ---- stream_write.c ------------------------------------------------------------- */
 
+/* write(data): checks the argument and the state, then sends the bytes or queues them, as
+ * choose_write() says.  Returns None, also if the write comes too late and is only counted, or
+ * if its send fails and ends the transport.  NULL with TypeError (not bytes-like), RuntimeError
+ * (write_eof(), sendfile, a closed loop), MemoryError (none of the bytes was accepted) or an
+ * exception of a callback. */
 GL_PRIVATE PyObject *stream_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                                   PyObject *kwnames);
 #if GL_STREAM_HAS_WRITELINES
+/* writelines(list_of_data): queues all items, and sends them by one path.  An ended stream only
+ * counts the call.  NULL with TypeError, RuntimeError (write_eof(), sendfile, a closed loop) or an
+ * exception of an item; a failed send, or a buffer that is not contiguous, ends the transport. */
 GL_PRIVATE PyObject *stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs,
                                        PyObject *kwnames);
 #endif
+/* write_eof() of a socket: shuts down the writing side, now if the queue is empty, else after its
+ * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py.  Does nothing for
+ * a closing stream or in a second call.  NULL with RuntimeError (the loop can't be used), or with
+ * OSError of the shutdown, after which write() is refused too. */
 GL_PRIVATE PyObject *stream_write_eof(gl_stream *s, PyObject *ignored);
+/* can_write_eof(): always True. */
 GL_PRIVATE PyObject *stream_can_write_eof(gl_stream *s, PyObject *ignored);
+/* get_write_buffer_size(): returns the number of queued bytes, 0 for an ended stream.  Tries to
+ * send the queue first, so that only bytes that the kernel refuses are counted, as in asyncio.  A
+ * failed send ends the transport; the result is then 0.  NULL with an exception that leaves the
+ * call. */
 GL_PRIVATE PyObject *stream_get_write_buffer_size(gl_stream *s, PyObject *ignored);
+/* _maybe_pause_protocol(): flushes a queue above the high-water mark first, because only bytes that
+ * the kernel refuses count, and then calls pause_writing() if it is still too long.  A failed send
+ * ends the transport.  Returns None, or NULL with an exception that leaves the call. */
 GL_PRIVATE PyObject *stream_maybe_pause_method(gl_stream *s, PyObject *ignored);
+/* _maybe_resume_protocol(): stream_maybe_resume() as a handle of its own. */
 GL_PRIVATE PyObject *stream_maybe_resume_method(gl_stream *s, PyObject *ignored);
-/* _high_water and _low_water, which asyncio's _FlowControlMixin sets; the closure is NULL for the
- * low mark. */
+/* Getter of _high_water, or of _low_water with the closure NULL: the mark as the program has set
+ * it. */
 GL_PRIVATE PyObject *stream_mark_getter(gl_stream *s, void *high);
+/* Setter of _high_water and _low_water.  Stores the object, for the getter, and its value as an
+ * integer, for the comparisons.  A raised low mark may schedule resume_writing().  -1 with
+ * AttributeError (a deletion), TypeError or another exception. */
 GL_PRIVATE int stream_mark_setter(gl_stream *s, PyObject *mark, void *high);
-/* Handles a WROTE completion.  -1 with an exception. */
+/* Handles a WROTE completion: releases the sent pieces.  Then, in asyncio's order, resumes the
+ * protocol, resolves the empty waiter, and calls connection_lost() of a closing stream whose queue
+ * is empty.  Does nothing for an ended stream. */
 GL_PRIVATE int stream_handle_wrote(gl_stream *s);
-/* Resolves the future that waits for the empty queue, or sets the exception `exc` (the bytes will
- * never be sent).  -1 with an exception. */
+/* Resolves the Future that waits for the empty queue; with `exc`, sets this exception: the bytes
+ * will never be sent.  Does nothing without a Future, or if it is done. */
 GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
 
 /* ---- stream_read.c --------------------------------------------------------------- */

@@ -23,7 +23,6 @@
 
 /* ---- the queue --------------------------------------------------------------- */
 
-/* Frees the arrays of the queue, which must be empty. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_free_queue(gl_stream *s)
 {
@@ -50,7 +49,6 @@ queue_release_sent(gl_stream *s)
     }
 }
 
-/* Like queue_release_sent(), and locks the record for it. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_release_sent(gl_stream *s)
 {
@@ -59,7 +57,6 @@ stream_release_sent(gl_stream *s)
     gl_shared_unlock(s->loop);
 }
 
-/* Drops all pieces, sent or not: Go sends none of them any more, and stream_queued() is 0. */
 GL_NO_PYTHON GL_PRIVATE void
 stream_discard_queue(gl_stream *s)
 {
@@ -129,8 +126,6 @@ queue_append(gl_stream *s, gl_piece piece)
     return 0;
 }
 
-/* Returns true if received bytes are still delivered after a failed send: a socket that is being
- * read, without a pause and before its end. */
 GL_PRIVATE bool
 stream_can_drain_input(const gl_stream *s)
 {
@@ -138,9 +133,6 @@ stream_can_drain_input(const gl_stream *s)
            s->protocol != NULL;
 }
 
-/* Ends the transport after a failed send within a call of the program; the exception is set, and is
- * reported by _fatal_error().  Received bytes are delivered first (drains_input).  Returns 0 with
- * the exception cleared, or -1 with an exception that leaves the call. */
 GL_PRIVATE int
 stream_fail_send(gl_stream *s)
 {
@@ -151,10 +143,6 @@ stream_fail_send(gl_stream *s)
     return rc;
 }
 
-/* Sends the deferred writes of other streams, and then as much of the piece `c` as the kernel
- * accepts, by C; removes these bytes from the piece.  Tries only if the queue is empty and Go has
- * no request of the stream.  Returns 1 if it has tried, else 0.  An error closes the transport: 0,
- * or -1 with an exception that leaves the call. */
 GL_PRIVATE int
 stream_try_send(gl_stream *s, gl_piece *c)
 {
@@ -166,7 +154,8 @@ stream_try_send(gl_stream *s, gl_piece *c)
     gl_shared_lock(s->loop); /* the monitor may be sending for other streams */
     uint32_t others =
         stream_interest(s) & ~(GL_WANT_READ | GL_WANT_RECEIVE_IN_C | GL_WANT_RECEIVE_IN_EAGER_TURN);
-    if (s->registered && io->head == io->tail && io->state == 0 && s->kind == 0 && !others) {
+    if (s->registered && io->head == io->tail && io->state == 0 && s->kind == KIND_SOCKET &&
+        !others) {
         size_t size = (size_t)Py_MIN(c->len, GL_MAX_SEND);
         n = gl_call_send(&s->lease, c->ptr, size, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0)
@@ -196,8 +185,6 @@ stream_can_call_go(gl_stream *s)
     return loop != NULL && loop->go != NULL && !gl_loop_is_foreign(loop);
 }
 
-/* Returns true if the stream has to be registered for reading: it delivers received bytes now, or
- * watches for a closed reader. */
 GL_PRIVATE bool
 stream_wants_read(gl_stream *s)
 {
@@ -207,7 +194,6 @@ stream_wants_read(gl_stream *s)
            !s->paused_end;
 }
 
-/* Returns the GL_WANT_ bits of the stream's present state, for gl_stream_io.want. */
 GL_NO_PYTHON GL_PRIVATE uint32_t
 stream_interest(gl_stream *s)
 {
@@ -240,11 +226,11 @@ note_written(gl_stream *s)
     s->written_gen = s->gen;
 }
 
-/* A stream of which the kernel has refused bytes is no longer in the list: Go reports its
- * progress. */
 GL_NO_PYTHON GL_PRIVATE void
 gl_streams_release_sent(gl_loop *loop)
 {
+    /* A stream of which the kernel has refused bytes is no longer in the list: Go reports its
+     * progress. */
     for (uint32_t i = 0; i < loop->written_len; i++) {
         struct gl_written_stream entry = loop->written[i];
         gl_reg *reg = NULL;
@@ -285,8 +271,6 @@ submit_if_changed(gl_stream *s)
     return 0;
 }
 
-/* Like submit_if_changed(), and locks the record for it.  Not during a turn.  -1 with
- * MemoryError. */
 GL_PRIVATE int
 stream_submit(gl_stream *s)
 {
@@ -296,9 +280,6 @@ stream_submit(gl_stream *s)
     return rc;
 }
 
-/* Appends n pieces to the queue, and submits them if the reactor knows the stream.  Steals the
- * references, on failure too.  -1 with MemoryError, and the pieces before the failure are
- * queued. */
 GL_PRIVATE int
 stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
 {
@@ -319,10 +300,6 @@ stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
     return rc;
 }
 
-/* Calls Go, which sends the queue now, and releases the sent pieces; registers the stream first if
- * necessary.  A protocol that may resume writing is resumed in a later iteration.  Does nothing if
- * the loop is closed or foreign.  -1 with the exception of the registration, or with OSError of the
- * send. */
 GL_PRIVATE int
 stream_flush_now(gl_stream *s)
 {
@@ -351,17 +328,12 @@ stream_flush_now(gl_stream *s)
     return 0;
 }
 
-/* gl_reg_ops.queued_bytes: returns stream_queued(), for the metric of the bytes in write
- * buffers. */
 GL_PRIVATE size_t
 stream_get_queued_bytes(PyObject *transport)
 {
     return (size_t)stream_queued((gl_stream *)transport);
 }
 
-/* gl_reg_ops.is_dormant: true for an open stream that neither reads nor has pieces to send nor a
- * Future that waits for that.  Reads only fields that C writes: Go may be working while another
- * thread collects garbage. */
 GL_PRIVATE bool
 stream_is_dormant(PyObject *transport)
 {
@@ -370,9 +342,6 @@ stream_is_dormant(PyObject *transport)
            s->empty_waiter == NULL;
 }
 
-/* _flush(): sends the deferred writes of other streams, and then the queue.  Called before other
- * code uses the socket, or ends the process.  Returns None, also after a failed send: the next turn
- * reports the error. */
 GL_PRIVATE PyObject *
 stream_flush(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {

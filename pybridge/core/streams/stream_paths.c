@@ -47,8 +47,8 @@ fits_eager_turn(const gl_stream *s)
            s->last_write_turn != (uint32_t)loop->turns;
 }
 
-/* Chooses how write() treats `size` bytes.  The first row that applies is used; the first three
- * are sent by C within write(), and a remainder is queued:
+/* The table of choose_write().  The first row that applies is used; the first three are sent by C
+ * within write(), and a remainder is queued:
  *
  * choice               condition                          the reason
  * WRITE_LARGE          the write exceeds the high-water   only bytes that the kernel refuses count
@@ -65,6 +65,7 @@ fits_eager_turn(const gl_stream *s)
  * Go, which stream_try_send() checks under the shared lock.  If they are missing, the write is
  * queued.  It first sends the writes of other streams that wait, and a deferred write ends the
  * eager sends of the turn, so that no write overtakes an earlier one (threads/submissions.c). */
+
 GL_PRIVATE_INLINE enum write_choice
 choose_write(const gl_stream *s, Py_ssize_t size)
 {
@@ -77,7 +78,6 @@ choose_write(const gl_stream *s, Py_ssize_t size)
     return WRITE_DEFERRED;
 }
 
-/* Records a write for the choices of later ones, and counts it. */
 GL_PRIVATE_INLINE void
 note_write(gl_stream *s, enum write_choice choice)
 {
@@ -95,8 +95,8 @@ note_write(gl_stream *s, enum write_choice choice)
         loop->eager_sends_left--;
 }
 
-/* Returns true if the queue is sent now, by Go (stream_flush_now), and does not wait for the next
- * turn:
+/* The table of queue_is_urgent(): the queue is sent now, by Go (stream_flush_now), and does not
+ * wait for the next turn, if
  *
  * condition                                            the reason
  * the loop does not run                                no turn will come
@@ -106,6 +106,7 @@ note_write(gl_stream *s, enum write_choice choice)
  * the same, and Go does not know the stream            the monitor could not send the queue
  *
  * Bytes that the kernel has refused are sent when the poller reports room. */
+
 GL_PRIVATE_INLINE bool
 queue_is_urgent(const gl_stream *s)
 {
@@ -132,7 +133,7 @@ has_paused_input(const gl_stream *s)
     return s->paused || s->paused_data != NULL || s->paused_end;
 }
 
-/* Chooses the path of the received bytes of a DATA or READY completion.  The first row that applies
+/* The table of choose_receive_path(), for a DATA or READY completion.  The first row that applies
  * is used:
  *
  * path                          completion  condition                    the reason
@@ -166,6 +167,7 @@ has_paused_input(const gl_stream *s)
  *                                           ready, or a pipe             them in one batch; a copy
  *
  * receive_requests() requests READY or DATA from Go in advance. */
+
 GL_PRIVATE_INLINE enum receive_path
 choose_receive_path(const gl_stream *s, const gl_completion *c)
 {
@@ -192,8 +194,6 @@ choose_receive_path(const gl_stream *s, const gl_completion *c)
     return RECEIVE_FROM_ARENA;
 }
 
-/* Returns the GL_WANT_ bits for READY completions in place of DATA: always for a stream that
- * receives much at once, and for any socket in eager turns. */
 GL_NO_PYTHON GL_PRIVATE_INLINE uint32_t
 receive_requests(const gl_stream *s)
 {

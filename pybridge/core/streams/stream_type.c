@@ -226,8 +226,8 @@ stream_complete(gl_loop *loop, PyObject *owner, const gl_completion *c)
     if (rc >= 0)
         return 0;
     gl_transport_end_without_memory(&s->base);
-    const char *message = s->kind ? "Exception in callback of a pipe transport"
-                                  : "Exception in callback of a stream transport";
+    const char *message = s->kind != KIND_SOCKET ? "Exception in callback of a pipe transport"
+                                                 : "Exception in callback of a stream transport";
     return gl_call_exception_handler(loop, message, owner, s->protocol);
 }
 

@@ -70,9 +70,6 @@ flush_or_end(gl_stream *s)
     return 0;
 }
 
-/* _maybe_pause_protocol(): flushes a queue above the high-water mark first, because only bytes that
- * the kernel refuses count, and then calls pause_writing() if it is still too long.  A failed send
- * ends the transport.  Returns None, or NULL with an exception that leaves the call. */
 GL_PRIVATE PyObject *
 stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -82,7 +79,6 @@ stream_maybe_pause_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(stream_maybe_pause(s));
 }
 
-/* _maybe_resume_protocol(): stream_maybe_resume() as a handle of its own. */
 GL_PRIVATE PyObject *
 stream_maybe_resume_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -130,8 +126,6 @@ mark_as_number(PyObject *mark, Py_ssize_t *out)
     return 0;
 }
 
-/* Getter of _high_water, or of _low_water with the closure NULL: the mark as the program has set
- * it. */
 GL_PRIVATE PyObject *
 stream_mark_getter(gl_stream *s, void *high)
 {
@@ -140,9 +134,6 @@ stream_mark_getter(gl_stream *s, void *high)
     return gl_ref_or_none(s->low_water);
 }
 
-/* Setter of _high_water and _low_water.  Stores the object, for the getter, and its value as an
- * integer, for the comparisons.  A raised low mark may schedule resume_writing().  -1 with
- * AttributeError (a deletion), TypeError or another exception. */
 GL_PRIVATE int
 stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
 {
@@ -167,10 +158,6 @@ stream_mark_setter(gl_stream *s, PyObject *mark, void *high)
     return gl_transport_call_soon(&s->base, G.s__maybe_resume_protocol, NULL);
 }
 
-/* get_write_buffer_size(): returns the number of queued bytes, 0 for an ended stream.  Tries to
- * send the queue first, so that only bytes that the kernel refuses are counted, as in asyncio.  A
- * failed send ends the transport; the result is then 0.  NULL with an exception that leaves the
- * call. */
 GL_PRIVATE PyObject *
 stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -184,7 +171,7 @@ stream_get_write_buffer_size(gl_stream *s, PyObject *Py_UNUSED(ignored))
 /* ---- write -------------------------------------------------------------------------- */
 
 /* Makes a piece for the queue from an object with the buffer protocol.  Bytes and views of bytes
- * are referenced; mutable objects are copied.  -1 with an exception. */
+ * are referenced; mutable objects are copied. */
 static int
 piece_from_object(PyObject *data, gl_piece *c)
 {
@@ -233,7 +220,7 @@ stream_is_write_too_late(const gl_stream *s)
 }
 
 /* Counts a write that is ignored, in the counter of asyncio's transport of this kind, and logs its
- * warning from asyncio's limit on.  -1 with an exception. */
+ * warning from asyncio's limit on. */
 static int
 stream_count_late_write(gl_stream *s)
 {
@@ -257,11 +244,6 @@ stream_refuse_data(gl_stream *s)
 static const gl_params write_params =
     GL_PARAMS("_SelectorSocketTransport.write", 1, 1, false, GL_NAME(data));
 
-/* write(data): checks the argument and the state, then sends the bytes or queues them, as
- * choose_write() says.  Returns None, also if the write comes too late and is only counted, or
- * if its send fails and ends the transport.  NULL with TypeError (not bytes-like), RuntimeError
- * (write_eof(), sendfile, a closed loop), MemoryError (none of the bytes was accepted) or an
- * exception of a callback. */
 GL_PRIVATE PyObject *
 stream_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -320,8 +302,7 @@ stream_write(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kw
 
 #if GL_STREAM_HAS_WRITELINES
 
-/* Makes a piece from an item of writelines(), which may be any object with the buffer protocol.  -1
- * with an exception. */
+/* Makes a piece from an item of writelines(), which may be any object with the buffer protocol. */
 static int
 piece_from_item(PyObject *item, gl_piece *piece)
 {
@@ -348,8 +329,8 @@ pieces_from_items(PyObject *items, gl_piece *pieces)
 
 #if GL_WRITELINES_QUEUES_EACH
 
-/* Queues one item of writelines(); ignores an empty one, and any item of a stream that is ending.
- * -1 with an exception. */
+/* Queues one item of writelines(); ignores an empty one, and any item of a stream that is
+ * ending. */
 static int
 stream_queue_item(gl_stream *s, PyObject *item)
 {
@@ -367,8 +348,7 @@ stream_queue_item(gl_stream *s, PyObject *item)
 }
 
 /* Executes a close() or write_eof() of the iteration now, after all items.  `before`: the value of
- * in_writelines before this call; true if an outer writelines() still iterates.  -1 with an
- * exception. */
+ * in_writelines before this call; true if an outer writelines() still iterates. */
 static int
 stream_end_writelines(gl_stream *s, bool before)
 {
@@ -383,8 +363,8 @@ stream_end_writelines(gl_stream *s, bool before)
 }
 
 /* Queues the items of an iterator.  Since 3.15 asyncio queues each item before it requests the
- * next, so that writes of the iterator itself come between the items.  -1 with an exception; the
- * items before the failure are queued. */
+ * next, so that writes of the iterator itself come between the items.  On failure the earlier items
+ * are queued. */
 static int
 stream_write_each(gl_stream *s, PyObject *list)
 {
@@ -444,7 +424,7 @@ stream_write_items(gl_stream *s, PyObject *items)
 }
 
 /* Queues the items of writelines(): of a list or a tuple all or none, of another iterable since
- * 3.15 one by one.  -1 with an exception. */
+ * 3.15 one by one. */
 static int
 stream_write_list(gl_stream *s, PyObject *list)
 {
@@ -464,9 +444,6 @@ stream_write_list(gl_stream *s, PyObject *list)
 static const gl_params writelines_params =
     GL_PARAMS("_SelectorSocketTransport.writelines", 1, 1, false, GL_NAME(list_of_data));
 
-/* writelines(list_of_data): queues all items, and sends them by one path.  An ended stream only
- * counts the call.  NULL with TypeError, RuntimeError (write_eof(), sendfile, a closed loop) or an
- * exception of an item; a failed send, or a buffer that is not contiguous, ends the transport. */
 GL_PRIVATE PyObject *
 stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -500,10 +477,6 @@ stream_writelines(gl_stream *s, PyObject *const *args, Py_ssize_t nargs, PyObjec
 
 #endif
 
-/* write_eof() of a socket: shuts down the writing side, now if the queue is empty, else after its
- * last byte.  Writing ends of pipes override it in goloop/_internal/net/pipes.py.  Does nothing for
- * a closing stream or in a second call.  NULL with RuntimeError (the loop can't be used), or with
- * OSError of the shutdown, after which write() is refused too. */
 GL_PRIVATE PyObject *
 stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
@@ -526,7 +499,6 @@ stream_write_eof(gl_stream *s, PyObject *Py_UNUSED(ignored))
     return gl_none_or_null(rc);
 }
 
-/* can_write_eof(): always True. */
 GL_PRIVATE PyObject *
 stream_can_write_eof(gl_stream *Py_UNUSED(s), PyObject *Py_UNUSED(ignored))
 {
@@ -547,8 +519,6 @@ stream_end_after_exception(gl_stream *s)
     return -1;
 }
 
-/* Resolves the Future that waits for the empty queue; with `exc`, sets this exception: the bytes
- * will never be sent.  Does nothing without a Future, or if it is done.  -1 with an exception. */
 GL_PRIVATE int
 stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
 {
@@ -566,9 +536,6 @@ stream_resolve_empty_waiter(gl_stream *s, PyObject *exc)
     return 0;
 }
 
-/* Handles a WROTE completion: releases the sent pieces.  Then, in asyncio's order, resumes the
- * protocol, resolves the empty waiter, and calls connection_lost() of a closing stream whose queue
- * is empty.  Does nothing for an ended stream.  -1 with an exception. */
 GL_PRIVATE int
 stream_handle_wrote(gl_stream *s)
 {
