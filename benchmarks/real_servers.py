@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from benchmarks.servers import START_SECONDS, Failure, told
+from benchmarks.clients import HELLO
+from benchmarks.servers import START_SECONDS, told
+from goloop.operations.compare.turns import Failure
 
 END_SECONDS = 5.0  # to end in an orderly way; PostgreSQL removes its shared memory
 # Folders of servers in distributions, beside those of PATH.
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
-HELLO = "Hello, world"
 
 NGINX = """\
 daemon off;

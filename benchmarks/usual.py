@@ -6,8 +6,8 @@ import textwrap
 
 from benchmarks import conditions
 from benchmarks.cases import BY_NAME, SAME
-from benchmarks.stats import table
-from benchmarks.tables import BASE, OURS, Chosen, claimed
+from benchmarks.markdown import table
+from benchmarks.tables import BASE, OURS, Chosen, Row
 
 TABLES = "performance-tables.md#how-the-figures-are-taken"
 STEADY = "malloc trimming is off for every loop ([why]({}))"
@@ -72,7 +72,7 @@ def usual(chosen: dict[str, Chosen]) -> str:
         if any(name in runs for name in cases):
             cells = [
                 " / ".join(
-                    claimed(runs[name + end], BY_NAME[name + end], OURS, BASE, key, sign="")
+                    Row(runs[name + end], BY_NAME[name + end]).claim(OURS, BASE, key, sign="")
                     for name in cases
                     if name + end in runs
                 )

@@ -1,5 +1,5 @@
 /*
- * load_idle.c: idle connections, and the server's memory for each of them.
+ * load_idle.c: idle connections.
  *
  * The connections are opened in batches, and the last of a batch sends a question: the
  * server accepts in order, so an answer means that all earlier ones have been accepted.  The
@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 enum { BATCH = 500, LONGEST = 4096 };
 
@@ -43,18 +42,6 @@ static void ask(int fd, const char *question, size_t size) {
         refuse("one of the connections had no answer for 10 seconds");
 }
 
-/* Returns the bytes of the server's resident memory. */
-static long resident(int server) {
-    char path[64];
-    long pages = 0;
-    snprintf(path, sizeof path, "/proc/%d/statm", server);
-    FILE *file = fopen(path, "r");
-    if (file == NULL || fscanf(file, "%*d %ld", &pages) != 1)
-        refuse("the server's memory can't be read");
-    fclose(file);
-    return pages * sysconf(_SC_PAGESIZE);
-}
-
 void permit_files(void) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -64,16 +51,15 @@ void permit_files(void) {
 }
 
 /* Opens one batch, then the connections whose memory counts; the process's end closes them. */
-void idle_hold(int port, int connections, const char *question, size_t size, int server) {
-    long before = 0;
+void idle_hold(int port, int connections, const char *question, size_t size) {
     permit_files();
     for (int i = 0; i < BATCH + connections; i++) {
         int fd = open_one(port);
         if (i % BATCH == BATCH - 1 || i == BATCH + connections - 1)
             ask(fd, question, size);
         if (i == BATCH - 1)
-            before = resident(server);
+            window_pause("begin");
     }
-    printf("{\"messages\": %d, \"bytes\": %.1f}\n", connections,
-           (double)(resident(server) - before) / connections);
+    window_pause("end");
+    printf("{\"messages\": %d}\n", connections);
 }

@@ -1,18 +1,17 @@
-"""The picture of `goloop compare`: the page is its source; a file of `--json` gives the same."""
+"""The picture of `goloop compare`, which is drawn from the outputs on its page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from test_compare_verdicts import measured
 
 from benchmarks import compare_plot
 from benchmarks.compare_plot import Load, Point
-from benchmarks.plot import COLOURS
-from goloop.operations.compare import report, results
+from benchmarks.svg import COLOURS
+from goloop.operations.compare import report
 
 pytestmark = pytest.mark.goloop_only("about a tool of goloop's")
 
@@ -51,22 +50,6 @@ def test_the_page_shows_the_picture_and_its_words_have_its_ratios() -> None:
         assert f"{point.ratio:.2f}" in found[1], point
 
 
-def test_a_report_and_its_json_have_the_same_ratios() -> None:
-    found = measured({"asyncio": 1.0, "goloop": 1.5, "uvloop": 1.2, "slow": 0.8}, noise=0.02)
-    of_report = compare_plot.loads_of_report("\n".join(report.lines(found, "the machine")))
-    of_json = compare_plot.loads_of_json(results.as_json(found, {}))
-    rounded = [
-        Load(each.title, [Point(p.loop, *_two_digits(p.ratio, p.low, p.high)) for p in each.points])
-        for each in of_json
-    ]
-    assert of_report == rounded
-    assert [point.loop for point in of_report[0].points] == ["goloop", "uvloop", "slow"]
-
-
-def _two_digits(*values: float | None) -> list[float]:
-    return [round(value, 2) for value in values if value is not None]
-
-
 def test_places_are_proportional_to_ratios() -> None:
     points = [
         Point("goloop", 1.5, 1.4, 1.7),
@@ -93,18 +76,13 @@ def test_ratios_far_from_one_stay_inside() -> None:
     assert len(re.findall(r'class="mark"', svg)) <= 12
 
 
-def test_results_without_asyncio_are_refused(tmp_path: Path) -> None:
+def test_results_without_asyncio_are_refused() -> None:
     with pytest.raises(ValueError, match="no ratios of requests a second to asyncio's"):
         compare_plot.svg(
             compare_plot.loads_of_report(
                 "\n".join(report.lines(measured({"a": 1.0, "b": 2.0}), ""))
             )
         )
-
-
-def test_a_program_that_ends_has_no_picture() -> None:
-    data = {"loads": [{"connections": 0, "rate": None, "comparisons": []}]}
-    assert compare_plot.loads_of_json(data) == []
 
 
 def test_the_picture_has_a_light_and_a_dark_set_of_colours() -> None:

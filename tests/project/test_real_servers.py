@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cases, machine, real_servers, runner
-from benchmarks.servers import Failure
+from benchmarks import cases, real_servers, runner
+from goloop.operations.compare import machine
+from goloop.operations.compare.turns import Failure
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
@@ -46,7 +47,7 @@ def await_end(processes: list[int]) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -> None:
     needs(name)
-    core = machine.cores().client
+    core = machine.usable_cores()[-1]
     server = real_servers.RealServer(name, core)
     processes = real_servers.processes(server.pid)
     try:
@@ -61,8 +62,8 @@ def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -
 
 STARTING = """
 import sys
-from benchmarks import machine, real_servers
-server = real_servers.RealServer(sys.argv[1], machine.cores().client)
+from benchmarks import real_servers
+server = real_servers.RealServer(sys.argv[1], 0)
 print(server.path, *real_servers.processes(server.pid), flush=True)
 sys.stdin.read()
 """
@@ -89,7 +90,7 @@ def test_a_server_that_does_not_start_is_a_failure_with_its_last_words(
     program = real_servers.Program(("nginx",), "-v", lambda _place, _port: (dying, None, b""))
     monkeypatch.setitem(real_servers.PROGRAMS, "nginx", program)
     with pytest.raises(Failure, match="nginx exited with status 1: out of luck"):
-        real_servers.RealServer("nginx", machine.cores().client)
+        real_servers.RealServer("nginx", machine.usable_cores()[-1])
 
 
 def test_rows_of_a_server_that_is_not_installed_are_missing(

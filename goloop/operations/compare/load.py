@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from . import machine
 from .answers import Answer, BadAnswer
-from .verdicts import percentile
+from .intervals import percentile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
