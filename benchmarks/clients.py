@@ -219,7 +219,7 @@ async def measure(burst: Burst, warmup: float, seconds: float) -> dict[str, floa
 
 
 def main(
-    factory: Callable[[], asyncio.AbstractEventLoop], client: str, address: str, connections: int
+    factory: Callable[[], asyncio.AbstractEventLoop], client: str, address: str, connections: str
 ) -> None:
     """Open a client on a fresh loop, print its address, and answer each line with a sample.
 
@@ -228,7 +228,7 @@ def main(
     with asyncio.Runner(loop_factory=factory) as runner:
 
         async def opened() -> Burst:
-            return await CLIENTS[client](address, connections)
+            return await CLIENTS[client](address, int(connections))
 
         burst = runner.run(opened())
         print(f"path {address}", flush=True)
