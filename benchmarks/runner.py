@@ -11,6 +11,7 @@ group with several loops take part in the same rounds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -422,21 +423,23 @@ class Runner:
     def _load(self, case: Case, server: Server, rate: int | None = None) -> Sample:
         """Measure a window: of a client that talks itself, or of a server under load."""
         cores = sorted({self.server_core, self._other_core(case)}) if case.cores == 1 else []
-        rest = (self._processes(case), cores, self.settings.limit)
-        if case.kind == "client":
-            server.say(" ".join(self.settings.times))
-            return windows.measure(server, server, *rest)
-        size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
-        command = [str(self._client(case)), case.mode, server.address, str(case.connections)]
-        with Child(
-            "load generator",
-            [*command, size, *self.settings.times],
-            environment(allocator.STEADY),  # the generator must not vary
-            _pin([self._other_core(case)]),
-        ) as generator:
-            sample = windows.measure(server, generator, *rest)
+        with contextlib.ExitStack() as stack:
+            talker: Child = server
+            if case.kind == "client":
+                server.say(" ".join(self.settings.times))
+            else:
+                size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
+                command = [str(self._client(case)), case.mode, server.address]
+                command += [str(case.connections), size, *self.settings.times]
+                variables = environment(allocator.STEADY)  # the generator must not vary
+                pin = _pin([self._other_core(case)])
+                talker = stack.enter_context(Child("load generator", command, variables, pin))
+            sample = windows.measure(
+                server, talker, self._processes(case), cores, self.settings.limit
+            )
+        grown = sample.pop("grown")
         if case.kind == "memory":
-            return {"messages": sample["messages"], "bytes": sample["grown"] / sample["messages"]}
+            return {"messages": sample["messages"], "bytes": grown / sample["messages"]}
         return sample
 
     # ---- processes -----------------------------------------------------------

@@ -260,15 +260,9 @@ def _load_as_json(found: Measurement, scenario: Scenario) -> dict[str, Any]:
         ],
         "samples": [
             {
-                "loop": sample.loop,
-                "round": sample.round,
-                "requests": sample.requests,
-                "seconds": sample.seconds,
-                "cpu": sample.cpu,
-                "client_cpu": sample.client_cpu,
-                "p50": sample.p50,
-                "p99": sample.p99,
-                "disturbance": sample.disturbance,
+                name: value
+                for name, value in vars(sample).items()
+                if name not in ("scenario", "errors")
             }
             for sample in found.samples
             if sample.scenario == scenario

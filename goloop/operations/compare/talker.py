@@ -11,7 +11,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, Self
 
 
 class Talker:
@@ -24,7 +24,7 @@ class Talker:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options
         )
 
-    def __enter__(self) -> Talker:
+    def __enter__(self) -> Self:
         """Return the process."""
         return self
 
