@@ -11,7 +11,6 @@ from benchmarks.markdown import short
 from benchmarks.quiet import Windows, windows
 from benchmarks.results import Run
 from benchmarks.tables import BASE, OURS, Chosen
-from goloop.operations.compare.machine import OTHERS
 
 # The kinds of cases whose windows have an account of the cores.
 JUDGED = ("net", "client", "latency", "fixed")
@@ -94,8 +93,8 @@ def disturbances(chosen: Chosen) -> list[str]:
     lines = []
     if found.known:
         lines.append(
-            f"In {found.disturbed} of {found.known} network windows other programs or the host "
-            f"used more than {OTHERS:.0%} of the two cores."
+            f"Other programs or the host disturbed {found.disturbed} of {found.known} network "
+            "windows."
         )
     if found.unknown:
         lines.append(f"For {found.unknown} more windows the use by other programs is not known.")

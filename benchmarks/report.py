@@ -321,9 +321,9 @@ important rows and all rows in which another loop is better. `make bench` measur
   layout of the heap. So the main tables are measured with `MALLOC_TRIM_THRESHOLD_`,
   `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_` (values: `benchmarks/allocator.py`). "The allocator
   as it comes" shows glibc's defaults under several layouts, from the lowest rate to the highest.
-- A window in which other programs, or the host, had more than a tenth of the two cores is
-  disturbed. A row with more than a tenth of such windows, or more than a third in one loop's, is
-  not shown.
+- A window is disturbed if other programs, or the host, had more than a tenth of the two cores, or
+  kept the server from its core for more than a tenth of the time. A row with more than a tenth of
+  such windows, or more than a third in one loop's, is not shown.
 - *c-epoll* is a C server with the same system calls and nothing else, *c-uring* the same by
   io_uring, *gnet* the same in Go: upper limits, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (higher is better), all others are

@@ -316,7 +316,7 @@ def test_two_builds_are_compared_with_intervals() -> None:
     ratio = rf"{number}× \({number}–{number}\)"
     assert [len(re.findall(ratio, row)) for row in rows] == [2, 2, 1], text
     assert re.search(
-        r"^In \d+ of 24 network windows other programs or the host", text, re.MULTILINE
+        r"^Other programs or the host disturbed \d+ of 24 network windows", text, re.MULTILINE
     ), text
 
 
