@@ -288,7 +288,7 @@ class Runner:
         # The measured process of a storm starts the clients, and adds its port.
         storm = [str(native.identity().parent), str(self.client_core)] if case.needs_tls else []
         if storm:
-            storm += [str(self._client(case)), case.mode, str(case.connections), str(case.size)]
+            storm += [*self._client(case), str(case.connections), str(case.size)]
         action = {
             "micro": ["micro", factory, case.name],
             "startup": ["startup", factory],
@@ -314,15 +314,16 @@ class Runner:
             self.peaks[case.name, number] = found["messages"] / found["seconds"]
         return self.peaks[case.name, number]
 
-    def _client(self, case: Case) -> Path:
-        """Build the load generator of a case; raises native.BuildError."""
+    def _client(self, case: Case) -> list[str]:
+        """Build the load generator of a case, and return its command; raises BuildError."""
+        if case.kind == "memory" or case.server.startswith("pipe-"):
+            return [sys.executable, "-I", str(native.HERE / "plain_load.py"), case.mode]
+        program = self.generator
         if case.needs_tls:
             native.identity()
-        if case.mode in ("tls-churn", "tls-storm"):
-            return native.go_program()
-        if case.mode == "tls":
-            return native.tls_program()
-        return self.generator
+            go = case.mode in ("tls-churn", "tls-storm")
+            program = native.go_program() if go else native.tls_program()
+        return [str(program), case.mode]
 
     def _network_sample(
         self, case: Case, name: str, layout: int = 0, rate: int | None = None
@@ -429,10 +430,10 @@ class Runner:
                 server.say(" ".join(self.settings.times))
             else:
                 size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
-                command = [str(self._client(case)), case.mode, server.address]
-                command += [str(case.connections), size, *self.settings.times]
+                command = [*self._client(case), server.address, str(case.connections)]
+                command += [size, *self.settings.times]
                 variables = environment(allocator.STEADY)  # the generator must not vary
-                pin = _pin([self._other_core(case)])
+                pin = _pin([self._other_core(case)], many_files=case.many_files)
                 talker = stack.enter_context(Child("load generator", command, variables, pin))
             sample = windows.measure(
                 server, talker, self._processes(case), cores, self.settings.limit

@@ -19,14 +19,10 @@
  *   broadcast  the first SIZE bytes of a connection come back to it alone; then the first
  *              connection sends SIZE bytes, which every connection receives, and again as
  *              soon as all have them; each of them is a message
- *   idle       open one batch, and after "begin" CONNECTIONS that send nothing
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
- *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
- *   feed-wide  the same, once the pipe holds 1 MiB
- *   drain      read from the FIFO at ADDRESS
- * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.  Ports with commas
+ * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket.  Ports with commas
  * between them are taken in turn, a connection each.
  *
  * Prints "begin" and "end" at the ends of the measured window, waits for a line after each,
@@ -68,8 +64,7 @@ enum { JOINING = 256 };
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, paced, churn, udp, tls, idle, broadcast, websocket, capacity;
-    void (*pipe)(const char *path, size_t size, int capacity);
+    int http, paced, churn, udp, tls, broadcast, websocket;
 } mode;
 
 static const mode MODES[] = {
@@ -79,13 +74,8 @@ static const mode MODES[] = {
     {.name = "http", .http = 1},
     {.name = "http-paced", .http = 1, .paced = 1},
     {.name = "websocket", .websocket = 1},
-    {.name = "idle", .idle = 1},
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
-    {.name = "feed", .pipe = pipe_feed},
-    /* The usual maximum of /proc/sys/fs/pipe-max-size. */
-    {.name = "feed-wide", .pipe = pipe_feed, .capacity = 1024 * 1024},
-    {.name = "drain", .pipe = pipe_drain},
 #ifdef WITH_TLS
     {.name = "tls", .tls = 1},
 #endif
@@ -574,8 +564,6 @@ int main(int argc, char **argv) {
         period = (int64_t)(1e9 * connections / asked);
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     }
-    if (how->broadcast)
-        permit_files();
     static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     request = answer = how->http ? strdup(get) : payload(size);
     if (how->http)
@@ -586,15 +574,8 @@ int main(int argc, char **argv) {
         request = websocket_frame(request, size, 1, &size);
     }
 
-    if (how->idle) {
-        idle_hold(ports[0], connections, request, size);
-        return 0;
-    }
     window_open(atof(argv[5]), atof(argv[6]));
-    if (how->pipe != NULL)
-        how->pipe(argv[2], size, how->capacity);
-    else
-        talk(connections);
+    talk(connections);
     window_print();
     return 0;
 }

@@ -3,8 +3,6 @@
  *
  *   epoll_load.c    the command line, connections, one message after the other
  *   load_window.c   the measured window, and the latencies in it
- *   load_pipe.c     the pipe modes, which need no poller
- *   load_idle.c     connections that send nothing
  *   load_tls.c      TLS by OpenSSL; empty without -DWITH_TLS
  *   load_websocket.c  the request and the frames of a WebSocket
  *
@@ -32,9 +30,6 @@ char *payload(size_t size);
 /* The monotonic clock in nanoseconds. */
 int64_t clock_ns(void);
 
-/* Writes a word, and waits for a line: the reader takes its accounts meanwhile. */
-void window_pause(const char *word);
-
 /* Sets the seconds of warm-up and of measuring. */
 void window_open(double warmup, double seconds);
 
@@ -51,23 +46,6 @@ void window_answer(int64_t ns);
 
 /* Prints the window's JSON object. */
 void window_print(void);
-
-/* ---- load_pipe.c ------------------------------------------------------------- */
-
-/* Measures a whole window: writes to, or reads from, the FIFO at a path.  A message
- * is `size` bytes, independent of the calls that moved them.  The pipe's capacity is set
- * to `capacity` bytes; 0 leaves it unchanged. */
-void pipe_feed(const char *path, size_t size, int capacity);
-void pipe_drain(const char *path, size_t size, int capacity);
-
-/* ---- load_idle.c ------------------------------------------------------------- */
-
-/* Raises the limit of open files to the highest that is permitted. */
-void permit_files(void);
-
-/* Opens one batch of connections, and after a pause the others; sends a question on some of them,
- * and prints their number as a JSON object. */
-void idle_hold(int port, int connections, const char *question, size_t size);
 
 /* ---- load_websocket.c ----------------------------------------------------------- */
 

@@ -84,13 +84,13 @@ static int warm, recording;
 static int64_t opened, start, stop, warmup_ns, window_ns, moved_at, moved;
 static int64_t began_at, began_messages, ended_at, ended_messages;
 
-void window_pause(const char *word) {
+/* Writes a word, and waits for a line: the reader takes its accounts meanwhile. */
+static void window_pause(const char *word) {
     char line[8];
     printf("%s\n", word);
     fflush(stdout);
-    do
-        errno = 0;
-    while (fgets(line, sizeof line, stdin) == NULL && errno == EINTR);
+    if (fgets(line, sizeof line, stdin) == NULL)
+        clearerr(stdin); /* no reader takes accounts */
 }
 
 void window_open(double warmup, double seconds) {
