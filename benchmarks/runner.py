@@ -37,6 +37,7 @@ from benchmarks.real_servers import RealServer
 from benchmarks.results import Run, Sample
 from benchmarks.serve import SERVICE
 from benchmarks.servers import Child, Server, ending, text_last_line, told
+from goloop.operations import server_ports
 from goloop.operations.compare import intervals, machine
 from goloop.operations.compare.turns import Failure, take_turns
 
@@ -410,7 +411,7 @@ class Runner:
         if not case.service:
             return []
         service = self._service(case)
-        return real_servers.processes(
+        return server_ports.family_of(
             service.process.pid if isinstance(service, Server) else service.pid
         )
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cases, real_servers, runner
+from goloop.operations import server_ports
 from goloop.operations.compare import machine
 from goloop.operations.compare.turns import Failure
 
@@ -49,7 +50,7 @@ def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -
     needs(name)
     core = machine.usable_cores()[-1]
     server = real_servers.RealServer(name, core)
-    processes = real_servers.processes(server.pid)
+    processes = server_ports.family_of(server.pid)
     try:
         socket.create_connection(("127.0.0.1", server.port)).close()
         assert all(os.sched_getaffinity(process) == {core} for process in processes)
@@ -63,8 +64,9 @@ def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -
 STARTING = """
 import sys
 from benchmarks import real_servers
+from goloop.operations import server_ports
 server = real_servers.RealServer(sys.argv[1], 0)
-print(server.path, *real_servers.processes(server.pid), flush=True)
+print(server.path, *server_ports.family_of(server.pid), flush=True)
 sys.stdin.read()
 """
 
