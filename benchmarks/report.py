@@ -40,6 +40,14 @@ from benchmarks.tables import (
 )
 from benchmarks.usual import usual
 from goloop.operations.compare import intervals
+from goloop.operations.compare.verdicts import (
+    CANNOT_TELL,
+    FASTER,
+    NO_DIFFERENCE,
+    SLOWER,
+    Verdict,
+    judge,
+)
 
 DOCS = native.ROOT / "docs"
 # A core that is idle for less than this share of a window counts as fully used.
@@ -140,18 +148,11 @@ def _missing(run: Run, cases: Sequence[Case]) -> list[str]:
     ]
 
 
-# The verdict on a disturbed row.
-UNKNOWN = "perhaps faster, perhaps slower (others used the cores: can't tell)"
-
-
-def _verdict(row: Row, loop: str) -> str:
-    """Return how goloop's speed compares in one row, by the interval of the ratio."""
-    found = row.speed(OURS, loop)
-    if found is None or found.low is None or found.high is None:
-        return ""
-    if quiet.refusal(row.run, row.case.name) is not None:
-        return UNKNOWN
-    return "faster" if found.low > 1 else "slower" if found.high < 1 else "level"
+def _verdict(row: Row, loop: str) -> Verdict:
+    """Return how goloop's speed compares in one row."""
+    counts = quiet.windows(row.run, row.case.name)
+    both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
+    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1))
 
 
 def quick_summary(run: Run, cases: Sequence[Case]) -> str:
@@ -163,7 +164,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
     lines = [
         [row.case.title, row.case.unit]
         + [row.median_cell(loop) for loop in (OURS, *against)]
-        + [shown(row.speed(OURS, loop)) if _verdict(row, loop) else "–" for loop in against]
+        + [shown(row.speed(OURS, loop)) for loop in against]
         for row in rows
     ]
     header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
@@ -173,12 +174,17 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
         table(header, lines),
     ]
     for loop in against:
-        words = {
-            word: [row.case.title for row in rows if _verdict(row, loop) == word]
-            for word in ("faster", "slower", "level", UNKNOWN)
-        }
-        said = "; ".join(f"{word} in {', '.join(some)}" for word, some in words.items() if some)
-        parts += [f"Beside {loop}, goloop is {said}."] * bool(said)
+        words: dict[str, list[str]] = {}
+        for row in rows:
+            verdict = _verdict(row, loop)
+            reason = f" ({verdict.reason})" * bool(verdict.reason)
+            words.setdefault(verdict.word, []).append(row.case.title + reason)
+        said = "; ".join(
+            f"{word} in {', '.join(words[word])}"
+            for word in (FASTER, SLOWER, NO_DIFFERENCE, CANNOT_TELL)
+            if word in words
+        )
+        parts.append(f"goloop beside {loop}: {said}.")
     parts += conditions.disturbances({case.name: run for case in cases})
     return "\n".join([*parts, *_missing(run, cases)])
 

@@ -275,35 +275,23 @@ def test_a_row_of_more_connections_than_files_is_missing(monkeypatch: pytest.Mon
 
 
 @needs_compiler
-def test_a_client_that_dies_is_a_failure_with_its_last_words(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "program", "role"),
+    [
+        ("client-protocol-x10", "print('path /', flush=True); input()", "client"),
+        ("protocol-1k-x1", "print('a log line')", "server"),
+    ],
+)
+def test_a_process_that_dies_is_a_failure_with_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, program: str, role: str
 ) -> None:
     measuring = a_runner()
     run = measuring.new_run([BY_NAME["asyncio"]], "a test", (), [])
-    dying = "print('path /', flush=True); input(); exit('out of luck')"
-    monkeypatch.setattr(
-        measuring, "_python_command", lambda _arguments: [sys.executable, "-c", dying]
-    )
-    measuring.measure(run, [cases.BY_NAME["client-protocol-x10"]], [BY_NAME["asyncio"]])
-    assert run.samples == {}
-    assert run.errors["client-protocol-x10"]["asyncio"] == (
-        "the client exited with status 1: out of luck"
-    )
-
-
-@needs_compiler
-def test_a_server_that_dies_is_a_failure_with_its_last_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    measuring = a_runner()
-    run = measuring.new_run([BY_NAME["asyncio"]], "a test", ())
-    dying = [sys.executable, "-c", "import sys; print('a log line'); sys.exit('out of luck')"]
+    dying = [sys.executable, "-c", f"{program}; exit('out of luck')"]
     monkeypatch.setattr(measuring, "_python_command", lambda _arguments: dying)
-    measuring.measure(run, [cases.BY_NAME["protocol-1k-x1"]], [BY_NAME["asyncio"]])
+    measuring.measure(run, [cases.BY_NAME[name]], [BY_NAME["asyncio"]])
     assert run.samples == {}
-    assert run.errors["protocol-1k-x1"]["asyncio"] == (
-        "the server exited with status 1: out of luck"
-    )
+    assert run.errors[name]["asyncio"] == f"the {role} exited with status 1: out of luck"
 
 
 @needs_compiler
