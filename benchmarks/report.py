@@ -40,14 +40,7 @@ from benchmarks.tables import (
 )
 from benchmarks.usual import usual
 from goloop.operations.compare import intervals
-from goloop.operations.compare.verdicts import (
-    CANNOT_TELL,
-    FASTER,
-    NO_DIFFERENCE,
-    SLOWER,
-    Verdict,
-    judge,
-)
+from goloop.operations.compare.verdicts import CANNOT_TELL, FASTER, NO_DIFFERENCE, SLOWER, judge
 
 DOCS = native.ROOT / "docs"
 # A core that is idle for less than this share of a window counts as fully used.
@@ -148,11 +141,11 @@ def _missing(run: Run, cases: Sequence[Case]) -> list[str]:
     ]
 
 
-def _verdict(row: Row, loop: str) -> Verdict:
-    """Return how goloop's speed compares in one row."""
+def _verdict(row: Row, loop: str) -> str:
+    """Return the word for goloop's speed in one row."""
     counts = quiet.windows(row.run, row.case.name)
     both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
-    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1))
+    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
 
 
 def quick_summary(run: Run, cases: Sequence[Case]) -> str:
@@ -176,9 +169,7 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
     for loop in against:
         words: dict[str, list[str]] = {}
         for row in rows:
-            verdict = _verdict(row, loop)
-            reason = f" ({verdict.reason})" * bool(verdict.reason)
-            words.setdefault(verdict.word, []).append(row.case.title + reason)
+            words.setdefault(_verdict(row, loop), []).append(row.case.title)
         said = "; ".join(
             f"{word} in {', '.join(words[word])}"
             for word in (FASTER, SLOWER, NO_DIFFERENCE, CANNOT_TELL)
