@@ -135,17 +135,25 @@ def _written(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return table(["case", *(title for title, _write in columns)], cells)
 
 
-def _medians(loops: Sequence[str], key: str | None = None) -> list[Column]:
+def _columns(
+    names: Sequence[str], write: Callable[[Row, str], str], title: str = "{}"
+) -> list[Column]:
+    """Return a column of each name, which a function of row and name writes."""
+
+    def column(name: str) -> Column:
+        return title.format(name), lambda row: write(row, name)
+
+    return list(map(column, names))
+
+
+def _medians(loops: Sequence[str], key: str | None = None, title: str = "{}") -> list[Column]:
     """Return a column with the medians of each loop."""
-    return [(loop, lambda row, loop=loop: row.median_cell(loop, key)) for loop in loops]
+    return _columns(loops, lambda row, loop: row.median_cell(loop, key), title)
 
 
-def _ratios(others: Sequence[str], key: str | None = None) -> list[Column]:
+def _ratios(others: Sequence[str], key: str | None = None, more: str = "") -> list[Column]:
     """Return a column with goloop's ratio to each other loop."""
-    return [
-        (f"{OURS} ÷ {other}", lambda row, other=other: row.claim(OURS, other, key))
-        for other in others
-    ]
+    return _columns(others, lambda row, other: row.claim(OURS, other, key), f"{OURS} ÷ {{}}{more}")
 
 
 def network_table(rows: Sequence[Row]) -> str:
@@ -157,57 +165,47 @@ def network_table(rows: Sequence[Row]) -> str:
 
     others = [loop for loop in loops_in(rows) if loop not in (OURS, BASE)]
     others += [name for name in CEILINGS if any(name in row.case.ceilings for row in rows)]
-    rates = [(f"{loop}/s", write) for loop, write in _medians([BASE, OURS])]
-    factors: list[Column] = [
-        (f"{loop} ÷ {BASE}", lambda row, loop=loop: against_base(row, loop)) for loop in others
-    ]
+    factors = _columns(others, against_base, f"{{}} ÷ {BASE}")
+    rates = _medians([BASE, OURS], title="{}/s")
     return _written(rows, [*rates, *_ratios(_against(rows)), *factors])
 
 
 def cpu_table(rows: Sequence[Row]) -> str:
     """Return the server's CPU time for one message, which excludes waiting for the client."""
 
-    def by_mode(row: Row, loop: str) -> str | None:
+    def by_mode(row: Row, loop: str) -> str:
         """Write CPU time as a whole and, where it is known, as user + system."""
         whole = row.median(loop, "server_us")
         if whole is None:
-            return None
+            return row.cell(loop, None)
         user, system = (
             sum(row.values(loop, key).values()) for key in ("server_user", "server_system")
         )
-        if not user + system:
-            return short(whole)
-        # The kernel reports the two in coarse ticks, so their share is taken over all rounds.
-        share = system / (user + system)
-        return f"{short(whole)} ({short(whole * (1 - share))} + {short(whole * share)})"
+        text = short(whole)
+        if user + system:
+            # The kernel reports the two in coarse ticks, so their share is taken over all rounds.
+            share = system / (user + system)
+            text += f" ({short(whole * (1 - share))} + {short(whole * share)})"
+        return row.cell(loop, text)
 
-    columns: list[Column] = [
-        (loop, lambda row, loop=loop: row.cell(loop, by_mode(row, loop)))
-        for loop in _with_ceilings(rows)
-    ]
+    columns = _columns(_with_ceilings(rows), by_mode)
     return _written(rows, [*columns, *_ratios(_against(rows), "server_us")])
 
 
 def allocator_table(rows: Sequence[Row]) -> str:
     """Return each loop's lowest and highest rate over the layouts, and its ratio to uvloop."""
 
-    def extremes(row: Row, loop: str) -> str | None:
+    def extremes(row: Row, loop: str) -> str:
         found = row.values(loop).values()
         if not found:
-            return None
+            return row.cell(loop, None)
         text = f"{short(min(found))}–{short(max(found))}"
         ratios = intervals.paired(row.values(loop), row.values(BASE))
-        if loop == BASE or not ratios:
-            return text
-        return f"{text} ({min(ratios):.2f}–{max(ratios):.2f}×)"
+        if loop != BASE and ratios:
+            text += f" ({min(ratios):.2f}–{max(ratios):.2f}×)"
+        return row.cell(loop, text)
 
-    return _written(
-        rows,
-        [
-            (loop, lambda row, loop=loop: row.cell(loop, extremes(row, loop)))
-            for loop in loops_in(rows)
-        ],
-    )
+    return _written(rows, _columns(loops_in(rows), extremes))
 
 
 def paced_table(rows: Sequence[Row]) -> str:
@@ -225,11 +223,9 @@ def paced_table(rows: Sequence[Row]) -> str:
         found = [row.median(loop, key) for _words, key in measures]
         return row.cell(loop, " / ".join(short(each) for each in found if each is not None) or None)
 
-    columns: list[Column] = [("asked/s", asked)]
-    columns += [(loop, lambda row, loop=loop: all_of(row, loop)) for loop in _with_ceilings(rows)]
+    columns = [("asked/s", asked), *_columns(_with_ceilings(rows), all_of)]
     for words, key in measures:
-        [(title, write)] = _ratios([BASE], key)
-        columns.append((f"{title}, {SHORT.get(words, words)}", write))
+        columns += _ratios([BASE], key, f", {SHORT.get(words, words)}")
     return _written(rows, columns)
 
 

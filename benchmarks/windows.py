@@ -37,24 +37,25 @@ def measure(
     `processes` are those of the other end, such as a database of the server, beside the talker.
     `seconds` is the limit of the whole time.
     """
-    end = time.monotonic() + seconds
+    limit = time.monotonic() + seconds
     others = [talker.process.pid] * (talker is not server) + list(processes)
     readings = []
     try:
         for word in ("begin", "end"):
-            line = talker.line(max(end - time.monotonic(), 0))
+            line = talker.line(max(limit - time.monotonic(), 0))
             if line != word:
                 raise Failure(f"the {talker.role} wrote {line!r}, not {word!r}")
             readings.append(_read(server.process.pid, others, cores))
             talker.say("")
-        result = json.loads(talker.line(max(end - time.monotonic(), 0)))
+        result = json.loads(talker.line(max(limit - time.monotonic(), 0)))
     except (EOFError, TimeoutError) as error:
         raise _failure(server, talker, error) from None
     if talker is not server and server.process.poll() is not None:
         raise server.gone()
     if result["messages"] == 0:
         raise Failure("no message came back in the measured window")
-    return _sample(result, *readings, cores)
+    begin, end = readings
+    return _sample(result, begin, end, cores)
 
 
 def _read(server: int, others: Sequence[int], cores: Sequence[int]) -> Reading:
