@@ -24,7 +24,9 @@ class BuildError(Exception):
 
 
 # The C programs: their sources in ceiling/, and additional compiler options.
-_LOAD = ("epoll_load.c", "load_window.c", "load_tls.c", "load_websocket.c", "load.h")
+_LOAD = (
+    "epoll_load.c", "load_window.c", "load_pipe.c", "load_tls.c", "load_websocket.c", "load.h",
+)  # fmt: skip
 _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_load": (_LOAD, ()),
     "epoll_load_tls": (_LOAD, ("-DWITH_TLS", "-lssl", "-lcrypto")),

@@ -124,7 +124,7 @@ def _way(run: Run, case: Case) -> str:
     """Return the command of a run, without its cases."""
     major, minor = run.python.split(".")[:2]
     python = f"{f'{GIL}={run.gil} ' * bool(run.gil)}python{major}.{minor}{'t' * run.free_threaded}"
-    options = re.sub(r" --(cases|pinning|allocator)( (?!-)\S+)+", "", run.command)
+    options = re.sub(r" --(no-save|(cases|pinning|allocator)( (?!-)\S+)+)", "", run.command)
     options = options.partition(" -m benchmarks ")[2].removeprefix("micro").removeprefix("run")
     options += " --allocator default" * bool(run.layouts)
     # The name of a row of split cores fits the row of the same core, too.

@@ -317,8 +317,8 @@ class Runner:
 
     def _client(self, case: Case) -> list[str]:
         """Build the load generator of a case, and return its command; raises BuildError."""
-        if case.kind == "memory" or case.server.startswith("pipe-"):
-            return [sys.executable, "-I", str(native.HERE / "plain_load.py"), case.mode]
+        if case.kind == "memory":
+            return [sys.executable, "-I", str(native.HERE / "idle_load.py")]
         program = self.generator
         if case.needs_tls:
             native.identity()

@@ -22,7 +22,10 @@
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
- * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket.  Ports with commas
+ *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
+ *   feed-wide  the same, once the pipe holds 1 MiB
+ *   drain      read from the FIFO at ADDRESS
+ * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.  Ports with commas
  * between them are taken in turn, a connection each.
  *
  * Prints "begin" and "end" at the ends of the measured window, waits for a line after each,
@@ -64,7 +67,8 @@ enum { JOINING = 256 };
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, paced, churn, udp, tls, broadcast, websocket;
+    int http, paced, churn, udp, tls, broadcast, websocket, capacity;
+    void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
 static const mode MODES[] = {
@@ -76,6 +80,10 @@ static const mode MODES[] = {
     {.name = "websocket", .websocket = 1},
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
+    {.name = "feed", .pipe = pipe_feed},
+    /* The usual maximum of /proc/sys/fs/pipe-max-size. */
+    {.name = "feed-wide", .pipe = pipe_feed, .capacity = 1024 * 1024},
+    {.name = "drain", .pipe = pipe_drain},
 #ifdef WITH_TLS
     {.name = "tls", .tls = 1},
 #endif
@@ -575,7 +583,10 @@ int main(int argc, char **argv) {
     }
 
     window_open(atof(argv[5]), atof(argv[6]));
-    talk(connections);
+    if (how->pipe != NULL)
+        how->pipe(argv[2], size, how->capacity);
+    else
+        talk(connections);
     window_print();
     return 0;
 }

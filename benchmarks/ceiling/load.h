@@ -3,6 +3,7 @@
  *
  *   epoll_load.c    the command line, connections, one message after the other
  *   load_window.c   the measured window, and the latencies in it
+ *   load_pipe.c     the pipe modes, which need no poller
  *   load_tls.c      TLS by OpenSSL; empty without -DWITH_TLS
  *   load_websocket.c  the request and the frames of a WebSocket
  *
@@ -46,6 +47,14 @@ void window_answer(int64_t ns);
 
 /* Prints the window's JSON object. */
 void window_print(void);
+
+/* ---- load_pipe.c ------------------------------------------------------------- */
+
+/* Measures a whole window: writes to, or reads from, the FIFO at a path.  A message
+ * is `size` bytes, independent of the calls that moved them.  The pipe's capacity is set
+ * to `capacity` bytes; 0 leaves it unchanged. */
+void pipe_feed(const char *path, size_t size, int capacity);
+void pipe_drain(const char *path, size_t size, int capacity);
 
 /* ---- load_websocket.c ----------------------------------------------------------- */
 

@@ -89,8 +89,9 @@ static void window_pause(const char *word) {
     char line[8];
     printf("%s\n", word);
     fflush(stdout);
-    if (fgets(line, sizeof line, stdin) == NULL)
-        clearerr(stdin); /* no reader takes accounts */
+    do
+        errno = 0;
+    while (fgets(line, sizeof line, stdin) == NULL && errno == EINTR);
 }
 
 void window_open(double warmup, double seconds) {

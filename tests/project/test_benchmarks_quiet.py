@@ -108,7 +108,7 @@ def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
         refused(CASE, "run --cases protocol --rounds 9"),
         refused(f"{CASE}-same", "run"),
         refused("sleep-0", "micro"),
-        refused("spawn", "run"),
+        refused("spawn", "run --no-save"),
         refused(CASE, "run", **free),
     ]
     split = "--pinning split --cases protocol-1k-x10"
