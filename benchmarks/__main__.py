@@ -15,7 +15,7 @@ from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, PINNINGS, SHARING, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 from benchmarks.runner import ROUNDS, UNTIL
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring.turns import Failure
 
 RESULTS = Path(__file__).resolve().parent / "results"
 WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")

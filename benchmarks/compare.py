@@ -18,7 +18,7 @@ from benchmarks.loops import BY_NAME
 from benchmarks.markdown import table
 from benchmarks.runner import Runner, Settings
 from benchmarks.tables import OURS, Row, qualities
-from goloop.operations.compare.turns import Failure, take_turns
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 NAMES = ("before", "after")
 

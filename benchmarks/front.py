@@ -25,7 +25,7 @@ from benchmarks.tables import (
     qualities,
     shown,
 )
-from goloop.operations.compare.intervals import Ratio
+from goloop.operations.compare.measuring.intervals import Ratio
 
 sys.path.append(str(Path(__file__).parents[1] / "tools"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from goloop.operations.compare.text import three_digits
+from goloop.operations.compare.measuring.text import three_digits
 
 
 def short(value: float) -> str:

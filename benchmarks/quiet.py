@@ -1,6 +1,6 @@
 """The rows that others disturbed: the rule, and the commands that measure them again.
 
-The rule for a window is goloop.operations.compare.machine.disturbance().  A row, one
+The rule for a window is goloop.operations.compare.measuring.machine.disturbance().  A row, one
 case of a run with all of its loops, is refused if more than ROW of its windows were disturbed,
 or more than LOOP of one loop's: the median of a loop tolerates some bad windows, not half of
 them.  The report shows no figure of a refused row, but the row of an older run that was quiet,
@@ -19,7 +19,7 @@ from benchmarks.cases import BY_NAME as CASES
 from benchmarks.cases import SHARING, Case
 from benchmarks.results import Run, Sample, latest
 from benchmarks.runner import GIL
-from goloop.operations.compare import machine
+from goloop.operations.compare.measuring import machine
 
 ROW = 0.1
 LOOP = 1 / 3

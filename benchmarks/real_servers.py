@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.clients import HELLO
 from benchmarks.servers import START_SECONDS, told
 from goloop.operations import server_ports
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring.turns import Failure
 
 END_SECONDS = 5.0  # to end in an orderly way; PostgreSQL removes its shared memory
 # Folders of servers in distributions, beside those of PATH.

@@ -39,7 +39,7 @@ from benchmarks.tables import (
     time_table,
 )
 from benchmarks.usual import usual
-from goloop.operations.compare import intervals
+from goloop.operations.compare.measuring import intervals
 from goloop.operations.compare.verdicts import CANNOT_TELL, FASTER, NO_DIFFERENCE, SLOWER, judge
 
 DOCS = native.ROOT / "docs"

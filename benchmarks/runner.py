@@ -38,8 +38,8 @@ from benchmarks.results import Run, Sample
 from benchmarks.serve import SERVICE
 from benchmarks.servers import Child, Server, ending, text_last_line, told
 from goloop.operations import server_ports
-from goloop.operations.compare import intervals, machine
-from goloop.operations.compare.turns import Failure, take_turns
+from goloop.operations.compare.measuring import intervals, machine
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 GRACE_SECONDS = 30.0  # after the measured time, before a child counts as hung
 FAILURES = 2

@@ -7,8 +7,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from goloop.operations.compare.talker import Talker
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring.talker import Talker
+from goloop.operations.compare.measuring.turns import Failure
 
 START_SECONDS = 20.0  # an interpreter and a loop on a busy machine
 END_SECONDS = 1.0  # from a crash to the end of the process

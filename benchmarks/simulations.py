@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.markdown import table
-from goloop.operations.compare import intervals
-from goloop.operations.compare.turns import Failure, take_turns
+from goloop.operations.compare.measuring import intervals
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 

@@ -10,8 +10,8 @@ from benchmarks.cases import CASES, Case
 from benchmarks.loops import BY_NAME, CEILINGS, LOOPS
 from benchmarks.markdown import short, table
 from benchmarks.results import Run
-from goloop.operations.compare import intervals
-from goloop.operations.compare.intervals import Ratio
+from goloop.operations.compare.measuring import intervals
+from goloop.operations.compare.measuring.intervals import Ratio
 
 OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
 # A row counts as level within this share of the best peer, because rounds differ as much.

@@ -24,8 +24,8 @@ from benchmarks.loops import Loop
 from benchmarks.results import Run, Sample
 from benchmarks.runner import Runner
 from benchmarks.servers import Server
-from goloop.operations.compare.text import aligned
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring.text import aligned
+from goloop.operations.compare.measuring.turns import Failure
 
 # Samples per second of processor time: a prime, so that no timer runs in step with it.
 FREQUENCY = 3989

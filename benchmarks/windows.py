@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.results import Sample
 from benchmarks.servers import END_SECONDS, Child, ending
-from goloop.operations.compare import machine
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring import machine
+from goloop.operations.compare.measuring.turns import Failure
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from benchmarks import (
     windows,
 )
 from benchmarks.loops import BY_NAME
-from goloop.operations.compare import machine
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring import machine
+from goloop.operations.compare.measuring.turns import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
 

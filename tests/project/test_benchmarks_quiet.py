@@ -19,7 +19,7 @@ from benchmarks import (
     results,
     tables,
 )
-from goloop.operations.compare import machine
+from goloop.operations.compare.measuring import machine
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="the program of the costs is compiled with cc"

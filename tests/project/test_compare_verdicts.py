@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from goloop.operations.compare import intervals, machine, report, results, text, verdicts
+from goloop.operations.compare import report, results, verdicts
 from goloop.operations.compare.arguments import Plan
 from goloop.operations.compare.loops import named
+from goloop.operations.compare.measuring import intervals, machine, text
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 from goloop.operations.compare.rounds import Measurement, Sample, Scenario
-from goloop.operations.compare.turns import Failure, take_turns
 
 FULL = Scenario(4)
 ROUNDS = 9

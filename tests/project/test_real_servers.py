@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks import cases, real_servers, runner
 from goloop.operations import server_ports
-from goloop.operations.compare import machine
-from goloop.operations.compare.turns import Failure
+from goloop.operations.compare.measuring import machine
+from goloop.operations.compare.measuring.turns import Failure
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")

@@ -8,8 +8,8 @@ import sys
 
 from . import launch
 from .loops import GOLOOP
-from .talker import Talker
-from .turns import Failure
+from .measuring.talker import Talker
+from .measuring.turns import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import results
+from .measuring.text import aligned, duration
 from .results import KEPT_UP, Quantity, Row
-from .text import aligned, duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

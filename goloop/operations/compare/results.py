@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from .intervals import Ratio, ratio
 from .loops import ASYNCIO, GOLOOP
+from .measuring.intervals import Ratio, ratio
 from .verdicts import Verdict, judge, round_values
 
 TYPE_CHECKING = False

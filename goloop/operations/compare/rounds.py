@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from .. import server_ports
 from ..keeper import Keeper
-from . import machine
 from .client import LoadGenerator
+from .measuring import machine
+from .measuring.turns import Failure, take_turns
 from .servers import PortTaken, Program, uninterrupted
-from .turns import Failure, take_turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..._internal.interpreter_options import interpreter_options
 from .. import server_ports
 from ..keeper import END_SECONDS, ENDING_SIGNALS, Keeper, kill_session
 from . import launch
-from .turns import Failure
+from .measuring.turns import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
-from .intervals import MIN_ROUNDS
+from .measuring.intervals import MIN_ROUNDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .intervals import Ratio
+    from .measuring.intervals import Ratio
 
 # An interval within this share of 1 means that there is no difference.
 SAME = 0.02

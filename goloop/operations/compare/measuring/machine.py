@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
-from .. import proc_stat
+from ... import proc_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
