@@ -6,13 +6,16 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks import compare, native, quiet, report, results, runner, servers, where
+from benchmarks import compare, native, quiet, report, results, runner, where
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, PINNINGS, SHARING, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
 from benchmarks.runner import ROUNDS, UNTIL
+from goloop.operations.compare.measuring.turns import Failure
 
 RESULTS = Path(__file__).resolve().parent / "results"
 WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
@@ -26,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
-    except (native.BuildError, servers.Failure, where.NoPerf, ValueError) as error:
+    except (native.BuildError, Failure, where.NoPerf, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return status
@@ -38,13 +41,27 @@ def _parser() -> argparse.ArgumentParser:
         description="Compares event loops: interleaved, one process each, pinned to cores.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    usual = runner.Settings()
 
-    command = commands.add_parser("list", help="list the loops and the cases")
-    command.set_defaults(do=_list)
+    def add(name: str, do: Callable[[argparse.Namespace], int], text: str) -> Any:
+        command = commands.add_parser(name, help=text)
+        command.set_defaults(do=do)
+        return command.add_argument
 
-    command = commands.add_parser("quick", help="compare goloop, asyncio and uvloop in a minute")
-    command.add_argument("--python", default=sys.executable, help="the interpreter to measure")
-    command.set_defaults(do=_quick)
+    def add_times(option: Any) -> None:
+        option("--seconds", type=float, default=usual.seconds, help="seconds of a window")
+        option("--warmup", type=float, default=usual.warmup)
+
+    def add_pinning(option: Any) -> None:
+        option(
+            "--pinning", choices=PINNINGS, default="both",
+            help="split: rows whose two ends have a core each; same: rows whose ends share one "
+            f"core (echoes and clients: {', '.join(SHARING)}); default: both",
+        )  # fmt: skip
+
+    add("list", _list, "list the loops and the cases")
+    option = add("quick", _quick, "compare goloop, asyncio and uvloop in a minute")
+    option("--python", default=sys.executable, help="the interpreter to measure")
 
     for name, cases, text in (
         ("run", None, "measure cases and save the results"),
@@ -54,93 +71,69 @@ def _parser() -> argparse.ArgumentParser:
             "the same as run, but by default only operations of the loop and start-up",
         ),
     ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument(
+        option = add(name, _run, text)
+        option(
             "--cases", nargs="+", default=cases, metavar="CASE",
             help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
             "cases of the allocator's table",
         )  # fmt: skip
-        command.add_argument(
-            "--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME)
-        )
-        usual = runner.Settings()
-        command.add_argument(
+        option("--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME))
+        option(
             "--rounds", type=int,
             help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
         )  # fmt: skip
-        command.add_argument(
+        option(
             "--until", type=float, metavar="SHARE",
             help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
             f"within this share of it; default without --rounds: {UNTIL}",
         )  # fmt: skip
-        command.add_argument("--max-rounds", type=int, default=usual.max_rounds)
-        command.add_argument(
+        option("--max-rounds", type=int, default=usual.max_rounds)
+        option(
             "--allocator", choices=("steady", "default"),
             help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
             "main tables; default: without settings, for the allocator's table",
         )  # fmt: skip
-        command.add_argument(
+        option(
             "--layouts", type=int, default=len(LAYOUTS), metavar="N",
             help="with --allocator default: number of heap layouts, one a round",
         )  # fmt: skip
-        command.add_argument(
-            "--seconds", type=float, default=usual.seconds, help="seconds measured in each round"
-        )
-        command.add_argument("--warmup", type=float, default=usual.warmup)
-        command.add_argument(
+        add_times(option)
+        option(
             "--python", action="append", metavar="PATH",
             help="an interpreter to measure; may be repeated; default: this one",
         )  # fmt: skip
-        _add_pinning(command)
-        command.add_argument("--no-save", action="store_true", help="do not save the results")
-        command.set_defaults(do=_run)
+        add_pinning(option)
+        option("--no-save", action="store_true", help="do not save the results")
 
-    command = commands.add_parser(
-        "compare", help="compare two builds of goloop, before and after a change, interleaved"
+    option = add(
+        "compare", _compare, "compare two builds of goloop, before and after a change, interleaved"
     )
-    command.add_argument(
+    option(
         "--before", required=True, metavar="PYTHON",
         help="the interpreter of the environment with the goloop before the change",
     )  # fmt: skip
-    command.add_argument(
-        "--python", default=sys.executable, help="the interpreter with the new goloop"
-    )
-    command.add_argument("--cases", nargs="+", default=["all"], metavar="CASE")
-    _add_pinning(command)
-    usual = runner.Settings()
-    command.add_argument("--rounds", type=int, default=9)
-    command.add_argument("--seconds", type=float, default=usual.seconds)
-    command.add_argument("--warmup", type=float, default=usual.warmup)
-    command.set_defaults(do=_compare)
+    option("--python", default=sys.executable, help="the interpreter with the new goloop")
+    option("--cases", nargs="+", default=["all"], metavar="CASE")
+    option("--rounds", type=int, default=9)
+    add_pinning(option)
+    add_times(option)
 
-    command = commands.add_parser(
-        "where", help="show the time of one message by function, for each loop, with perf"
+    option = add(
+        "where", _where, "show the time of one message by function, for each loop, with perf"
     )
-    command.add_argument("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
-    command.add_argument(
-        "--loops", nargs="+", choices=sorted(BY_NAME), default=WHERE_LOOPS, metavar="LOOP"
-    )
-    command.add_argument("--rounds", type=int, default=9)
-    command.add_argument("--seconds", type=float, default=usual.seconds)
-    command.add_argument("--warmup", type=float, default=usual.warmup)
-    command.add_argument("--python", default=sys.executable)
-    command.set_defaults(do=_where)
+    option("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
+    option("--loops", nargs="+", choices=sorted(BY_NAME), default=WHERE_LOOPS, metavar="LOOP")
+    option("--rounds", type=int, default=9)
+    option("--python", default=sys.executable)
+    add_times(option)
 
-    command = commands.add_parser(
+    add(
         "report",
-        help="write docs/performance.md, its plots and its data from the saved runs; rows that "
+        _report,
+        "write docs/performance.md, its plots and its data from the saved runs; rows that "
         "were disturbed are refused",
     )
-    command.set_defaults(do=_report)
     return parser
-
-
-def _add_pinning(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--pinning", choices=PINNINGS, default="both",
-        help="split: rows whose two ends have a core each; same: rows whose ends share one core "
-        f"(echoes and clients: {', '.join(SHARING)}); default: both",
-    )  # fmt: skip
 
 
 def _list(_options: argparse.Namespace) -> int:

@@ -35,10 +35,10 @@ every case, is `full`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal[
     "net", "client", "children", "micro", "startup", "latency", "fixed", "memory", "storm", "loops"
@@ -159,362 +159,315 @@ class Case:
         return self.name.removesuffix(SAME) if self.pinning == "same" else self.name
 
 
-_ECHO_SERVERS = {
-    "protocol": (
-        "Protocol echo",
-        "the transport's receive and write path, with the least Python above it",
-    ),
-    "buffered": (
-        "BufferedProtocol echo",
-        "receiving straight into a buffer of the protocol's",
-    ),
-    "streams": (
-        "streams echo, read()",
-        "StreamReader and StreamWriter: a future and a task step for each message",
-    ),
-    "readline": (
-        "streams echo, readline()",
-        "as streams, plus the search for the line's end in the stream's buffer",
-    ),
-    "sock": (
-        "sock_recv / sock_sendall echo",
-        "readiness of plain sockets: no transport, one future an operation",
-    ),
-}
+# ---- the catalogue -----------------------------------------------------------------------
 
 
-_APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
-_HELLOS = (
-    ("aiohttp", "aiohttp", _APPLICATIONS["aiohttp"], (4, 100), (1,),
-     "a real application: HTTP parsing, a task, a timer and a response per request"),
-    ("uvicorn", "uvicorn", _APPLICATIONS["uvicorn"], (100,), (1, 4),
-     "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
-    ("fastapi", "FastAPI", ("fastapi", "uvicorn", "httptools"), (4, 100), (1,),
-     "a framework on the ASGI server: routing, validation and JSON beside the loop's part"),
-    ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,), (1, 4),
-     "the same with uvicorn's parser in Python, as plain `pip install uvicorn` has it"),
-    ("fastapi-sync", "FastAPI, def", ("fastapi", "uvicorn", "httptools"), (100,), (),
-     "the same with a handler that is a plain function: a thread runs it, and wakes the loop"),
-)  # fmt: skip
-_OTHER_NETWORK = (
-    *(
+def _each(
+    name: str, group: str, numbers: Sequence[int], title: str, isolates: str, unit: str, **more: Any
+) -> list[Case]:
+    """Return a case of the network for each number of connections, which is {n} in the texts."""
+    fields: dict[str, Any] = {"kind": "net", "server": group, "mode": "echo", **more}
+    full = fields.pop("rare", ())
+    return [
         Case(
-            f"{server}-x{connections}", server, "net", f"{words} hello ×{connections}", isolates,
-            "requests/s", server=server, mode="http", connections=connections, size=1,
-            packages=packages, full=connections in rare,
+            name=name.format(n=n), group=group, title=title.format(n=n), isolates=isolates,
+            unit=unit, connections=n, **{"full": n in full, **fields},
         )
-        for server, words, packages, usual, rare, isolates in _HELLOS
-        for connections in sorted((*usual, *rare))
-    ),
-    Case(
-        "fastapi-asyncpg-x100", "fastapi-asyncpg", "net", "FastAPI + asyncpg ×100",
-        "a server that is a client too: each request queries PostgreSQL by a pool of ten",
-        "requests/s", server="fastapi-asyncpg", service="postgres", mode="http", connections=100,
-        size=1, packages=("fastapi", "uvicorn", "httptools", "asyncpg"),
-    ),
-    Case(
-        "websockets-x50", "websockets", "net", "websockets echo, 1 KiB ×50",
-        "a server of WebSockets by the package websockets: a task and a queue a connection",
-        "messages/s", server="websockets", mode="websocket", connections=50, size=1024,
-        packages=("websockets",),
-    ),
-    *(
-        Case(
-            f"churn-x{connections}", "churn", "net",
-            f"connect, echo 64 B, close ×{connections}",
-            "accepting, making and closing a transport",
-            "connections/s", ("c-epoll",),
-            server="protocol", mode="churn", connections=connections, size=64,
-        )
-        for connections in (10, 100)
-    ),
-    *(
-        Case(
-            f"tls-{label}-x{connections}", "tls", "net",
-            f"TLS echo, {label[:-1]} KiB ×{connections}",
-            "encryption on the way of a Protocol's bytes, and the copies round it",
-            "messages/s", server="tls", mode="tls", connections=connections,
-            size=SIZES[label],
-        )
-        for label, connections in (("1k", 4), ("1k", 100), ("100k", 10))
-    ),
-    Case(
-        "tls-churn-x10", "tls", "net", "TLS connect, handshake, echo 64 B, close ×10",
-        "a whole handshake (no resumption) and close_notify in both directions",
-        "connections/s", server="tls", mode="tls-churn", connections=10, size=64,
-    ),
-    *(
-        Case(
-            f"udp-512-x{connections}", "udp", "net", f"UDP echo, 512 B ×{connections}",
-            "datagrams: their receive and send path, with an address each",
-            "datagrams/s", ("c-epoll",), server="udp", mode="udp", connections=connections,
-            size=512,
-        )
-        for connections in (4, 50, 100)
-    ),
-    *(
-        Case(
-            f"unix-1k-x{connections}", "unix", "net", f"Unix socket echo, 1 KiB ×{connections}",
-            "the transport again, over a kernel path that costs a third of TCP's",
-            "messages/s", ("c-epoll",), server="unix", mode="echo", connections=connections,
-            size=1024,
-        )
-        for connections in (4, 10, 100)
-    ),
-    *(
-        Case(
-            f"broadcast-x{connections}", "broadcast", "net",
-            f"broadcast of 100 B to {connections:,} connections",
-            "writes to many transports in one callback, as in a chat or a feed of prices",
-            "writes/s", ("c-epoll",), server="broadcast", mode="broadcast",
-            connections=connections, size=100,
-        )
-        for connections in (1_000, 5_000)
-    ),
-    *(
-        Case(
-            name, "pipes", "net", title, isolates, "MiB/s", ("c-epoll",),
-            server=server, mode=mode, connections=1, size=MIB,
-        )
-        for name, server, mode, title, isolates in (
-            ("pipe-read", "pipe-read", "feed", "pipe, read, MiB",
-             "connect_read_pipe on a pipe of 64 KiB: mostly, being woken"),
-            ("pipe-read-wide", "pipe-read", "feed-wide", "pipe of 1 MiB, read, MiB",
-             "the same where the pipe is never empty: reading in bulk"),
-            ("pipe-write", "pipe-write", "drain", "pipe, write, MiB",
-             "connect_write_pipe on a pipe of 64 KiB, with flow control"),
-        )
-    ),
-)  # fmt: skip
+        for n in numbers
+    ]  # fmt: skip
 
 
-# Client, its server, its packages, words, unit, connections, sockets, and the isolated cost.
-_CLIENTS = (
-    ("protocol", "echo", (), "Protocol clients, 1 KiB", "messages/s", (10, 100), (False, True),
-     "the transport's path as a client, its peer a server in C that answers at once"),
-    ("aiohttp", "nginx", ("aiohttp",), "aiohttp client of nginx", "requests/s", (10, 100), (False,),
-     "a client of HTTP: its pool, a task, timers and a parser per request"),
-    ("httpx", "nginx", ("httpx",), "httpx client of nginx", "requests/s", (20,), (False,),
-     "a client of HTTP on anyio's streams and locks, with its parser in Python"),
-    ("redis", "redis", ("redis",), "redis-py, get", "requests/s", (1, 10, 100), (False, True),
-     "a client of Redis on asyncio's streams: a small message each way"),
-    ("redis-pipeline", "redis", ("redis",), "redis-py, pipeline of 20", "pipelines/s", (10,),
-     (False, True), "20 answers in one read, parsed one by one"),
-    ("asyncpg", "postgres", ("asyncpg",), "asyncpg, prepared query", "queries/s", (1, 10, 60),
-     (False,), "a client of PostgreSQL: a Protocol in Cython, its server a process a connection"),
-)  # fmt: skip
-_CLIENT_CASES = tuple(
-    Case(
-        f"client-{client}{'-unix' * unix}-x{connections}", "clients", "client",
-        f"{words}{', Unix' * unix} ×{connections}", isolates, unit, server=client, service=service,
-        unix=unix, connections=connections, packages=packages,
-    )
-    for client, service, packages, words, unit, numbers, sockets, isolates in _CLIENTS
-    for unix in sockets
-    for connections in numbers
-)  # fmt: skip
+def _plain(
+    kind: Kind, group: str, unit: str, rows: Sequence[tuple[str, str, str]], **more: Any
+) -> list[Case]:
+    """Return cases of name, title and isolated cost."""
+    return [Case(name, group, kind, title, why, unit, **more) for name, title, why in rows]
 
 
-def _count(loops: int) -> str:
-    return "1 loop" if loops == 1 else f"{loops} loops"
+EPOLL = ("c-epoll",)
+HTTP = {"mode": "http", "size": 1}
+FASTAPI = ("fastapi", "uvicorn", "httptools")
+APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
 
 
-_HELD = (
-    *(
-        Case(
-            f"latency-{server}-{percent}", "latency", "latency",
-            f"{server} hello ×100 at {percent} %",
-            "a request's waiting time when the server is not saturated, and when it almost is",
-            "µs", server=server, mode="http-paced", connections=100, packages=packages,
-            key="p99_us", share=percent / 100,
-        )
-        for server, packages in _APPLICATIONS.items()
-        for percent in (30, 60, 90)
-    ),
-    *(
-        Case(
-            f"fixed-{label}-x{connections}", "fixed", "fixed",
-            f"Protocol echo, 1 KiB ×{connections}, {pace:,}/s",
-            "a server that is not saturated: CPU for a message when the loop sleeps in between",
-            "µs", ("c-epoll",), server="protocol", mode="echo-paced", connections=connections,
-            size=1024, key="server_us", pace=pace,
-        )
-        for label, pace in PACES.items()
-        for connections in (FIXED_CONNECTIONS if pace >= 2_000 else FIXED_CONNECTIONS[:1])
-    ),
-    Case(
-        "timer-storm-x200", "storm", "storm", "1 ms timer, 200 TLS handshakes at once",
-        "how long a handshake, or a turn full of them, keeps the loop from all others",
-        "µs", mode="tls-storm", connections=200, size=64, key="p99_us",
-    ),
-    Case(
-        "idle-memory", "memory", "memory", "an idle accepted connection, of 10,000",
-        "the transport, its buffers and the loop's data for it",
-        "bytes", ("c-epoll",), server="slotted", mode="idle", connections=10_000, size=64,
-        key="bytes",
-    ),
-)  # fmt: skip
-
-_CHILDREN = (
-    ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
-    (
-        "spawn-x20",
-        "start /bin/true ×20, wait",
-        "many children: finding the waiter of an ended child",
-    ),
-    ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
-)
-
-
-# Rows with one loop and with two.
-_SCALING = (
-    ("burn", "a callback that computes", "callbacks/s",
-     "50 µs of Python and little of the loop: the limit of interpreter and machine"),
-    ("sleep", "sleep(0)", "steps/s", "a task's step and the turn round it"),
-    ("tasks", "create_task + await", "tasks/s", "making, stepping and finishing a task"),
-    ("timers", "call_later, fired and cancelled", "timers/s",
-     "a timer that fires, and one that is cancelled, with 2,000 armed"),
-)  # fmt: skip
-_SEVERAL = (
-    *(
-        Case(
-            f"loops-{name}-x{loops}", f"loops-{name}", "loops", f"{title}, {_count(loops)}",
-            isolates, unit, loops=loops, cores=loops,
-        )
-        for name, title, unit, isolates in _SCALING
-        for loops in (1, 2)
-    ),
-    *(
-        Case(
-            f"loops-echo-x{loops}", "loops-echo", "loops",
-            f"Protocol echo, 1 KiB ×32, 50 µs of Python, {_count(loops)}",
-            "a server whose handler works, with a listening socket for each loop",
-            "messages/s", server="burning", mode="echo", connections=32, size=1024,
-            loops=loops, cores=loops,
-        )
-        for loops in (1, 2)
-    ),
-    Case(
-        "loops-pingpong", "loops-pingpong", "loops",
-        f"call_soon_threadsafe there and back, {_count(2)}",
-        "waking the other loop, one call under way at any time",
-        "round trips/s", loops=2, cores=2,
-    ),
-    Case(
-        "loops-flood", "loops-flood", "loops",
-        f"call_soon_threadsafe from a thread without one, {_count(1)}",
-        "posting and serving at once: how the two threads keep each other waiting",
-        "calls/s", loops=1, cores=2,
-    ),
-)  # fmt: skip
-
-
-def _catalogue() -> list[Case]:
-    cases: list[Case] = []
-    for server, (title, isolates) in _ECHO_SERVERS.items():
+def _echoes() -> Iterator[Case]:
+    for server, title, isolates in (
+        ("protocol", "Protocol echo",
+         "the transport's receive and write path, with the least Python above it"),
+        ("buffered", "BufferedProtocol echo",
+         "receiving straight into a buffer of the protocol's"),
+        ("streams", "streams echo, read()",
+         "StreamReader and StreamWriter: a future and a task step for each message"),
+        ("readline", "streams echo, readline()",
+         "as streams, plus the search for the line's end in the stream's buffer"),
+        ("sock", "sock_recv / sock_sendall echo",
+         "readiness of plain sockets: no transport, one future an operation"),
+    ):  # fmt: skip
+        ceilings = ("c-epoll", "c-uring", "gnet") if server == "protocol" else EPOLL
         for label, size in SIZES.items():
-            cases.extend(
-                Case(
-                    name=f"{server}-{label}-x{connections}",
-                    group=server,
-                    kind="net",
-                    title=f"{title}, {size // 1024} KiB ×{connections}",
-                    isolates=isolates,
-                    unit="messages/s",
-                    ceilings=("c-epoll", "c-uring", "gnet")
-                    if server == "protocol"
-                    else ("c-epoll",),
-                    server=server,
-                    mode="echo",
-                    connections=connections,
-                    size=size,
-                    full=f"{server}-{label}-x{connections}" not in USUAL,
-                )
-                for connections in (FEW if label == "1k" else CONNECTIONS)
-            )
-    cases.extend(_OTHER_NETWORK)
-    cases.extend(_CLIENT_CASES)
-    cases.extend(
-        replace(case, name=case.name + SAME, title=f"{case.title}, same core", pinning="same")
-        for case in tuple(cases)
-        if case.group in SHARING
-    )
-    cases.extend(_HELD)
-    cases.extend(
-        Case(
-            name, "processes", "children", title, isolates, "children/s",
-        )
-        for name, title, isolates in _CHILDREN
-    )  # fmt: skip
-    cases.extend(
-        Case(
-            name, group, "micro", title, isolates, "ns",
-            (PYTHON,) if name in PYTHON_IN else (), key="ns",
-        )
-        for name, group, title, isolates in _MICRO
-    )  # fmt: skip
-    cases.extend(
-        Case(
-            f"sleep-{label}", "accuracy", "micro", f"sleep({seconds}), actual",
-            "timer accuracy: the nearer to the requested time the better, never earlier",
-            "µs", key="us", target=seconds * 1e6,
-        )
-        for label, seconds in (("200us", 0.0002), ("5ms", 0.005))
-    )  # fmt: skip
-    cases.extend(_SEVERAL)
-    cases.append(
-        Case("startup-time", "startup", "startup", "interpreter up to first loop",
-             "import, library loading, first loop; interpreter start excluded",
-             "ms", key="ms"),
-    )  # fmt: skip
-    cases.append(
-        Case("startup-memory", "startup", "startup", "resident after first loop",
-             "the cost of the loop's package for every process that uses it",
-             "KiB", key="kib"),
-    )  # fmt: skip
-    return cases
+            numbers = FEW if label == "1k" else CONNECTIONS
+            yield from _each(
+                f"{server}-{label}-x{{n}}", server, numbers,
+                f"{title}, {size // 1024} KiB ×{{n}}", isolates, "messages/s",
+                ceilings=ceilings, size=size,
+                rare=[n for n in numbers if f"{server}-{label}-x{n}" not in USUAL],
+            )  # fmt: skip
 
 
-_MICRO: tuple[tuple[str, str, str, str], ...] = (
-    ("call-soon-chain", "callbacks", "call_soon chain",
+def _applications() -> Iterator[Case]:
+    for server, title, packages, usual, rare, isolates in (
+        ("aiohttp", "aiohttp", APPLICATIONS["aiohttp"], (4, 100), (1,),
+         "a real application: HTTP parsing, a task, a timer and a response per request"),
+        ("uvicorn", "uvicorn", APPLICATIONS["uvicorn"], (100,), (1, 4),
+         "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
+        ("fastapi", "FastAPI", FASTAPI, (4, 100), (1,),
+         "a framework on the ASGI server: routing, validation and JSON beside the loop's part"),
+        ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,), (1, 4),
+         "the same with uvicorn's parser in Python, as plain `pip install uvicorn` has it"),
+        ("fastapi-sync", "FastAPI, def", FASTAPI, (100,), (),
+         "the same with a handler that is a plain function: a thread runs it, and wakes the loop"),
+    ):  # fmt: skip
+        yield from _each(
+            f"{server}-x{{n}}", server, sorted((*usual, *rare)), f"{title} hello ×{{n}}", isolates,
+            "requests/s", packages=packages, rare=rare, **HTTP,
+        )  # fmt: skip
+    yield from _each(
+        "fastapi-asyncpg-x{n}", "fastapi-asyncpg", (100,), "FastAPI + asyncpg ×{n}",
+        "a server that is a client too: each request queries PostgreSQL by a pool of ten",
+        "requests/s", service="postgres", packages=(*FASTAPI, "asyncpg"), **HTTP,
+    )  # fmt: skip
+    yield from _each(
+        "websockets-x{n}", "websockets", (50,), "websockets echo, 1 KiB ×{n}",
+        "a server of WebSockets by the package websockets: a task and a queue a connection",
+        "messages/s", mode="websocket", size=1024, packages=("websockets",),
+    )  # fmt: skip
+
+
+def _transports() -> Iterator[Case]:
+    yield from _each(
+        "churn-x{n}", "churn", (10, 100), "connect, echo 64 B, close ×{n}",
+        "accepting, making and closing a transport", "connections/s", ceilings=EPOLL,
+        server="protocol", mode="churn", size=64,
+    )  # fmt: skip
+    for label, numbers in (("1k", (4, 100)), ("100k", (10,))):
+        yield from _each(
+            f"tls-{label}-x{{n}}", "tls", numbers, f"TLS echo, {label[:-1]} KiB ×{{n}}",
+            "encryption on the way of a Protocol's bytes, and the copies round it",
+            "messages/s", mode="tls", size=SIZES[label],
+        )  # fmt: skip
+    yield from _each(
+        "tls-churn-x{n}", "tls", (10,), "TLS connect, handshake, echo 64 B, close ×{n}",
+        "a whole handshake (no resumption) and close_notify in both directions",
+        "connections/s", mode="tls-churn", size=64,
+    )  # fmt: skip
+    yield from _each(
+        "udp-512-x{n}", "udp", (4, 50, 100), "UDP echo, 512 B ×{n}",
+        "datagrams: their receive and send path, with an address each",
+        "datagrams/s", ceilings=EPOLL, mode="udp", size=512,
+    )  # fmt: skip
+    yield from _each(
+        "unix-1k-x{n}", "unix", (4, 10, 100), "Unix socket echo, 1 KiB ×{n}",
+        "the transport again, over a kernel path that costs a third of TCP's",
+        "messages/s", ceilings=EPOLL, size=1024,
+    )  # fmt: skip
+    yield from _each(
+        "broadcast-x{n}", "broadcast", (1_000, 5_000), "broadcast of 100 B to {n:,} connections",
+        "writes to many transports in one callback, as in a chat or a feed of prices",
+        "writes/s", ceilings=EPOLL, mode="broadcast", size=100,
+    )  # fmt: skip
+    for name, server, mode, title, isolates in (
+        ("pipe-read", "pipe-read", "feed", "pipe, read, MiB",
+         "connect_read_pipe on a pipe of 64 KiB: mostly, being woken"),
+        ("pipe-read-wide", "pipe-read", "feed-wide", "pipe of 1 MiB, read, MiB",
+         "the same where the pipe is never empty: reading in bulk"),
+        ("pipe-write", "pipe-write", "drain", "pipe, write, MiB",
+         "connect_write_pipe on a pipe of 64 KiB, with flow control"),
+    ):  # fmt: skip
+        yield from _each(
+            name, "pipes", (1,), title, isolates, "MiB/s", ceilings=EPOLL, server=server,
+            mode=mode, size=MIB,
+        )  # fmt: skip
+
+
+def _clients() -> Iterator[Case]:
+    for client, service, packages, title, unit, numbers, sockets, isolates in (
+        ("protocol", "echo", (), "Protocol clients, 1 KiB", "messages/s", (10, 100), (False, True),
+         "the transport's path as a client, its peer a server in C that answers at once"),
+        ("aiohttp", "nginx", ("aiohttp",), "aiohttp client of nginx", "requests/s", (10, 100),
+         (False,), "a client of HTTP: its pool, a task, timers and a parser per request"),
+        ("httpx", "nginx", ("httpx",), "httpx client of nginx", "requests/s", (20,), (False,),
+         "a client of HTTP on anyio's streams and locks, with its parser in Python"),
+        ("redis", "redis", ("redis",), "redis-py, get", "requests/s", (1, 10, 100), (False, True),
+         "a client of Redis on asyncio's streams: a small message each way"),
+        ("redis-pipeline", "redis", ("redis",), "redis-py, pipeline of 20", "pipelines/s", (10,),
+         (False, True), "20 answers in one read, parsed one by one"),
+        ("asyncpg", "postgres", ("asyncpg",), "asyncpg, prepared query", "queries/s", (1, 10, 60),
+         (False,),
+         "a client of PostgreSQL: a Protocol in Cython, its server a process a connection"),
+    ):  # fmt: skip
+        for unix in sockets:
+            yield from _each(
+                f"client-{client}{'-unix' * unix}-x{{n}}", "clients", numbers,
+                f"{title}{', Unix' * unix} ×{{n}}", isolates, unit, kind="client", server=client,
+                mode="", service=service, unix=unix, packages=packages,
+            )  # fmt: skip
+
+
+def _paced() -> Iterator[Case]:
+    for server, packages in APPLICATIONS.items():
+        for percent in (30, 60, 90):
+            yield from _each(
+                f"latency-{server}-{percent}", "latency", (100,),
+                f"{server} hello ×{{n}} at {percent} %",
+                "a request's waiting time when the server is not saturated, and when it almost is",
+                "µs", kind="latency", server=server, mode="http-paced", packages=packages,
+                key="p99_us", share=percent / 100,
+            )  # fmt: skip
+    for label, pace in PACES.items():
+        yield from _each(
+            f"fixed-{label}-x{{n}}", "fixed",
+            FIXED_CONNECTIONS if pace >= 2_000 else FIXED_CONNECTIONS[:1],
+            f"Protocol echo, 1 KiB ×{{n}}, {pace:,}/s",
+            "a server that is not saturated: CPU for a message when the loop sleeps in between",
+            "µs", kind="fixed", ceilings=EPOLL, server="protocol", mode="echo-paced", size=1024,
+            key="server_us", pace=pace,
+        )  # fmt: skip
+
+
+def _held() -> Iterator[Case]:
+    yield from _each(
+        "timer-storm-x{n}", "storm", (200,), "1 ms timer, {n} TLS handshakes at once",
+        "how long a handshake, or a turn full of them, keeps the loop from all others",
+        "µs", kind="storm", server="", mode="tls-storm", size=64, key="p99_us",
+    )  # fmt: skip
+    yield from _each(
+        "idle-memory", "memory", (10_000,), "an idle accepted connection, of {n:,}",
+        "the transport, its buffers and the loop's data for it",
+        "bytes", kind="memory", ceilings=EPOLL, server="slotted", mode="idle", size=64, key="bytes",
+    )  # fmt: skip
+
+
+CHILDREN = (
+    ("spawn", "start /bin/true, wait", "starting a child and learning its return code"),
+    ("spawn-x20", "start /bin/true ×20, wait",
+     "many children: finding the waiter of an ended child"),
+    ("communicate", "start /bin/cat, communicate 64 B", "a child with two pipes and a stream each"),
+)  # fmt: skip
+CALLBACKS = (
+    ("call-soon-chain", "call_soon chain",
      "one turn with one callback: the fixed cost of a turn, its poll included"),
-    ("call-soon-bulk", "callbacks", "call_soon, 10,000 at once",
+    ("call-soon-bulk", "call_soon, 10,000 at once",
      "one callback, with the turn's cost spread over many"),
-    ("call-later-cancel", "callbacks", "call_later + cancel",
+    ("call-later-cancel", "call_later + cancel",
      "arming and disarming a timer that never fires: every timeout"),
-    ("timers-firing", "callbacks", "timers armed and fired",
-     "5,000 timers spread over 20 ms, each fires"),
+    ("timers-firing", "timers armed and fired", "5,000 timers spread over 20 ms, each fires"),
     *(
-        (f"timers-arm-{label}", "callbacks", f"arm {count} timers",
+        (f"timers-arm-{label}", f"arm {count} timers",
          "arming, and the turn that takes the timers over: the cost that grows with their number")
         for label, count in (("10k", "10,000"), ("100k", "100,000"), ("1m", "1,000,000"))
     ),
-    ("threadsafe", "callbacks", "call_soon_threadsafe from a thread",
+    ("threadsafe", "call_soon_threadsafe from a thread",
      "the wakeup, and the fight for the GIL between the two threads"),
-    ("to-thread", "callbacks", "to_thread of a no-op",
+    ("to-thread", "to_thread of a no-op",
      "a call in the executor's thread: posting it, and the wakeup with the result"),
-    ("threadsafe-chain", "callbacks", "call_soon_threadsafe chain",
+    ("threadsafe-chain", "call_soon_threadsafe chain",
      "the same from the loop's own thread: the wakeup without a fight"),
-    ("sleep-0", "tasks", "sleep(0)", "one task step and its way through the ready queue"),
-    ("sleep-0-x1000", "tasks", "1,000 tasks × sleep(0)",
+)  # fmt: skip
+TASKS = (
+    ("sleep-0", "sleep(0)", "one task step and its way through the ready queue"),
+    ("sleep-0-x1000", "1,000 tasks × sleep(0)",
      "task steps, with the turn's cost spread over many"),
-    ("create-task", "tasks", "create_task + await",
-     "making, stepping, finishing and awaiting a task"),
-    ("future-call-soon", "tasks", "create_future + call_soon(set_result) + await",
+    ("create-task", "create_task + await", "making, stepping, finishing and awaiting a task"),
+    ("future-call-soon", "create_future + call_soon(set_result) + await",
      "a future, a callback and the waiter's wakeup"),
-    ("gather", "tasks", "gather of 5,000 no-ops", "tasks in bulk and gather's callbacks"),
+    ("gather", "gather of 5,000 no-ops", "tasks in bulk and gather's callbacks"),
     *(
-        (f"event-wake-{label}", "tasks", f"wake {count} tasks by one Event",
+        (f"event-wake-{label}", f"wake {count} tasks by one Event",
          "futures' callbacks and task steps in bulk, the Event's own Python beside it")
         for label, count in (("1k", "1,000"), ("10k", "10,000"), ("100k", "100,000"))
     ),
-    ("event-ping-pong", "tasks", "two tasks, two Events",
-     "locks' futures and wakeups, there and back"),
-    ("taskgroup", "tasks", "TaskGroup of 100 tasks", "a task in a group"),
-    ("queue", "tasks", "Queue(100), producer and consumer", "an item through a bounded queue"),
-    ("timeout", "tasks", "async with timeout(60)", "a deadline that is not reached"),
-    ("wait-for", "tasks", "wait_for(no-op, 60)", "the same around an awaitable"),
+    ("event-ping-pong", "two tasks, two Events", "locks' futures and wakeups, there and back"),
+    ("taskgroup", "TaskGroup of 100 tasks", "a task in a group"),
+    ("queue", "Queue(100), producer and consumer", "an item through a bounded queue"),
+    ("timeout", "async with timeout(60)", "a deadline that is not reached"),
+    ("wait-for", "wait_for(no-op, 60)", "the same around an awaitable"),
 )  # fmt: skip
+
+
+def _operations() -> Iterator[Case]:
+    for group, rows in (("callbacks", CALLBACKS), ("tasks", TASKS)):
+        for case in _plain("micro", group, "ns", rows, key="ns"):
+            yield replace(case, ceilings=(PYTHON,) * (case.name in PYTHON_IN))
+    for label, seconds in (("200us", 0.0002), ("5ms", 0.005)):
+        yield Case(
+            f"sleep-{label}", "accuracy", "micro", f"sleep({seconds}), actual",
+            "timer accuracy: the nearer to the requested time the better, never earlier",
+            "µs", key="us", target=seconds * 1e6,
+        )  # fmt: skip
+
+
+def _several() -> Iterator[Case]:
+    """Return the rows of several loops in one process, most of them with one loop and with two."""
+
+    def each(name: str, title: str, unit: str, isolates: str, **more: Any) -> Iterator[Case]:
+        for loops, words in ((1, "1 loop"), (2, "2 loops")):
+            yield Case(
+                f"loops-{name}-x{loops}", f"loops-{name}", "loops", f"{title}, {words}", isolates,
+                unit, loops=loops, cores=loops, **more,
+            )  # fmt: skip
+
+    yield from each(
+        "burn", "a callback that computes", "callbacks/s",
+        "50 µs of Python and little of the loop: the limit of interpreter and machine",
+    )  # fmt: skip
+    yield from each("sleep", "sleep(0)", "steps/s", "a task's step and the turn round it")
+    yield from each(
+        "tasks", "create_task + await", "tasks/s", "making, stepping and finishing a task"
+    )
+    yield from each(
+        "timers", "call_later, fired and cancelled", "timers/s",
+        "a timer that fires, and one that is cancelled, with 2,000 armed",
+    )  # fmt: skip
+    yield from each(
+        "echo", "Protocol echo, 1 KiB ×32, 50 µs of Python", "messages/s",
+        "a server whose handler works, with a listening socket for each loop",
+        server="burning", mode="echo", connections=32, size=1024,
+    )  # fmt: skip
+    yield Case(
+        "loops-pingpong", "loops-pingpong", "loops",
+        "call_soon_threadsafe there and back, 2 loops",
+        "waking the other loop, one call under way at any time", "round trips/s", loops=2, cores=2,
+    )  # fmt: skip
+    yield Case(
+        "loops-flood", "loops-flood", "loops",
+        "call_soon_threadsafe from a thread without one, 1 loop",
+        "posting and serving at once: how the two threads keep each other waiting", "calls/s",
+        loops=1, cores=2,
+    )  # fmt: skip
+
+
+def _catalogue() -> Iterator[Case]:
+    shared = [*_echoes(), *_applications(), *_transports(), *_clients()]
+    yield from shared
+    for case in shared:
+        if case.group in SHARING:
+            yield replace(
+                case, name=case.name + SAME, title=f"{case.title}, same core", pinning="same"
+            )
+    yield from _paced()
+    yield from _held()
+    yield from _plain("children", "processes", "children/s", CHILDREN)
+    yield from _operations()
+    yield from _several()
+    yield Case(
+        "startup-time", "startup", "startup", "interpreter up to first loop",
+        "import, library loading, first loop; interpreter start excluded", "ms", key="ms",
+    )  # fmt: skip
+    yield Case(
+        "startup-memory", "startup", "startup", "resident after first loop",
+        "the cost of the loop's package for every process that uses it", "KiB", key="kib",
+    )  # fmt: skip
+
 
 CASES = tuple(_catalogue())
 BY_NAME = {case.name: case for case in CASES}

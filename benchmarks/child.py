@@ -77,55 +77,34 @@ def _version(metadata: object, distribution: str) -> str:
         return f"{distribution} {ABSENT}"
 
 
+# The programs that measure, or are measured, under a loop.
+PROGRAMS = {
+    "serve": "serve", "client": "clients", "children": "children", "threads": "threads",
+    "storm": "storm", "micro": "micro",
+}  # fmt: skip
+
+
 def main(arguments: list[str]) -> None:
     """Run the action of the first argument; print the result as one JSON line."""
     action, *rest = arguments
+    result: object = None
     if action == "describe":
-        print(json.dumps(describe(rest)))
+        result = describe(rest)
     elif action == "startup":
         # json is imported above, and its modules weigh the same for every loop.
         from benchmarks import startup
 
-        print(json.dumps(startup.main(rest[0])))
-    elif action == "serve":
-        from benchmarks import allocator, serve
-        from benchmarks.factories import resolve
-
-        factory, server, directory, layout, loops = rest
-        found = resolve(factory)
-        # Last, so that the memory of the imports lies below.
-        allocator.lay_out(int(layout))
-        serve.main(found, server, directory, int(loops))
-    elif action == "client":
-        from benchmarks import clients
-        from benchmarks.factories import resolve
-
-        factory, client, address, connections = rest
-        clients.main(resolve(factory), client, address, int(connections))
-    elif action == "children":
-        from benchmarks import children
-        from benchmarks.factories import resolve
-
-        print(json.dumps(children.main(resolve(rest[0]), rest[1], *map(float, rest[2:]))))
-    elif action == "threads":
-        from benchmarks import threads
-        from benchmarks.factories import resolve
-
-        factory, case, loops, *times = rest
-        print(json.dumps(threads.main(resolve(factory), case, int(loops), *map(float, times))))
-    elif action == "storm":
-        from benchmarks import storm
-        from benchmarks.factories import resolve
-
-        print(json.dumps(storm.main(resolve(rest[0]), *rest[1:])))
+        result = startup.main(rest[0])
     elif action == "limit":
         from benchmarks import micro
 
-        print(json.dumps(micro.limit(rest[0])))
-    elif action == "micro":
-        from benchmarks import micro
+        result = micro.limit(rest[0])
+    else:
+        from importlib import import_module
+
         from benchmarks.factories import resolve
 
-        print(json.dumps(micro.main(resolve(rest[0]), rest[1])))
-    else:
-        raise SystemExit(f"unknown action {action!r}")
+        program = import_module(f"benchmarks.{PROGRAMS[action]}")
+        result = program.main(resolve(rest[0]), *rest[1:])
+    if result is not None:
+        print(json.dumps(result))

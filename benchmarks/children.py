@@ -15,7 +15,6 @@ import time
 from asyncio import AbstractEventLoop
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 TRUE = "/bin/true"
 CAT = "/bin/cat"
@@ -50,59 +49,38 @@ JOBS: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {  # and children i
 }
 
 
-@dataclass(frozen=True)
-class Done:
-    """The number of children in a window, and their cost: user and system CPU."""
-
-    jobs: int
-    seconds: float
-    own: tuple[float, float]  # of the loop's process
-    theirs: tuple[float, float]  # of the ended children
+def _clocks() -> tuple[float, float, float, float]:
+    """Return the time, and the CPU times: this process's user and system, ended children's."""
+    own, ended = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return time.perf_counter(), own.ru_utime, own.ru_stime, ended.ru_utime + ended.ru_stime
 
 
-def _cpu(who: int) -> tuple[float, float]:
-    """Return the seconds of CPU of this process, or of its children that have ended."""
-    used = resource.getrusage(who)
-    return used.ru_utime, used.ru_stime
-
-
-def _since(who: int, before: tuple[float, float]) -> tuple[float, float]:
-    user, system = _cpu(who)
-    return user - before[0], system - before[1]
-
-
-async def _measure(job: Callable[[], Awaitable[None]], warmup: float, seconds: float) -> Done:
+async def _measure(case: str, warmup: float, seconds: float) -> dict[str, float]:
     """Run a job for a while."""
+    job, children = JOBS[case]
     until = time.perf_counter() + warmup
     while time.perf_counter() < until:
         await job()
     await job()  # at least one, because the very first is slow
     done = 0
-    began, own = time.perf_counter(), _cpu(resource.RUSAGE_SELF)
-    children = _cpu(resource.RUSAGE_CHILDREN)
-    while time.perf_counter() - began < seconds:
+    before = _clocks()
+    while time.perf_counter() - before[0] < seconds:
         await job()
         done += 1
-    return Done(
-        done,
-        time.perf_counter() - began,
-        _since(resource.RUSAGE_SELF, own),
-        _since(resource.RUSAGE_CHILDREN, children),
-    )
+    spent, user, system, ended = (b - a for a, b in zip(before, _clocks(), strict=True))
+    return {
+        "messages": done * children,
+        "seconds": spent,
+        "server_cpu": user + system,
+        "server_user": user,
+        "server_system": system,
+        "client_cpu": ended,
+    }
 
 
 def main(
-    factory: Callable[[], AbstractEventLoop], case: str, warmup: float, seconds: float
+    factory: Callable[[], AbstractEventLoop], case: str, warmup: str, seconds: str
 ) -> dict[str, float]:
     """Measure one case on a fresh loop."""
-    job, children = JOBS[case]
     with asyncio.Runner(loop_factory=factory) as runner:
-        done = runner.run(_measure(job, warmup, seconds))
-    return {
-        "messages": done.jobs * children,
-        "seconds": done.seconds,
-        "server_cpu": sum(done.own),
-        "server_user": done.own[0],
-        "server_system": done.own[1],
-        "client_cpu": sum(done.theirs),
-    }
+        return runner.run(_measure(case, float(warmup), float(seconds)))

@@ -12,16 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import resource
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-from benchmarks.real_servers import HELLO
-
+HELLO = "Hello, world"  # the page of nginx
 QUESTION = b"x" * 1023 + b"\n"
 KEY, VALUE = "key", b"v" * 64
 COMMANDS = 20  # of a pipeline
@@ -201,117 +197,41 @@ CLIENTS: dict[str, Callable[[str, int], Awaitable[Burst]]] = {
 # ---- the measured window -----------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The clocks and accounts at one end of a window, in seconds."""
-
-    messages: int
-    at: float
-    own: float  # CPU time of this process
-    user: float
-    system: float
+def pause(word: str) -> None:
+    """Say where the burst is, and wait until the runner has taken its accounts."""
+    print(word, flush=True)
+    sys.stdin.readline()
 
 
-@dataclass(frozen=True)
-class Account:
-    """CPU time of the server's processes, and the two cores' idle, interrupts' and stolen time."""
-
-    server: float
-    cores: tuple[float, float, float]
-
-
-def read_own(tally: Tally) -> Reading:
-    """Read this process's clocks."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    at, own = time.perf_counter(), time.process_time()
-    return Reading(tally.messages, at, own, used.ru_utime, used.ru_stime)
-
-
-def read_account(processes: Sequence[int], cores: set[int]) -> Account:
-    """Read the clocks of other processes, and the kernel's account of some cores."""
-    return Account(sum(map(_cpu_of, processes)), _account_of(cores))
-
-
-def _cpu_of(process: int) -> float:
-    """Read a process's CPU clock; 0 if it has ended."""
-    try:
-        return time.clock_gettime((~process << 3) | 2)  # clock_getcpuclockid(3)
-    except OSError:
-        return 0.0
-
-
-def _account_of(cores: set[int]) -> tuple[float, float, float]:
-    idle = interrupts = steal = 0
-    with open("/proc/stat") as lines:
-        for line in lines:
-            name, *words = line.split()
-            if name[:3] == "cpu" and name[3:] and int(name[3:]) in cores:
-                ticks = [*map(int, words)]
-                idle += ticks[3] + ticks[4]
-                interrupts += ticks[5] + ticks[6]
-                steal += ticks[7]
-    tick = os.sysconf("SC_CLK_TCK")
-    return idle / tick, interrupts / tick, steal / tick
-
-
-def pinned_cores(server: int) -> set[int]:
-    """Return the cores of this process and of the server; none if one is not pinned to one."""
-    both = [os.sched_getaffinity(0), os.sched_getaffinity(server)]
-    return set().union(*both) if all(len(each) == 1 for each in both) else set()
-
-
-async def measure(
-    burst: Burst, warmup: float, seconds: float, processes: Sequence[int]
-) -> dict[str, float]:
-    """Talk for a while; return the sample of the window after the warm-up.
-
-    As in every sample, `server` is the process under the loop, which is this one, and `client` is
-    the other end.
-    """
+async def measure(burst: Burst, warmup: float, seconds: float) -> dict[str, float]:
+    """Talk for a while; return the count of the window after the warm-up."""
     tally = Tally()
     task = asyncio.ensure_future(burst(tally))
-    cores = pinned_cores(processes[0])
     await asyncio.wait([task], timeout=warmup)
-    before, first = read_account(processes, cores), read_own(tally)
+    began, before = time.perf_counter(), tally.messages
+    pause("begin")
     await asyncio.wait([task], timeout=seconds)
-    last, after = read_own(tally), read_account(processes, cores)
+    ended, after = time.perf_counter(), tally.messages
+    pause("end")
     tally.ending = True
     await task
-    idle, interrupts, steal = (
-        end - begin for begin, end in zip(before.cores, after.cores, strict=True)
-    )
-    own, user, system = last.own - first.own, last.user - first.user, last.system - first.system
-    share = user / (user + system) if user + system else 0.0
-    return {
-        "messages": last.messages - first.messages,
-        "seconds": last.at - first.at,
-        "server_cpu": own,
-        "client_cpu": after.server - before.server,
-        "cores": len(cores),
-        "idle": idle,
-        "steal": steal,
-        "interrupts": interrupts,
-        "server_user": own * share,
-        "server_system": own * (1 - share),
-    }
+    return {"messages": after - before, "seconds": ended - began}
 
 
 def main(
-    factory: Callable[[], asyncio.AbstractEventLoop], client: str, address: str, connections: int
+    factory: Callable[[], asyncio.AbstractEventLoop], client: str, address: str, connections: str
 ) -> None:
     """Open a client on a fresh loop, print its address, and answer each line with a sample.
 
-    A line has the seconds of warm-up and of the window, and the server's processes.
+    A line has the seconds of warm-up and of the window; windows.py has the other end.
     """
     with asyncio.Runner(loop_factory=factory) as runner:
 
         async def opened() -> Burst:
-            return await CLIENTS[client](address, connections)
+            return await CLIENTS[client](address, int(connections))
 
         burst = runner.run(opened())
         print(f"path {address}", flush=True)
-        for line in sys.stdin:
-            warmup, seconds, processes = line.split()
-            numbers = [*map(int, processes.split(","))]
-            sample = runner.run(measure(burst, float(warmup), float(seconds), numbers))
-            print(json.dumps(sample), flush=True)
+        for line in iter(sys.stdin.readline, ""):
+            warmup, seconds = map(float, line.split())
+            print(json.dumps(runner.run(measure(burst, warmup, seconds))), flush=True)

@@ -2,23 +2,23 @@
 
 Each build is an interpreter that has goloop: a virtual environment of this tree and one
 of another checkout.  Both servers are alive at once, each round has a short window of each in
-a random order, and ratios are taken inside a round (stats.py), so that a change of the machine's
-speed affects both builds.  With six rounds or more, the 95 % confidence interval of the median
+a random order, and ratios are taken inside a round, so that a change of the machine's speed
+affects both builds.  With six rounds or more, the 95 % confidence interval of the median
 follows a ratio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.cases import Case
 from benchmarks.conditions import disturbances
 from benchmarks.loops import BY_NAME
-from benchmarks.results import Run
-from benchmarks.runner import Runner, Settings, order
-from benchmarks.servers import Failure
-from benchmarks.stats import claim, table
-from benchmarks.tables import median_cell, qualities
+from benchmarks.markdown import table
+from benchmarks.runner import Runner, Settings
+from benchmarks.tables import OURS, Row, qualities
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 NAMES = ("before", "after")
 
@@ -40,48 +40,49 @@ def compare(
     # The builds get requests at the same rate, and their clients use the same servers.
     runners["before"].peaks = runners["after"].peaks
     runners["before"].services = runners["after"].services
-    loop = BY_NAME["goloop"]
+    loop = BY_NAME[OURS]
     run = runners["after"].new_run([loop], "", (), cases)
+    rows = []
+
+    def measure(case: Case, number: int, name: str) -> None:
+        run.add(case.name, name, number, runners[name].sample(case, OURS, number))
+
+    def failed(case: Case, number: int, name: str, failure: Failure) -> None:
+        say(f"  {case.name}: {name} failed in round {number}: {failure}")
+
     for place, case in enumerate(cases, 1):
         if case.name in run.missing or not loop.takes_part(case):
             continue
         try:
             for number in range(settings.rounds):
-                for name in order(NAMES, number):
-                    try:
-                        found = runners[name]._sample(case, "goloop", number)
-                        run.add(case.name, name, number, found)
-                    except Failure as error:
-                        say(f"  {case.name}: {name} failed in round {number}: {error}")
+                take_turns(
+                    NAMES, partial(measure, case, number), partial(failed, case, number), number
+                )
         finally:
             for each in runners.values():
                 each.end_servers()
-        for row in _rows(run, case):
-            say(f"[{place}/{len(cases)}] {' | '.join(row)}")
-    measured = [case for case in cases if case.name in run.samples]
-    rows = table(
-        ["case", "before", "after", "after ÷ before", "server CPU, after ÷ before"],
-        [row for case in measured for row in _rows(run, case)],
-    )
-    return "\n".join([rows, *disturbances({case.name: run for case in measured})])
+        if case.name in run.samples:
+            found = _rows(Row(run, case))
+            rows += found
+            for cells in found:
+                say(f"[{place}/{len(cases)}] {' | '.join(cells)}")
+    header = ["case", *NAMES, "after ÷ before", "server CPU, after ÷ before"]
+    return "\n".join([table(header, rows), *disturbances(dict.fromkeys(run.samples, run))])
 
 
-def _rows(run: Run, case: Case) -> list[list[str]]:
-    """Return a row for a case, or at a constant rate one for each quality."""
-    if case.kind not in ("latency", "fixed"):
-        return [_row(run, case, case.name, case.key)]
-    return [_row(run, case, f"{case.name}, {words}", key) for words, key, _more in qualities(case)]
-
-
-def _row(run: Run, case: Case, title: str, key: str) -> list[str]:
-    figures = [run.figures(case.name, name, key) for name in NAMES]
-    cells = [median_cell(run, case, name, key) for name in NAMES]
-    ratios = [_claim(*figures)]
-    if key == "rate":
-        ratios.append(_claim(*(run.figures(case.name, name, "server_us") for name in NAMES)))
-    return [title, *cells, *ratios, *["–"] * (2 - len(ratios))]
-
-
-def _claim(before: Mapping[int, float], after: Mapping[int, float]) -> str:
-    """Write after ÷ before with one digit more than in the tables."""
-    return claim(after, before, digits=3)
+def _rows(row: Row) -> list[list[str]]:
+    """Return the cells of a case, or at a constant rate of each of its qualities."""
+    name, key = row.case.name, row.case.key
+    if row.case.kind in ("latency", "fixed"):
+        titles = {key: f"{name}, {words}" for words, key, _more in qualities(row.case)}
+    else:
+        titles = {key: name}
+    return [
+        [
+            title,
+            *(row.median_cell(build, key) for build in NAMES),
+            row.claim("after", "before", key, digits=3),
+            row.claim("after", "before", "server_us", digits=3) if key == "rate" else "–",
+        ]
+        for key, title in titles.items()
+    ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from benchmarks.allocator import setting
-from benchmarks.cases import BY_NAME
-from benchmarks.loops import BY_NAME as LOOPS
+from benchmarks.cases import BY_NAME as CASES
+from benchmarks.loops import BY_NAME, CEILINGS
+from benchmarks.markdown import short
 from benchmarks.quiet import Windows, windows
 from benchmarks.results import Run
-from benchmarks.stats import OTHERS, short
 from benchmarks.tables import BASE, OURS, Chosen
 
 # The kinds of cases whose windows have an account of the cores.
@@ -32,7 +32,7 @@ def facts(chosen: Chosen) -> str:
         for loop, entry in run.loops.items():
             if "error" in entry:
                 absent[loop] = entry["error"]
-            elif loop not in LOOPS or not LOOPS[loop].variant_of:
+            elif loop in BY_NAME or loop in CEILINGS:  # not one that was measured once
                 versions[loop] = entry["version"]
                 absent.pop(loop, None)
     # Runs of an earlier format name aiohttp alone.
@@ -87,14 +87,14 @@ def rounds(run: Run) -> str:
 
 def disturbances(chosen: Chosen) -> list[str]:
     """Write the numbers of disturbed windows and of windows without an account."""
-    served = {name: run for name, run in chosen.items() if BY_NAME[name].kind in JUDGED}
+    served = {name: run for name, run in chosen.items() if CASES[name].kind in JUDGED}
     each = [count for name, run in served.items() for count in windows(run, name).values()]
     found = sum(each, Windows())
     lines = []
     if found.known:
         lines.append(
-            f"In {found.disturbed} of {found.known} network windows other programs or the host "
-            f"used more than {OTHERS:.0%} of the two cores."
+            f"Other programs or the host disturbed {found.disturbed} of {found.known} network "
+            "windows."
         )
     if found.unknown:
         lines.append(f"For {found.unknown} more windows the use by other programs is not known.")

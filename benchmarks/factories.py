@@ -28,13 +28,3 @@ def uvloop_with_aiofastnet() -> AbstractEventLoop:
 
     made: AbstractEventLoop = aiofastnet.loop_factory(uvloop.new_event_loop)()
     return made
-
-
-def goloop_with_aiofastnet() -> AbstractEventLoop:
-    """Return a goloop loop with aiofastnet's transports."""
-    import aiofastnet
-
-    import goloop
-
-    made: AbstractEventLoop = aiofastnet.loop_factory(goloop.new_event_loop)()
-    return made

@@ -6,18 +6,30 @@ the newest of the usual builds that has all rows of the table.
 
 from __future__ import annotations
 
+import sys
 import textwrap
-from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
-from benchmarks import conditions
-from benchmarks.cases import BY_NAME, CASES, Case
-from benchmarks.loops import CEILINGS, LOOPS
-from benchmarks.plot import COLOURS
-from benchmarks.results import Run
-from benchmarks.stats import claim, paired_ratio, ratio_of, short
-from benchmarks.tables import BASE, CONTROL, LEVEL, OURS, Chosen, figure, qualities
+from benchmarks import conditions, svg
+from benchmarks.cases import BY_NAME
+from benchmarks.loops import LOOPS
+from benchmarks.markdown import short
+from benchmarks.tables import (
+    BASE,
+    CONTROL,
+    LEVEL,
+    OURS,
+    Chosen,
+    Row,
+    measured,
+    qualities,
+    shown,
+)
+from goloop.operations.compare.measuring.intervals import Ratio
+
+sys.path.append(str(Path(__file__).parents[1] / "tools"))
+
+import blocks
 
 # The comments around each block.
 HEADLINE = (
@@ -56,6 +68,11 @@ NOTHING = (
 
 WIDTH, LEFT, RIGHT, BAR, GAP = 400, 66, 340, 13, 3
 CUT = 2.0  # a longer bar is cut, with » before its value
+STYLE = (
+    ".row { font-size: 13px; font-weight: 600; } .name { text-anchor: end; } "
+    ".ours { font-weight: 700; } "
+    f".one {{ stroke: {svg.paint('ink')}; stroke-dasharray: 2 3; opacity: .5; }}"
+)
 
 
 def chosen_run(chosen: dict[str, Chosen]) -> tuple[str, Chosen] | None:
@@ -72,19 +89,10 @@ def chosen_run(chosen: dict[str, Chosen]) -> tuple[str, Chosen] | None:
 def rewritten(text: str, chosen: dict[str, Chosen], images: str, pages: str) -> str:
     """Return a page's text with the two blocks of these runs.
 
-    `images` and `pages` are the prefixes of the addresses of pictures and pages.  Raises ValueError
-    unless each of the four comments is there once, and in order.
+    `images` and `pages` are the prefixes of the addresses of pictures and pages.
     """
-    text = _replaced(text, HEADLINE, headline(chosen, images, pages))
-    return _replaced(text, FIGURES, block(chosen, pages))
-
-
-def _replaced(text: str, comments: tuple[str, str], inner: str) -> str:
-    before, begin, rest = text.partition(comments[0])
-    _old, end, after = rest.partition(comments[1])
-    if not begin or not end or begin in rest or end in after:
-        raise ValueError(f"the page does not have the two comments {comments}")
-    return "".join([before, begin, "\n\n", inner, "\n\n", end, after])
+    text = blocks.replaced(text, *HEADLINE, headline(chosen, images, pages))
+    return blocks.replaced(text, *FIGURES, block(chosen, pages))
 
 
 def headline(chosen: dict[str, Chosen], images: str, pages: str) -> str:
@@ -93,13 +101,12 @@ def headline(chosen: dict[str, Chosen], images: str, pages: str) -> str:
     if found is None:
         return NOTHING.format(pages)
     _version, runs = found
-    run, case = runs[FIRST], BY_NAME[FIRST]
-    rate = figure(run, case, OURS)
+    row = Row(runs[FIRST], BY_NAME[FIRST])
     words = (
-        f"With aiohttp and 100 connections, goloop serves {rate.median if rate else 0:,.0f} "
-        f"requests per second on one core: {_claimed(run, case, BASE)} times uvloop's. "
+        f"With aiohttp and 100 connections, goloop serves {row.median(OURS) or 0:,.0f} "
+        f"requests per second on one core: {shown(row.speed(OURS, BASE))} times uvloop's. "
         f"{_losses(runs, pages)} "
-        f"CPython {run.python} on {_machine(runs)}."
+        f"CPython {row.run.python} on {_machine(runs)}."
     )
     alt = "Bars: requests per second of goloop, uvloop, zuvloop and asyncio with aiohttp"
     return f"{_wrapped(words)}\n\n![{alt}]({images}{IMAGE})"
@@ -116,7 +123,7 @@ def block(chosen: dict[str, Chosen], pages: str) -> str:
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     rows += [
-        f"| {words} | {number} | {' | '.join(_cells(runs[name], BY_NAME[name]))} |"
+        f"| {words} | {number} | {' | '.join(_cells(Row(runs[name], BY_NAME[name])))} |"
         for words, number, name in ROWS
     ]
     newest = max((runs[name] for _words, _number, name in ROWS), key=lambda run: run.date)
@@ -146,69 +153,39 @@ def _machine(runs: Chosen) -> str:
 
 def _losses(runs: Chosen, pages: str) -> str:
     """Count the values that goloop loses for certain: the whole interval is on the other side."""
-    measures = [
-        (case, key, more)
-        for case in CASES
-        if case.name in runs and case.target is None
-        for _words, key, more in qualities(case)
+    values = [
+        any(_is_certain(row.speed(loop, OURS, key)) for loop in row.rivals())
+        for row in measured(runs, lambda case: case.target is None)
+        for _words, key, _more in qualities(row.case)
     ]
-    count = sum(_best(runs[case.name], case, key, more=more) for case, key, more in measures)
     return (
-        f"Another loop is better by more than {LEVEL:.0%} in {count} of {len(measures)} measured "
-        f"values ([where]({pages}performance.md#where-other-loops-are-faster))."
+        f"Another loop is better by more than {LEVEL:.0%} in {sum(values)} of {len(values)} "
+        f"measured values ([where]({pages}performance.md#where-other-loops-are-faster))."
     )
 
 
-def _best(run: Run, case: Case, key: str, *, more: bool) -> bool:
-    """Return true if another loop is certainly ahead of goloop."""
-    for loop in run.samples.get(case.name, {}):
-        ends = [run.figures(case.name, name, key) for name in (loop, OURS)]
-        found = ratio_of(*(ends if more else ends[::-1]))
-        certain = found is not None and found.low > 1 and found.median > 1 + LEVEL
-        if certain and _is_rival(loop):
-            return True
-    return False
+def _is_certain(lead: Ratio | None) -> bool:
+    """Return true if a loop is ahead in the whole interval, and by more than LEVEL."""
+    return lead is not None and (lead.low or 0) > 1 and lead.median > 1 + LEVEL
 
 
-def _is_rival(loop: str) -> bool:
-    variants = {each.name for each in LOOPS if each.variant_of}
-    return loop != OURS and loop not in CEILINGS and loop not in variants
-
-
-def _cells(run: Run, case: Case) -> list[str]:
-    value = figure(run, case, OURS)
-    unit = "/s" if case.higher_is_better else " " + case.unit
-    cells = ["–" if value is None else short(value.median) + unit]
-    cells += [_claimed(run, case, CONTROL), _claimed(run, case, BASE)]
-    best = _best_rival(run, case)
-    cells.append("–" if best is None else f"{_claimed(run, case, best)}, {best}")
-    cost = "–"
-    if case.higher_is_better:
-        ratio = paired_ratio(*(run.figures(case.name, each, "server_us") for each in (OURS, BASE)))
-        cost = "–" if ratio is None else f"{ratio:.2f}"
-    return [*cells, cost]
-
-
-def _best_rival(run: Run, case: Case) -> str | None:
-    """Return the fastest loop beside goloop and uvloop."""
-    found = {
-        loop: _speed(run, case, OURS, loop)
-        for loop in run.samples.get(case.name, {})
-        if _is_rival(loop) and loop != BASE
+def _cells(row: Row) -> list[str]:
+    value = row.median(OURS)
+    unit = "/s" if row.case.higher_is_better else " " + row.case.unit
+    others = {
+        loop: lead.median
+        for loop in row.rivals()
+        if loop != BASE and (lead := row.speed(loop, OURS)) is not None
     }
-    known = {loop: speed for loop, speed in found.items() if speed is not None}
-    return min(known, key=lambda loop: known[loop], default=None)
-
-
-def _claimed(run: Run, case: Case, theirs: str) -> str:
-    first, second = (OURS, theirs) if case.higher_is_better else (theirs, OURS)
-    ends = (run.figures(case.name, first, case.key), run.figures(case.name, second, case.key))
-    return claim(*ends, sign="")
-
-
-def _speed(run: Run, case: Case, ours: str, theirs: str) -> float | None:
-    ends = [run.figures(case.name, loop, case.key) for loop in (ours, theirs)]
-    return paired_ratio(*(ends if case.higher_is_better else ends[::-1]))
+    best = max(others, key=lambda loop: others[loop], default=None)
+    cost = row.ratio(OURS, BASE, "server_us") if row.case.higher_is_better else None
+    return [
+        "–" if value is None else short(value) + unit,
+        shown(row.speed(OURS, CONTROL)),
+        shown(row.speed(OURS, BASE)),
+        "–" if best is None else f"{shown(row.speed(OURS, best))}, {best}",
+        "–" if cost is None else f"{cost.median:.2f}",
+    ]
 
 
 def _wrapped(words: str) -> str:
@@ -230,57 +207,31 @@ def draw(chosen: dict[str, Chosen], directory: Path) -> list[Path]:
 
 
 def _svg(version: str, runs: Chosen) -> str:
-    parts: list[str] = []
     y = 22
-    parts.append(_text(8, y, f"Requests per second, uvloop = 1 (CPython {version})", "title"))
+    parts = [svg.text(8, y, f"Requests per second, uvloop = 1 (CPython {version})", "title")]
     for words, name in PICTURE:
         y += 26
-        parts.append(_text(8, y, words, "row"))
+        parts.append(svg.text(8, y, words, "row"))
         y += 5
+        row = Row(runs[name], BY_NAME[name])
         for loop in SHOWN:
-            speed = 1.0 if loop == BASE else _speed(runs[name], BY_NAME[name], loop, BASE)
+            speed = row.speed(loop, BASE)
             if speed is not None:
-                parts += _bar(y, loop, speed)
+                parts += _bar(y, loop, speed.median)
                 y += BAR + GAP
     line = LEFT + (RIGHT - LEFT) / CUT
     parts.append(f'<line x1="{line:g}" x2="{line:g}" y1="34" y2="{y}" class="one"/>')
-    return _framed(parts, y + 10)
+    return svg.picture(parts, WIDTH, y + 10, "Speed of four loops, uvloop = 1", STYLE)
 
 
-def _bar(y: int, loop: str, speed: float) -> Sequence[str]:
+def _bar(y: int, loop: str, speed: float) -> list[str]:
     length = (RIGHT - LEFT) * min(speed, CUT) / CUT
     value = "» " * (speed > CUT) + f"{speed:.2f}"
     middle = y + BAR - 3
+    ours = " ours" * (loop == OURS)
     return [
-        _text(LEFT - 6, middle, loop, "name ours" if loop == OURS else "name"),
+        svg.text(LEFT - 6, middle, loop, f"name{ours}"),
         f'<rect x="{LEFT}" y="{y}" width="{length:.1f}" height="{BAR}" rx="1.5" '
-        f'fill="var(--{loop}, {COLOURS[loop][0]})"/>',
-        _text(LEFT + length + 5, middle, value, "figure ours" if loop == OURS else "figure"),
+        f'fill="{svg.paint(loop)}"/>',
+        svg.text(LEFT + length + 5, middle, value, f"figure{ours}"),
     ]
-
-
-def _text(x: float, y: float, words: str, kind: str) -> str:
-    return f'<text x="{x:.1f}" y="{y}" class="{kind}">{escape(words, quote=False)}</text>'
-
-
-def _framed(parts: Sequence[str], height: int) -> str:
-    """Return the whole file, with the colours of the reader's scheme; light is the default."""
-    names = [*SHOWN, "paper", "ink"]
-    light, dark = (" ".join(f"--{name}: {COLOURS[name][at]};" for name in names) for at in (0, 1))
-    style = (
-        f":root {{ {light} }} @media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }} "
-        "text { font: 11.5px system-ui, sans-serif; fill: var(--ink, #24292f); } "
-        ".title { font-size: 14px; font-weight: 600; } .row { font-size: 13px; font-weight: 600; } "
-        ".name { text-anchor: end; } .ours { font-weight: 700; } "
-        ".one { stroke: var(--ink, #24292f); stroke-dasharray: 2 3; opacity: .5; }"
-    )
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-            f'width="{WIDTH}" role="img" aria-label="Speed of four loops, uvloop = 1">',
-            f"<style>{style}</style>",
-            f'<rect width="{WIDTH}" height="{height}" fill="var(--paper, #ffffff)"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )

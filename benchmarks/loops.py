@@ -1,4 +1,4 @@
-"""The compared loops: their names and factories.
+"""The compared loops: those that `goloop compare` knows, and uvloop with other transports.
 
 A factory is a ``module:function`` string, because it is resolved in the measuring
 child process, under the measured interpreter.  If its import fails there, the loop is
@@ -7,85 +7,57 @@ listed with the error and its columns stay empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.cases import PYTHON, Case
+from goloop.operations.compare import loops
+from goloop.operations.compare.loops import ASYNCIO
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(loops.Loop):
     """A competitor."""
 
-    name: str
-    factory: str  # module:function, called without arguments
-    distributions: tuple[str, ...]  # distributions with recorded versions
     cases: tuple[str, ...] = ("full",)  # names, patterns, groups of cases it takes part in
-    environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
-    # The name of the loop of which this one is a variant with other settings.  A variant is
-    # not a peer, and has a table of its own.
-    variant_of: str = ""
     about: str = ""  # a few words about a rival, and its address, for the front page
     home: str = ""
+
+    @property
+    def distributions(self) -> tuple[str, ...]:
+        """Return the distributions with recorded versions."""
+        if self.name == ASYNCIO.name:
+            return ()
+        return (self.name,) if self.name != AIOFASTNET else (self.name, "uvloop")
 
     def takes_part(self, case: Case) -> bool:
         """Return true if the case is measured on this loop."""
         return any(case.fits(pattern) for pattern in self.cases)
 
 
+AIOFASTNET = "aiofastnet"
+_RIVALS = {
+    "asyncio": ("CPython's own loop", "docs.python.org/3/library/asyncio.html"),
+    "uvloop": ("in Cython, on libuv", "github.com/MagicStack/uvloop"),
+    "zuvloop": ("in Zig, on libuv", "github.com/Kludex/zuvloop"),
+    "blazio": ("in Zig, on zio", "github.com/lalinsky/blazio"),
+    "rloop": ("in Rust", "github.com/gi0baro/rloop"),
+    "rsloop": ("in Rust", "github.com/RustedBytes/rsloop"),
+}
 LOOPS = (
-    Loop("goloop", "goloop:new_event_loop", ("goloop",)),
-    Loop(
-        "asyncio", "asyncio:new_event_loop", (),
-        about="CPython's own loop", home="https://docs.python.org/3/library/asyncio.html",
-    ),
     *(
-        Loop(name, f"{name}:new_event_loop", (name,), about=about, home=f"https://github.com/{home}")
-        for name, about, home in (
-            ("uvloop", "in Cython, on libuv", "MagicStack/uvloop"),
-            ("zuvloop", "in Zig, on libuv", "Kludex/zuvloop"),
-            ("blazio", "in Zig, on zio", "lalinsky/blazio"),
-            ("rloop", "in Rust", "gi0baro/rloop"),
-            ("rsloop", "in Rust", "RustedBytes/rsloop"),
-        )
+        Loop(loop.name, loop.factory, about=about, home=home and f"https://{home}")
+        for loop in loops.KNOWN
+        for about, home in [_RIVALS.get(loop.name, ("", ""))]
     ),
     # Cases of transports only: callbacks and tasks are uvloop's.
     Loop(
-        "aiofastnet",
+        AIOFASTNET,
         "benchmarks.factories:uvloop_with_aiofastnet",
-        ("aiofastnet", "uvloop"),
         ("protocol", "buffered", "streams", "readline", "sock", "aiohttp", "uvicorn", "fastapi",
          "fastapi-h11", "fastapi-sync", "fastapi-asyncpg", "websockets", "clients", "churn", "tls",
          "unix", "broadcast", "fixed", "latency", "storm", "memory"),
         about="transports in Cython for any loop, here on uvloop",
         home="https://github.com/aio-libs/aiofastnet",
-    ),
-    # Shows the effect of goloop's own tasks: the same loop with asyncio's tasks.
-    Loop(
-        "goloop-stdlib-tasks",
-        "goloop:new_event_loop",
-        ("goloop",),
-        ("streams-1k-x100", "aiohttp-x100", "uvicorn-x100"),
-        {"GOLOOP_TASKS": "stdlib"},
-        variant_of="goloop",
-    ),
-    # Shows the effect of busy polling before a sleep.
-    Loop(
-        "goloop-busy-poll",
-        "goloop:new_event_loop",
-        ("goloop",),
-        ("protocol-1k-x1", "protocol-1k-x4", "streams-1k-x4", "aiohttp-x4", "fixed-2k-x4",
-         "fixed-10k-x4", "fixed-10k-x10"),
-        {"GOLOOP_BUSY_POLL": "50us"},
-        variant_of="goloop",
-    ),
-    # Shows the effect of goloop's own transports: the same loop with aiofastnet's, on add_reader.
-    Loop(
-        "goloop-aiofastnet",
-        "benchmarks.factories:goloop_with_aiofastnet",
-        ("goloop", "aiofastnet"),
-        ("protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10", "buffered-1k-x10",
-         "buffered-100k-x10", "tls-1k-x100", "tls-100k-x10", "aiohttp-x100"),
-        variant_of="goloop",
     ),
 )  # fmt: skip
 

@@ -12,11 +12,13 @@ Only the accuracy of sleeps is measured by the wall clock.
 from __future__ import annotations
 
 import asyncio
+import functools
 import statistics
 import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 BUDGET = 0.25
@@ -24,6 +26,33 @@ REPEATS = 3
 # The limit of timers or tasks that a case arms or wakes; the tests set a smaller one.
 LARGEST = 1_000_000
 now = time.process_time_ns
+
+
+Measure = Callable[[AbstractEventLoop], float]
+MICROS: dict[str, Measure] = {}
+# The lower bound of a case: asyncio's own Python code, without the loop's part.
+LIMITS: dict[str, Measure] = {}
+
+
+def _named(measure: Measure) -> Measure:
+    """Add a case, named as its function."""
+    MICROS[measure.__name__.replace("_", "-")] = measure
+    return measure
+
+
+def _on_loop(body: Callable[[AbstractEventLoop], Coroutine[Any, Any, float]]) -> Measure:
+    """Return the measurement of a coroutine function."""
+
+    @functools.wraps(body)
+    def measure(loop: AbstractEventLoop) -> float:
+        return loop.run_until_complete(body(loop))
+
+    return measure
+
+
+def _coroutine(body: Callable[[AbstractEventLoop], Coroutine[Any, Any, float]]) -> Measure:
+    """Add a case that is a coroutine function, named as it."""
+    return _named(_on_loop(body))
 
 
 def _nothing() -> None:
@@ -34,8 +63,7 @@ async def _no_op() -> None:
     pass
 
 
-def _run(loop: AbstractEventLoop, body: Coroutine[Any, Any, float]) -> float:
-    return loop.run_until_complete(body)
+# ---- callbacks and timers ----------------------------------------------------------------
 
 
 def _chain(loop: AbstractEventLoop, schedule: Callable[[Callable[[], None]], object]) -> float:
@@ -55,16 +83,19 @@ def _chain(loop: AbstractEventLoop, schedule: Callable[[Callable[[], None]], obj
     return (now() - began) / count
 
 
+@_named
 def call_soon_chain(loop: AbstractEventLoop) -> float:
     """Each callback schedules the next: one callback a turn."""
     return _chain(loop, loop.call_soon)
 
 
+@_named
 def threadsafe_chain(loop: AbstractEventLoop) -> float:
     """As call_soon_chain, by call_soon_threadsafe from the loop's thread."""
     return _chain(loop, loop.call_soon_threadsafe)
 
 
+@_named
 def call_soon_bulk(loop: AbstractEventLoop) -> float:
     """10,000 callbacks in one turn."""
     count = 10_000
@@ -77,25 +108,22 @@ def call_soon_bulk(loop: AbstractEventLoop) -> float:
     return (now() - began) / count
 
 
-def call_later_cancel(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def call_later_cancel(loop: AbstractEventLoop) -> float:
     """Arm and cancel; the turn that cleans up counts."""
     count = 5_000
-
-    async def body() -> float:
-        call_later = loop.call_later
-        began = now()
-        for _ in range(count):
-            call_later(60, _nothing).cancel()
-        await asyncio.sleep(0)
-        return (now() - began) / count
-
-    return _run(loop, body())
+    call_later = loop.call_later
+    began = now()
+    for _ in range(count):
+        call_later(60, _nothing).cancel()
+    await asyncio.sleep(0)
+    return (now() - began) / count
 
 
+@_named
 def timers_firing(loop: AbstractEventLoop) -> float:
     """CPU time of arming and firing 5,000 timers spread over 20 ms."""
-    count = 5_000
-    left = count
+    count = left = 5_000
 
     def fire() -> None:
         nonlocal left
@@ -112,45 +140,35 @@ def timers_firing(loop: AbstractEventLoop) -> float:
     return (now() - began) / count
 
 
-def _arming(most: int) -> Callable[[AbstractEventLoop], float]:
+async def arm(most: int, loop: AbstractEventLoop) -> float:
     """Arm many timers; the turn that takes them over counts, cancelling them does not."""
-
-    def measure(loop: AbstractEventLoop) -> float:
-        count = min(most, LARGEST)
-        start = loop.time() + 60
-
-        async def body() -> float:
-            # A stride that is coprime to the count mixes the order of arming.
-            times = [start + (i * 1_237 % count) * (60 / count) for i in range(count)]
-            call_at = loop.call_at
-            began = now()
-            handles = [call_at(when, _nothing) for when in times]
-            await asyncio.sleep(0)
-            elapsed = now() - began
-            for handle in handles:
-                handle.cancel()
-            await asyncio.sleep(0)
-            return elapsed / count
-
-        return _run(loop, body())
-
-    return measure
+    count = min(most, LARGEST)
+    start = loop.time() + 60
+    # A stride that is coprime to the count mixes the order of arming.
+    times = [start + (i * 1_237 % count) * (60 / count) for i in range(count)]
+    call_at = loop.call_at
+    began = now()
+    handles = [call_at(when, _nothing) for when in times]
+    await asyncio.sleep(0)
+    elapsed = now() - began
+    for handle in handles:
+        handle.cancel()
+    await asyncio.sleep(0)
+    return elapsed / count
 
 
-def to_thread(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def to_thread(loop: AbstractEventLoop) -> float:
     """Call a function that does nothing in the executor, 1,000 times one after the other."""
     count = 1_000
-
-    async def body() -> float:
-        await asyncio.to_thread(_nothing)  # starts the thread
-        began = now()
-        for _ in range(count):
-            await asyncio.to_thread(_nothing)
-        return (now() - began) / count
-
-    return _run(loop, body())
+    await asyncio.to_thread(_nothing)  # starts the thread
+    began = now()
+    for _ in range(count):
+        await asyncio.to_thread(_nothing)
+    return (now() - began) / count
 
 
+@_named
 def threadsafe(loop: AbstractEventLoop) -> float:
     """Make 10,000 calls from a thread; the clock stops when the last one has run."""
     count = left = 10_000
@@ -179,21 +197,22 @@ def threadsafe(loop: AbstractEventLoop) -> float:
     return elapsed / count
 
 
-def sleep_0(loop: AbstractEventLoop) -> float:
+# ---- tasks and futures -------------------------------------------------------------------
+
+
+@_coroutine
+async def sleep_0(loop: AbstractEventLoop) -> float:
     """Yield to the loop from a single task."""
     count = 20_000
-
-    async def body() -> float:
-        sleep = asyncio.sleep
-        began = now()
-        for _ in range(count):
-            await sleep(0)
-        return (now() - began) / count
-
-    return _run(loop, body())
+    sleep = asyncio.sleep
+    began = now()
+    for _ in range(count):
+        await sleep(0)
+    return (now() - began) / count
 
 
-def sleep_0_x1000(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def sleep_0_x1000(loop: AbstractEventLoop) -> float:
     """1,000 tasks yield 20 times each; making the tasks counts."""
     tasks, yields = 1_000, 20
 
@@ -201,131 +220,100 @@ def sleep_0_x1000(loop: AbstractEventLoop) -> float:
         for _ in range(yields):
             await asyncio.sleep(0)
 
-    async def body() -> float:
-        began = now()
-        await asyncio.gather(*[yielding() for _ in range(tasks)])
-        return (now() - began) / (tasks * yields)
-
-    return _run(loop, body())
+    began = now()
+    await asyncio.gather(*[yielding() for _ in range(tasks)])
+    return (now() - began) / (tasks * yields)
 
 
-def create_task(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def create_task(loop: AbstractEventLoop) -> float:
     """Make a task and await it."""
     count = 5_000
-
-    async def body() -> float:
-        create = loop.create_task
-        began = now()
-        for _ in range(count):
-            await create(_no_op())
-        return (now() - began) / count
-
-    return _run(loop, body())
+    create = loop.create_task
+    began = now()
+    for _ in range(count):
+        await create(_no_op())
+    return (now() - began) / count
 
 
-def future_call_soon(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def future_call_soon(loop: AbstractEventLoop) -> float:
     """Await a future that a callback resolves."""
     count = 5_000
-
-    async def body() -> float:
-        began = now()
-        for _ in range(count):
-            future = loop.create_future()
-            loop.call_soon(future.set_result, None)
-            await future
-        return (now() - began) / count
-
-    return _run(loop, body())
+    began = now()
+    for _ in range(count):
+        future = loop.create_future()
+        loop.call_soon(future.set_result, None)
+        await future
+    return (now() - began) / count
 
 
-def gather(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def gather(loop: AbstractEventLoop) -> float:
     """Gather 5,000 coroutines that do nothing."""
     count = 5_000
-
-    async def body() -> float:
-        began = now()
-        await asyncio.gather(*[_no_op() for _ in range(count)])
-        return (now() - began) / count
-
-    return _run(loop, body())
+    began = now()
+    await asyncio.gather(*[_no_op() for _ in range(count)])
+    return (now() - began) / count
 
 
-def gather_python(loop: AbstractEventLoop) -> float:
+async def gather_python(loop: AbstractEventLoop) -> float:
     """Time gather's own Python code for 5,000 futures that are already done.
 
     Before 3.12 gather schedules a callback for these too, so the result includes asyncio's loop.
     """
     count = 5_000
-
-    async def body() -> float:
-        futures = [loop.create_future() for _ in range(count)]
-        for future in futures:
-            future.set_result(None)
-        began = now()
-        await asyncio.gather(*futures)
-        return (now() - began) / count
-
-    return _run(loop, body())
+    futures = [loop.create_future() for _ in range(count)]
+    for future in futures:
+        future.set_result(None)
+    began = now()
+    await asyncio.gather(*futures)
+    return (now() - began) / count
 
 
-def _waking(most: int) -> Callable[[AbstractEventLoop], float]:
+async def wake(most: int, loop: AbstractEventLoop) -> float:
     """Wake many tasks that wait for one Event, until the last of them has run."""
+    count = left = min(most, LARGEST)
+    event = asyncio.Event()
+    ended = loop.create_future()
 
-    def measure(loop: AbstractEventLoop) -> float:
-        count = left = min(most, LARGEST)
+    async def waiter() -> None:
+        nonlocal left
+        await event.wait()
+        left -= 1
+        if not left:
+            ended.set_result(now())
 
-        async def body() -> float:
-            event = asyncio.Event()
-            ended = loop.create_future()
-
-            async def waiter() -> None:
-                nonlocal left
-                await event.wait()
-                left -= 1
-                if not left:
-                    ended.set_result(now())
-
-            tasks = [loop.create_task(waiter()) for _ in range(count)]
-            await asyncio.sleep(0)  # until each task waits
-            began = now()
-            event.set()
-            elapsed: int = await ended - began
-            await asyncio.wait(tasks)
-            return elapsed / count
-
-        return _run(loop, body())
-
-    return measure
+    tasks = [loop.create_task(waiter()) for _ in range(count)]
+    await asyncio.sleep(0)  # until each task waits
+    began = now()
+    event.set()
+    elapsed: int = await ended - began
+    await asyncio.wait(tasks)
+    return elapsed / count
 
 
-def _waking_python(most: int) -> Callable[[AbstractEventLoop], float]:
+async def wake_python(most: int, loop: AbstractEventLoop) -> float:
     """Time the Event's own Python code for this: its waiters are stepped directly."""
+    count = min(most, LARGEST)
+    event = asyncio.Event()
 
-    def measure(loop: AbstractEventLoop) -> float:
-        count = min(most, LARGEST)
+    async def waiter() -> None:
+        await event.wait()
 
-        async def body() -> float:
-            event = asyncio.Event()
-
-            async def waiter() -> None:
-                await event.wait()
-
-            waiters = [waiter().__await__() for _ in range(count)]
-            for each in waiters:
-                next(each)
-            began = now()
-            event.set()
-            for each in waiters:
-                # next() with a default raises nothing when the coroutine returns.
-                next(each, None)
-            return (now() - began) / count
-
-        return _run(loop, body())
-
-    return measure
+    waiters = [waiter().__await__() for _ in range(count)]
+    for each in waiters:
+        next(each)
+    began = now()
+    event.set()
+    for each in waiters:
+        # next() with a default raises nothing when the coroutine returns.
+        next(each, None)
+    return (now() - began) / count
 
 
-def event_ping_pong(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def event_ping_pong(loop: AbstractEventLoop) -> float:
     """Let two tasks wake each other through two Events."""
     count = 5_000
 
@@ -335,129 +323,81 @@ def event_ping_pong(loop: AbstractEventLoop) -> float:
             mine.clear()
             other.set()
 
-    async def body() -> float:
-        ping, pong = asyncio.Event(), asyncio.Event()
-        began = now()
-        ping.set()
-        await asyncio.gather(player(ping, pong), player(pong, ping))
-        return (now() - began) / count
-
-    return _run(loop, body())
+    ping, pong = asyncio.Event(), asyncio.Event()
+    began = now()
+    ping.set()
+    await asyncio.gather(player(ping, pong), player(pong, ping))
+    return (now() - began) / count
 
 
-def taskgroup(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def taskgroup(loop: AbstractEventLoop) -> float:
     """50 groups of 100 tasks, one after the other."""
     groups, tasks = 50, 100
-
-    async def body() -> float:
-        began = now()
-        for _ in range(groups):
-            async with asyncio.TaskGroup() as group:
-                for _ in range(tasks):
-                    group.create_task(_no_op())
-        return (now() - began) / (groups * tasks)
-
-    return _run(loop, body())
+    began = now()
+    for _ in range(groups):
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(_no_op())
+    return (now() - began) / (groups * tasks)
 
 
-def queue(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def queue(loop: AbstractEventLoop) -> float:
     """Pass 10,000 items through a queue of 100."""
     count = 10_000
+    items: asyncio.Queue[int] = asyncio.Queue(100)
 
-    async def body() -> float:
-        items: asyncio.Queue[int] = asyncio.Queue(100)
+    async def produce() -> None:
+        for i in range(count):
+            await items.put(i)
 
-        async def produce() -> None:
-            for i in range(count):
-                await items.put(i)
-
-        began = now()
-        producer = loop.create_task(produce())
-        for _ in range(count):
-            await items.get()
-        elapsed = now() - began
-        await producer
-        return elapsed / count
-
-    return _run(loop, body())
+    began = now()
+    producer = loop.create_task(produce())
+    for _ in range(count):
+        await items.get()
+    elapsed = now() - began
+    await producer
+    return elapsed / count
 
 
-def timeout(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def timeout(loop: AbstractEventLoop) -> float:
     """Enter and leave a timeout that is not reached."""
     count = 5_000
-
-    async def body() -> float:
-        began = now()
-        for _ in range(count):
-            async with asyncio.timeout(60):
-                pass
-        return (now() - began) / count
-
-    return _run(loop, body())
+    began = now()
+    for _ in range(count):
+        async with asyncio.timeout(60):
+            pass
+    return (now() - began) / count
 
 
-def wait_for(loop: AbstractEventLoop) -> float:
+@_coroutine
+async def wait_for(loop: AbstractEventLoop) -> float:
     """Await wait_for() around a coroutine that does nothing."""
     count = 5_000
-
-    async def body() -> float:
-        began = now()
-        for _ in range(count):
-            await asyncio.wait_for(_no_op(), 60)
-        return (now() - began) / count
-
-    return _run(loop, body())
+    began = now()
+    for _ in range(count):
+        await asyncio.wait_for(_no_op(), 60)
+    return (now() - began) / count
 
 
-def _sleeping(seconds: float, count: int) -> Callable[[AbstractEventLoop], float]:
-    def measure(loop: AbstractEventLoop) -> float:
-        async def body() -> float:
-            began = time.perf_counter_ns()
-            for _ in range(count):
-                await asyncio.sleep(seconds)
-            return (time.perf_counter_ns() - began) / count
-
-        return _run(loop, body())
-
-    return measure
+async def sleeping(seconds: float, count: int, loop: AbstractEventLoop) -> float:
+    """Sleep, by the wall clock."""
+    began = time.perf_counter_ns()
+    for _ in range(count):
+        await asyncio.sleep(seconds)
+    return (time.perf_counter_ns() - began) / count
 
 
-MICROS: dict[str, Callable[[AbstractEventLoop], float]] = {
-    "call-soon-chain": call_soon_chain,
-    "call-soon-bulk": call_soon_bulk,
-    "call-later-cancel": call_later_cancel,
-    "timers-firing": timers_firing,
-    "timers-arm-10k": _arming(10_000),
-    "timers-arm-100k": _arming(100_000),
-    "timers-arm-1m": _arming(1_000_000),
-    "threadsafe": threadsafe,
-    "to-thread": to_thread,
-    "threadsafe-chain": threadsafe_chain,
-    "sleep-0": sleep_0,
-    "sleep-0-x1000": sleep_0_x1000,
-    "create-task": create_task,
-    "future-call-soon": future_call_soon,
-    "gather": gather,
-    "event-wake-1k": _waking(1_000),
-    "event-wake-10k": _waking(10_000),
-    "event-wake-100k": _waking(100_000),
-    "event-ping-pong": event_ping_pong,
-    "taskgroup": taskgroup,
-    "queue": queue,
-    "timeout": timeout,
-    "wait-for": wait_for,
-    "sleep-200us": _sleeping(0.0002, 100),
-    "sleep-5ms": _sleeping(0.005, 10),
-}
-
-
-# The lower bound of a case: asyncio's own Python code, without the loop's part.
-LIMITS: dict[str, Callable[[AbstractEventLoop], float]] = {
-    "gather": gather_python,
-    "event-wake-1k": _waking_python(1_000),
-    "event-wake-10k": _waking_python(10_000),
-    "event-wake-100k": _waking_python(100_000),
-}
+for label, most in (("1k", 1_000), ("10k", 10_000), ("100k", 100_000)):
+    MICROS[f"event-wake-{label}"] = _on_loop(partial(wake, most))
+    LIMITS[f"event-wake-{label}"] = _on_loop(partial(wake_python, most))
+for label, most in (("10k", 10_000), ("100k", 100_000), ("1m", 1_000_000)):
+    MICROS[f"timers-arm-{label}"] = _on_loop(partial(arm, most))
+for label, seconds, times in (("200us", 0.0002, 100), ("5ms", 0.005, 10)):
+    MICROS[f"sleep-{label}"] = _on_loop(partial(sleeping, seconds, times))
+LIMITS["gather"] = _on_loop(gather_python)
 # Cases that take too long to be repeated: each process runs them once, without a warm-up.
 ONCE = ("timers-arm-1m",)
 
@@ -473,10 +413,7 @@ def limit(case: str) -> dict[str, float]:
 
 
 def _repeat(
-    factory: Callable[[], AbstractEventLoop],
-    measure: Callable[[AbstractEventLoop], float],
-    *,
-    once: bool,
+    factory: Callable[[], AbstractEventLoop], measure: Measure, *, once: bool
 ) -> dict[str, float]:
     loop = factory()
     asyncio.set_event_loop(loop)

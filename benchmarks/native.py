@@ -6,6 +6,7 @@ whenever a source is newer than the program.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,8 +25,7 @@ class BuildError(Exception):
 
 # The C programs: their sources in ceiling/, and additional compiler options.
 _LOAD = (
-    "epoll_load.c", "load_window.c", "load_pipe.c", "load_idle.c", "load_tls.c",
-    "load_websocket.c", "load.h",
+    "epoll_load.c", "load_window.c", "load_pipe.c", "load_tls.c", "load_websocket.c", "load.h",
 )  # fmt: skip
 _PROGRAMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "epoll_load": (_LOAD, ()),
@@ -113,6 +113,20 @@ def version(ceiling: str) -> str:
         return ceiling
     pinned = re.search(r"panjf2000/gnet/v2 (v\S+)", (ROOT / "go.mod").read_text())
     return f"gnet {pinned[1]}" if pinned else "gnet"
+
+
+def machine_costs(server: int, client: int) -> dict[str, str]:
+    """Measure a system call and a wake-up between the two cores.
+
+    The keys are those of ceiling/machine.c.  A cost that can't be measured is omitted, for
+    example all of them if there is no C compiler.
+    """
+    try:
+        command = [str(c_program("machine")), str(server), str(client)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    except (BuildError, OSError, subprocess.SubprocessError):
+        return {}
+    return {key: str(value) for key, value in json.loads(done.stdout).items()}
 
 
 def _stale(program: Path, sources: list[Path]) -> bool:

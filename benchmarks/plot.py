@@ -1,90 +1,44 @@
-"""Draws the page's plots: ratios to uvloop, as SVG with text elements.
-
-A plot has its own background and two sets of colours; like the site, it follows the reader's
-preference for light or dark.
-"""
+"""Draws the page's plots: ratios to uvloop, a group of bars for each case."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.cases import CASES, Case
-from benchmarks.loops import LOOPS
-from benchmarks.results import Run
-from benchmarks.stats import paired_ratio
+from benchmarks import svg
+from benchmarks.cases import Case
+from benchmarks.svg import COLOURS
+from benchmarks.tables import BASE, Chosen, Row, loops_in, measured
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-Wanted = Callable[[Case], bool]
-BASE = "uvloop"
-# Colours on a light page, and on a dark one: the contrast with the page is at least 3:1.
-COLOURS = {
-    "goloop": ("#0b7285", "#3bc9db"),
-    "asyncio": ("#868e96", "#909aa4"),
-    "uvloop": ("#495057", "#ced4da"),
-    "zuvloop": ("#e8590c", "#ff922b"),
-    "blazio": ("#b08000", "#ffe066"),
-    "rloop": ("#ae3ec9", "#da77f2"),
-    "rsloop": ("#d6336c", "#f783ac"),
-    "aiofastnet": ("#5c940d", "#a9e34b"),
-    "c-epoll": ("#212529", "#f8f9fa"),
-    "paper": ("#ffffff", "#1e2129"),
-    "ink": ("#24292f", "#dee2e6"),
-}
+WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 800, 330, 760, 34, 7, 8
 # A longer bar is cut and labelled, because a loop that is eight times faster or slower
 # would flatten all other bars.
 CUT = 3.0
+STYLE = (
+    ".row { font-size: 11px; text-anchor: end; } .mark { font-size: 11px; text-anchor: middle; } "
+    ".cut { font-size: 7px; } .key { font-size: 11px; } "
+    f".one {{ stroke: {svg.paint(BASE)}; }}"
+)
 
 
-def draw(chosen: dict[str, Run], directory: Path, tag: str) -> list[Path]:
+def draw(chosen: Chosen, directory: Path, tag: str) -> list[Path]:
     """Draw the plots of one Python's results; return the files.
 
     Network rows show throughput, the others uvloop's time divided by the loop's,
     so a longer bar is better in both.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ValueError("the plots need matplotlib: pip install matplotlib") from error
-    matplotlib.use("svg")
-    # Text stays text, and equal results give equal bytes.
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "goloop"})
-    ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    matplotlib.rcParams.update(dict.fromkeys(ink, _drawn("ink")))
-    paper = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
-    matplotlib.rcParams.update(dict.fromkeys(paper, _drawn("paper")))
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for name, title, wanted in (
         ("network", "messages (or MiB, or children) per second, uvloop = 1", _network),
         ("operations", "operations of the loop, speed, uvloop = 1", _operations),
     ):
-        cases = [case for case in CASES if case.name in chosen and wanted(case)]
-        if cases:
+        rows = measured(chosen, wanted)
+        if rows:
             path = directory / f"performance-{name}-{tag}.svg"
-            _figure(chosen, cases, title, path)
+            path.write_text(_plot(rows, title))
             written.append(path)
     return written
-
-
-def _drawn(name: str) -> str:
-    """Return a placeholder colour, which `_in_both_schemes` replaces."""
-    return f"#c0ffe{list(COLOURS).index(name):x}"
-
-
-def _in_both_schemes(svg: str) -> str:
-    """Return the plot with two colours for each name, one for each scheme of the reader."""
-    sets = ["", ""]
-    for name, both in COLOURS.items():
-        # A program without support for CSS variables shows the light colour.
-        svg = svg.replace(_drawn(name), f"var(--{name}, {both[0]})")
-        sets = [f"{known}--{name}: {one}; " for known, one in zip(sets, both, strict=True)]
-    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {sets[1]}}} }}"
-    style = f"<style>:root {{ {sets[0]}}} {dark}</style>"
-    return svg.replace("<defs>", f"{style}\n <defs>", 1)
 
 
 def _network(case: Case) -> bool:
@@ -97,57 +51,42 @@ def _operations(case: Case) -> bool:
     return case.kind == "micro" and case.target is None
 
 
-def _speed(run: Run, case: Case, loop: str) -> float | None:
-    ours = run.figures(case.name, loop, case.key)
-    base = run.figures(case.name, BASE, case.key)
-    if case.higher_is_better:
-        return paired_ratio(ours, base)
-    return paired_ratio(base, ours)
-
-
-def _figure(chosen: dict[str, Run], cases: Sequence[Case], title: str, path: Path) -> None:
-    from matplotlib import pyplot
-
-    names = [*(loop.name for loop in LOOPS), "c-epoll"]
-    loops = [
-        name
-        for name in names
-        if name in COLOURS
-        and name != BASE
-        and any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
-    ]
-    height = 0.8 / max(len(loops), 1)
-    figure, axes = pyplot.subplots(figsize=(9, 1 + 0.11 * len(cases) * (len(loops) + 1)))
+def _plot(rows: Sequence[Row], title: str) -> str:
+    loops = [name for name in [*loops_in(rows), "c-epoll"] if name in COLOURS and name != BASE]
+    loops = [loop for loop in loops if any(row.speed(loop, BASE) for row in rows)]
+    parts = [svg.text(LEFT, 20, title, "title")]
+    y = TOP
+    for row in rows:
+        height = BAR * len(loops)
+        parts.append(svg.text(LEFT - 8, y + height / 2 + 4, row.case.title, "row"))
+        for index, loop in enumerate(loops):
+            found = row.speed(loop, BASE)
+            if found is not None:
+                parts += _bar(y + BAR * index, loop, found.median)
+        y += height + GAP
+    for mark in (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0):
+        parts.append(svg.text(_place(mark), y + 8, f"{mark:.1f}", "mark"))
+    one = f"{_place(1):.1f}"
+    parts.append(f'<line x1="{one}" x2="{one}" y1="{TOP - 4}" y2="{y - 4}" class="one"/>')
+    y += 28
     for index, loop in enumerate(loops):
-        _bars(axes, chosen, cases, loop, height, -0.4 + height * (index + 0.5))
-    axes.axvline(1, color=_drawn(BASE), linewidth=1)
-    axes.set_yticks(range(len(cases)), [case.title for case in cases], fontsize=8)
-    axes.set_ylim(len(cases) - 0.5, -0.5)
-    axes.set_xlim(0, CUT * 1.1)
-    axes.set_title(title, fontsize=10)
-    axes.tick_params(axis="x", labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.03), ncols=7, frameon=False)
-    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
-    path.write_text(_in_both_schemes(path.read_text()))
+        x = 8 + index * (WIDTH - 16) / len(loops)
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y - 9}" width="12" height="9" fill="{svg.paint(loop)}"/>'
+        )
+        parts.append(svg.text(x + 16, y, loop, "key"))
+    return svg.picture(parts, WIDTH, y + 10, f"Ratios to {BASE}: {title}", STYLE)
 
 
-def _bars(
-    axes: Axes,
-    chosen: dict[str, Run],
-    cases: Sequence[Case],
-    loop: str,
-    height: float,
-    offset: float,
-) -> None:
-    positions, widths = [], []
-    for row, case in enumerate(cases):
-        speed = _speed(chosen[case.name], case, loop)
-        if speed is None:
-            continue
-        positions.append(row + offset)
-        widths.append(min(speed, CUT))
-        if speed > CUT:
-            axes.text(CUT, row + offset, f" {speed:.1f}", fontsize=5, va="center")
-    axes.barh(positions, widths, height * 0.9, label=loop, color=_drawn(loop))
+def _place(ratio: float) -> float:
+    return LEFT + (RIGHT - LEFT) * ratio / CUT
+
+
+def _bar(y: float, loop: str, speed: float) -> list[str]:
+    """Draw a loop's bar, with its number if it is cut."""
+    width = _place(min(speed, CUT)) - LEFT
+    bar = (
+        f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{BAR - 1}" '
+        f'fill="{svg.paint(loop)}"/>'
+    )
+    return [bar, svg.text(RIGHT + 3, y + BAR - 1, f"{speed:.1f}", "cut")][: 1 + (speed > CUT)]

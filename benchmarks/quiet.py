@@ -1,6 +1,6 @@
 """The rows that others disturbed: the rule, and the commands that measure them again.
 
-A window is disturbed if others had more than stats.OTHERS of the two cores in it.  A row, one
+The rule for a window is goloop.operations.compare.measuring.machine.disturbance().  A row, one
 case of a run with all of its loops, is refused if more than ROW of its windows were disturbed,
 or more than LOOP of one loop's: the median of a loop tolerates some bad windows, not half of
 them.  The report shows no figure of a refused row, but the row of an older run that was quiet,
@@ -10,16 +10,16 @@ without a server, which are timed by a process's CPU clock, and runs of older ve
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
 from benchmarks.cases import BY_NAME as CASES
-from benchmarks.cases import SHARING
-from benchmarks.loops import BY_NAME as LOOPS
+from benchmarks.cases import SHARING, Case
 from benchmarks.results import Run, Sample, latest
-from benchmarks.runner import GIL, ROUNDS, UNTIL, Settings
-from benchmarks.stats import disturbed
+from benchmarks.runner import GIL
+from goloop.operations.compare.measuring import machine
 
 ROW = 0.1
 LOOP = 1 / 3
@@ -35,11 +35,8 @@ class Windows:
 
     def __add__(self, other: Windows) -> Windows:
         """Return the sums."""
-        return Windows(
-            self.disturbed + other.disturbed,
-            self.known + other.known,
-            self.unknown + other.unknown,
-        )
+        sums = (a + b for a, b in zip(astuple(self), astuple(other), strict=True))
+        return Windows(*sums)
 
     def exceeds(self, share: float) -> bool:
         """Return true if more than this share of the known windows was disturbed."""
@@ -63,15 +60,30 @@ def windows(run: Run, case: str) -> dict[str, Windows]:
     """Count the windows of each loop in a case."""
     # The default is the result of machine.interrupts_apart() for an unknown kernel.
     apart = run.machine.get("interrupts") != "within"
-    return {
-        loop: _count(rounds, interrupts_apart=apart)
-        for loop, rounds in run.samples.get(case, {}).items()
-    }
+    counts = {}
+    for loop, rounds in run.samples.get(case, {}).items():
+        found = [_is_disturbed(sample, interrupts_apart=apart) for sample in rounds.values()]
+        counts[loop] = Windows(found.count(True), len(found) - found.count(None), found.count(None))
+    return counts
 
 
-def _count(rounds: Mapping[int, Sample], *, interrupts_apart: bool) -> Windows:
-    found = [disturbed(sample, interrupts_apart=interrupts_apart) for sample in rounds.values()]
-    return Windows(found.count(True), len(found) - found.count(None), found.count(None))
+def _is_disturbed(sample: Sample, *, interrupts_apart: bool) -> bool | None:
+    """Return true if others used too much of the cores in a window; None if unknown."""
+    if not sample.get("cores"):
+        return None
+    found = machine.Account(
+        cpu=sample["server_cpu"],
+        waited=sample.get("waited", 0.0),
+        idle=sample["idle"],
+        interrupts=sample["interrupts"] if interrupts_apart else 0.0,
+        steal=sample["steal"],
+        whole=sample["cores"] * sample["seconds"],
+    )
+    return bool(
+        machine.disturbance(
+            found, sample["client_cpu"], sample["seconds"], shares_core=sample["cores"] == 1
+        )
+    )
 
 
 def refusal(run: Run, case: str) -> Refusal | None:
@@ -102,24 +114,22 @@ def choose(
 
 def commands(refusals: Iterable[Refusal]) -> list[str]:
     """Return the commands that measure refused rows again, each in the way of its run."""
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[str, dict[str, None]] = {}
     for each in refusals:
-        pinning = CASES[each.case].pinning
-        way = (each.run.gil, _interpreter(each.run), pinning, *_options(each.run))
-        cases = alike.setdefault(way, [])
-        if each.case not in cases:
-            cases.append(each.case)
-    return [
-        shlex.join([f"{GIL}={gil}"] * bool(gil) + [python, "-m", "benchmarks", "run", *options])
-        + " --pinning split" * (pinning == "split" and any(map(_shares, cases)))
-        + f" --cases {shlex.join(cases)}"
-        for (gil, python, pinning, *options), cases in alike.items()
-    ]
+        alike.setdefault(_way(each.run, CASES[each.case]), {})[each.case] = None
+    return [f"{way} --cases {shlex.join(cases)}" for way, cases in alike.items()]
 
 
-def _shares(case: str) -> bool:
-    """Return true if a case also has a row of the same core, which its name would fit."""
-    return CASES[case].group in SHARING
+def _way(run: Run, case: Case) -> str:
+    """Return the command of a run, without its cases."""
+    major, minor = run.python.split(".")[:2]
+    python = f"{f'{GIL}={run.gil} ' * bool(run.gil)}python{major}.{minor}{'t' * run.free_threaded}"
+    options = re.sub(r" --(no-save|(cases|pinning|allocator)( (?!-)\S+)+)", "", run.command)
+    options = options.partition(" -m benchmarks ")[2].removeprefix("micro").removeprefix("run")
+    options += " --allocator default" * bool(run.layouts)
+    # The name of a row of split cores fits the row of the same core, too.
+    options += " --pinning split" * (case.pinning == "split" and case.group in SHARING)
+    return f"{python} -m benchmarks run{options}"
 
 
 def told(refusals: Sequence[Refusal]) -> list[str]:
@@ -132,28 +142,3 @@ def told(refusals: Sequence[Refusal]) -> list[str]:
         "measure these rows again on an idle machine:",
         *(f"  {command}" for command in commands(refusals)),
     ]
-
-
-def _interpreter(run: Run) -> str:
-    major, minor = run.python.split(".")[:2]
-    return f"python{major}.{minor}{'t' * run.free_threaded}"
-
-
-def _options(run: Run) -> list[str]:
-    """Return the options that differ from those of a plain run."""
-    usual = Settings()
-    options = []
-    if run.layouts:
-        options += ["--allocator", "default", "--layouts", str(run.layouts)]
-    elif not run.until:
-        options += ["--rounds", str(run.rounds)]
-    elif (run.rounds, run.until, run.max_rounds) != (ROUNDS, UNTIL, usual.max_rounds):
-        options += ["--rounds", str(run.rounds), "--until", f"{run.until:g}"]
-        options += ["--max-rounds", str(run.max_rounds)]
-    taken = replace(usual, seconds=run.seconds, warmup=run.warmup)
-    if taken != usual:
-        options += ["--seconds", f"{run.seconds:g}", "--warmup", f"{run.warmup:g}"]
-    loops = [name for name in run.loops if name in LOOPS]
-    if set(loops) != set(LOOPS):
-        options += ["--loops", *loops]
-    return options

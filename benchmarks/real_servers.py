@@ -22,12 +22,14 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from benchmarks.servers import START_SECONDS, Failure, told
+from benchmarks.clients import HELLO
+from benchmarks.servers import START_SECONDS, told
+from goloop.operations import server_ports
+from goloop.operations.compare.measuring.turns import Failure
 
 END_SECONDS = 5.0  # to end in an orderly way; PostgreSQL removes its shared memory
 # Folders of servers in distributions, beside those of PATH.
 FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
-HELLO = "Hello, world"
 
 NGINX = """\
 daemon off;
@@ -123,7 +125,8 @@ class RealServer:
             user = _unprivileged() if program.refuses_root else None
             if user is not None:
                 os.chown(place, user.pw_uid, user.pw_gid)
-            self.port = _free_port()
+            with server_ports.Port("127.0.0.1", reserve=False) as port:
+                self.port = port.number
             command, ready, word = program.prepare(place, self.port)
             with (place / "log").open("wb") as log:
                 self._process = subprocess.Popen(
@@ -195,20 +198,6 @@ def found(program: str) -> str:
     return path
 
 
-def processes(first: int) -> list[int]:
-    """Return a process and its children: a server may have one for each connection."""
-    children = []
-    for entry in os.listdir("/proc"):
-        try:
-            stat = Path("/proc", entry, "stat").read_text() if entry.isdecimal() else ""
-        except OSError:
-            continue  # the process has ended
-        # The name, in parentheses, may contain any character; the state and the parent follow.
-        if stat and stat.rpartition(")")[2].split()[1] == str(first):
-            children.append(int(entry))
-    return [first, *children]
-
-
 def _where(program: str) -> str | None:
     folders = [path for pattern in FOLDERS for path in sorted(glob(pattern), reverse=True)]
     return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *folders]))
@@ -236,13 +225,6 @@ def _pinned(core: int, end: signal.Signals) -> Callable[[], None]:
         libc.prctl(set_parent_death_signal, int(end))
 
     return prepare
-
-
-def _free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port: int = bound.getsockname()[1]
-        return port
 
 
 def _is_ready(port: int, ready: Path | None, word: bytes) -> bool:

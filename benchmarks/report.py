@@ -8,43 +8,39 @@ figures of one row always come from one run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks import conditions, front, native, plot, quiet
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
-from benchmarks.loops import CEILINGS, LOOPS
+from benchmarks.loops import CEILINGS
+from benchmarks.markdown import short, table
 from benchmarks.results import REACHED, Run, dump, load
-from benchmarks.stats import Ratio, paired_ratio, ratio_of, short, table, times
 from benchmarks.tables import (
     BASE,
     CONTROL,
     LEVEL,
     OURS,
     Chosen,
+    Row,
     allocator_table,
-    behind,
-    calls_table,
-    cell,
-    claimed,
     cpu_table,
-    figure,
-    instructions_tables,
     loops_in,
     measured,
-    median_cell,
     network_table,
     paced_table,
     plain_table,
     qualities,
-    ratio,
     scaling_table,
+    shown,
     startup_table,
     time_table,
-    with_gil,
 )
 from benchmarks.usual import usual
+from goloop.operations.compare.measuring import intervals
+from goloop.operations.compare.verdicts import CANNOT_TELL, FASTER, NO_DIFFERENCE, SLOWER, judge
 
 DOCS = native.ROOT / "docs"
 # A core that is idle for less than this share of a window counts as fully used.
@@ -87,6 +83,7 @@ uses all cores, the client of the echo shares them."""
 SEVERAL_COSTS = "Microseconds of the process's CPU for one of these, all loops and threads:"
 CALLS = "Nanoseconds per call in a thread that posts at its full speed:"
 MEMORY = "Bytes of resident memory that one connection costs the server's process:"
+ACCURACY = "Microseconds that a sleep took. One below the requested time woke too early."
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
 # ---- the terminal's table --------------------------------------------------------
@@ -94,77 +91,61 @@ CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's
 
 def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
     """Write the results of a run for a terminal: medians, and ratios to uvloop."""
-    present = {loop for case in cases for loop in run.samples.get(case.name, {})}
-    present |= {loop for case in cases for loop in run.errors.get(case.name, {})}
-    shown = [loop for loop in loops if loop in present]
+    rows = [Row(run, case) for case in cases]
     ceilings = [
         name
         for name in CEILINGS
         if name in run.loops and any(name in case.ceilings for case in cases)
     ]
-    rows = []
-    for case in cases:
-        row = [case.title, case.unit]
-        for loop in [*shown, *ceilings]:
-            found = figure(run, case, loop)
-            text = None
-            if found is not None:
-                against = claimed(run, case, loop, BASE).replace(" (", ", ").rstrip(")")
-                with_ratio = against != "–" and loop != BASE and case.target is None
-                text = short(found.median) + (f" ({against})" if with_ratio else "")
-            row.append(cell(run, case, loop, text))
-        rows.append(row)
-    missing = [
-        f"{loop}: {run.loops[loop]['error']}" for loop in loops if "error" in run.loops[loop]
-    ]
-    missing += [
-        f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
+    columns = [loop for loop in loops_in(rows) if loop in loops] + ceilings
+    lines = [
+        [row.case.title, row.case.unit, *(_beside_base(row, loop) for loop in columns)]
+        for row in rows
     ]
     head = f"CPython {run.python}; medians of {conditions.rounds(run)}, ratios to {BASE}"
-    parts = [head, table(["case", "unit", *shown, *ceilings], rows)]
+    parts = [head, table(["case", "unit", *columns], lines)]
     if run.layouts:
-        some = [case for case in cases if case.name in run.samples]
         parts += [
             "The lowest and highest rate over the heap's layouts, with those of the ratio:",
-            allocator_table(dict.fromkeys(run.samples, run), some),
+            allocator_table([row for row in rows if row.case.name in run.samples]),
         ]
-    for kind, text in (("net", COSTS), ("client", CLIENT_COSTS), ("children", CHILD_COSTS)):
-        some = [case for case in cases if case.kind == kind and case.name not in run.missing]
+    for kind, contents in (
+        ("net", (COSTS, cpu_table)),
+        ("client", (CLIENT_COSTS, cpu_table)),
+        ("children", (CHILD_COSTS, cpu_table)),
+        ("loops", SEVERAL_LOOPS),
+        ("latency", (LATENCY, paced_table)),
+        ("fixed", (FIXED, paced_table)),
+    ):
+        some = [row for row in rows if row.case.kind == kind and row.case.name not in run.missing]
         if some:
-            parts += [text, cpu_table({case.name: run for case in some}, some)]
-    some = [case for case in cases if case.kind == "loops" and case.name not in run.missing]
-    if some:
-        parts += several({case.name: run for case in some}, some)
-    for kind, text in (("latency", LATENCY), ("fixed", FIXED)):
-        some = [case for case in cases if case.kind == kind and case.name in run.samples]
-        if some:
-            parts += [text, paced_table({case.name: run for case in some}, some)]
-    return "\n".join([*parts, *missing])
+            parts += _contents(contents, some)
+    return "\n".join([*parts, *_missing(run, cases)])
 
 
-def several(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Write the tables of several loops in one process."""
-    parts = [SEVERAL, scaling_table(chosen, cases)]
-    gil = with_gil(chosen, cases)
-    if gil:
-        parts.append(f"Under the GIL, which lets one thread at a time run: {', '.join(gil)}.")
-    calls = calls_table(chosen, cases)
-    if calls:
-        parts += [CALLS, calls]
-    return [*parts, SEVERAL_COSTS, cpu_table(chosen, cases)]
+def _beside_base(row: Row, loop: str) -> str:
+    """Write a median and its ratio to uvloop's: 123k (1.23×, 1.20–1.26)."""
+    found = row.median(loop)
+    if found is None:
+        return row.cell(loop, None)
+    against = row.claim(loop, BASE).replace(" (", ", ").rstrip(")")
+    with_ratio = against != "–" and loop != BASE and row.case.target is None
+    return row.cell(loop, short(found) + (f" ({against})" if with_ratio else ""))
 
 
-# The verdict on a disturbed row.
-UNKNOWN = "perhaps faster, perhaps slower (others used the cores: can't tell)"
+def _missing(run: Run, cases: Sequence[Case]) -> list[str]:
+    """Write the loops and the cases that could not be measured."""
+    lines = [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
+    return lines + [
+        f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
+    ]
 
 
-def _verdict(run: Run, case: Case, ratio: Ratio) -> str:
-    """Return how goloop's speed compares in one row, by the interval of the ratio."""
-    if quiet.refusal(run, case.name) is not None:
-        return UNKNOWN
-    if ratio.low > 1:
-        return "faster"
-    return "slower" if ratio.high < 1 else "level"
+def _verdict(row: Row, loop: str) -> str:
+    """Return the word for goloop's speed in one row."""
+    counts = quiet.windows(row.run, row.case.name)
+    both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
+    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
 
 
 def quick_summary(run: Run, cases: Sequence[Case]) -> str:
@@ -172,36 +153,31 @@ def quick_summary(run: Run, cases: Sequence[Case]) -> str:
     against = [
         loop for loop in (BASE, CONTROL) if "error" not in run.loops.get(loop, {"error": ""})
     ]
-    rows = []
-    verdicts: dict[str, dict[str, list[str]]] = {loop: {} for loop in against}
-    for case in cases:
-        figures = {loop: run.figures(case.name, loop, case.key) for loop in (OURS, *against)}
-        row = [case.title, case.unit, *(median_cell(run, case, loop) for loop in figures)]
-        for loop in against:
-            ends = [figures[OURS], figures[loop]]
-            found = ratio_of(*(ends if case.higher_is_better else ends[::-1]))
-            if found is None:
-                row.append("–")
-                continue
-            row.append(f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})")
-            verdicts[loop].setdefault(_verdict(run, case, found), []).append(case.title)
-        rows.append(row)
+    rows = [Row(run, case) for case in cases]
+    lines = [
+        [row.case.title, row.case.unit]
+        + [row.median_cell(loop) for loop in (OURS, *against)]
+        + [shown(row.speed(OURS, loop)) for loop in against]
+        for row in rows
+    ]
     header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
     parts = [
         f"CPython {run.python}; medians of {conditions.rounds(run)}; ratios with their 95 % "
         "intervals, more is better:",
-        table(header, rows),
+        table(header, lines),
     ]
-    for loop, words in verdicts.items():
+    for loop in against:
+        words: dict[str, list[str]] = {}
+        for row in rows:
+            words.setdefault(_verdict(row, loop), []).append(row.case.title)
         said = "; ".join(
             f"{word} in {', '.join(words[word])}"
-            for word in ("faster", "slower", "level", UNKNOWN)
+            for word in (FASTER, SLOWER, NO_DIFFERENCE, CANNOT_TELL)
             if word in words
         )
-        parts += [f"Beside {loop}, goloop is {said}."] * bool(said)
+        parts.append(f"goloop beside {loop}: {said}.")
     parts += conditions.disturbances({case.name: run for case in cases})
-    parts += [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
-    return "\n".join([*parts, *(f"{case}: {why}" for case, why in run.missing.items())])
+    return "\n".join([*parts, *_missing(run, cases)])
 
 
 # ---- the page ----------------------------------------------------------------------
@@ -225,7 +201,7 @@ def write(results: Path) -> Written:
     for path in [*([kept] if kept.exists() else []), *sorted(results.glob("*.json"))]:
         for run in load(path):
             runs[(run.tag, run.date, run.layouts)] = run
-    known = [_known(run) for run in runs.values()]
+    known = [_only(run, BY_NAME) for run in runs.values()]
     chosen, refused = quiet.choose(known)
     layouts, refused_layouts = quiet.choose(known, layouts=True)
     refused += refused_layouts
@@ -254,6 +230,24 @@ def write(results: Path) -> Written:
     return Written([*pages, kept, *written], refused)
 
 
+def _only(run: Run, cases: Mapping[str, object]) -> Run:
+    """Return a run with the results of these cases."""
+    return replace(
+        run,
+        samples={case: each for case, each in run.samples.items() if case in cases},
+        errors={case: each for case, each in run.errors.items() if case in cases},
+    )
+
+
+def _shown_part(chosen: Sequence[Chosen]) -> list[Run]:
+    """Return the runs that are shown, without the cases that a newer run replaced."""
+    parts = {}
+    for by_case in chosen:
+        for run in by_case.values():
+            parts[id(run)] = _only(run, {c: 0 for each in chosen for c in each if each[c] is run})
+    return sorted(parts.values(), key=lambda run: (run.tag, run.date, run.layouts))
+
+
 def front_pages() -> list[tuple[Path, str, str]]:
     """Return the pages with the front page's results, and the prefixes of their links.
 
@@ -272,10 +266,14 @@ def in_short(chosen: dict[str, Chosen], images: Sequence[Path]) -> str:
         parts.append(f"![Ratios to {BASE}, of the Python with the most rows](img/{largest.name})")
     parts += ["## Where other loops are faster", LOST]
     for tag in sorted(chosen, reverse=True):
-        newest_run = max(chosen[tag].values(), key=lambda run: run.date)
-        build = ", free-threaded" if newest_run.free_threaded else ""
-        parts += [f"### CPython {newest_run.python}{build}", losses(chosen[tag])]
+        parts += [f"### {_python(chosen[tag])}", losses(chosen[tag])]
     return "\n\n".join(parts) + "\n"
+
+
+def _python(chosen: Chosen) -> str:
+    """Write the version of the newest run's Python."""
+    newest = max(chosen.values(), key=lambda run: run.date)
+    return f"CPython {newest.python}{', free-threaded' * newest.free_threaded}"
 
 
 SHORT = f"""\
@@ -293,15 +291,6 @@ a core of its own, but in the columns *same core* both ends share one, if measur
 LOST = f"""\
 The measured values in which another loop is better than goloop by more than {LEVEL:.0%}. 1.13×
 means that the other loop is 13 % better; the 95 % confidence interval is in parentheses."""
-
-
-def _known(run: Run) -> Run:
-    """Omit cases that the catalogue no longer has."""
-    return replace(
-        run,
-        samples={case: each for case, each in run.samples.items() if case in BY_NAME},
-        errors={case: each for case, each in run.errors.items() if case in BY_NAME},
-    )
 
 
 HEAD = """\
@@ -329,16 +318,104 @@ important rows and all rows in which another loop is better. `make bench` measur
   layout of the heap. So the main tables are measured with `MALLOC_TRIM_THRESHOLD_`,
   `MALLOC_MMAP_THRESHOLD_` and `MALLOC_TOP_PAD_` (values: `benchmarks/allocator.py`). "The allocator
   as it comes" shows glibc's defaults under several layouts, from the lowest rate to the highest.
-- A window in which other programs, or the host, had more than a tenth of the two cores is
-  disturbed. A row with more than a tenth of such windows, or more than a third in one loop's, is
-  not shown.
+- A window is disturbed if other programs, or the host, had more than a tenth of the two cores, or
+  kept the server from its core for more than a tenth of the time. A row with more than a tenth of
+  such windows, or more than a third in one loop's, is not shown.
 - *c-epoll* is a C server with the same system calls and nothing else, *c-uring* the same by
   io_uring, *gnet* the same in Go: upper limits, not competitors. asyncio is the control.
 - Rows of the network, of pipes and of child processes are rates (higher is better), all others are
   times or sizes (lower is better).
 - The server programs, clients and timed operations are plain asyncio code: `benchmarks/serve.py`,
   `benchmarks/clients.py`, `benchmarks/children.py` and `benchmarks/micro.py`.
-  `benchmarks/README.md` describes the purpose of each row."""
+  `python -m benchmarks list` names the purpose of each row."""
+
+
+# ---- a section of a Python --------------------------------------------------------------
+
+
+def limited_by_peer(rows: Sequence[Row], peer: str, ours: str) -> str:
+    """List the rows in which goloop's peer had no time left while goloop had."""
+    limited = []
+    for row in rows:
+        theirs, mine = (
+            intervals.ratio(row.values(OURS, key), row.values(OURS, "seconds"))
+            for key in ("client_cpu", "server_cpu")
+        )
+        if theirs is not None and mine is not None and theirs.median > BUSY > mine.median:
+            limited.append(row.case.title)
+    if not limited:
+        return ""
+    return (
+        f"The {peer} had no time left in these rows while goloop's {ours} had, so their rates "
+        f"understate it and the CPU time says more: {'; '.join(limited)}."
+    )
+
+
+def with_gil(rows: Sequence[Row]) -> str:
+    """Name the loops that had the GIL."""
+    loops = [
+        loop
+        for loop in loops_in(rows)
+        if any(any(row.values(loop, "gil").values()) for row in rows)
+    ]
+    words = f"Under the GIL, which lets one thread at a time run: {', '.join(loops)}."
+    return words if loops else ""
+
+
+def calls_table(rows: Sequence[Row]) -> str:
+    """Write the time of a call in a thread that makes calls in sequence, if measured."""
+    calls = [row for row in rows if any(row.values(loop, "call_ns") for loop in loops_in(rows))]
+    return f"{CALLS}\n\n{plain_table(calls, 'call_ns')}" if calls else ""
+
+
+def layouts(rows: Sequence[Row]) -> str:
+    """Write how the allocator's table was measured."""
+    count = max(row.run.layouts for row in rows)
+    return (
+        f"With glibc's defaults, under {count} layouts of the heap, the same for all loops in each "
+        f"round: the lowest and the highest rate, and in parentheses those of the ratio to {BASE} "
+        "inside a round."
+    )
+
+
+Contents = Sequence[str | Callable[[Sequence[Row]], str]]
+SEVERAL_LOOPS: Contents = (
+    SEVERAL, scaling_table, with_gil, calls_table, SEVERAL_COSTS, cpu_table
+)  # fmt: skip
+# The sections: the cases as _section_of() names them, heading, words and tables.
+SECTIONS: tuple[tuple[str, str, Contents], ...] = (
+    ("net", "Network and pipes", (
+        network_table, COSTS, cpu_table,
+        partial(limited_by_peer, peer="load generator", ours="server"),
+    )),
+    ("client", "Clients of real servers", (
+        CLIENTS, network_table, CLIENT_COSTS, cpu_table,
+        partial(limited_by_peer, peer="server", ours="client"),
+    )),
+    ("same", "Both ends on the same core", (SHARED, network_table, SHARED_COSTS, cpu_table)),
+    ("layouts", "The allocator as it comes", (layouts, allocator_table)),
+    ("fixed", "Messages at a fixed rate", (FIXED, paced_table)),
+    ("latency", "Latency at a share of the peak rate", (LATENCY, paced_table)),
+    ("children", "Child processes", (network_table, CHILD_COSTS, cpu_table)),
+    ("micro", "Operations of the loop", (OPERATIONS, time_table)),
+    ("accuracy", "Timer accuracy", (ACCURACY, plain_table)),
+    ("loops", "Several loops in one process", SEVERAL_LOOPS),
+    ("storm", "Timers while others shake hands", (STORMS, time_table)),
+    ("memory", "Memory of a connection", (MEMORY, time_table)),
+    ("startup", "Start-up", (startup_table,)),
+)  # fmt: skip
+
+
+def _section_of(case: Case) -> str:
+    if case.pinning == "same":
+        return "same"
+    return case.kind if case.target is None else "accuracy"
+
+
+def _contents(contents: Contents, rows: Sequence[Row]) -> list[str]:
+    """Write words and tables, without the empty ones."""
+    parts = [each if isinstance(each, str) else each(rows) for each in contents]
+    return [part for part in parts if part]
 
 
 def section(
@@ -348,203 +425,63 @@ def section(
 
     `layouts` has the runs of the allocator's table.
     """
-    newest = max(chosen.values(), key=lambda run: run.date)
-    build = ", free-threaded" if newest.free_threaded else ""
-    parts = [f"## CPython {newest.python}{build}", conditions.facts(chosen)]
+    parts = [f"## {_python(chosen)}", conditions.facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
-    network = measured(chosen, lambda case: case.kind == "net" and case.pinning == "split")
-    if network:
-        parts += ["### Network and pipes", network_table(chosen, network)]
-        parts += [COSTS, cpu_table(chosen, network)]
-        parts += instructions_tables(chosen, network)
-        parts += limited_by_peer(chosen, network, "load generator", "server")
-    clients = measured(chosen, lambda case: case.kind == "client" and case.pinning == "split")
-    if clients:
-        parts += ["### Clients of real servers", CLIENTS, network_table(chosen, clients)]
-        parts += [CLIENT_COSTS, cpu_table(chosen, clients)]
-        parts += limited_by_peer(chosen, clients, "server", "client")
-    shared = measured(chosen, lambda case: case.pinning == "same")
-    if shared:
-        parts += ["### Both ends on the same core", SHARED, network_table(chosen, shared)]
-        parts += [SHARED_COSTS, cpu_table(chosen, shared)]
-    parts += allocations(layouts)
-    fixed = measured(chosen, lambda case: case.kind == "fixed")
-    if fixed:
-        parts += ["### Messages at a fixed rate", FIXED, paced_table(chosen, fixed)]
-    latency = measured(chosen, lambda case: case.kind == "latency")
-    if latency:
-        parts += ["### Latency at a share of the peak rate", LATENCY, paced_table(chosen, latency)]
-    children = measured(chosen, lambda case: case.kind == "children")
-    if children:
-        parts += ["### Child processes", network_table(chosen, children)]
-        parts += [CHILD_COSTS, cpu_table(chosen, children)]
-    parts += variants(chosen)
-    operations = measured(chosen, lambda case: case.kind == "micro" and case.target is None)
-    if operations:
-        parts += [
-            "### Operations of the loop",
-            OPERATIONS,
-            time_table(chosen, operations),
-        ]
-    sleeping = measured(chosen, lambda case: case.target is not None)
-    if sleeping:
-        parts += [
-            "### Timer accuracy",
-            "Microseconds that a sleep took. One below the requested time woke too early.",
-            plain_table(chosen, sleeping),
-        ]
-    scaling = measured(chosen, lambda case: case.kind == "loops")
-    if scaling:
-        parts += ["### Several loops in one process", *several(chosen, scaling)]
-    storms = measured(chosen, lambda case: case.kind == "storm")
-    if storms:
-        parts += ["### Timers while others shake hands", STORMS, time_table(chosen, storms)]
-    held = measured(chosen, lambda case: case.kind == "memory")
-    if held:
-        parts += ["### Memory of a connection", MEMORY, time_table(chosen, held)]
-    startup = measured(chosen, lambda case: case.kind == "startup")
-    if startup:
-        parts += ["### Start-up", startup_table(chosen, startup)]
-    failed = failures(chosen)
-    if failed:
-        parts += ["### Failures", failed]
+    by_section: dict[str, list[Row]] = {"layouts": measured(layouts)}
+    for row in measured(chosen):
+        by_section.setdefault(_section_of(row.case), []).append(row)
+    for name, heading, contents in SECTIONS:
+        if by_section.get(name):
+            parts += [f"### {heading}", *_contents(contents, by_section[name])]
     lacking = [
         f"- {case.title}: {missing[case.name]}."
         for case in CASES
         if case.name in missing and case.name not in chosen
     ]
-    if lacking:
-        parts += ["### Not measured", "\n".join(lacking)]
+    for heading, lines in (("Failures", failures(chosen)), ("Not measured", lacking)):
+        if lines:
+            parts += [f"### {heading}", "\n".join(lines)]
     return "\n\n".join(parts)
-
-
-def allocations(layouts: Chosen) -> list[str]:
-    """Write the table of the allocator as it comes."""
-    cases = measured(layouts, lambda case: case.kind == "net")
-    if not cases:
-        return []
-    count = max(layouts[case.name].layouts for case in cases)
-    return [
-        "### The allocator as it comes",
-        f"With glibc's defaults, under {count} layouts of the heap, the same for all loops in each "
-        f"round: the lowest and the highest rate, and in parentheses those of the ratio to {BASE} "
-        "inside a round.",
-        allocator_table(layouts, cases),
-    ]
-
-
-def limited_by_peer(chosen: Chosen, cases: Sequence[Case], peer: str, ours: str) -> list[str]:
-    """List the rows in which goloop's peer had no time left while goloop had."""
-    limited = []
-    for case in cases:
-        run = chosen[case.name]
-        shares = [
-            ratio_of
-            for key in ("client_cpu", "server_cpu")
-            if (ratio_of := paired_ratio(
-                run.figures(case.name, OURS, key), run.figures(case.name, OURS, "seconds")
-            )) is not None
-        ]  # fmt: skip
-        if len(shares) == 2 and shares[0] > BUSY > shares[1]:
-            limited.append(case.title)
-    if not limited:
-        return []
-    return [
-        f"The {peer} had no time left in these rows while goloop's {ours} had, so their rates "
-        f"understate it and the CPU time says more: {'; '.join(limited)}."
-    ]
-
-
-def variants(chosen: Chosen) -> list[str]:
-    """Write a table for each loop that was also measured with another setting."""
-    parts = []
-    for variant in LOOPS:
-        cases = [
-            case
-            for case in measured(chosen, lambda _case: True)
-            if variant.name in chosen[case.name].samples.get(case.name, {})
-        ]
-        if not variant.variant_of or not cases:
-            continue
-        original = variant.variant_of
-        setting = ", ".join(f"`{name}={value}`" for name, value in variant.environment.items())
-        rows = []
-        for case in cases:
-            run = chosen[case.name]
-            row = [f"{case.title}, {case.unit}"]
-            row += [median_cell(run, case, loop) for loop in (original, variant.name)]
-            row.append(claimed(run, case, original, variant.name))
-            cpu = None
-            if case.higher_is_better:
-                cpu = ratio(run, case, original, variant.name, "server_us")
-            row.append(times(cpu))
-            rows.append(row)
-        parts += [
-            f"### {variant.name}",
-            f"The same loop in another setting, {setting}, in the same run:",
-            table(
-                ["case", original, variant.name, f"{original} ÷ {variant.name}", "the same of CPU"],
-                rows,
-            ),
-        ]
-    return parts
 
 
 def losses(chosen: Chosen) -> str:
     """Write a table with a line for every figure in which another loop is ahead of goloop."""
     lines = []
-    cases = measured(chosen, lambda case: case.target is None)
-    for case in cases:
-        run = chosen[case.name]
-        if OURS not in run.samples.get(case.name, {}):
-            lines.append([case.title, "goloop has no figure", ""])
+    rows = measured(chosen, lambda case: case.target is None)
+    for row in rows:
+        if OURS not in row.run.samples.get(row.case.name, {}):
+            lines.append([row.case.title, "goloop has no figure", ""])
             continue
-        if not run.reaches(case.name, OURS):
-            lines.append([case.title, "goloop does not reach the rate", ""])
+        if not row.run.reaches(row.case.name, OURS):
+            lines.append([row.case.title, "goloop does not reach the rate", ""])
             continue
-        for words, key, more_is_better in qualities(case):
-            ahead = behind(run, case, key, more_is_better)
+        for words, key, _more in qualities(row.case):
+            ahead = _ahead(row, key)
             if ahead:
-                lines.append([case.title, words or case.unit, ", ".join(ahead)])
-    rivals = [loop for loop in loops_in(chosen, cases) if loop != OURS]
-    of = f"{len(cases)} cases, measured with {', '.join(rivals)}"
+                lines.append([row.case.title, words or row.case.unit, ", ".join(ahead)])
+    rivals = [loop for loop in loops_in(rows) if loop != OURS]
+    of = f"{len(rows)} cases, measured with {', '.join(rivals)}"
     if not lines:
         return f"None of {of}."
-    table_of_losses = table(["case", "figure", "faster loops"], lines)
-    return f"{len(lines)} values of {of}:\n\n{table_of_losses}"
+    return f"{len(lines)} values of {of}:\n\n{table(['case', 'figure', 'faster loops'], lines)}"
 
 
-def failures(chosen: Chosen) -> str:
+def _ahead(row: Row, key: str) -> list[str]:
+    """Name the loops that are more than LEVEL better than goloop, best first."""
+    ahead = []
+    for loop in row.rivals():
+        lead = row.speed(loop, OURS, key)
+        if lead is not None and lead.median > 1 + LEVEL:
+            ahead.append((lead.median, f"{loop} {lead.shown('×')}"))
+    return [text for _lead, text in sorted(ahead, reverse=True)]
+
+
+def failures(chosen: Chosen) -> list[str]:
     """List failed measurements, with the error of the failed program."""
     lines = []
-    for case in measured(chosen, lambda _case: True):
-        run = chosen[case.name]
-        for loop, sentence in run.errors.get(case.name, {}).items():
-            finished = len(run.samples.get(case.name, {}).get(loop, {}))
-            rounds = f"{finished} of {run.tried(case.name)} rounds"
-            lines.append(f"- {case.title}: {loop} finished {rounds}: {sentence}")
-    return "\n".join(lines)
-
-
-# ---- choices -------------------------------------------------------------------------
-
-
-def _shown_part(chosen: Sequence[Chosen]) -> list[Run]:
-    """Return the runs that are shown, without the cases that a newer run replaced."""
-    kept: dict[int, Run] = {}
-    for by_case in chosen:
-        for run in by_case.values():
-            kept[id(run)] = run
-    parts = []
-    for run in kept.values():
-        mine = {case for by_case in chosen for case in by_case if by_case[case] is run}
-        parts.append(
-            Run(
-                **{
-                    **vars(run),
-                    "samples": {name: run.samples[name] for name in run.samples if name in mine},
-                    "errors": {name: run.errors[name] for name in run.errors if name in mine},
-                }
-            )
-        )
-    return sorted(parts, key=lambda run: (run.tag, run.date, run.layouts))
+    for row in measured(chosen):
+        run, name = row.run, row.case.name
+        for loop, sentence in run.errors.get(name, {}).items():
+            rounds = f"{len(run.samples.get(name, {}).get(loop, {}))} of {run.tried(name)} rounds"
+            lines.append(f"- {row.case.title}: {loop} finished {rounds}: {sentence}")
+    return lines

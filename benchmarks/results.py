@@ -67,9 +67,9 @@ class Run:
     def figures(self, case: str, loop: str, key: str) -> dict[int, float]:
         """Return one figure of each round; rates and CPU costs are derived here.
 
-        Rounds without this figure are omitted: an older run, or a machine without such a
-        counter, does not have it.  A loop that does not reach a constant rate has no figures at
-        this rate, in no round: its waiting times would be a function of the window's length.
+        Rounds without this figure are omitted: an older run does not have it.  A loop that does not
+        reach a constant rate has no figures at this rate, in no round: its waiting times would be a
+        function of the window's length.
         """
         rounds = self.samples.get(case, {}).get(loop, {})
         if key not in RATES and not self.reaches(case, loop):
@@ -102,21 +102,12 @@ class Run:
         return "free-threading build" in self.build
 
 
-# Figures that are a sample's total divided by its messages, and in which unit.
-_FOR_ONE = {
-    "server_us": ("server_cpu", 1e6),  # microseconds of the server's CPU
-    "each_instructions": ("instructions", 1.0),
-    "each_user_instructions": ("user_instructions", 1.0),
-}
-
-
 def _figure(sample: Sample, key: str) -> float | None:
     if key == "rate":
         return sample["messages"] / sample["seconds"]
-    if key in _FOR_ONE:
-        total, unit = _FOR_ONE[key]
-        found = sample.get(total)
-        return None if found is None else unit * found / max(sample["messages"], 1)
+    if key == "server_us":  # microseconds of the server's CPU for a message
+        found = sample.get("server_cpu")
+        return None if found is None else 1e6 * found / max(sample["messages"], 1)
     return sample.get(key)
 
 

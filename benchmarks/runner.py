@@ -1,4 +1,4 @@
-"""Runs cases: starts the processes, pins them, interleaves the loops.
+"""Runs cases: starts the processes, pins them, takes turns.
 
 The servers of a case are all alive at once, and each round has a short window of each, in a
 random order: windows of compared loops lie within seconds of each other, and no loop always
@@ -11,9 +11,9 @@ group with several loops take part in the same rounds.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -25,18 +25,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
-from typing import TypeVar
 
-from benchmarks import allocator, machine, native, real_servers
+from benchmarks import allocator, native, real_servers, windows
 from benchmarks.cases import CASES, PYTHON, Case
 from benchmarks.child import ABSENT, LAUNCH
 from benchmarks.loops import BY_NAME, CEILINGS, Loop
+from benchmarks.markdown import short
 from benchmarks.real_servers import RealServer
 from benchmarks.results import Run, Sample
 from benchmarks.serve import SERVICE
-from benchmarks.servers import Failure, Server, ending, text_last_line, told
-from benchmarks.stats import ratio_of
+from benchmarks.servers import Child, Server, ending, text_last_line, told
+from goloop.operations import server_ports
+from goloop.operations.compare.measuring import intervals, machine
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 GRACE_SECONDS = 30.0  # after the measured time, before a child counts as hung
 FAILURES = 2
@@ -49,8 +52,6 @@ SPARE_FILES = 1000
 # How the ceiling in C serves as a server of serve.py.
 CEILING_MODES = {"udp": "udp", "buffered": "copy", "broadcast": "broadcast"}
 NOTHING: Mapping[str, str] = MappingProxyType({})
-T = TypeVar("T")
-
 
 # The interval of this ratio determines the number of rounds.
 OURS, BASE = "goloop", "uvloop"
@@ -78,6 +79,16 @@ class Settings:
         """Return the environment variables of the measured processes' allocator."""
         return NOTHING if self.layouts else allocator.STEADY
 
+    @property
+    def times(self) -> list[str]:
+        """Return the seconds of warm-up and window, as arguments."""
+        return [str(self.warmup), str(self.seconds)]
+
+    @property
+    def limit(self) -> float:
+        """Return the seconds after which a measurement counts as hung."""
+        return self.warmup + self.seconds + GRACE_SECONDS
+
 
 def free_threaded(python: str) -> bool:
     """Return true if an interpreter was built to run without the GIL."""
@@ -96,7 +107,7 @@ class Runner:
         self.python = python
         self.settings = settings
         self.say = say
-        self.cores = machine.cores()
+        [self.server_core], [self.client_core] = machine.choose_cores(1)
         # (case, round) -> the peak rate of BASE, for cases at a constant rate
         self.peaks: dict[tuple[str, int], float] = {}
         self.generator = native.c_program("epoll_load")
@@ -120,7 +131,7 @@ class Runner:
         found: dict[str, dict[str, str]] = described["loops"]
         for loop in loops:
             if "error" in found[loop.name]:
-                found[loop.name]["error"] = self._why(loop, found[loop.name]["error"])
+                found[loop.name]["error"] = _why(loop, found[loop.name]["error"])
         for ceiling in ceilings:
             try:
                 if ceiling != PYTHON:
@@ -128,21 +139,24 @@ class Runner:
                 found[ceiling] = {"version": native.version(ceiling)}
             except native.BuildError as error:
                 found[ceiling] = {"error": str(error)}
+        costs = native.machine_costs(self.server_core, self.client_core)
+        used = {case.service for case in cases}
         return Run(
             python=described["python"],
             build=described["build"],
             command=command,
             date=time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
             machine={
-                **machine.describe(),
+                **machine.facts(costs.pop("hypervisor", "")),
+                **costs,
                 "packages": ", ".join(
                     version for version in described["packages"].values() if ABSENT not in version
                 ),
                 "openssl": described["openssl"],
-                "services": real_servers.versions(_real(cases)),
+                "services": real_servers.versions([s for s in real_servers.PROGRAMS if s in used]),
             },
             client="C epoll",
-            cores=f"server on core {self.cores.server}, client on core {self.cores.client}",
+            cores=f"server on core {self.server_core}, client on core {self.client_core}",
             rounds=self.settings.rounds,
             seconds=self.settings.seconds,
             warmup=self.settings.warmup,
@@ -163,7 +177,7 @@ class Runner:
             absent = [name for name in case.packages if ABSENT in packages[name]]
             if absent:
                 missing[case.name] = f"{', '.join(absent)} is not installed on this Python"
-            elif case.cores > len(machine.usable()):
+            elif case.cores > len(machine.usable_cores()):
                 missing[case.name] = f"it needs {case.cores} cores"
             elif case.service in real_servers.PROGRAMS and (
                 reason := real_servers.missing(case.service)
@@ -183,13 +197,6 @@ class Runner:
         """Return the number of files that a measured process may open."""
         _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return sys.maxsize if hard == resource.RLIM_INFINITY else hard
-
-    def _why(self, loop: Loop, error: str) -> str:
-        """Reword the error of a missing package; return every other error unchanged."""
-        package = loop.distributions[0] if loop.distributions else ""
-        if error == f"ModuleNotFoundError: No module named '{package}'":
-            return f"{package} is not installed, or does not install, on this Python"
-        return without_paths(error)
 
     def measure(
         self,
@@ -217,36 +224,37 @@ class Runner:
                 keep()
 
     def measure_cases(self, run: Run, cases: Sequence[Case], loops: Sequence[Loop]) -> None:
-        """Measure cases together: all rounds, the loops interleaved.
-
-        The cases of a loop are adjacent in a round, because they are compared with each other.
-        """
-        competitors = [
+        """Measure cases together: all rounds, the loops interleaved."""
+        entrants = [
             (case, loop.name)
             for loop in loops
             for case in cases
             if "error" not in run.loops[loop.name] and loop.takes_part(case)
         ]
-        competitors += [
+        entrants += [
             (case, name)
             for case in cases
             for name in case.ceilings
             if "error" not in run.loops.get(name, {"error": ""})
         ]
-        failures = dict.fromkeys(competitors, 0)
+        failures = dict.fromkeys(entrants, 0)
         number = -1
+
+        def measure(entrant: tuple[Case, str]) -> None:
+            case, name = entrant
+            run.add(case.name, name, number, self.sample(case, name, number))
+            failures[entrant] = 0
+
+        def failed(entrant: tuple[Case, str], failure: Failure) -> None:
+            case, name = entrant
+            failures[entrant] += 1
+            run.fail(case.name, name, without_paths(str(failure)))
+            self.say(f"  {case.name}: {name} failed in round {number}: {failure}")
+
         while any(self._go_on(run, case, number + 1) for case in cases):
             number += 1
-            for case, name in order(competitors, number):
-                if failures[case, name] >= FAILURES:
-                    continue
-                try:
-                    run.add(case.name, name, number, self._sample(case, name, number))
-                    failures[case, name] = 0
-                except Failure as error:
-                    failures[case, name] += 1
-                    run.fail(case.name, name, without_paths(str(error)))
-                    self.say(f"  {case.name}: {name} failed in round {number}: {error}")
+            tried = [entrant for entrant in entrants if failures[entrant] < FAILURES]
+            take_turns(tried, measure, failed, number)
 
     def _go_on(self, run: Run, case: Case, done: int) -> bool:
         """Return true if another round follows after `done` rounds."""
@@ -258,12 +266,13 @@ class Runner:
         recent = {done - 1, done - 2} & ours.keys() & base.keys()
         if done >= settings.max_rounds or not recent:
             return False
-        found = ratio_of(ours, base)
+        found = intervals.ratio(ours, base)
         return found is None or not found.within(settings.until)
 
     # ---- one sample ----------------------------------------------------------
 
-    def _sample(self, case: Case, name: str, number: int = 0) -> Sample:
+    def sample(self, case: Case, name: str, number: int = 0) -> Sample:
+        """Measure a loop, or a ceiling, in one round; raises Failure."""
         if case.server:
             layout = number % max(self.settings.layouts, 1)
             asked = None
@@ -274,35 +283,25 @@ class Runner:
             sample = self._network_sample(case, name, layout, asked)
             return sample if asked is None else {**sample, "asked": asked}
         if name == PYTHON:
-            return self._own_sample(["limit", case.name])
-        loop = BY_NAME[name]
-        action = ["startup", loop.factory]
-        times = [str(self.settings.warmup), str(self.settings.seconds)]
-        cores = machine.usable()[: case.cores]
-        if case.kind == "micro":
-            action = ["micro", loop.factory, case.name]
-        elif case.kind == "children":
-            action = ["children", loop.factory, case.name, *times]
-        elif case.kind == "loops":
-            action = ["threads", loop.factory, case.group, str(case.loops), *times]
-        elif case.kind == "storm":
-            # The measured process starts the clients, and adds its port and process id.
-            clients = [str(self._client(case)), case.mode]
-            clients += [str(case.connections), str(case.size), *times]
-            place = [str(native.identity().parent), str(self.cores.client)]
-            action = ["storm", loop.factory, *place, *clients]
-        return self._own_sample(action, loop.environment, cores)
+            return self._own_sample(["limit", case.name], [self.server_core])
+        factory = BY_NAME[name].factory
+        times = self.settings.times
+        # The measured process of a storm starts the clients, and adds its port.
+        storm = [str(native.identity().parent), str(self.client_core)] if case.needs_tls else []
+        if storm:
+            storm += [*self._client(case), str(case.connections), str(case.size)]
+        action = {
+            "micro": ["micro", factory, case.name],
+            "startup": ["startup", factory],
+            "children": ["children", factory, case.name, *times],
+            "loops": ["threads", factory, case.group, str(case.loops), *times],
+            "storm": ["storm", factory, *storm, *times],
+        }
+        return self._own_sample(action[case.kind], machine.usable_cores()[: case.cores])
 
-    def _own_sample(
-        self,
-        action: list[str],
-        variables: Mapping[str, str] = NOTHING,
-        cores: Sequence[int] | None = None,
-    ) -> Sample:
+    def _own_sample(self, action: list[str], cores: Sequence[int]) -> Sample:
         """Have a process measure itself."""
-        limit = GRACE_SECONDS + self.settings.seconds
-        where = [self.cores.server] if cores is None else cores
-        sample: Sample = json.loads(self._child(action, where, limit, variables))
+        sample: Sample = json.loads(self._child(action, cores, self.settings.limit))
         return sample
 
     def _peak(self, case: Case, number: int) -> float:
@@ -316,15 +315,16 @@ class Runner:
             self.peaks[case.name, number] = found["messages"] / found["seconds"]
         return self.peaks[case.name, number]
 
-    def _client(self, case: Case) -> Path:
-        """Build the load generator of a case; raises native.BuildError."""
+    def _client(self, case: Case) -> list[str]:
+        """Build the load generator of a case, and return its command; raises BuildError."""
+        if case.kind == "memory":
+            return [sys.executable, "-I", str(native.HERE / "idle_load.py")]
+        program = self.generator
         if case.needs_tls:
             native.identity()
-        if case.mode in ("tls-churn", "tls-storm"):
-            return native.go_program()
-        if case.mode == "tls":
-            return native.tls_program()
-        return self.generator
+            go = case.mode in ("tls-churn", "tls-storm")
+            program = native.go_program() if go else native.tls_program()
+        return [str(program), case.mode]
 
     def _network_sample(
         self, case: Case, name: str, layout: int = 0, rate: int | None = None
@@ -336,8 +336,7 @@ class Runner:
         key = (case.name, name, layout)
         alive = self.alive.pop(key, None) or self._start(case, name, layout)
         try:
-            size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
-            sample = self._load(case, [alive.address, str(case.connections), size], alive)
+            sample = self._load(case, alive, rate)
         except BaseException:
             alive.end()
             raise
@@ -349,35 +348,39 @@ class Runner:
         return sample
 
     def _start(self, case: Case, name: str, layout: int) -> Server:
-        """Start a server of a case, and wait until it listens."""
+        """Start a server of a case, or a client, and wait until it is ready."""
         directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
         try:
-            variables = environment(self.settings.allocator)
-            talks = case.kind == "client"
+            is_client = case.kind == "client"
             if name in CEILINGS:
                 command = self._ceiling_command(name, case, Path(directory.name))
             else:
-                loop = BY_NAME[name]
-                variables |= loop.environment
-                words = ["serve", loop.factory, case.server, directory.name, str(layout)]
-                if talks:
-                    words = ["client", loop.factory, case.server, self._address(case)]
-                command = self._python_command(
-                    [*words, str(case.connections if talks else case.loops)]
-                )
-            if case.service and not talks:
+                factory = BY_NAME[name].factory
+                words = ["serve", factory, case.server, directory.name, str(layout)]
+                words.append(str(case.loops))
+                if is_client:
+                    words = ["client", factory, case.server, self._address(case)]
+                    words.append(str(case.connections))
+                command = self._python_command(words)
+            if case.service and not is_client:
                 Path(directory.name, SERVICE).write_text(self._address(case))
             if case.needs_tls:
                 shutil.copy(native.identity(), directory.name)
-            pin = _pin(machine.usable()[: case.cores], many_files=case.many_files)
-            return Server(directory, command, variables, pin, case.loops, talks=talks)
+            return Server(
+                "client" if is_client else "server",
+                directory,
+                command,
+                environment(self.settings.allocator),
+                _pin(machine.usable_cores()[: case.cores], many_files=case.many_files),
+                case.loops,
+            )
         except BaseException:
             directory.cleanup()
             raise
 
     def _other_core(self, case: Case) -> int:
         """Return the core of the end that is not measured."""
-        return self.cores.server if case.pinning == "same" else self.cores.client
+        return self.server_core if case.pinning == "same" else self.client_core
 
     def _service(self, case: Case) -> RealServer | Server:
         """Return the server that a case's processes use; start it for the first of them."""
@@ -395,7 +398,7 @@ class Runner:
         directory = tempfile.TemporaryDirectory(prefix="goloop-bench-")
         command = [str(native.c_program("epoll_echo"))]
         command += ["unix", f"{directory.name}/socket"] if unix else ["tcp"]
-        return Server(directory, command, environment(), _pin([core], many_files=True), 1)
+        return Server("server", directory, command, environment(), _pin([core], many_files=True))
 
     def _address(self, case: Case) -> str:
         service = self._service(case)
@@ -408,7 +411,7 @@ class Runner:
         if not case.service:
             return []
         service = self._service(case)
-        return real_servers.processes(
+        return server_ports.family_of(
             service.process.pid if isinstance(service, Server) else service.pid
         )
 
@@ -419,36 +422,27 @@ class Runner:
         while self.services:
             self.services.popitem()[1].end()
 
-    def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
-        settings = self.settings
-        times = [str(settings.warmup), str(settings.seconds)]
-        if case.kind == "client":
-            line = " ".join([*times, ",".join(map(str, self._processes(case)))])
-            limit = settings.warmup + settings.seconds + GRACE_SECONDS
-            return _talked(json.loads(server.ask(line, limit)))
-        processes = [server.process.pid, *self._processes(case)]
-        command = [
-            str(self._client(case)), case.mode, *arguments, *times, ",".join(map(str, processes)),
-        ]  # fmt: skip
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                env=environment(allocator.STEADY),  # the client must not vary
-                preexec_fn=_pin([self._other_core(case)]),
-                timeout=settings.warmup + settings.seconds + GRACE_SECONDS,
+    def _load(self, case: Case, server: Server, rate: int | None = None) -> Sample:
+        """Measure a window: of a client that talks itself, or of a server under load."""
+        cores = sorted({self.server_core, self._other_core(case)}) if case.cores == 1 else []
+        with contextlib.ExitStack() as stack:
+            talker: Child = server
+            if case.kind == "client":
+                server.say(" ".join(self.settings.times))
+            else:
+                size = str(max(case.size, 1)) + ("" if rate is None else f"@{rate}")
+                command = [*self._client(case), server.address, str(case.connections)]
+                command += [size, *self.settings.times]
+                variables = environment(allocator.STEADY)  # the generator must not vary
+                pin = _pin([self._other_core(case)], many_files=case.many_files)
+                talker = stack.enter_context(Child("load generator", command, variables, pin))
+            sample = windows.measure(
+                server, talker, self._processes(case), cores, self.settings.limit
             )
-        except subprocess.TimeoutExpired as error:
-            raise Failure("the load generator did not end") from error
-        ended = server.ended(wait=done.returncode != 0)
-        if ended is not None:
-            raise Failure(f"the server {told(ended, server.last_line())}")
-        if done.returncode != 0:
-            raise Failure(text_last_line(done.stderr) or ending(done.returncode))
-        return _talked(json.loads(done.stdout))
+        grown = sample.pop("grown")
+        if case.kind == "memory":
+            return {"messages": sample["messages"], "bytes": grown / sample["messages"]}
+        return sample
 
     # ---- processes -----------------------------------------------------------
 
@@ -474,13 +468,7 @@ class Runner:
             return [*command, "unix", str(directory / "socket")]
         return [*command, CEILING_MODES.get(server, "tcp")]
 
-    def _child(
-        self,
-        arguments: list[str],
-        cores: Sequence[int] | None,
-        limit: float,
-        variables: Mapping[str, str] = NOTHING,
-    ) -> str:
+    def _child(self, arguments: list[str], cores: Sequence[int] | None, limit: float) -> str:
         """Run a measuring process to its end and return the last line it printed."""
         try:
             done = subprocess.run(
@@ -489,7 +477,7 @@ class Runner:
                 capture_output=True,
                 text=True,
                 check=False,
-                env={**environment(self.settings.allocator), **variables},
+                env=environment(self.settings.allocator),
                 preexec_fn=None if cores is None else _pin(cores),
                 timeout=limit,
             )
@@ -502,22 +490,12 @@ class Runner:
         return text_last_line(done.stdout)
 
 
-def _talked(sample: Sample) -> Sample:
-    """Return a sample that has messages; raises Failure for one without."""
-    if sample["messages"] == 0:
-        raise Failure("no message came back in the measured window")
-    return sample
-
-
-def _real(cases: Sequence[Case]) -> list[str]:
-    """Return the real servers that some cases need."""
-    used = {case.service for case in cases}
-    return [name for name in real_servers.PROGRAMS if name in used]
-
-
-def order(competitors: Sequence[T], number: int) -> list[T]:
-    """Return the random order of a round, which depends on the number of the round only."""
-    return random.Random(number).sample(competitors, len(competitors))
+def _why(loop: Loop, error: str) -> str:
+    """Reword the error of a missing package; return every other error unchanged."""
+    package = loop.distributions[0] if loop.distributions else ""
+    if error == f"ModuleNotFoundError: No module named '{package}'":
+        return f"{package} is not installed, or does not install, on this Python"
+    return without_paths(error)
 
 
 def environment(variables: Mapping[str, str] = NOTHING) -> dict[str, str]:
@@ -562,28 +540,24 @@ def _pin(cores: Sequence[int], *, many_files: bool = False) -> Callable[[], None
 
 def _commit() -> str:
     """Return the commit of the tree, with a plus sign where files differ from it."""
-    git = ["git", "-C", str(Path(__file__).resolve().parent)]
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(native.HERE), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        head = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        )
-        dirty = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        head = git("rev-parse", "--short", "HEAD")
+        return head + "+" * bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
 
 
 def _progress(run: Run, case: Case) -> str:
     """Write one line about a case that has just been measured."""
-    from benchmarks.stats import short, summarize
-
     parts = []
     for name in run.samples.get(case.name, {}):
-        figures = list(run.figures(case.name, name, case.key).values())
-        reached = short(summarize(figures).median) if figures else "does not reach the rate"
+        figures = run.figures(case.name, name, case.key).values()
+        reached = short(median(figures)) if figures else "does not reach the rate"
         parts.append(f"{name} {reached}")
     return f"{case.name} ({case.unit}): " + ", ".join(parts)
 

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from benchmarks import allocator
 from benchmarks.threads import burn
 
 # The size of one read, and the limit of a stream's buffer: larger than any message, so
@@ -455,12 +456,17 @@ SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
 
 
 def main(
-    factory: Callable[[], asyncio.AbstractEventLoop], server: str, directory: str, loops: int = 1
+    factory: Callable[[], asyncio.AbstractEventLoop],
+    server: str,
+    directory: str,
+    layout: str,
+    loops: str,
 ) -> None:
-    """Run a server under a fresh loop; the directory is its own.
+    """Run a server under a fresh loop, in a layout of the heap; the directory is its own.
 
     Each of several loops has a thread, and a whole server with a port of its own.
     """
+    allocator.lay_out(int(layout))  # now, so that the memory of the imports lies below
 
     async def run() -> None:
         await SERVERS[server](Path(directory))
@@ -476,6 +482,6 @@ def main(
             traceback.print_exc()
             os._exit(1)
 
-    for _ in range(loops - 1):
+    for _ in range(int(loops) - 1):
         threading.Thread(target=serve_or_end, daemon=True).start()
     serve()

@@ -5,7 +5,7 @@ detangle seedloop; they need Python 3.12), which are written in Python and simul
 of their own.  Each runs the same programs with the same seeds and its default settings: goloop and
 seedloop order tasks as asyncio does, the others by the seed (so does "goloop, shuffle").  The
 simulators take turns in rounds, each in a process of its own.  Rates are per second of processor
-time.  A ratio is taken inside a round; the table has its median and 95 % interval (stats.py).
+time.  A ratio is taken inside a round; the table has its median and 95 % interval.
 docs/benchmarks.md has the results.
 """
 
@@ -25,7 +25,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from . import stats
+from benchmarks.markdown import table
+from goloop.operations.compare.measuring import intervals
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 
@@ -165,48 +167,56 @@ def sample(simulator: str, program: str, seconds: float) -> float | str:
 # ---- rounds --------------------------------------------------------------------------------------
 
 
-def _in_a_process(simulator: str, program: str, seconds: float) -> float | str:
+def _in_a_process(simulator: str, program: str, seconds: float) -> float:
     command = [sys.executable, "-m", "benchmarks.simulations", "--sample", simulator, program]
     done = subprocess.run(
         [*command, str(seconds)], capture_output=True, text=True, check=False,
         cwd=Path(__file__).parents[1],
     )  # fmt: skip
     if done.returncode:
-        return (done.stderr.strip().splitlines() or ["it crashed"])[-1]
+        raise Failure((done.stderr.strip().splitlines() or ["it crashed"])[-1])
     found: float | str = json.loads(done.stdout)
+    if isinstance(found, str):
+        raise Failure(found)
     return found
 
 
 def measure(rounds: int, seconds: float) -> str:
     """The table."""
-    rows = []
-    for program, (_, _, unit) in PROGRAMS.items():
-        found: dict[str, dict[int, float]] = {name: {} for name in SIMULATORS}
-        for number in range(rounds):
-            for name in random.sample(list(SIMULATORS), len(SIMULATORS)):
-                figure = _in_a_process(name, program, seconds)
-                if isinstance(figure, str):
-                    print(f"{program}: {name}: {figure}", file=sys.stderr)
-                else:
-                    found[name][number] = figure
-        cells = [
-            f"{statistics.median(each.values()):,.0f}" if each else "–" for each in found.values()
-        ]
-        rows.append([f"{program}, {unit}/s", *cells, *_ratios(found)])
-    heads = [
-        "",
-        *SIMULATORS,
-        "goloop ÷ the best other",
-        "goloop, shuffle ÷ the best other that orders by the seed",
+    return table(
+        [
+            "",
+            *SIMULATORS,
+            "goloop ÷ the best other",
+            "goloop, shuffle ÷ the best other that orders by the seed",
+        ],
+        [_row(program, rounds, seconds) for program in PROGRAMS],
+    )
+
+
+def _row(program: str, rounds: int, seconds: float) -> list[str]:
+    found: dict[str, dict[int, float]] = {name: {} for name in SIMULATORS}
+
+    def measure(number: int, name: str) -> None:
+        found[name][number] = _in_a_process(name, program, seconds)
+
+    def failed(name: str, failure: Failure) -> None:
+        print(f"{program}: {name}: {failure}", file=sys.stderr)
+
+    for number in range(rounds):
+        take_turns(list(SIMULATORS), functools.partial(measure, number), failed)
+    medians = [
+        f"{statistics.median(each.values()):,.0f}" if each else "–" for each in found.values()
     ]
-    return stats.table(heads, rows)
+    return [f"{program}, {PROGRAMS[program][2]}/s", *medians, *_ratios(found)]
 
 
 def _ratios(found: dict[str, dict[int, float]]) -> list[str]:
     best = _fastest(found, OTHERS)
     drawn = _fastest(found, [name for name in OTHERS if name != "seedloop"])
-    ours = (found["goloop"], best), (found["goloop, shuffle"], drawn)
-    return [stats.claim(*pair, sign="", digits=1) for pair in ours]
+    pairs = (found["goloop"], best), (found["goloop, shuffle"], drawn)
+    ratios = [intervals.ratio(*pair) for pair in pairs]
+    return ["–" if ratio is None else ratio.shown(digits=1) for ratio in ratios]
 
 
 def _fastest(found: dict[str, dict[int, float]], names: list[str]) -> dict[int, float]:

@@ -92,7 +92,7 @@ async def measure(directory: Path, command: list[str], core: int) -> dict[str, f
         async with server:
             ticker = Ticker(loop)
             program, mode, *rest = command
-            complete = [program, mode, str(port), *rest, str(os.getpid())]
+            complete = [program, mode, str(port), *rest]
 
             def begun() -> None:
                 loop.call_soon_threadsafe(ticker.begin)

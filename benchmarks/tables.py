@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 from benchmarks.cases import CASES, Case
-from benchmarks.loops import CEILINGS, LOOPS
+from benchmarks.loops import BY_NAME, CEILINGS, LOOPS
+from benchmarks.markdown import short, table
 from benchmarks.results import Run
-from benchmarks.stats import Summary, claim, paired, paired_ratio, short, summarize, table, times
+from goloop.operations.compare.measuring import intervals
+from goloop.operations.compare.measuring.intervals import Ratio
 
 OURS, BASE, CONTROL = "goloop", "uvloop", "asyncio"
 # A row counts as level within this share of the best peer, because rounds differ as much.
@@ -19,47 +23,61 @@ SHORT = {"median": "p50", "99th percentile": "p99"}
 Chosen = dict[str, Run]  # case -> the run that is shown
 
 
-# ---- figures -------------------------------------------------------------------
+@dataclass(frozen=True)
+class Row:
+    """A case, and the run whose results of it are shown."""
+
+    run: Run
+    case: Case
+
+    def values(self, loop: str, key: str | None = None) -> dict[int, float]:
+        """Return a loop's results of each round."""
+        return self.run.figures(self.case.name, loop, key or self.case.key)
+
+    def median(self, loop: str, key: str | None = None) -> float | None:
+        """Return the median of a loop's results; None if there are none."""
+        values = self.values(loop, key).values()
+        return median(values) if values else None
+
+    def ratio(self, ours: str, theirs: str, key: str | None = None) -> Ratio | None:
+        """Return ours / theirs, taken inside the rounds."""
+        return intervals.ratio(self.values(ours, key), self.values(theirs, key))
+
+    def speed(self, ours: str, theirs: str, key: str | None = None) -> Ratio | None:
+        """Return the ratio of two loops, above 1 if ours is better."""
+        key = key or self.case.key
+        more = next((more for _words, each, more in qualities(self.case) if each == key), False)
+        return self.ratio(ours, theirs, key) if more else self.ratio(theirs, ours, key)
+
+    def claim(
+        self, ours: str, theirs: str, key: str | None = None, sign: str = "×", digits: int = 2
+    ) -> str:
+        """Write ours / theirs with its interval: 1.22× (1.18–1.27)."""
+        return shown(self.ratio(ours, theirs, key), sign, digits)
+
+    def cell(self, loop: str, text: str | None) -> str:
+        """Write a table cell: the text, or the reason for a missing one."""
+        failed = loop in self.run.errors.get(self.case.name, {})
+        if text is not None:
+            return text + "\u00a0†" * failed
+        if not self.run.reaches(self.case.name, loop):
+            return "not reached"
+        return "failed" if failed else "–"
+
+    def median_cell(self, loop: str, key: str | None = None) -> str:
+        """Write the cell of one loop's median."""
+        found = self.median(loop, key)
+        return self.cell(loop, None if found is None else short(found))
+
+    def rivals(self) -> list[str]:
+        """Return the measured loops that goloop is compared with."""
+        measured = self.run.samples.get(self.case.name, {})
+        return [name for name in measured if name in BY_NAME and name != OURS]
 
 
-def figure(run: Run, case: Case, loop: str, key: str | None = None) -> Summary | None:
-    """Summarize one loop's results of a case; None if there are none."""
-    values = list(run.figures(case.name, loop, key or case.key).values())
-    return summarize(values) if values else None
-
-
-def ratio(run: Run, case: Case, ours: str, theirs: str, key: str | None = None) -> float | None:
-    """Return ours / theirs, taken inside the rounds."""
-    return paired_ratio(
-        run.figures(case.name, ours, key or case.key),
-        run.figures(case.name, theirs, key or case.key),
-    )
-
-
-def claimed(
-    run: Run, case: Case, ours: str, theirs: str, key: str | None = None, *, sign: str = "×"
-) -> str:
-    """Write ours / theirs with its interval."""
-    return claim(
-        run.figures(case.name, ours, key or case.key),
-        run.figures(case.name, theirs, key or case.key),
-        sign,
-    )
-
-
-def median_cell(run: Run, case: Case, loop: str, key: str | None = None) -> str:
-    """Write the cell of one loop's median."""
-    found = figure(run, case, loop, key)
-    return cell(run, case, loop, None if found is None else short(found.median))
-
-
-def cell(run: Run, case: Case, loop: str, text: str | None) -> str:
-    """Write a table cell: the text, or the reason for a missing one."""
-    if text is None and not run.reaches(case.name, loop):
-        return "not reached"
-    if text is not None:
-        return text + ("\u00a0†" if loop in run.errors.get(case.name, {}) else "")
-    return "failed" if loop in run.errors.get(case.name, {}) else "–"
+def shown(ratio: Ratio | None, sign: str = "", digits: int = 2) -> str:
+    """Write a ratio with its interval, or a dash for None."""
+    return "–" if ratio is None else ratio.shown(sign, digits)
 
 
 def qualities(case: Case) -> list[tuple[str, str, bool]]:
@@ -75,271 +93,193 @@ def qualities(case: Case) -> list[tuple[str, str, bool]]:
     return found
 
 
-def behind(run: Run, case: Case, key: str, more_is_better: bool) -> list[str]:
-    """Name the loops that are more than LEVEL better than goloop in a case, best first."""
-    ahead: list[tuple[float, str]] = []
-    for loop in run.samples.get(case.name, {}):
-        if loop == OURS or loop in CEILINGS:
-            continue
-        first, second = (loop, OURS) if more_is_better else (OURS, loop)
-        lead = ratio(run, case, first, second, key)
-        if lead is not None and lead > 1 + LEVEL:
-            ahead.append((lead, f"{loop} {claimed(run, case, first, second, key)}"))
-    return [text for _lead, text in sorted(ahead, reverse=True)]
-
-
 # ---- choices -------------------------------------------------------------------------
 
 
-def measured(chosen: Chosen, wanted: Callable[[Case], bool]) -> list[Case]:
-    """Return the shown cases that `wanted` selects, in catalogue order."""
-    return [case for case in CASES if case.name in chosen and wanted(case)]
+def measured(chosen: Chosen, wanted: Callable[[Case], bool] = lambda _case: True) -> list[Row]:
+    """Return the rows whose cases `wanted` selects, in catalogue order."""
+    return [Row(chosen[case.name], case) for case in CASES if case.name in chosen and wanted(case)]
 
 
-def loops_in(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Return the loops with a figure or a failure in one of the cases, in catalogue order.
-
-    Variants of a loop with another setting are omitted: see report.variants().
-    """
+def loops_in(rows: Sequence[Row]) -> list[str]:
+    """Return the loops with a figure or a failure in one of the rows, in catalogue order."""
     present: set[str] = set()
-    for case in cases:
-        run = chosen[case.name]
-        present |= run.samples.get(case.name, {}).keys() | run.errors.get(case.name, {}).keys()
-    return [loop.name for loop in LOOPS if loop.name in present and not loop.variant_of]
+    for row in rows:
+        present |= row.run.samples.get(row.case.name, {}).keys()
+        present |= row.run.errors.get(row.case.name, {}).keys()
+    return [loop.name for loop in LOOPS if loop.name in present]
 
 
-def ceilings_in(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Return the ceilings with a figure in one of the cases."""
-    return [
+def _with_ceilings(rows: Sequence[Row]) -> list[str]:
+    """Return the loops in the rows, and the ceilings with a figure in one of them."""
+    return loops_in(rows) + [
         name
         for name in CEILINGS
-        if any(name in chosen[case.name].samples.get(case.name, {}) for case in cases)
+        if any(name in row.run.samples.get(row.case.name, {}) for row in rows)
     ]
 
 
-def _compared(cases: Sequence[Case]) -> list[str]:
+def _against(rows: Sequence[Row]) -> list[str]:
     """Return the loops with a column of their own, which goloop is compared with."""
-    return [BASE] + ["c-epoll"] * any("c-epoll" in case.ceilings for case in cases)
+    return [BASE] + ["c-epoll"] * any("c-epoll" in row.case.ceilings for row in rows)
 
 
 # ---- tables ----------------------------------------------------------------------------
 
+Column = tuple[str, Callable[[Row], str]]
 
-def network_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+
+def _written(rows: Sequence[Row], columns: Sequence[Column]) -> str:
+    """Write a table with a row of each case, and columns with these titles."""
+    cells = [[row.case.title, *(write(row) for _title, write in columns)] for row in rows]
+    return table(["case", *(title for title, _write in columns)], cells)
+
+
+def _columns(
+    names: Sequence[str], write: Callable[[Row, str], str], title: str = "{}"
+) -> list[Column]:
+    """Return a column of each name, which a function of row and name writes."""
+
+    def column(name: str) -> Column:
+        return title.format(name), lambda row: write(row, name)
+
+    return list(map(column, names))
+
+
+def _medians(loops: Sequence[str], key: str | None = None, title: str = "{}") -> list[Column]:
+    """Return a column with the medians of each loop."""
+    return _columns(loops, lambda row, loop: row.median_cell(loop, key), title)
+
+
+def _ratios(others: Sequence[str], key: str | None = None, more: str = "") -> list[Column]:
+    """Return a column with goloop's ratio to each other loop."""
+    return _columns(others, lambda row, other: row.claim(OURS, other, key), f"{OURS} ÷ {{}}{more}")
+
+
+def network_table(rows: Sequence[Row]) -> str:
     """Return the rates of goloop, and every loop's ratio to uvloop."""
-    loops = [loop for loop in loops_in(chosen, cases) if loop not in (OURS, BASE)]
-    ceilings = [name for name in CEILINGS if any(name in case.ceilings for case in cases)]
-    against = _compared(cases)
-    header = ["case", f"{BASE}/s", f"{OURS}/s", *(f"{OURS} ÷ {theirs}" for theirs in against)]
-    header += [f"{name} ÷ {BASE}" for name in [*loops, *ceilings]]
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title, *(median_cell(run, case, loop) for loop in (BASE, OURS))]
-        row += [claimed(run, case, OURS, theirs) for theirs in against]
-        for loop in [*loops, *ceilings]:
-            found = ratio(run, case, loop, BASE)
-            row.append(cell(run, case, loop, None if found is None else times(found)))
-        rows.append(row)
-    return table(header, rows)
+
+    def against_base(row: Row, loop: str) -> str:
+        found = row.ratio(loop, BASE)
+        return row.cell(loop, None if found is None else f"{found.median:.2f}×")
+
+    others = [loop for loop in loops_in(rows) if loop not in (OURS, BASE)]
+    others += [name for name in CEILINGS if any(name in row.case.ceilings for row in rows)]
+    factors = _columns(others, against_base, f"{{}} ÷ {BASE}")
+    rates = _medians([BASE, OURS], title="{}/s")
+    return _written(rows, [*rates, *_ratios(_against(rows)), *factors])
 
 
-def cpu_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def cpu_table(rows: Sequence[Row]) -> str:
     """Return the server's CPU time for one message, which excludes waiting for the client."""
-    shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
-    against = _compared(cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title]
-        row += [cell(run, case, loop, _by_mode(run, case, loop)) for loop in shown]
-        row += [claimed(run, case, OURS, theirs, "server_us") for theirs in against]
-        rows.append(row)
-    return table(["case", *shown, *(f"{OURS} ÷ {each}" for each in against)], rows)
+
+    def by_mode(row: Row, loop: str) -> str:
+        """Write CPU time as a whole and, where it is known, as user + system."""
+        whole = row.median(loop, "server_us")
+        if whole is None:
+            return row.cell(loop, None)
+        user, system = (
+            sum(row.values(loop, key).values()) for key in ("server_user", "server_system")
+        )
+        text = short(whole)
+        if user + system:
+            # The kernel reports the two in coarse ticks, so their share is taken over all rounds.
+            share = system / (user + system)
+            text += f" ({short(whole * (1 - share))} + {short(whole * share)})"
+        return row.cell(loop, text)
+
+    columns = _columns(_with_ceilings(rows), by_mode)
+    return _written(rows, [*columns, *_ratios(_against(rows), "server_us")])
 
 
-def _by_mode(run: Run, case: Case, loop: str) -> str | None:
-    """Write CPU time as a whole and, where it is known, as user + system."""
-    whole = figure(run, case, loop, "server_us")
-    if whole is None:
-        return None
-    user, system = (
-        sum(run.figures(case.name, loop, key).values()) for key in ("server_user", "server_system")
-    )
-    if not user + system:
-        return short(whole.median)
-    # The kernel reports the two in coarse ticks, so their share is taken over all rounds.
-    share = system / (user + system)
-    parts = f"{short(whole.median * (1 - share))} + {short(whole.median * share)}"
-    return f"{short(whole.median)} ({parts})"
-
-
-def instructions_tables(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Return the server's instructions for one message, if the machine has a counter."""
-    parts = []
-    for key, words in (
-        ("each_instructions", "Instructions of the server for one message:"),
-        ("each_user_instructions", "Instructions of the server in user mode for one message:"),
-    ):
-        counted = [
-            case for case in cases if any(
-                chosen[case.name].figures(case.name, loop, key)
-                for loop in chosen[case.name].samples.get(case.name, {})
-            )
-        ]  # fmt: skip
-        if counted:
-            parts += [words, _with_ratios(chosen, counted, key)]
-    return parts
-
-
-def _with_ratios(chosen: Chosen, cases: Sequence[Case], key: str) -> str:
-    """Return the medians of one measure, and goloop's ratios."""
-    shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
-    against = _compared(cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title, *(median_cell(run, case, loop, key) for loop in shown)]
-        rows.append([*row, *(claimed(run, case, OURS, theirs, key) for theirs in against)])
-    return table(["case", *shown, *(f"{OURS} ÷ {each}" for each in against)], rows)
-
-
-def allocator_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def allocator_table(rows: Sequence[Row]) -> str:
     """Return each loop's lowest and highest rate over the layouts, and its ratio to uvloop."""
-    loops = loops_in(chosen, cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        cells = [cell(run, case, loop, _extremes(run, case, loop)) for loop in loops]
-        rows.append([case.title, *cells])
-    return table(["case", *loops], rows)
+
+    def extremes(row: Row, loop: str) -> str:
+        found = row.values(loop).values()
+        if not found:
+            return row.cell(loop, None)
+        text = f"{short(min(found))}–{short(max(found))}"
+        ratios = intervals.paired(row.values(loop), row.values(BASE))
+        if loop != BASE and ratios:
+            text += f" ({min(ratios):.2f}–{max(ratios):.2f}×)"
+        return row.cell(loop, text)
+
+    return _written(rows, _columns(loops_in(rows), extremes))
 
 
-def _extremes(run: Run, case: Case, loop: str) -> str | None:
-    found = figure(run, case, loop)
-    if found is None:
-        return None
-    text = f"{short(found.minimum)}–{short(found.maximum)}"
-    ratios = paired(*(run.figures(case.name, name, case.key) for name in (loop, BASE)))
-    if loop == BASE or not ratios:
-        return text
-    return f"{text} ({min(ratios):.2f}–{max(ratios):.2f}×)"
-
-
-def paced_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def paced_table(rows: Sequence[Row]) -> str:
     """Return the qualities of every loop at a constant rate, and goloop's ratios of each.
 
     The cases are of one kind.  A loop that does not reach the rate has these words as its cell.
     """
-    shown = [*loops_in(chosen, cases), *ceilings_in(chosen, cases)]
-    measures = [(words, key) for words, key, _more in qualities(cases[0])]
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        asked = figure(run, case, BASE, "asked") or figure(run, case, OURS, "asked")
-        row = [case.title, "–" if asked is None else short(asked.median)]
-        for loop in shown:
-            found = [figure(run, case, loop, key) for _words, key in measures]
-            text = " / ".join(short(each.median) for each in found if each is not None)
-            row.append(cell(run, case, loop, text or None))
-        rows.append([*row, *(claimed(run, case, OURS, BASE, key) for _words, key in measures)])
-    ratios = [f"{OURS} ÷ {BASE}, {SHORT.get(words, words)}" for words, _key in measures]
-    return table(["case", "asked/s", *shown, *ratios], rows)
+    measures = [(words, key) for words, key, _more in qualities(rows[0].case)]
+
+    def asked(row: Row) -> str:
+        found = row.median(BASE, "asked") or row.median(OURS, "asked")
+        return "–" if found is None else short(found)
+
+    def all_of(row: Row, loop: str) -> str:
+        found = [row.median(loop, key) for _words, key in measures]
+        return row.cell(loop, " / ".join(short(each) for each in found if each is not None) or None)
+
+    columns = [("asked/s", asked), *_columns(_with_ceilings(rows), all_of)]
+    for words, key in measures:
+        columns += _ratios([BASE], key, f", {SHORT.get(words, words)}")
+    return _written(rows, columns)
 
 
-def time_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def time_table(rows: Sequence[Row]) -> str:
     """Return the times of every loop, and goloop's in relation to uvloop's and asyncio's."""
-    loops, limits = loops_in(chosen, cases), ceilings_in(chosen, cases)
-    header = ["case", *loops, *limits, f"{OURS} ÷ {BASE}", f"{OURS} ÷ {CONTROL}"]
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        row = [case.title, *(median_cell(run, case, loop) for loop in [*loops, *limits])]
-        row += [claimed(run, case, OURS, theirs) for theirs in (BASE, CONTROL)]
-        ours = figure(run, case, OURS)
-        rows.append([*row, "–" if ours is None else short(ours.minimum)])
-    return table([*header, f"{OURS} minimum"], rows)
+
+    def minimum(row: Row) -> str:
+        found = row.values(OURS).values()
+        return short(min(found)) if found else "–"
+
+    columns = [*_medians(_with_ceilings(rows)), *_ratios([BASE, CONTROL])]
+    return _written(rows, [*columns, (f"{OURS} minimum", minimum)])
 
 
-def plain_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def plain_table(rows: Sequence[Row], key: str | None = None) -> str:
     """Medians only."""
-    loops = loops_in(chosen, cases)
-    rows = [
-        [case.title, *(median_cell(chosen[case.name], case, loop) for loop in loops)]
-        for case in cases
-    ]
-    return table(["case", *loops], rows)
+    return _written(rows, _medians(loops_in(rows), key))
 
 
-def scaling_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def scaling_table(rows: Sequence[Row]) -> str:
     """Return rates with one loop and with two, and the gain of the second, for every loop."""
-    loops = loops_in(chosen, cases)
-    groups: dict[str, dict[int, Case]] = {}
-    for case in cases:
-        groups.setdefault(case.group, {})[case.loops] = case
+    loops = loops_in(rows)
+    groups: dict[str, dict[int, Row]] = {}
+    for row in rows:
+        groups.setdefault(row.case.group, {})[row.case.loops] = row
     header = ["case"]
     for loop in loops:
         header += [f"{loop}, 1 loop", "2 loops", "2 ÷ 1"]
-    rows = []
+    lines = []
     for group in groups.values():
-        any_case = next(iter(group.values()))
-        row = [f"{any_case.title.rpartition(', ')[0]}, {any_case.unit}"]
+        case = next(iter(group.values())).case
+        cells = [f"{case.title.rpartition(', ')[0]}, {case.unit}"]
         for loop in loops:
-            for count in (1, 2):
-                found = group.get(count)
-                row.append(median_cell(chosen[found.name], found, loop) if found else "–")
-            row.append(_scaling(chosen, group, loop))
-        rows.append(row)
-    return table(header, rows)
+            cells += [group[n].median_cell(loop) if n in group else "–" for n in (1, 2)]
+            gain = None
+            if len(group) == 2 and group[1].run is group[2].run:  # taken inside the rounds
+                gain = intervals.ratio(group[2].values(loop), group[1].values(loop))
+            cells.append(shown(gain, "×"))
+        lines.append(cells)
+    return table(header, lines)
 
 
-def _scaling(chosen: Chosen, group: dict[int, Case], loop: str) -> str:
-    """Write two loops ÷ one, taken inside the rounds of one run."""
-    if group.keys() < {1, 2}:
-        return "–"
-    one, two = group[1], group[2]
-    run = chosen[two.name]
-    if run is not chosen[one.name]:
-        return "–"
-    return claim(run.figures(two.name, loop, two.key), run.figures(one.name, loop, one.key))
-
-
-def calls_table(chosen: Chosen, cases: Sequence[Case]) -> str:
-    """Return the time of a call in a thread that makes calls in sequence, if measured."""
-    loops = loops_in(chosen, cases)
-    rows = [
-        [case.title, *(median_cell(chosen[case.name], case, loop, "call_ns") for loop in loops)]
-        for case in cases
-        if any(chosen[case.name].figures(case.name, loop, "call_ns") for loop in loops)
-    ]
-    return table(["case", *loops], rows) if rows else ""
-
-
-def with_gil(chosen: Chosen, cases: Sequence[Case]) -> list[str]:
-    """Name the loops that had the GIL in a case."""
-    return [
-        loop
-        for loop in loops_in(chosen, cases)
-        if any(any(chosen[case.name].figures(case.name, loop, "gil").values()) for case in cases)
-    ]
-
-
-def startup_table(chosen: Chosen, cases: Sequence[Case]) -> str:
+def startup_table(rows: Sequence[Row]) -> str:
     """Return medians, and the difference of each loop to asyncio."""
-    loops = loops_in(chosen, cases)
-    rows = []
-    for case in cases:
-        run = chosen[case.name]
-        base = figure(run, case, CONTROL)
-        row = [f"{case.title}, {case.unit}"]
+    loops = loops_in(rows)
+    lines = []
+    for row in rows:
+        base = row.median(CONTROL)
+        cells = [f"{row.case.title}, {row.case.unit}"]
         for loop in loops:
-            found = figure(run, case, loop)
-            text = None
-            if found is not None:
-                text = short(found.median)
-                if base is not None and loop != CONTROL:
-                    more = found.median - base.median
-                    text += f" ({'+' if more >= 0 else ''}{short(more)})"
-            row.append(cell(run, case, loop, text))
-        rows.append(row)
-    return table(["case (more than asyncio)", *loops], rows)
+            found = row.median(loop)
+            text = None if found is None else short(found)
+            if found is not None and base is not None and loop != CONTROL:
+                text = f"{text} ({'+' if found >= base else ''}{short(found - base)})"
+            cells.append(row.cell(loop, text))
+        lines.append(cells)
+    return table(["case (more than asyncio)", *loops], lines)

@@ -19,7 +19,6 @@ import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 # Operations between two checks of the flag that ends the work.
 BATCH = 100
@@ -188,22 +187,10 @@ def _work(
         meeting.abort()
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The number of operations until now, and their cost."""
-
-    at: float
-    done: int
-    user: float
-    system: float
-    calls: int
-    calling_ns: int
-
-
-def read(workers: list[Worker]) -> Reading:
-    """Add up the work of all loops, and take the process's CPU time."""
+def read(workers: list[Worker]) -> tuple[float, int, float, float, int, int]:
+    """Return the time, the work of all loops, the process's CPU times, and a flood's calls."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return Reading(
+    return (
         time.perf_counter(),
         sum(worker.done for worker in workers),
         used.ru_utime,
@@ -240,18 +227,14 @@ def _end(workers: list[Worker], threads: list[threading.Thread]) -> None:
 
 
 def main(
-    factory: Callable[[], AbstractEventLoop],
-    case: str,
-    loops: int,
-    warmup: float,
-    seconds: float,
+    factory: Callable[[], AbstractEventLoop], case: str, loops: str, warmup: str, seconds: str
 ) -> dict[str, float]:
     """Measure fresh loops, each in a thread."""
     job, parts = JOBS[case]
-    workers = [Worker(number) for number in range(loops)]
+    workers = [Worker(number) for number in range(int(loops))]
     for worker in workers:
-        worker.peer = workers[(worker.number + 1) % loops]
-    meeting = threading.Barrier(loops)
+        worker.peer = workers[(worker.number + 1) % len(workers)]
+    meeting = threading.Barrier(len(workers))
     # Daemons, so that the process ends even if a thread does not.
     threads = [
         threading.Thread(target=_work, args=(factory, job, worker, meeting), daemon=True)
@@ -261,31 +244,23 @@ def main(
         thread.start()
     try:
         _wait(workers, lambda: all(worker.done for worker in workers), "begin")
-        time.sleep(warmup)
+        time.sleep(float(warmup))
         first = read(workers)
-        time.sleep(seconds)
+        time.sleep(float(seconds))
         # A window without a finished operation has no rate, so wait for one.
-        _wait(workers, lambda: read(workers).done > first.done, "go on")
+        _wait(workers, lambda: read(workers)[1] > first[1], "go on")
         last = read(workers)
     finally:
         _end(workers, threads)  # if one failed, the others still work
     _wait(workers, lambda: not any(thread.is_alive() for thread in threads), "end")
     _look(workers)
-    user, system = last.user - first.user, last.system - first.system
-    sample = {
-        "messages": (last.done - first.done) / parts,
-        "seconds": last.at - first.at,
+    spent, done, user, system, calls, ns = (b - a for a, b in zip(first, last, strict=True))
+    return {
+        "messages": done / parts,
+        "seconds": spent,
         "server_cpu": user + system,
         "server_user": user,
         "server_system": system,
-        "gil": float(has_gil()),
+        "gil": float(getattr(sys, "_is_gil_enabled", lambda: True)()),
+        **({"call_ns": ns / calls} if calls else {}),
     }
-    if last.calls > first.calls:
-        sample["call_ns"] = (last.calling_ns - first.calling_ns) / (last.calls - first.calls)
-    return sample
-
-
-def has_gil() -> bool:
-    """Return true if the GIL is enabled in this process now."""
-    enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
-    return enabled()

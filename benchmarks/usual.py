@@ -6,8 +6,8 @@ import textwrap
 
 from benchmarks import conditions
 from benchmarks.cases import BY_NAME, SAME
-from benchmarks.stats import table
-from benchmarks.tables import BASE, OURS, Chosen, claimed
+from benchmarks.markdown import table
+from benchmarks.tables import BASE, OURS, Chosen, Row
 
 TABLES = "performance-tables.md#how-the-figures-are-taken"
 STEADY = "malloc trimming is off for every loop ([why]({}))"
@@ -15,73 +15,44 @@ AS_IT_COMES = """\
 the allocator as it comes, so that rows with large blocks depend on the heap's layout
 ([more]({}))"""
 
-# The rows that most programs depend on; two cases in one row stand side by side.
-USUAL: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Protocol echo, 1 KiB ×1", ("protocol-1k-x1",)),
-    ("Protocol echo, 1 KiB ×4", ("protocol-1k-x4",)),
-    ("Protocol echo, 1 KiB ×10", ("protocol-1k-x10",)),
-    ("Protocol echo, 1 KiB ×100", ("protocol-1k-x100",)),
-    ("Protocol echo, 100 KiB ×10", ("protocol-100k-x10",)),
-    ("streams, 1 KiB ×4", ("streams-1k-x4",)),
-    ("streams, 1 KiB ×100", ("streams-1k-x100",)),
-    ("sock_recv / sock_sendall, 1 KiB ×100", ("sock-1k-x100",)),
-    ("aiohttp hello ×4", ("aiohttp-x4",)),
-    ("aiohttp hello ×100", ("aiohttp-x100",)),
-    ("uvicorn hello ×100", ("uvicorn-x100",)),
-    ("FastAPI hello ×100", ("fastapi-x100",)),
-    ("TLS echo, 1 KiB ×100", ("tls-1k-x100",)),
-    ("TLS echo, 100 KiB ×10", ("tls-100k-x10",)),
-    ("UDP echo, 512 B ×50", ("udp-512-x50",)),
-    ("Unix socket echo, 1 KiB ×100", ("unix-1k-x100",)),
-    ("broadcast of 100 B to 1,000 / 5,000", ("broadcast-x1000", "broadcast-x5000")),
-    ("pipe, reading / writing", ("pipe-read", "pipe-write")),
-    ("start /bin/true and wait", ("spawn",)),
-    ("connect, echo, close ×100", ("churn-x100",)),
-    ("FastAPI ×100, plain `def`", ("fastapi-sync-x100",)),
-    ("FastAPI + asyncpg ×100", ("fastapi-asyncpg-x100",)),
-    ("websockets, 1 KiB ×50", ("websockets-x50",)),
-    ("Protocol clients, 1 KiB ×10", ("client-protocol-x10",)),
-    ("Protocol clients, 1 KiB ×100", ("client-protocol-x100",)),
-    ("aiohttp client of nginx ×10", ("client-aiohttp-x10",)),
-    ("aiohttp client of nginx ×100", ("client-aiohttp-x100",)),
-    ("httpx client of nginx ×20", ("client-httpx-x20",)),
-    ("redis-py ×10, TCP / Unix", ("client-redis-x10", "client-redis-unix-x10")),
-    ("redis-py, pipelines ×10, TCP / Unix",
-     ("client-redis-pipeline-x10", "client-redis-pipeline-unix-x10")),
-    ("asyncpg ×10", ("client-asyncpg-x10",)),
+# The cases that most programs depend on.
+USUAL = (
+    "protocol-1k-x1", "protocol-1k-x4", "protocol-1k-x10", "protocol-1k-x100", "protocol-100k-x10",
+    "streams-1k-x4", "streams-1k-x100", "sock-1k-x100", "aiohttp-x4", "aiohttp-x100",
+    "uvicorn-x100", "fastapi-x100", "tls-1k-x100", "tls-100k-x10", "udp-512-x50", "unix-1k-x100",
+    "broadcast-x1000", "broadcast-x5000", "pipe-read", "pipe-write", "spawn", "churn-x100",
+    "fastapi-sync-x100", "fastapi-asyncpg-x100", "websockets-x50", "client-protocol-x10",
+    "client-protocol-x100", "client-aiohttp-x10", "client-aiohttp-x100", "client-httpx-x20",
+    "client-redis-x10", "client-redis-unix-x10", "client-redis-pipeline-x10",
+    "client-redis-pipeline-unix-x10", "client-asyncpg-x10",
 )  # fmt: skip
 
 
 def usual(chosen: dict[str, Chosen]) -> str:
     """Write the table of USUAL, for the newest Python among those with the most of these rows."""
-    names = [name for _words, names in USUAL for name in names]
     tags = [tag for tag in chosen if chosen[tag] and not tag.endswith("t")]
     best = max(
-        tags, key=lambda tag: (sum(name in chosen[tag] for name in names), tag), default=None
+        tags, key=lambda tag: (sum(name in chosen[tag] for name in USUAL), tag), default=None
     )
     if best is None:
         return "Nothing of this has been measured yet."
     runs = chosen[best]
-    rates = [(key, "") for key in ("rate", "server_us")]
+    ends = ["", SAME] if any(name + SAME in runs for name in USUAL) else [""]
+    columns = [(key, end) for end in ends for key in ("rate", "server_us")]
     header = ["case", f"rate ÷ {BASE}", f"CPU ÷ {BASE}"]
-    if any(name + SAME in runs for name in names):
-        rates += [(key, SAME) for key, _end in rates]
-        header += [f"same core: {words}" for words in header[1:]]
+    header += [f"same core: {words}" for words in header[1:]] * (len(ends) - 1)
+    names = [name for name in USUAL if name in runs]
     rows = []
-    for words, cases in USUAL:
-        if any(name in runs for name in cases):
-            cells = [
-                " / ".join(
-                    claimed(runs[name + end], BY_NAME[name + end], OURS, BASE, key, sign="")
-                    for name in cases
-                    if name + end in runs
-                )
-                for key, end in rates
-            ]
-            rows.append([words, *(cell or "–" for cell in cells)])
-    shown = [runs[name] for name in names if name in runs]
-    newest = max(shown, key=lambda run: run.date)
-    steady = all(run.allocator for run in shown)
+    for name in names:
+        cells = [
+            Row(runs[name + end], BY_NAME[name + end]).claim(OURS, BASE, key, sign="")
+            if name + end in runs
+            else "–"
+            for key, end in columns
+        ]
+        rows.append([BY_NAME[name].title, *cells])
+    newest = max((runs[name] for name in names), key=lambda run: run.date)
+    steady = all(runs[name].allocator for name in names)
     version = newest.loops.get(BASE, {}).get("version", BASE)
     words = (
         f"CPython {newest.python} beside {version}, on {conditions.machine(newest)}; "

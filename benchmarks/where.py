@@ -23,7 +23,9 @@ from benchmarks.cases import Case
 from benchmarks.loops import Loop
 from benchmarks.results import Run, Sample
 from benchmarks.runner import Runner
-from benchmarks.servers import Failure, Server
+from benchmarks.servers import Server
+from goloop.operations.compare.measuring.text import aligned
+from goloop.operations.compare.measuring.turns import Failure
 
 # Samples per second of processor time: a prime, so that no timer runs in step with it.
 FREQUENCY = 3989
@@ -83,11 +85,11 @@ class Sampling(Runner):
         self._samples = self.found.setdefault((case.name, name), Counter())
         return super()._network_sample(case, name, layout, rate)
 
-    def _load(self, case: Case, arguments: list[str], server: Server) -> Sample:
+    def _load(self, case: Case, server: Server, rate: int | None = None) -> Sample:
         with tempfile.TemporaryDirectory(prefix="goloop-bench-") as directory:
             kept = Path(directory) / "perf.data"
             with _recording(server.process.pid, kept) as complaints:
-                sample = super()._load(case, arguments, server)
+                sample = super()._load(case, server, rate)
             told = subprocess.run(
                 ["perf", "report", "-q", "-i", kept, "--stdio", "-F", "sample,dso,symbol",
                  "-t", ";"],
@@ -137,12 +139,4 @@ def table(run: Run, found: dict[tuple[str, str], Counter[str]], case: Case) -> s
         whole = sum(samples.values())
         parts = [spent * samples[place] / whole for place in PLACES]
         rows.append([name, *(f"{part:.2f}" for part in (spent, *parts))])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            word.rjust(width) if at else word.ljust(width)
-            for at, (word, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join(lines)
+    return "\n".join(aligned(rows))

@@ -6,9 +6,10 @@ The catalogue of metrics in goloop has names, units and descriptions.  A test co
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
+
+import blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "metrics.md"
@@ -45,14 +46,7 @@ def tables() -> str:
 
 def written(text: str) -> str:
     """Return the text of a page with the tables between the comments."""
-    found, count = re.subn(
-        rf"{re.escape(BEGIN)}\n.*?{re.escape(END)}",
-        lambda _: f"{BEGIN}\n\n{tables()}\n\n{END}",
-        text,
-        flags=re.DOTALL,
-    )
-    assert count == 1, f"{PAGE.name} needs one {BEGIN} ... {END}"
-    return found
+    return blocks.replaced(text, BEGIN, END, tables())
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
+import blocks
+
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT / "tests" / "conformance"
 WHAT_WORKS = ROOT / "tests" / "what_works"
@@ -193,15 +195,6 @@ def table(page: str) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def rewritten(text: str, page: str) -> str:
-    """Returns a page's text with the present table; raises ValueError without the two comments."""
-    before, begin, rest = text.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError("the page does not have the two comments around its table")
-    return "".join([before, BEGIN, "\n\n", table(page), "\n\n", END, after])
-
-
 def main() -> int:
     """Writes the pages."""
     if sys.argv[1:] == ["--cpython"]:
@@ -212,7 +205,7 @@ def main() -> int:
         raise SystemExit(__doc__)
     for page in PAGES:
         path = ROOT / page
-        path.write_text(rewritten(path.read_text(), page))
+        path.write_text(blocks.replaced(path.read_text(), BEGIN, END, table(page)))
     return 0
 
 

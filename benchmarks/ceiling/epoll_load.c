@@ -2,12 +2,13 @@
  * epoll_load.c: the load generator.  N connections, each with one message under
  * way: send, wait for the whole answer, send the next.  One thread, one epoll.
  *
- * The load generator must use less CPU than any measured server.  So each
- * connection's first answer is compared byte by byte; the kernel discards the
- * bytes of later answers (MSG_TRUNC), so they are counted but never copied.  Unix
- * sockets do not support this; for TLS see load_tls.c.
+ * The load generator must use less CPU than any measured server, which the one of
+ * `goloop compare`, in Python, does not.  So it is in C, and each connection's first
+ * answer is compared byte by byte; the kernel discards the bytes of later answers
+ * (MSG_TRUNC), so they are counted but never copied.  Unix sockets do not support
+ * this; for TLS see load_tls.c.
  *
- * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS SERVER_PID[,PID...]
+ * Usage: epoll_load MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS
  *   echo       SIZE bytes, the last one a newline, come back unchanged
  *   echo-paced the same at a constant rate: RATE messages a second over all connections;
  *              a latency counts from when the message was due, sent late or not
@@ -18,21 +19,19 @@
  *   broadcast  the first SIZE bytes of a connection come back to it alone; then the first
  *              connection sends SIZE bytes, which every connection receives, and again as
  *              soon as all have them; each of them is a message
- *   idle       open CONNECTIONS that send nothing; report the growth of the server's memory
  *   churn      connect, echo SIZE bytes once, close, connect again
  *   udp        as echo, a datagram each; a lost one is an error
  *   tls        as echo, over TLS
  *   feed       write to the FIFO at ADDRESS; a message is SIZE bytes written
  *   feed-wide  the same, once the pipe holds 1 MiB
  *   drain      read from the FIFO at ADDRESS
- * The CPU time of further processes, such as a database of the server, counts as the client's.
  * ADDRESS is a port of 127.0.0.1 or the path of a Unix socket or FIFO.  Ports with commas
  * between them are taken in turn, a connection each.
  *
- * Prints one JSON object: messages and seconds of the measured window, the CPU
- * seconds that client and server (its whole process, by its CPU clock) used in
- * it, latency percentiles, and how long the two cores were idle.  Exits with 1 and
- * an error message if a connection fails, an answer differs, or no bytes arrive.
+ * Prints "begin" and "end" at the ends of the measured window, waits for a line after each,
+ * and then prints one JSON object: messages and seconds of the window, and percentiles of the
+ * latencies.  Exits with 1 and an error message if a connection fails, an answer differs, or no
+ * bytes arrive.
  *
  * A connection's states: CONNECTING -> (TLS: HANDSHAKING, WebSocket: UPGRADING ->) TALKING (send,
  * then wait for `expected` bytes, next message) -> in a churn, closed and CONNECTING
@@ -68,7 +67,7 @@ enum { JOINING = 256 };
 /* The properties in which a mode differs from a plain echo. */
 typedef struct mode {
     const char *name;
-    int http, paced, churn, udp, tls, idle, broadcast, websocket, capacity;
+    int http, paced, churn, udp, tls, broadcast, websocket, capacity;
     void (*pipe)(const char *path, size_t size, int capacity);
 } mode;
 
@@ -79,7 +78,6 @@ static const mode MODES[] = {
     {.name = "http", .http = 1},
     {.name = "http-paced", .http = 1, .paced = 1},
     {.name = "websocket", .websocket = 1},
-    {.name = "idle", .idle = 1},
     {.name = "churn", .churn = 1},
     {.name = "udp", .udp = 1},
     {.name = "feed", .pipe = pipe_feed},
@@ -557,8 +555,8 @@ static const mode *find_mode(const char *name) {
 
 /* Reads the arguments, runs the mode, and prints the result. */
 int main(int argc, char **argv) {
-    if (argc != 8)
-        refuse("usage: MODE ADDRESS CONNECTIONS SIZE WARMUP SECONDS SERVER_PID[,PID...]");
+    if (argc != 7)
+        refuse("usage: MODE ADDRESS CONNECTIONS SIZE[@RATE] WARMUP SECONDS");
     how = find_mode(argv[1]);
     unix_path = argv[2][0] == '/' ? argv[2] : NULL;
     find_ports(argv[2]);
@@ -574,8 +572,6 @@ int main(int argc, char **argv) {
         period = (int64_t)(1e9 * connections / asked);
         prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     }
-    if (how->broadcast)
-        permit_files();
     static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     request = answer = how->http ? strdup(get) : payload(size);
     if (how->http)
@@ -586,11 +582,7 @@ int main(int argc, char **argv) {
         request = websocket_frame(request, size, 1, &size);
     }
 
-    if (how->idle) {
-        idle_hold(ports[0], connections, request, size, atoi(argv[7]));
-        return 0;
-    }
-    window_open(atof(argv[5]), atof(argv[6]), argv[7]);
+    window_open(atof(argv[5]), atof(argv[6]));
     if (how->pipe != NULL)
         how->pipe(argv[2], size, how->capacity);
     else

@@ -2,9 +2,8 @@
  * load.h: the declarations that the parts of the load generator share.
  *
  *   epoll_load.c    the command line, connections, one message after the other
- *   load_window.c   the measured window: clocks, latencies, CPU use of other programs
+ *   load_window.c   the measured window, and the latencies in it
  *   load_pipe.c     the pipe modes, which need no poller
- *   load_idle.c     connections that send nothing, and the server's memory
  *   load_tls.c      TLS by OpenSSL; empty without -DWITH_TLS
  *   load_websocket.c  the request and the frames of a WebSocket
  *
@@ -32,9 +31,8 @@ char *payload(size_t size);
 /* The monotonic clock in nanoseconds. */
 int64_t clock_ns(void);
 
-/* Sets the seconds of warm-up and of measuring, and the processes, with commas between them: the
- * server's, and others whose CPU time counts as the client's. */
-void window_open(double warmup, double seconds, const char *processes);
+/* Sets the seconds of warm-up and of measuring. */
+void window_open(double warmup, double seconds);
 
 /* Begins the warm-up; a second call has no effect. */
 void window_warm(int64_t now);
@@ -57,15 +55,6 @@ void window_print(void);
  * to `capacity` bytes; 0 leaves it unchanged. */
 void pipe_feed(const char *path, size_t size, int capacity);
 void pipe_drain(const char *path, size_t size, int capacity);
-
-/* ---- load_idle.c ------------------------------------------------------------- */
-
-/* Raises the limit of open files to the highest that is permitted. */
-void permit_files(void);
-
-/* Opens the connections and one batch more, sends a question on some of them, and prints the
- * growth of the server's resident memory for each connection, as a JSON object. */
-void idle_hold(int port, int connections, const char *question, size_t size, int server);
 
 /* ---- load_websocket.c ----------------------------------------------------------- */
 

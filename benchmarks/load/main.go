@@ -23,14 +23,14 @@ func main() {
 
 // run runs the command of the arguments. Other arguments give an error with the usage.
 func run(args []string) error {
-	const usage = "usage: load serve | load tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS SERVER_PID"
+	const usage = "usage: load serve | load tls-churn|tls-storm PORT CONNECTIONS SIZE WARMUP SECONDS"
 	if len(args) == 1 && args[0] == "serve" {
 		return serve()
 	}
-	if len(args) == 7 && args[0] == "tls-churn" {
+	if len(args) == 6 && args[0] == "tls-churn" {
 		return churn(args[1:])
 	}
-	if len(args) == 7 && args[0] == "tls-storm" {
+	if len(args) == 6 && args[0] == "tls-storm" {
 		return storm(args[1:])
 	}
 	return fmt.Errorf("%s", usage)

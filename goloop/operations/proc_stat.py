@@ -50,9 +50,18 @@ def age(pid: int | str) -> float | None:
 
 def cpu_seconds(pid: int | str) -> float | None:
     """Return the CPU time of a process, of all its threads."""
+    modes = cpu_modes(pid)
+    return None if modes is None else sum(modes)
+
+
+def cpu_modes(pid: int | str) -> tuple[float, float] | None:
+    """Return the seconds of CPU time of a process in user mode and in the kernel."""
     found = fields(pid)
     user, system = _number(found, _USER), _number(found, _SYSTEM)
-    return None if user is None or system is None else (user + system) / os.sysconf("SC_CLK_TCK")
+    if user is None or system is None:
+        return None
+    tick = os.sysconf("SC_CLK_TCK")
+    return user / tick, system / tick
 
 
 def _number(found: list[str], position: int) -> int | None:

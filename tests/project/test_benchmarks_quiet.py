@@ -13,14 +13,13 @@ from benchmarks import (
     cases,
     conditions,
     loops,
-    machine,
     native,
-    plot,
     quiet,
     report,
     results,
     tables,
 )
+from goloop.operations.compare.measuring import machine
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="the program of the costs is compiled with cc"
@@ -96,30 +95,28 @@ def test_a_refused_row_does_not_replace_a_quiet_one() -> None:
 
 
 def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
-    row = a_row({"goloop": 9, "uvloop": 9})
-    row.seconds, row.warmup = 0.4, 0.1
-    plain = a_row({"goloop": 9})
-    plain.seconds, plain.warmup, plain.until, plain.rounds, plain.max_rounds = 0.4, 0.1, 0.05, 5, 21
-    plain.loops = {name: {} for name in (*loops.BY_NAME, "c-epoll")}
-    other = a_row({"goloop": 9}, case="udp-512-x50")
-    other.__dict__.update(vars(plain), samples=other.samples)
-    shared = a_row({"goloop": 9}, case="protocol-1k-x10-same")
-    shared.__dict__.update(vars(plain), samples=shared.samples)
-    layouts = a_row({"goloop": 9})
-    layouts.layouts, layouts.gil, layouts.build = 5, "0", "CPython 3.14 free-threading build"
-    some = "goloop asyncio uvloop zuvloop rloop"
+    def refused(case: str, command: str = "", **fields: object) -> quiet.Refusal:
+        run = a_run()
+        run.command = f"python -m benchmarks {command}"
+        vars(run).update(fields)
+        return quiet.Refusal(run, case, "")
+
+    free = {"layouts": 5, "gil": "0", "build": "CPython 3.14 free-threading build"}
     found = [
-        quiet.Refusal(run, case, "")
-        for run in (row, plain, other, shared, layouts)
-        for case in run.samples
+        refused(CASE, "run --cases 'protocol-*' udp --pinning both --rounds 9"),
+        refused("udp-512-x50", "run --rounds 9 --loops goloop uvloop"),
+        refused(CASE, "run --cases protocol --rounds 9"),
+        refused(f"{CASE}-same", "run"),
+        refused("sleep-0", "micro"),
+        refused("spawn", "run --no-save"),
+        refused(CASE, "run", **free),
     ]
+    split = "--pinning split --cases protocol-1k-x10"
     assert quiet.commands(found) == [
-        f"python3.14 -m benchmarks run --rounds 9 --loops {some} --pinning split "
-        "--cases protocol-1k-x10",
-        "python3.14 -m benchmarks run --pinning split --cases protocol-1k-x10 udp-512-x50",
-        "python3.14 -m benchmarks run --cases protocol-1k-x10-same",
-        "PYTHON_GIL=0 python3.14t -m benchmarks run --allocator default --layouts 5 "
-        f"--seconds 1 --warmup 0.1 --loops {some} --pinning split --cases protocol-1k-x10",
+        f"python3.14 -m benchmarks run --rounds 9 {split}",
+        "python3.14 -m benchmarks run --rounds 9 --loops goloop uvloop --cases udp-512-x50",
+        f"python3.14 -m benchmarks run --cases {CASE}-same sleep-0 spawn",
+        f"PYTHON_GIL=0 python3.14t -m benchmarks run --allocator default {split}",
     ]
     parser = program._parser()
     for command in quiet.commands(found):
@@ -129,11 +126,10 @@ def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the report write into a directory, without plots."""
+    """Let the report write into a directory."""
     monkeypatch.setattr(report, "DOCS", tmp_path / "docs")
     monkeypatch.setattr(program, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(native, "ROOT", tmp_path)
-    monkeypatch.setattr(plot, "draw", lambda *_: [])
     (tmp_path / "docs").mkdir()
     return tmp_path
 
@@ -145,13 +141,14 @@ def test_the_report_writes_no_figure_of_a_refused_row(
     bad.add("udp-512-x50", "goloop", 0, sample(555_000.0))
     results.save(pages / "results" / "a.json", [bad])
     assert program.main(["report"]) == 1
-    written = [path.read_text() for path in (pages / "docs").iterdir()]
-    assert len(written) == 3
+    written = [path.read_text() for path in (pages / "docs").rglob("*.*")]
+    assert len(written) == 4
     assert not [text for text in written if "777" in text]
     assert "555k" in (pages / "docs" / "performance-tables.md").read_text()
     said = capsys.readouterr()
     assert said.out.split() == [
-        "docs/performance.md", "docs/performance-tables.md", "docs/performance.json"
+        "docs/performance.md", "docs/performance-tables.md", "docs/performance.json",
+        "docs/img/performance-network-cp314.svg",
     ]  # fmt: skip
     assert "protocol-1k-x10: 18 of 18 windows were disturbed" in said.err
     assert "--cases protocol-1k-x10\n" in said.err
@@ -189,7 +186,7 @@ def test_a_loop_that_misses_the_rate_has_no_figures() -> None:
         assert run.figures(case.name, "uvloop", key) == {}
     assert set(run.figures(case.name, "uvloop", "rate").values()) == {9_400, 10_000}
     assert report.losses(chosen) == "None of 1 cases, measured with uvloop."
-    assert "| not reached |" in tables.paced_table(chosen, [case])
+    assert "| not reached |" in tables.paced_table(tables.measured(chosen))
     run.samples[case.name]["goloop"] = run.samples[case.name]["uvloop"]
     assert "goloop does not reach the rate" in report.losses(chosen).splitlines()[-1]
 
@@ -244,23 +241,22 @@ def test_a_hypervisor_is_named_by_what_is_known(
     flag: str, by_cpuid: str, named: list[str], computer: list[list[str]], words: str
 ) -> None:
     cpuinfo = X86.format(flag=flag).splitlines()
-    assert machine.hypervisor(cpuinfo, by_cpuid, named, computer) == words
+    assert machine.hypervisor_name(cpuinfo, by_cpuid, named, computer) == words
 
 
 @needs_compiler
-def test_a_run_records_the_machines_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = machine.describe()
+def test_the_costs_of_the_machine_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = machine.usable_cores()
+    found = native.machine_costs(cores[0], cores[-1])
     assert float(found["null_call_ns"]) > 0
-    assert ("wake_us" in found) == machine.cores().apart
+    assert ("wake_us" in found) == (len(cores) > 1)
     assert float(found.get("wake_us", 1)) > 0
-    assert {"family", "kernel", "hypervisor"} <= found.keys()
 
     def refuse(_name: str) -> Path:
         raise native.BuildError("no C compiler is on PATH")
 
     monkeypatch.setattr(native, "c_program", refuse)
-    assert machine.costs() == {}
-    assert machine.describe()["kernel"] == found["kernel"]
+    assert native.machine_costs(cores[0], cores[-1]) == {}
 
 
 def test_the_pages_name_each_machine_with_its_costs() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import stats
-from goloop.operations.compare import machine, report, results, verdicts
+from goloop.operations.compare import report, results, verdicts
 from goloop.operations.compare.arguments import Plan
 from goloop.operations.compare.loops import named
+from goloop.operations.compare.measuring import intervals, machine, text
+from goloop.operations.compare.measuring.turns import Failure, take_turns
 from goloop.operations.compare.rounds import Measurement, Sample, Scenario
-from goloop.operations.compare.servers import Failure
 
 FULL = Scenario(4)
 ROUNDS = 9
@@ -196,14 +199,50 @@ def test_json_has_the_comparisons_of_all_loops() -> None:
     assert len(load["samples"]) == 2 * ROUNDS * BURSTS
 
 
-@pytest.mark.parametrize("count", range(1, 60))
-def test_intervals_are_those_of_the_benchmarks(count: int) -> None:
-    assert verdicts.rank(count) == stats.rank(count)
+# Ranks of the 95 % interval of a median, as the tables of the sign test have them: twice
+# the sum of the binomial below is at most 0.05, and with one term more it is above.
+RANKS = {
+    6: 1, 7: 1, 8: 1, 9: 2, 10: 2, 11: 2, 12: 3, 13: 3, 14: 3, 15: 4, 16: 4, 17: 5, 18: 5,
+    19: 5, 20: 6, 21: 6, 22: 6, 23: 7, 24: 7, 25: 8, 30: 10, 40: 14, 50: 18, 100: 40,
+}  # fmt: skip
 
 
-def test_no_common_round_has_no_ratio() -> None:
-    assert verdicts.ratio({0: 1.0}, {1: 1.0}) is None
+def test_the_medians_interval_has_the_binomials_ranks() -> None:
+    assert {count: intervals.rank(count) for count in RANKS} == RANKS
+    assert [intervals.rank(count) for count in range(6)] == [None] * 6
+
+
+def test_ratios_are_taken_inside_the_rounds_that_both_have() -> None:
+    # The machine was twice as slow in round 1: the ratio of the medians would be 150/100.
+    found = intervals.ratio({0: 200, 1: 100, 2: 200, 4: 7}, {0: 100, 1: 50, 2: 100, 3: 7})
+    assert found == intervals.Ratio(2, None, None, 3)
+    assert found.shown("×") == "2.00×"
+    assert not found.within(1)
+    values = {number: 1 + number / 100 for number in (5, 1, 4, 2, 6, 3, 0)}
+    found = intervals.ratio(values, dict.fromkeys(range(7), 1.0))
+    assert found == intervals.Ratio(1.03, 1.0, 1.06, 7)
+    assert found.shown("×") == "1.03× (1.00–1.06)"
+    assert found.within(0.03)
+    assert not found.within(0.02)
+    for ours, theirs in (({0: 1.0}, {1: 1.0}), ({}, {}), ({0: 1.0}, {0: 0.0})):
+        assert intervals.ratio(ours, theirs) is None
     assert verdicts.judge(None, 0).word == "can't tell"
+
+
+def test_turns_are_random_and_go_on_after_a_failure() -> None:
+    turns: list[int] = []
+    failures = []
+
+    def measure(entrant: int) -> None:
+        turns.append(entrant)
+        if entrant == 3:
+            raise Failure("out of luck")
+
+    for number in (1, 1, 2):
+        take_turns(range(8), measure, lambda *each: failures.append(each), number)
+    assert sorted(turns[:8]) == list(range(8))
+    assert turns[:8] == turns[8:16] != turns[16:]
+    assert [(entrant, str(failure)) for entrant, failure in failures] == [(3, "out of luck")] * 3
 
 
 # ---- disturbances --------------------------------------------------------------------------------
@@ -234,19 +273,43 @@ def test_a_server_on_the_only_core_may_wait_for_the_load_generator() -> None:
     assert machine.disturbance(replace(account, waited=0.6), 0.4, 1.0, shares_core=True) != ""
 
 
-def test_account_is_the_difference_of_two_snapshots() -> None:
-    before = machine.Snapshot({1: (1.0, 0.5), 2: (5.0, 4.0)}, (10.0, 1.0, 0.0, 20.0))
-    after = machine.Snapshot({1: (2.0, 1.3), 2: (5.1, 9.0), 3: (0.2, 0.0)}, (10.5, 1.1, 0.2, 22.0))
+@pytest.mark.parametrize("apart", [True, False])
+def test_account_is_the_difference_of_two_snapshots(
+    monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    monkeypatch.setattr(machine, "interrupts_apart", lambda: apart)
+    before = machine.Snapshot(
+        {7: 6.0, 9: 1.0}, {7: (4.0, 2.0)}, {1: (1.0, 0.5), 2: (5.0, 4.0)}, (10.0, 1.0, 0.0, 20.0)
+    )
+    after = machine.Snapshot(
+        {7: 7.3}, {7: (4.2, 2.6)}, {1: (2.0, 1.3), 2: (5.1, 9.0), 3: (0.2, 0.0)},
+        (10.5, 1.1, 0.2, 22.0),
+    )  # fmt: skip
     found = machine.account(before, after)
-    assert found.cpu == pytest.approx(1.3)
+    assert found.cpu == pytest.approx(1.3)  # process 9 has ended
+    assert (found.user, found.system) == pytest.approx((0.2, 0.6))
     assert found.waited == pytest.approx(0.5)  # of the busiest thread, for other programs
     assert (found.idle, found.whole) == (0.5, 2.0)
-    assert machine.account(machine.Snapshot(None, None), after).cpu is None
+    assert found.interrupts == pytest.approx(0.1 if apart else 0)
+    assert machine.account(before, machine.Snapshot({}, {}, {}, None)).cpu is None
+
+
+def test_the_cpu_time_of_a_process_has_its_ended_threads() -> None:
+    pid = os.getpid()
+    thread = threading.Thread(target=lambda: sum(range(200_000)))
+    before = machine.snapshot([pid], [])
+    began = time.process_time()
+    thread.start()
+    thread.join()
+    spent = time.process_time() - began
+    found = machine.account(before, machine.snapshot([pid], [])).cpu
+    assert found is None or found >= spent > 0
+    assert machine.cpu_seconds(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("seconds", "shown"),
     [(7.512e-5, "75.1 µs"), (9.996e-4, "1.00 ms"), (0.0123, "12.3 ms"), (2.5, "2.50 s")],
 )
-def test_times_have_three_digits(seconds: float, text: str) -> None:
-    assert report.duration(seconds) == text
+def test_times_have_three_digits(seconds: float, shown: str) -> None:
+    assert text.duration(seconds) == shown

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import cases, machine, real_servers, runner
-from benchmarks.servers import Failure
+from benchmarks import cases, real_servers, runner
+from goloop.operations import server_ports
+from goloop.operations.compare.measuring import machine
+from goloop.operations.compare.measuring.turns import Failure
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
@@ -46,9 +48,9 @@ def await_end(processes: list[int]) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -> None:
     needs(name)
-    core = machine.cores().client
+    core = machine.usable_cores()[-1]
     server = real_servers.RealServer(name, core)
-    processes = real_servers.processes(server.pid)
+    processes = server_ports.family_of(server.pid)
     try:
         socket.create_connection(("127.0.0.1", server.port)).close()
         assert all(os.sched_getaffinity(process) == {core} for process in processes)
@@ -61,9 +63,10 @@ def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -
 
 STARTING = """
 import sys
-from benchmarks import machine, real_servers
-server = real_servers.RealServer(sys.argv[1], machine.cores().client)
-print(server.path, *real_servers.processes(server.pid), flush=True)
+from benchmarks import real_servers
+from goloop.operations import server_ports
+server = real_servers.RealServer(sys.argv[1], 0)
+print(server.path, *server_ports.family_of(server.pid), flush=True)
 sys.stdin.read()
 """
 
@@ -89,7 +92,7 @@ def test_a_server_that_does_not_start_is_a_failure_with_its_last_words(
     program = real_servers.Program(("nginx",), "-v", lambda _place, _port: (dying, None, b""))
     monkeypatch.setitem(real_servers.PROGRAMS, "nginx", program)
     with pytest.raises(Failure, match="nginx exited with status 1: out of luck"):
-        real_servers.RealServer("nginx", machine.cores().client)
+        real_servers.RealServer("nginx", machine.usable_cores()[-1])
 
 
 def test_rows_of_a_server_that_is_not_installed_are_missing(

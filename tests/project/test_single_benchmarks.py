@@ -1,17 +1,13 @@
-"""Benchmarks that are programs of their own measure the named operations."""
+"""The comparison of simulators measures the named operations."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from benchmarks import reconnects, simulations
+from benchmarks import simulations
 
-ROOT = Path(__file__).parents[2]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
 
 
@@ -31,19 +27,3 @@ def test_ratio_is_to_the_best_simulator_of_the_same_order() -> None:
     found["seedloop"] = {0: 100.0, 1: 150.0}
     found["detangle"] = {0: 50.0, 1: 50.0}
     assert simulations._ratios(found) == ["2.5", "2.0"]
-
-
-@on_linux
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="the certificate needs openssl")
-def test_a_client_on_goloop_resumes_and_others_do_not() -> None:
-    command = [sys.executable, "-m", "benchmarks.reconnects", "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
-        assert server.stdout is not None
-        try:
-            port = int(server.stdout.readline())
-            for name, share in (("goloop", 1.0), ("goloop, full", 0.0), ("asyncio", 0.0)):
-                found = reconnects.sample(name, port, 0.3, server.pid)
-                assert found["reused"] == share
-                assert found["rate"] > 0
-        finally:
-            server.kill()

@@ -162,9 +162,9 @@ def test_drawings_have_a_light_and_a_dark_set_of_colours(name: str) -> None:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_plot_colours_have_enough_contrast(scheme: int) -> None:
-    from benchmarks import plot
+    from benchmarks import svg
 
-    theirs = {name: both[scheme] for name, both in plot.COLOURS.items()}
+    theirs = {name: both[scheme] for name, both in svg.COLOURS.items()}
     for name in set(theirs) - {"paper"}:
         least = 4.5 if name == "ink" else 3
         assert contrast(theirs[name], theirs["paper"]) >= least, name
@@ -172,12 +172,12 @@ def test_plot_colours_have_enough_contrast(scheme: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(DOCS.glob("img/performance-*.svg")), ids=lambda p: p.stem)
 def test_plots_have_a_light_and_a_dark_set_of_colours(path: Path) -> None:
-    from benchmarks import plot
+    from benchmarks import svg
 
     text = path.read_text()
     assert "@media (prefers-color-scheme: dark)" in text
     for name in ("goloop", "asyncio", "paper", "ink"):
-        light, dark = plot.COLOURS[name]
+        light, dark = svg.COLOURS[name]
         assert f"--{name}: {light};" in text
         assert f"--{name}: {dark};" in text
         assert f"var(--{name}, {light})" in text

@@ -13,8 +13,9 @@ import sys
 
 from ..._internal import backend
 from ..._internal.version import __version__
-from ..compare import machine, report, results
+from ..compare import report, results
 from ..compare.arguments import USAGE, parse
+from ..compare.measuring import machine
 from ..compare.rounds import measure
 from ..keeper import ENDING_SIGNALS
 from .terminal import Terminal, pad

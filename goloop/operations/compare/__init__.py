@@ -2,6 +2,7 @@
 
 `arguments` reads the command line into a Plan, `loops` finds the installed loops, `launch` runs
 the program on one of them, `servers` starts and ends servers, whose ports are those of
-`server_ports` beside this package, `load` is the load generator, a process of its own with `client`
-as its other end, `rounds` measures, `verdicts` has the statistics, `report` writes the result.
+`server_ports` beside this package, `load` is the load generator, a process of its own with
+`client` as its other end, `rounds` measures, `verdicts` judges ratios, `report` writes the result.
+The package `measuring` has turns, windows and intervals; the repository's benchmarks use it, too.
 """

@@ -150,23 +150,9 @@ def parse(words: Sequence[str]) -> Plan:
             "--run measures a program that ends, without a load: omit --tcp, --rate, --port and "
             "--requests"
         )
-    plan = Plan(
-        program,
-        options.loops,
-        kind,
-        options.connections,
-        options.rate,
-        tls=options.tls or options.insecure,
-        insecure=options.insecure,
-        host=options.host,
-        port=options.port,
-        rounds=options.rounds,
-        bursts=options.bursts,
-        seconds=options.seconds,
-        server_cores=options.server_cores,
-        start_limit=options.start_limit,
-        json=options.json,
-    )
+    given = vars(options)
+    fields = {name: given[name] for name in Plan.__dataclass_fields__ if name in given}
+    plan = Plan(program, kind=kind, **fields | {"tls": options.tls or options.insecure})
     if kind != "run":
         _set_port_arguments(plan)
         try:

@@ -4,60 +4,47 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
-from ..keeper import Keeper
 from . import launch
 from .loops import GOLOOP
-from .servers import Failure
+from .measuring.talker import Talker
+from .measuring.turns import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from ..keeper import Keeper
 
-class LoadGenerator:
-    """The process of load.py, which runs on goloop; a context manager that ends it."""
+
+class LoadGenerator(Talker):
+    """The process of load.py, which runs on goloop."""
 
     def __init__(self, cores: Sequence[int], keeper: Keeper) -> None:
         """Start the process on these cores."""
         self._record = keeper.record()
         launcher = launch.arguments(GOLOOP.factory, self._record.name, cores)
-        self._process = subprocess.Popen(
+        super().__init__(
             [sys.executable, *launcher, "-m", "goloop.operations.compare.load"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
             start_new_session=True,
-            text=True,
             cwd="/",  # the user's folder may have a json.py
             env={name: value for name, value in os.environ.items() if not _is_setting(name)},
         )
 
-    def __enter__(self) -> LoadGenerator:
-        """Return the load generator."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def end(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        super().end()
         self._record.close()
 
     def run(self, order: dict[str, Any]) -> dict[str, Any]:
         """Run a burst and return its result; raises Failure."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            raise Failure("the load generator has ended")
-        result: dict[str, Any] = json.loads(line)
+            self.say(json.dumps(order))
+            result: dict[str, Any] = json.loads(self.line())
+        except EOFError:
+            raise Failure("the load generator has ended") from None
         if "error" in result:
             raise Failure(result["error"])
         return result

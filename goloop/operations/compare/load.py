@@ -18,9 +18,9 @@ import time
 from array import array
 from dataclasses import dataclass, field
 
-from . import machine
 from .answers import Answer, BadAnswer
-from .verdicts import percentile
+from .measuring import machine
+from .measuring.intervals import percentile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ KNOWN = (
     ASYNCIO,
     Loop("uvloop", "uvloop:new_event_loop"),
     Loop("zuvloop", "zuvloop:new_event_loop"),
+    Loop("blazio", "blazio:new_event_loop"),
     Loop("rloop", "rloop:new_event_loop"),
     Loop("rsloop", "rsloop:new_event_loop"),
-    Loop("blazio", "blazio:new_event_loop"),
 )
 
 

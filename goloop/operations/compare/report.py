@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import results
+from .measuring.text import aligned, duration
 from .results import KEPT_UP, Quantity, Row
 
 TYPE_CHECKING = False
@@ -82,13 +83,10 @@ def _table(found: Measurement, scenario: Scenario, rows: Sequence[Row]) -> Itera
         cells = [_cell(quantity, row.values[quantity.key]) for quantity in shown]
         for name in present:
             comparison = results.compare(found, scenario, row.loop, name, first)
-            own = row.loop == name or comparison.ratio is None
-            cells.append("–" if own else results.shown_ratio(comparison.ratio))  # type: ignore[arg-type]
+            own = row.loop == name
+            cells.append("–" if own or comparison.ratio is None else comparison.ratio.shown())
         table.append([row.loop, *cells])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        padded = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-        yield "  " + "  ".join([cells[0].ljust(widths[0]), *padded])
+    yield from (f"  {line}" for line in aligned(table))
 
 
 def _cell(quantity: Quantity, value: float | None) -> str:
@@ -98,19 +96,6 @@ def _cell(quantity: Quantity, value: float | None) -> str:
     if quantity.key == "rate":
         return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
     return duration(value)
-
-
-def duration(seconds: float) -> str:
-    """Return a time with three digits and its unit: "75.1 µs"."""
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if seconds < limit * 0.9995:
-            return f"{_three_digits(seconds * factor)} {unit}"
-    return f"{_three_digits(seconds)} s"
-
-
-def _three_digits(value: float) -> str:
-    """Return a number with three digits."""
-    return f"{value:.{0 if value >= 99.95 else 1 if value >= 9.995 else 2}f}"
 
 
 def _sentences(found: Measurement, scenario: Scenario) -> Iterator[str]:

@@ -6,7 +6,8 @@ import statistics
 from dataclasses import dataclass
 
 from .loops import ASYNCIO, GOLOOP
-from .verdicts import Ratio, Verdict, judge, ratio, round_values
+from .measuring.intervals import Ratio, ratio
+from .verdicts import Verdict, judge, round_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Comparison:
     def sentence(self) -> str:
         """Return the comparison as a sentence, in the same words for every loop."""
         both = f"{self.loop} and {self.reference}"
-        figures = "" if self.ratio is None else f": {shown_ratio(self.ratio)}"
+        figures = "" if self.ratio is None else f": {self.ratio.shown()}"
         times = f"{figures} times the {self.quantity.words}" if figures else ""
         if self.verdict.word == "faster":
             return f"{self.loop} {self.quantity.better} {self.reference}{times}"
@@ -86,13 +87,6 @@ class Comparison:
         return (
             f"{both}: can't tell the {self.quantity.words} apart{figures} ({self.verdict.reason})"
         )
-
-
-def shown_ratio(found: Ratio) -> str:
-    """Return a ratio with its interval: "1.52 (1.48–1.57)"."""
-    if found.low is None or found.high is None:
-        return f"{found.median:.2f}"
-    return f"{found.median:.2f} ({found.low:.2f}–{found.high:.2f})"
 
 
 def quantities(scenario: Scenario) -> tuple[Quantity, ...]:
@@ -266,15 +260,9 @@ def _load_as_json(found: Measurement, scenario: Scenario) -> dict[str, Any]:
         ],
         "samples": [
             {
-                "loop": sample.loop,
-                "round": sample.round,
-                "requests": sample.requests,
-                "seconds": sample.seconds,
-                "cpu": sample.cpu,
-                "client_cpu": sample.client_cpu,
-                "p50": sample.p50,
-                "p99": sample.p99,
-                "disturbance": sample.disturbance,
+                name: value
+                for name, value in vars(sample).items()
+                if name not in ("scenario", "errors")
             }
             for sample in found.samples
             if sample.scenario == scenario

@@ -6,19 +6,19 @@ import base64
 import contextlib
 import functools
 import os
-import random
 import time
 from dataclasses import dataclass, field
 
 from .. import server_ports
 from ..keeper import Keeper
-from . import machine
 from .client import LoadGenerator
-from .servers import Failure, PortTaken, Program, uninterrupted
+from .measuring import machine
+from .measuring.turns import Failure, take_turns
+from .servers import PortTaken, Program, uninterrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from .arguments import Plan
@@ -93,6 +93,10 @@ class Measurement:
         """Return the loops without a failure."""
         return [loop for loop in self.plan.loops if loop.name not in self.failures]
 
+    def fail(self, loop: Loop, failure: Failure) -> None:
+        """Store a failure of a loop, which is not measured any more."""
+        self.failures[loop.name] = failure
+
 
 def measure(plan: Plan, say: Callable[[str], None]) -> Measurement:
     """Measure a plan; KeyboardInterrupt ends the measurement, whose results are returned.
@@ -133,38 +137,52 @@ def _say_in_round(say: Callable[[str], None], prefix: str, words: str) -> None:
     say(f"{prefix}: {words}")
 
 
-def shuffled(loops: Sequence[Loop]) -> list[Loop]:
-    """Return the loops in a random order."""
-    return random.sample(loops, len(loops))
-
-
 # ---- servers -------------------------------------------------------------------------------------
 
 
 def _server_round(
     found: Measurement, keeper: Keeper, client: LoadGenerator, say: Callable[[str], None]
 ) -> None:
-    """Start the servers of all loops, at once or in turns, and measure their bursts."""
-    loops = shuffled(found.active())
-    groups = [loops] if found.plan.alive_at_once else [[loop] for loop in loops]
-    for group in groups:
-        with contextlib.ExitStack() as stack:
-            servers = []
-            for loop in group:
-                with _failures(found, loop):
-                    say(f"starting {loop.name}")
-                    servers.append(_Server(found, keeper, stack, loop))
-            for server in servers:
-                with _failures(found, server.program.loop):
-                    server.wait_until_ready()
-            for scenario, burst in _turns(found):
-                for server in random.sample(servers, len(servers)):
-                    program = server.program
-                    if program.loop.name not in found.failures:
-                        say(f"{scenario}: {program.loop.name}")
-                        with _failures(found, program.loop):
-                            warmup = _WARMUP if burst else _FIRST_WARMUP
-                            _burst(found, client, program, (scenario, server.port, warmup))
+    """Measure the bursts of all loops, whose servers run at once or one after the other."""
+    if found.plan.alive_at_once:
+        _measure_together(found, keeper, client, say, found.active())
+    else:
+        take_turns(
+            found.active(),
+            lambda loop: _measure_together(found, keeper, client, say, [loop]),
+            found.fail,
+        )
+
+
+def _measure_together(
+    found: Measurement,
+    keeper: Keeper,
+    client: LoadGenerator,
+    say: Callable[[str], None],
+    loops: Sequence[Loop],
+) -> None:
+    """Start the servers of loops, and measure their bursts in random turns."""
+    servers: dict[Loop, _Server] = {}
+    with contextlib.ExitStack() as stack:
+
+        def start(loop: Loop) -> None:
+            """Start a server."""
+            say(f"starting {loop.name}")
+            servers[loop] = _Server(found, keeper, stack, loop)
+
+        def burst(scenario: Scenario, number: int, loop: Loop) -> None:
+            """Load a server."""
+            say(f"{scenario}: {loop.name}")
+            warmup = _WARMUP if number else _FIRST_WARMUP
+            server = servers[loop]
+            _burst(found, client, server.program, (scenario, server.port, warmup))
+
+        take_turns(loops, start, found.fail)
+        take_turns(list(servers), lambda loop: servers[loop].wait_until_ready(), found.fail)
+        for scenario in found.scenarios:
+            for number in range(found.plan.bursts):
+                active = [loop for loop in servers if loop.name not in found.failures]
+                take_turns(active, functools.partial(burst, scenario, number), found.fail)
 
 
 class _Server:
@@ -224,22 +242,6 @@ class _Server:
             self._start(self.program.loop)
         if self._reserved is not None:
             self._reserved.release()
-
-
-def _turns(found: Measurement) -> Iterator[tuple[Scenario, int]]:
-    """Yield each burst of a round: the load, and the burst's number."""
-    for scenario in found.scenarios:
-        for burst in range(found.plan.bursts):
-            yield scenario, burst
-
-
-@contextlib.contextmanager
-def _failures(found: Measurement, loop: Loop) -> Iterator[None]:
-    """Store a failure of the loop, which is not measured any more."""
-    try:
-        yield
-    except Failure as error:
-        found.failures[loop.name] = error
 
 
 def _wait_for_port(host: str, port: int) -> None:
@@ -320,11 +322,13 @@ def _run_round(
     found: Measurement, keeper: Keeper, client: None, say: Callable[[str], None]
 ) -> None:
     """Run the program to its end on each loop, in random turns."""
-    cores = list(range(os.cpu_count() or 1))
-    for loop in shuffled(found.active()):
+
+    def run(loop: Loop) -> None:
+        """Run the program on one loop."""
         say(loop.name)
+        cores = list(range(os.cpu_count() or 1))
         before = machine.snapshot([], cores)
-        with _failures(found, loop), contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             with uninterrupted():
                 program = stack.enter_context(Program(loop, found.plan.command(0), [], {}, keeper))
             _, status, used = os.wait4(program.process.pid, 0)
@@ -343,3 +347,5 @@ def _run_round(
                     words,
                 )
             )  # fmt: skip
+
+    take_turns(found.active(), run, found.fail)

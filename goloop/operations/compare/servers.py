@@ -14,6 +14,7 @@ from ..._internal.interpreter_options import interpreter_options
 from .. import server_ports
 from ..keeper import END_SECONDS, ENDING_SIGNALS, Keeper, kill_session
 from . import launch
+from .measuring.turns import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,15 +27,6 @@ _LAST_LINES = 20
 # Another program that listens on the server's port for this time is taken for the reason why the
 # server does not.
 _FOREIGN_SECONDS = 1.0
-
-
-class Failure(Exception):
-    """A program that cannot be measured on a loop; `output` has its last lines."""
-
-    def __init__(self, message: str, output: str = "") -> None:
-        """Store message and output."""
-        super().__init__(message)
-        self.output = output
 
 
 class PortTaken(Failure):
