@@ -53,6 +53,8 @@ from benchmarks.stats import (
     summarize,
 )
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 needs_compiler = pytest.mark.skipif(
@@ -639,15 +641,7 @@ def test_the_load_generators_refuse_wrong_answers(
 
 
 # Works for each answer, and has its own process counted as another one at the client's end.
-WORKING = """
-import socket
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-client, _ = listener.accept()
-while data := client.recv(64):
-    sum(range(10_000))
-    client.sendall(data)
-"""
+WORKING = (PROGRAMS / "benchmarked_server.py").read_text()
 
 
 @needs_compiler
