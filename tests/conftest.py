@@ -28,7 +28,6 @@ import re
 import signal
 import socket
 import sys
-import textwrap
 import threading
 import time
 import warnings
@@ -36,7 +35,6 @@ import zlib
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-import ended
 import limits
 import pytest
 
@@ -285,14 +283,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 # ---- tools -----------------------------------------------------------------------
-
-
-def isolated(program: str, *arguments: str) -> str:
-    """Return a function that runs a program that may crash, and returns its output."""
-    command = ("-X", "faulthandler", "-c", textwrap.dedent(program), *arguments)
-    done = ended.python(*command, limit=300, apart=True)
-    assert done.returncode == 0, f"ended with {done.returncode}: {done.stdout}{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture

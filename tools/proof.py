@@ -29,8 +29,8 @@ import blocks
 ROOT = Path(__file__).resolve().parents[1]
 CONFORMANCE = ROOT / "tests" / "conformance"
 WHAT_WORKS = ROOT / "tests" / "what_works"
-# The tests of public bug reports: those of a folder, and a program for each row of a page.
-REPORTS = (ROOT / "tests" / "reports", WHAT_WORKS / "test_what_works.py")
+# The tests of public bug reports, and those of the programs for the rows of a page.
+REPORTS = (*sorted(WHAT_WORKS.glob("test_*_reports.py")), WHAT_WORKS / "test_what_works.py")
 RECORDS = ROOT / "tests" / "external" / "proof.json"
 BEGIN = "<!-- proof: written by python tools/proof.py -->"
 END = "<!-- end of the proof -->"
@@ -177,8 +177,7 @@ def table(page: str) -> str:
         (
             f"Programs of public bug reports: {trackers}",
             f"{sum(reports.values())} of {sum(reports.values())} right",
-            f"every change: `pytest` on {link('`tests/reports`', 'tests/reports')} and "
-            f"{link('`tests/what_works`', 'tests/what_works')}",
+            f"every change: `pytest` on {link('`tests/what_works`', 'tests/what_works')}",
         ),
         (
             link("Random programs, simulated failures", "docs/testing.md"),

@@ -8,8 +8,8 @@ There are three ways in which these classes make a loop:
 
 * mixins call `create_event_loop()` or `new_loop()`: a subclass answers;
 * `IsolatedAsyncioTestCase`, `asyncio.Runner` and `asyncio.new_event_loop()` ask
-  the policy: the policy under test is set, and is what a reset to the
-  default policy brings back;
+  the policy: the policy under test is set, and a reset to the default policy
+  brings it back;
 * others name `asyncio.EventLoop` or `asyncio.SelectorEventLoop`: these
   names are bound to the loop class under test before the tests are imported.
 

@@ -2,7 +2,7 @@
 
     python tests/external/anyio_suite.py [--record] [--keep FOLDER] [PYTEST ARGUMENT ...]
 
-The interpreter needs goloop, and what anyio's "test" group names (pytest, hypothesis,
+The interpreter needs goloop, and the packages of anyio's "test" group (pytest, hypothesis,
 trustme, psutil, pytest-mock, pytest-timeout, blockbuster, coverage).  The sources of the
 installed anyio's version are fetched with pip, and its conftest gets two more backends:
 goloop's loop as it is, and in debug mode.  Prints the outcomes by backend.

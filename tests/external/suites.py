@@ -3,15 +3,15 @@
     python tests/external/suites.py [--install] [--record] [--keep FOLDER] [--from REPOSITORY]
         NAME ... [-- PYTEST ARGUMENT ...]
 
-NAME is one of SUITES.  The interpreter needs goloop, the project, and what its tests import:
---install has pip fetch these into it, so give it an environment of its own.  The sources of the
-installed version are fetched with pip, or with git where they come without tests (--from: out of
-another copy); the tests run against the installed package.  goloop is put in by the event loop
-policy, which these tests ask for their loops.
+NAME is one of SUITES.  The interpreter needs goloop, the project, and the packages that its tests
+import: --install installs these into it, so give it an environment of its own.  The sources of the
+installed version are fetched with pip, or with git if pip's have no tests (--from: from another
+repository); the tests run against the installed package.  They get goloop's loops by the event loop
+policy, which a plugin sets.
 
 A test that passes on asyncio and not on goloop, when run alone too, fails the run, unless the
-suite's `different` names it; and so does one that this names and that passes.  What fails on both
-is the machine's matter.
+suite's `different` names it.  A test that `different` names and that passes fails the run, too.  A
+test that fails on both loops depends on the machine, and does not count.
 --record stores the result in tests/external/proof.json, for the table in README.md.
 """
 
@@ -40,19 +40,19 @@ class Suite:
     """A project, and how its tests are run."""
 
     needs: str
-    """What its tests import, for pip."""
+    """Packages that its tests import, for pip."""
     arguments: str = ""
-    """For pytest, beside its own configuration; `addopts` of this is left out."""
+    """Arguments of pytest, beside the project's configuration without its `addopts`."""
     tests: str = "tests"
-    """What is run where the command line names nothing."""
+    """Tests to run if the command line names none."""
     package: str = ""
-    """The package in the sources, which is to be no other than the installed one."""
+    """The package's folder in the sources, which is removed so that the installed one is tested."""
     repository: str = ""
-    """For git, where pip's sources have no tests."""
+    """The address of a git repository, if pip's sources have no tests."""
     setup: str = ""
-    """Python that runs before its tests, as its own runner's would."""
+    """Python that runs before the tests, as in the project's own test runner."""
     builds: str = "setuptools wheel"
-    """What pip needs to unpack the sources."""
+    """Packages that pip needs to unpack the sources."""
     different: dict[str, str] = dataclasses.field(default_factory=dict)
     """Tests that differ by design, with the reason."""
 

@@ -1,4 +1,4 @@
-"""A storm in which somebody closes goloop's own descriptors, and others get their numbers.
+"""A storm in which a program closes goloop's own descriptors, and others get their numbers.
 
     python tests/fuzz/own_fd_storm.py [--rounds 300] [--seed 1]
 

@@ -1,5 +1,4 @@
-"""Storms of descriptors whose numbers are used again; fd_storm.py and own_fd_storm.py say what must
-hold."""
+"""Storms of descriptors whose numbers are used again, by fd_storm.py and own_fd_storm.py."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_name_is_suggested(both: tuple[Any, Any]) -> None:
 
 
 class Text(str):
-    """Names may be of a subclass, and may say what they like when compared."""
+    """A name of a subclass of str, whose comparisons may give any result."""
 
     __slots__ = ()
     __hash__ = str.__hash__

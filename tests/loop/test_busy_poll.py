@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import ended
@@ -22,6 +23,8 @@ from protocols import Echo
 
 import goloop
 from goloop import testing
+
+SCENARIOS = Path(__file__).with_name("busy_poll_scenarios.py")
 
 linux_only = pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="pins threads to processors"
@@ -248,24 +251,7 @@ def test_variable_sets_the_time_or_warns(
 
 
 def test_the_variable_reaches_the_loops_of_a_program() -> None:
-    program = """
-import asyncio, socket, threading, goloop
-async def main():
-    here, there = socket.socketpair()
-    reader, writer = await asyncio.open_connection(sock=here)
-    def client():
-        for _ in range(100):
-            there.send(b"x")
-            there.recv(1)
-    thread = threading.Thread(target=client)
-    thread.start()
-    for _ in range(100):
-        writer.write(await reader.read(1))
-    await asyncio.to_thread(thread.join)
-    assert asyncio.get_running_loop().metrics().busy_polls > 0  # attempts, with a hit or without
-    writer.close()
-    there.close()
-goloop.run(main())
-"""
-    done = ended.python("-c", program, GOLOOP_BUSY_POLL="10ms")
+    done = ended.python(
+        SCENARIOS, "the_variable_reaches_the_loops_of_a_program", GOLOOP_BUSY_POLL="10ms"
+    )
     assert done.returncode == 0, done.stdout

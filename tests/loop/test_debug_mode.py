@@ -14,11 +14,14 @@ import time
 import traceback
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import LoopFactory
 from protocols import in_thread, one_turn
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -38,14 +41,6 @@ def test_get_debug_returns_the_set_value(loop: Loop) -> None:
 
 
 def test_environment_and_dev_mode_enable_debug_mode(loop_name: str) -> None:
-    program = (
-        "import asyncio, sys\n"
-        "if sys.argv[1] == 'goloop':\n"
-        "    import goloop; loop = goloop.new_event_loop()\n"
-        "else:\n"
-        "    loop = asyncio.SelectorEventLoop()\n"
-        "print(loop.get_debug()); loop.close()\n"
-    )
     for options, variables, expected in (
         ([], {}, "False"),
         (["-X", "dev"], {}, "True"),
@@ -55,7 +50,7 @@ def test_environment_and_dev_mode_enable_debug_mode(loop_name: str) -> None:
         import os
 
         done = subprocess.run(
-            [sys.executable, *options, "-c", program, loop_name],
+            [sys.executable, *options, PROGRAMS / "prints_debug.py", loop_name],
             env={**{k: v for k, v in os.environ.items() if k != "PYTHONASYNCIODEBUG"}, **variables},
             capture_output=True,
             text=True,

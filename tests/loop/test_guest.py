@@ -15,6 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import ended
@@ -23,6 +24,8 @@ import pytest
 import goloop
 import goloop.guest
 from goloop import _core
+
+SCENARIOS = Path(__file__).with_name("guest_scenarios.py")
 
 pytestmark = [
     pytest.mark.skipif(not goloop.native, reason="asyncio's loops have no guest mode"),
@@ -362,33 +365,7 @@ def test_a_loop_that_is_stopped_is_an_error(host: Host) -> None:
 
 
 def test_a_poller_that_is_lost_is_an_error() -> None:
-    program = """
-import asyncio, os, queue, goloop.guest
-
-def pollers():
-    found = set()
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            if os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventpoll]":
-                found.add(int(fd))
-        except FileNotFoundError:
-            pass
-    return found
-
-async def main():
-    [poller] = pollers() - before
-    os.close(poller)
-    await asyncio.get_running_loop().create_future()
-
-calls = queue.SimpleQueue()
-goloop.new_event_loop().close()  # Go's runtime has one that stays
-before = pollers()
-guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
-while not guest.outcome.done():
-    calls.get()()
-print(repr(guest.outcome.exception()), guest.loop.is_closed())
-"""
-    result = ended.python("-c", program)
+    result = ended.python(SCENARIOS, "a_poller_that_is_lost_is_an_error")
     assert result.stdout.startswith("OSError(9"), result.stdout
     assert " True\n" in result.stdout
 
@@ -524,18 +501,7 @@ def test_host_that_refuses_calls_is_logged_and_finished(
 
 
 def test_a_process_ends_though_its_host_left_the_run() -> None:
-    program = """
-import asyncio, queue, goloop.guest
-
-async def main():
-    await asyncio.get_running_loop().create_future()
-
-calls = queue.SimpleQueue()
-guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
-calls.get()()
-print("host ends")
-"""
-    result = ended.python("-c", program)
+    result = ended.python(SCENARIOS, "a_process_ends_though_its_host_left_the_run")
     assert result.returncode == 0, result.stdout
     assert "host ends" in result.stdout
 
@@ -896,77 +862,19 @@ def test_the_context_is_mains(host: Host) -> None:
 
 
 def test_ctrl_c_cancels_main_and_is_the_outcome() -> None:
-    program = """
-import asyncio, os, queue, signal, goloop.guest
-
-async def main():
-    loop = asyncio.get_running_loop()
-    loop.call_soon(calls.put, lambda: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        await loop.create_future()
-    finally:
-        await asyncio.sleep(0.001)
-        print("cleaned up")
-
-calls = queue.SimpleQueue()
-signal.signal(signal.SIGINT, signal.default_int_handler)
-guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
-while not guest.outcome.done():
-    calls.get()()
-assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-try:
-    guest.outcome.result()
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-    result = ended.python("-c", program)
+    result = ended.python(SCENARIOS, "ctrl_c_cancels_main_and_is_the_outcome")
     assert result.stdout == "cleaned up\ninterrupted\n"
 
 
 def test_ctrl_c_is_for_the_guest_that_is_left() -> None:
-    program = """
-import asyncio, os, queue, signal, goloop.guest
-
-async def main():
-    await asyncio.get_running_loop().create_future()
-
-def run(until):
-    while not until.outcome.done():
-        calls.get()()
-    print(type(until.outcome.exception()).__name__)
-
-calls = queue.SimpleQueue()
-signal.signal(signal.SIGINT, signal.default_int_handler)
-first, second = [goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put) for _ in range(2)]
-for guest in first, second:
-    calls.put(lambda: os.kill(os.getpid(), signal.SIGINT))
-    run(guest)
-    print(second.outcome.done(), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-"""
-    result = ended.python("-c", program)
+    result = ended.python(SCENARIOS, "ctrl_c_is_for_the_guest_that_is_left")
     assert result.stdout == ("KeyboardInterrupt\nFalse False\nKeyboardInterrupt\nTrue True\n"), (
         result.stdout
     )
 
 
 def test_signal_handlers_run_while_the_host_sleeps() -> None:
-    program = """
-import asyncio, os, queue, signal, threading, goloop.guest
-
-async def main():
-    loop = asyncio.get_running_loop()
-    caught = loop.create_future()
-    loop.add_signal_handler(signal.SIGUSR1, caught.set_result, "caught")
-    threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGUSR1)).start()
-    return await caught
-
-calls = queue.SimpleQueue()
-guest = goloop.guest.start(main(), run_sync_soon_threadsafe=calls.put)
-while not guest.outcome.done():
-    calls.get()()
-print(guest.outcome.result())
-"""
-    assert ended.python("-c", program).stdout == "caught\n"
+    assert ended.python(SCENARIOS, "signal_handlers_run_while_the_host_sleeps").stdout == "caught\n"
 
 
 def test_the_programs_own_handler_of_sigint_stays(host: Host) -> None:

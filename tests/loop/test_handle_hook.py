@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ended
 import pytest
 from protocols import one_turn
+
+SCENARIOS = Path(__file__).with_name("handle_hook_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -140,27 +143,8 @@ async def test_removed_hook_is_not_called(
     assert len(ran) == before
 
 
-BEFORE = """
-import asyncio
-original = asyncio.Handle._run
-ran = []
-def run(self):
-    ran.append(getattr(self._callback, "__name__", ""))
-    return original(self)
-asyncio.Handle._run = run
-import goloop
-async def main():
-    asyncio.get_running_loop().call_soon(print, "called")
-    await asyncio.sleep(0)
-goloop.run(main())
-assert "print" in ran, ran
-asyncio.Handle._run = original
-ran.clear()
-goloop.run(main())
-assert not ran
-"""
-
-
 def test_a_function_that_was_replaced_before_the_import_is_seen() -> None:
-    done = ended.python("-c", BEFORE, apart=True)
+    done = ended.python(
+        SCENARIOS, "a_function_that_was_replaced_before_the_import_is_seen", apart=True
+    )
     assert (done.returncode, done.stdout) == (0, "called\ncalled\n"), done.stderr

@@ -7,15 +7,17 @@ import gc
 import inspect
 import socket
 import sys
-import textwrap
 import threading
 import weakref
+from pathlib import Path
 from typing import Any
 
 import ended
 import pytest
 from conftest import Errors, LoopFactory
 from protocols import close_all, in_thread, one_turn
+
+SCENARIOS = Path(__file__).with_name("loop_lifecycle_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -487,24 +489,7 @@ def test_the_eager_task_factory_starts_tasks_at_once(loop: Loop) -> None:
 
 def test_a_loop_that_another_thread_collects_leaves_no_descriptor(loop_name: str) -> None:
     """Quietly, and its descriptors go with it."""
-    program = f"""
-        import asyncio, gc, os, threading, warnings
-        warnings.simplefilter("ignore")
-        if {loop_name!r} == "goloop":
-            from goloop import new_event_loop
-            new_event_loop().close()
-        else:
-            from asyncio import new_event_loop
-        before = len(os.listdir("/proc/self/fd"))
-        gc.disable()
-        loop = new_event_loop()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.myself = loop
-        del loop
-        thread = threading.Thread(target=gc.collect)
-        thread.start()
-        thread.join()
-        print(len(os.listdir("/proc/self/fd")) - before)
-    """
-    done = ended.python("-c", textwrap.dedent(program), apart=True)
+    done = ended.python(
+        SCENARIOS, "a_loop_that_another_thread_collects_leaves_no_descriptor", loop_name, apart=True
+    )
     assert (done.stdout, done.stderr) == ("0\n", "")

@@ -7,10 +7,14 @@ import contextlib
 import gc
 import math
 import socket
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
-from conftest import LoopFactory, isolated
+from conftest import LoopFactory
+
+SCENARIOS = Path(__file__).with_name("loop_safety_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -49,38 +53,18 @@ def test_a_delay_that_closes_the_loop_is_an_error(loop_factory: LoopFactory) -> 
 
 
 def test_a_time_that_closes_the_loop_is_an_error() -> None:
-    # asyncio does not convert it.
-    program = """
-    import goloop
-    class Closes:
-        def __float__(self):
-            loop.close()
-            return 1.0
-    loop = goloop.new_event_loop()
-    try:
-        loop.call_at(Closes(), print)
-    except RuntimeError as exc:
-        print(exc)
-    """
-    assert isolated(program) == "Event loop is closed\n"
+    assert (
+        ended.passes(SCENARIOS, "a_time_that_closes_the_loop_is_an_error")
+        == "Event loop is closed\n"
+    )
 
 
 @pytest.mark.parametrize("method", ["call_soon", "call_soon_threadsafe", "call_later", "call_at"])
 def test_debug_checks_that_close_the_loop_are_an_error(method: str) -> None:
-    program = """
-    import sys, goloop
-    class Loop(goloop.Loop):
-        def _check_callback(self, callback, method):
-            self.close()
-    loop = Loop()
-    loop.set_debug(True)
-    arguments = (print,) if sys.argv[1].startswith("call_soon") else (0, print)
-    try:
-        getattr(loop, sys.argv[1])(*arguments)
-    except RuntimeError as exc:
-        print(exc)
-    """
-    assert isolated(program, method) == "Event loop is closed\n"
+    assert (
+        ended.passes(SCENARIOS, "debug_checks_that_close_the_loop_are_an_error", method)
+        == "Event loop is closed\n"
+    )
 
 
 ENTRIES: dict[str, str] = {
@@ -103,80 +87,19 @@ ENTRIES: dict[str, str] = {
 @pytest.mark.parametrize("debug", [False, True])
 def test_collection_that_closes_the_loop_does_not_crash(entry: str, debug: bool) -> None:
     """At each of the first collections within the call: some lie between check and use."""
-    program = """
-    import contextlib, gc, sys, warnings
-    import goloop
-    warnings.simplefilter("ignore")
-    async def nothing():
-        pass
-    entry, debug = sys.argv[1], sys.argv[2] == "True"
-    code = compile(entry, "entry", "exec")
-    for which in range(12):
-        loop = goloop.new_event_loop()
-        loop.set_debug(debug)
-        loop.set_exception_handler(lambda loop, context: None)
-        waiting = loop.create_future()
-        waiting.add_done_callback(print)
-        coro = nothing()
-        left = which
-        armed = False
-        def strike(phase, info):
-            global left, armed
-            if armed and phase == "start":
-                left -= 1
-                if left < 0:
-                    armed = False
-                    loop.close()
-        gc.callbacks.append(strike)
-        gc.set_threshold(1, 1, 1)
-        armed = True
-        with contextlib.suppress(RuntimeError):
-            exec(code)
-        armed = False
-        gc.set_threshold(700, 10, 10)
-        gc.callbacks.remove(strike)
-        coro.close()
-        loop.close()
-        waiting = coro = None
-        gc.collect()
-    print("alive")
-    """
-    assert isolated(program, ENTRIES[entry], str(debug)) == "alive\n"
+    assert (
+        ended.passes(
+            SCENARIOS, "collection_that_closes_the_loop_does_not_crash", ENTRIES[entry], str(debug)
+        )
+        == "alive\n"
+    )
 
 
 def test_close_while_another_thread_schedules_does_not_crash() -> None:
     """Debug mode's checks run Python between a look at the loop and the use of it."""
-    program = """
-    import sys, threading, time, warnings
-    import goloop
-    warnings.simplefilter("ignore")
-    sys.setswitchinterval(1e-6)
-    current, stop = None, False
-    def use():
-        while not stop:
-            loop = current
-            if loop is None:
-                continue
-            try:
-                loop.call_later(100, int)
-                loop.call_soon(int)
-            except RuntimeError:
-                pass
-    thread = threading.Thread(target=use)
-    thread.start()
-    end = time.monotonic() + 3
-    while time.monotonic() < end:
-        loop = goloop.new_event_loop()
-        loop.set_debug(True)
-        current = loop
-        for _ in range(300):
-            pass
-        loop.close()
-    stop = True
-    thread.join()
-    print("alive")
-    """
-    assert isolated(program) == "alive\n"
+    assert (
+        ended.passes(SCENARIOS, "close_while_another_thread_schedules_does_not_crash") == "alive\n"
+    )
 
 
 def test_name_that_closes_the_loop_does_not_crash(loop_factory: LoopFactory) -> None:

@@ -1,7 +1,7 @@
 """Data that waits already comes in the next iteration, however busy the ready queue is.
 
-A busy loop polls now and then only (docs/internals/fairness.md), but it polls next where
-something was just opened, resumed or watched: asyncio orders its data before what comes later.
+A busy loop polls in few iterations only (docs/internals/fairness.md), but it polls next after a
+descriptor was opened, resumed or watched: asyncio delivers its data before later events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wrong calls get asyncio's answer: the same exception, words, warnings and reports.
 
-wrong_calls.py makes the calls, and each is made here on both loops of the running version. What
-differs is better than asyncio's, and stands in EXPECTED with the reason;
+wrong_calls.py makes the calls, and each is made here on both loops of the running version. Where
+goloop's answer differs it is better than asyncio's, and stands in EXPECTED with the reason;
 docs/compatibility.md, "Wrong input", has the same list.  A row that no longer holds fails.
 """
 

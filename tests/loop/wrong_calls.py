@@ -1,9 +1,8 @@
 """Several hundred wrong calls, and a loop's answers to them.
 
 A call is an expression in text, as a program would write it: `await loop.sock_recv(None, 10)`.
-The names in it are those of `Things`, which makes what a call asks for and nothing else. `CALLS`
-has all of them: some are written out, most are combined of a function and of what one argument can
-wrongly be.
+The names in it are those of `Things`, which makes only the objects that a call names. `CALLS` has
+all calls: some are written out, most combine a function with the wrong values of one argument.
 
 `answer` runs a call on a fresh loop and returns everything that the caller gets to see of it.
 test_wrong_input.py compares the answers of goloop and asyncio.  To see them:
@@ -458,7 +457,7 @@ BARE = {
         "cancel cancelled cancelling uncancel get_name get_coro get_context get_stack print_stack"
     ),
 }
-# Functions of fixed arguments: a right one for each, in text.
+# A valid argument list for each function, as source.
 SHAPES: dict[str, tuple[str, ...]] = {
     "loop.call_soon": ("function",),
     "loop.call_soon_threadsafe": ("function",),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
+from pathlib import Path
 
-PROGRAM = """
-import json, os, subprocess, goloop
-loops = [goloop.new_event_loop() for _ in range(3)]
-print(json.loads(loops[0]._diagnostics()["runtime"])["gomaxprocs"])
-print(json.dumps({name: os.environ[name] for name in NAMES}))
-print(subprocess.run(["printenv", "GODEBUG"], capture_output=True, text=True).stdout, end="")
-"""
+import ended
+
+SCENARIOS = Path(__file__).with_name("go_variables_scenarios.py")
+
 # By cgocheck=2, and by a GOMEMLIMIT that is no number, the runtime of Go ends the process.
 VARIABLES = {
     "GODEBUG": "inittrace=1,gctrace=1,cgocheck=2",
@@ -25,15 +21,9 @@ VARIABLES = {
 
 
 def run(**variables: str) -> subprocess.CompletedProcess[str]:
-    program = PROGRAM.replace("NAMES", repr(list(variables)))
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        env={**os.environ, **variables},
-    )
+    done = ended.python(SCENARIOS, "variables", *variables, apart=True, **variables)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_go_variables_of_other_programs_have_no_effect_and_stay_set() -> None:

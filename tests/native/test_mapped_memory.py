@@ -5,47 +5,14 @@ golib/mapped_memory.c is compiled alone; the programs call its functions in plac
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
 
 from .conftest import ROOT, Compile
 
-PROGRAM = """
-import ctypes, mmap, sys
-lib = ctypes.CDLL(sys.argv[1])
-libc = ctypes.CDLL(None)
-PAGE = mmap.PAGESIZE
-ANONYMOUS, FIXED = 0x22, 0x10
-for map_ in (lib.go_mmap, libc.mmap):
-    map_.restype = ctypes.c_void_p
-    map_.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
-for unmap in (lib.go_munmap, libc.munmap):
-    unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-
-def go_map(pages, at=None):
-    return lib.go_mmap(at, pages * PAGE, 3, ANONYMOUS | (FIXED if at else 0), -1, 0)
-
-def go_unmap(at, pages):
-    assert lib.go_munmap(at, pages * PAGE) == 0
-
-def other_map(pages, at):
-    assert libc.mmap(at, pages * PAGE, 3, ANONYMOUS | FIXED, -1, 0) == at
-
-def is_mapped(at):
-    return libc.mincore(ctypes.c_void_p(at), PAGE, ctypes.create_string_buffer(1)) == 0
-
-def mapped(at, pages):
-    return [is_mapped(at + i * PAGE) for i in range(pages)]
-
-def area(pages):
-    '''Addresses that no other code uses: the middle of a range that was just unmapped.'''
-    at = libc.mmap(None, (pages + 32) * PAGE, 0, ANONYMOUS, -1, 0)
-    libc.munmap(at, (pages + 32) * PAGE)
-    return at + 16 * PAGE
-"""
+SCENARIOS = Path(__file__).with_name("mapped_memory_scenarios.py")
 
 
 @pytest.fixture(scope="module")
@@ -69,108 +36,6 @@ EXPORT int unmap(void) {{ return unmap_memory(); }}
     return compile_shared(native / "mapped_memory.so", source, "-Wl,--wrap=mmap,--wrap=munmap")
 
 
-def passes(library: Path, body: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + body, str(library)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-
-
-def test_all_mapped_ranges_are_unmapped(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(8)
-go_map(2, at), go_map(2, at + 4 * PAGE), go_map(2, at + 2 * PAGE), go_map(1, at + 7 * PAGE)
-assert mapped(at, 8) == [True] * 6 + [False, True]
-lib.unmap()
-assert mapped(at, 8) == [False] * 8
-""",
-    )
-
-
-def test_range_that_other_code_has_mapped_since_stays(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(10)
-go_map(10, at)
-go_unmap(at + 3 * PAGE, 2)
-other_map(2, at + 3 * PAGE)
-go_unmap(at, 1)
-other_map(1, at)
-go_unmap(at + 9 * PAGE, 1)
-other_map(1, at + 9 * PAGE)
-lib.unmap()
-assert mapped(at, 10) == [i in (0, 3, 4, 9) for i in range(10)]
-""",
-    )
-
-
-def test_unmapping_spans_several_ranges(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(9)
-for i in (0, 3, 6):
-    go_map(2, at + i * PAGE)
-go_unmap(at + PAGE, 6)
-other_map(6, at + PAGE)
-lib.unmap()
-assert mapped(at, 9) == [False] + [True] * 6 + [False] * 2
-""",
-    )
-
-
-def test_range_mapped_again_is_unmapped_once(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(6)
-go_map(6, at)
-go_map(2, at + PAGE)
-lib.unmap()
-assert mapped(at, 6) == [False] * 6
-other_map(6, at)
-lib.unmap()
-assert mapped(at, 6) == [True] * 6
-""",
-    )
-
-
-def test_size_is_rounded_up_to_pages(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(4)
-assert lib.go_mmap(at, PAGE + 1, 3, ANONYMOUS | FIXED, -1, 0) == at
-go_map(1, at + 2 * PAGE)
-assert lib.go_munmap(at, PAGE - 1) == 0
-other_map(1, at)
-lib.unmap()
-assert mapped(at, 4) == [True, False, False, False]
-""",
-    )
-
-
-def test_ranges_without_a_place_in_the_record_stay_mapped(library: Path) -> None:
-    passes(
-        library,
-        """
-at = area(2000)
-for i in range(1000):
-    go_map(1, at + 2 * i * PAGE)
-lib.unmap()
-left = sum(mapped(at, 2000))
-assert left == 1000 - 512, left
-for i in range(500):
-    go_map(1, at + 2 * i * PAGE)
-lib.unmap()
-assert not any(mapped(at, 1000))
-""",
-    )
+@pytest.mark.parametrize("name", ended.scenarios(SCENARIOS))
+def test_record_of_mapped_memory(name: str, library: Path) -> None:
+    ended.passes(SCENARIOS, name, library)

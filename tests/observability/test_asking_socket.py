@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 from asked_programs import goloop, running, until
 
@@ -19,41 +20,9 @@ from goloop.operations import introspection
 from goloop.operations.commands.client import NoAnswer, ask
 from goloop.operations.introspection import address
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
+PROGRAMS = Path(__file__).with_name("programs")
 
-# As python-daemon does, and uvicorn and gunicorn: the child closes all descriptors, makes its own
-# listening socket, and then a loop.
-DAEMON = """
-import asyncio, ctypes, os, socket, sys
-import goloop
-from goloop.operations import introspection
-from goloop.operations.commands.client import NoAnswer, ask
-from pathlib import Path
-if os.fork():
-    os._exit(os.wait()[1])
-number = introspection._serving.fileno()
-os.closerange(3, 256)
-with socket.socket(socket.AF_UNIX) as sock:
-    sock.bind(PATH)
-    sock.listen(100)
-    assert sock.fileno() <= number
-    if sock.fileno() < number:
-        os.dup2(sock.fileno(), number, inheritable=False)
-    else:
-        sock.detach()
-sock = socket.socket(fileno=number)
-AGAIN
-async def serve(reader, writer):
-    await reader.readuntil(b"\\n")
-    writer.write(b"app")
-    writer.close()
-async def main():
-    server = await asyncio.start_unix_server(serve, sock=sock)
-    print(os.getpid(), flush=True)
-    ctypes.PyDLL(None).sleep(2)  # keeps the GIL
-    await server.serve_forever()
-goloop.run(main())
-"""
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
 
 def state_of(pid: int) -> str:
@@ -72,8 +41,7 @@ def answer_at(path: str) -> bytes:
 @pytest.mark.forks
 def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> None:
     path = str(tmp_path / "app")
-    program = DAEMON.replace("PATH", repr(path)).replace("AGAIN", "")
-    with running(program, ready="") as process:
+    with running((PROGRAMS / "daemon.py", path), ready="") as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
@@ -95,8 +63,7 @@ def test_daemons_own_listener_is_not_mistaken_for_goloops(tmp_path: Path) -> Non
 @pytest.mark.forks
 def test_a_daemon_can_have_a_new_socket(tmp_path: Path) -> None:
     path = str(tmp_path / "app")
-    program = DAEMON.replace("PATH", repr(path)).replace("AGAIN", "goloop.introspect()")
-    with running(program, ready="") as process:
+    with running((PROGRAMS / "daemon.py", path, "again"), ready="") as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
@@ -108,80 +75,22 @@ def test_a_daemon_can_have_a_new_socket(tmp_path: Path) -> None:
 
 # ---- accepted clients ----------------------------------------------------------------------
 
-HOLDS = """
-import re, threading, time, goloop
-[answering] = [each for each in threading.enumerate() if each.name == "goloop-introspect"]
-def call():
-    with open(f"/proc/self/task/{answering.native_id}/syscall") as file:
-        return file.read().split()[0]
-while call() not in ("232", "281", "22"):  # epoll_wait, or epoll_pwait on either processor
-    time.sleep(0.01)
-async def hold():
-    print("ready", flush=True)
-    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
-goloop.run(hold())
-"""
-
-STRANGER = """
-import os, socket, sys
-os.setgroups([])
-os.setresuid(65534, 65534, 65534)
-for _ in range(200):
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(60)
-        client.connect(sys.argv[1].replace("@", "\\0"))
-        try:
-            assert client.recv(100) == b""
-        except ConnectionResetError:
-            pass
-print("refused")
-"""
-
 
 @linux_only
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_another_user_is_refused_without_python() -> None:
-    with running(HOLDS) as process:
+    with running(PROGRAMS / "holds_the_gil.py") as process:
         name = address(process.pid).replace("\0", "@")
-        done = subprocess.run(
-            [sys.executable, "-c", STRANGER, name], stdout=subprocess.PIPE, text=True, check=False
-        )
+        done = ended.python(PROGRAMS / "stranger.py", name, apart=True)
     assert done.stdout == "refused\n"
 
 
 ISOLATED = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
-# Asks its process 1, that is itself, by a name that another one has.
-ASKS = """
-from goloop.operations.commands import client
-from goloop.operations import introspection
-introspection.prefix = lambda: "PREFIX"
-print("ready", flush=True)
-try:
-    client.ask(1, "tasks")
-except client.NoAnswer as error:
-    print(error, flush=True)
-"""
-
-# Both are process 1, and have the network in common.
-CONTAINER = """
-import asyncio, json, os, subprocess, sys
-import goloop
-async def main():
-    asyncio.current_task().set_name("NAME")
-    print("ready", os.getpid(), flush=True)
-    command = [sys.executable, "-m", "goloop", "top", "1", "--once", "--json"]
-    while await asyncio.to_thread(sys.stdin.readline):
-        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-        [process] = json.loads(done.stdout)["processes"]
-        [loop] = process["loops"]
-        print(*{task["name"] for task in loop["tasks"]}, flush=True)
-goloop.run(main())
-"""
-
 
 def container(name: str) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    return running(CONTAINER.replace("NAME", name), "ready 1\n", before=ISOLATED)
+    """A process 1 that has the network in common with others."""
+    return running((PROGRAMS / "asks_from_a_namespace.py", name), "ready 1\n", before=ISOLATED)
 
 
 def may_unshare() -> bool:
@@ -224,24 +133,10 @@ def test_requests_and_answers_of_other_pid_namespaces_are_refused() -> None:
     with socket.socket(socket.AF_UNIX) as impostor:
         impostor.bind(f"\0{os.getpid()}-1")
         impostor.listen()
-        asks = ASKS.replace("PREFIX", f"{os.getpid()}-")
+        asks = (PROGRAMS / "asks_another.py", f"{os.getpid()}-")
         with running(asks, before=ISOLATED) as process:
             assert process.stdout is not None
             assert "another process has bound its introspection socket" in process.stdout.readline()
-
-
-COMMA = """
-import asyncio, locale, re, goloop
-locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
-assert locale.localeconv()["decimal_point"] == ","
-def slow():
-    print("ready", flush=True)
-    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
-async def main():
-    await asyncio.sleep(0.05)
-    slow()
-goloop.run(main())
-"""
 
 
 @pytest.mark.skipif(
@@ -258,7 +153,7 @@ def test_monitor_answers_do_not_depend_on_the_locale(tmp_path: Path) -> None:
         made = None
     if made is None or not (tmp_path / "de_DE.UTF-8").exists():
         pytest.skip("no locale with a decimal comma can be made here")
-    with running(COMMA, LOCPATH=str(tmp_path)) as process:
+    with running(PROGRAMS / "locale_with_a_comma.py", LOCPATH=str(tmp_path)) as process:
         [loop] = until(lambda: partial(process.pid))["loops"]
     assert isinstance(loop["clock"], float)
     assert isinstance(loop["blocked_for"], float)
@@ -272,21 +167,11 @@ def partial(pid: int) -> Any:
     return None
 
 
-LATER = """
-import asyncio, re, sys, goloop
-async def main():
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
-goloop.run(main())
-"""
-
-
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to hold"
 )
 def test_a_thread_that_is_answering_when_the_gil_is_taken_keeps_no_other_waiting() -> None:
-    with running(LATER) as process, socket.socket(socket.AF_UNIX) as silent:
+    with running(PROGRAMS / "blocked_later.py") as process, socket.socket(socket.AF_UNIX) as silent:
         assert process.stdin is not None
         silent.connect(address(process.pid))
         process.stdin.write("\n")

@@ -24,6 +24,8 @@ from goloop._internal.metrics.metric_registry import METRICS
 from goloop.operations import introspection
 from goloop.operations.commands import client, export
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = pytest.mark.goloop_only("asyncio's loop counts nothing")
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the GIL is seen by calls of Linux")
@@ -45,37 +47,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # A second loop in a thread, and a line of standard input: `turn` lets the first one go round,
 # `hang` keeps the GIL for good.
-PROGRAM = (
-    f"{APART}introspection.introspect()"
-    + """
-import asyncio, ctypes, sys, threading, goloop, goloop.prometheus, prometheus_client
-
-goloop.prometheus.register()
-server, _ = prometheus_client.start_http_server(0, "127.0.0.1")
-
-def second():
-    async def wait():
-        started.set()
-        await asyncio.Event().wait()
-    goloop.run(wait())
-
-async def main():
-    loop = asyncio.get_running_loop()
-    print("ready", server.server_port, flush=True)
-    while word := (await asyncio.to_thread(sys.stdin.readline)).strip():
-        if word == "hang":
-            print("hangs", flush=True)
-            ctypes.PyDLL(None).pause()
-        print(word, flush=True)
-
-started = threading.Event()
-async def begin():
-    threading.Thread(target=second, daemon=True).start()
-    await asyncio.to_thread(started.wait)
-    await main()
-goloop.run(begin())
-"""
-)
+PROGRAM = f"{APART}introspection.introspect()\n" + (PROGRAMS / "exported.py").read_text()
 
 
 def say(process: subprocess.Popen[str], word: str, answer: str = "") -> None:
@@ -279,12 +251,7 @@ def test_process_with_a_reused_id_starts_new_counts() -> None:
         assert "goloop_turns_total" in scraped(process.pid, exporter)
 
 
-AS_NOBODY = """
-import os
-import goloop.operations.commands.export, encodings.idna, http.client
-os.setgroups([])
-os.setresuid(65534, 65534, 65534)
-"""
+AS_NOBODY = (PROGRAMS / "as_nobody.py").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -370,22 +337,10 @@ def test_foreign_texts_are_escaped_in_labels() -> None:
     assert len(page.splitlines()) == 9
 
 
-FLOODS = """
-def handle(client):
-    with client:
-        client.sendall(sys.stdin.readline().strip("\\n").encode() * 1_000_000)
-introspection.handle = handle
-introspection.introspect()
-print("ready", flush=True)
-while True:
-    time.sleep(60)
-"""
-
-
 @pytest.mark.parametrize("piece", ["[", " " * 3])
 def test_incomplete_answers_count_as_no_answer(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
     monkeypatch.setattr(client, "_BYTES", 2_000_000)
-    with running(f"{APART}import sys, time{FLOODS}", asked=False) as process:
+    with running((PROGRAMS / "floods.py", introspection.NAME), asked=False) as process:
         assert process.stdin is not None
         process.stdin.write(f"{piece}\n")
         process.stdin.flush()
@@ -487,28 +442,9 @@ def test_a_socket_file_is_removed_at_the_end_and_after_a_crash(tmp_path: Path) -
     assert path.read_text() == "mine"
 
 
-SIGNALLED_IN_A_FINALIZER = f"""{APART}
-import os, signal, sys
-from goloop.operations.commands import export
-
-class Signals:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        for _ in range(1000):
-            pass
-
-def verify_request(self, request, address):
-    Signals()
-    return True
-
-export.Server.verify_request = verify_request
-sys.exit(export.main(["--listen", "127.0.0.1:0"]))
-"""
-
-
 def test_sigterm_in_a_finalizer_ends_the_server() -> None:
     # An exception of a signal handler would be dropped there.
-    command = [sys.executable, "-c", SIGNALLED_IN_A_FINALIZER]
+    command = [sys.executable, PROGRAMS / "signalled_in_a_finalizer.py", introspection.NAME]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

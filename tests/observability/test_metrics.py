@@ -31,6 +31,8 @@ from goloop._internal.metrics import metric_registry, metrics
 from goloop._internal.metrics.histogram import BUCKETS, Histogram, bucket_of
 from goloop._internal.metrics.metrics import Metrics
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),
     pytest.mark.skipif(os.environ.get("GOLOOP_TEST_LOOP") == "asyncio", reason="of goloop alone"),
@@ -843,36 +845,9 @@ def test_counters_never_decrease_while_loops_come_and_go() -> None:
         thread.join()
 
 
-CLOSED_MEANWHILE = """
-import asyncio, faulthandler, threading
-import goloop
-
-faulthandler.enable()
-
-async def work():
-    for task in [asyncio.create_task(asyncio.sleep(0)) for _ in range(5)]:
-        await task
-
-def opens():
-    for _ in range(600):
-        goloop.run(work())
-
-def asks():
-    while any(thread.is_alive() for thread in openers):
-        assert goloop.metrics().loops <= len(openers)
-
-openers = [threading.Thread(target=opens) for _ in range(4)]
-askers = [threading.Thread(target=asks) for _ in range(6)]
-for thread in openers + askers:
-    thread.start()
-for thread in openers + askers:
-    thread.join()
-"""
-
-
 def test_metrics_while_other_threads_close_loops() -> None:
     """A storm in a process of its own: without a GIL, and a copy of the figures, it crashed."""
-    done = ended.python("-c", CLOSED_MEANWHILE, limit=110, GOLOOP_WATCHDOG="0")
+    done = ended.python(PROGRAMS / "closed_meanwhile.py", limit=110, GOLOOP_WATCHDOG="0")
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -889,33 +864,7 @@ async def test_a_snapshot_from_another_thread_while_the_loop_sleeps(loop: Any) -
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_metrics_of_a_forked_child_start_at_zero() -> None:
     done = ended.python(
-        "-c",
-        """
-import asyncio, os, warnings
-warnings.simplefilter("ignore")
-import goloop
-goloop.run(asyncio.sleep(0))
-kept = goloop.new_event_loop()
-kept.run_until_complete(asyncio.sleep(0))
-import gc
-for _ in range(5):
-    gc.collect()
-gc.disable()
-assert goloop.metrics().iterations > 0
-before = goloop.metrics().gc_time
-assert before > 0
-pid = os.fork()
-if pid == 0:
-    figures = goloop.metrics()
-    assert figures.gc_time < before, figures.gc_time
-    assert (figures.loops, figures.iterations) == (0, 0), figures
-    goloop.run(asyncio.sleep(0))
-    assert 0 < goloop.metrics().iterations < 10
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-kept.close()
-print("well")
-""",
+        PROGRAMS / "forked_child.py",
     )
     assert done.stdout == "well\n"
 

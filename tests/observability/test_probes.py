@@ -16,6 +16,8 @@ import pytest
 
 import goloop._core as _core
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop has no probes"),
     pytest.mark.skipif(
@@ -113,46 +115,6 @@ def test_probes_remain_after_strip(tmp_path: Path) -> None:
         assert [probe[:3] for probe in probes(stripped)] == [probe[:3] for probe in probes(path)]
 
 
-PROGRAM = """
-import asyncio, socket, time, goloop
-
-def tell(name, first, second):
-    # gdb may be within a line.
-    print(f"<{name} {first} {second}>", flush=True)
-
-class Server(asyncio.Protocol):
-    def connection_made(self, transport):
-        tell("accept", loop._loop_number, transport.get_extra_info("socket").fileno())
-
-class Client(asyncio.Protocol):
-    def connection_made(self, transport):
-        client.append(transport)
-
-client = []
-
-async def step():
-    tell("task_step", id(loop), id(asyncio.current_task()))
-
-async def main():
-    global loop
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Server, "127.0.0.1", 0)
-    await loop.create_connection(Client, *server.sockets[0].getsockname()[:2])
-    await loop.create_task(step())
-    await asyncio.sleep(0.01)
-    while not loop.metrics().late_writes:  # the monitor has got no processor
-        client[0].write(b"late")
-        tell("late_write", loop._loop_number, time.monotonic_ns())
-        time.sleep(0.4)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    client[0].close()
-    server.close()
-
-goloop.new_event_loop().close()
-goloop.run(main())
-"""
-
 SCRIPT = """
 set breakpoint pending on
 set pagination off
@@ -171,7 +133,17 @@ def test_gdb_stops_at_probes_and_finds_the_arguments(tmp_path: Path) -> None:
         text += f'printf "[{name} %lu %lu]\\n", (unsigned long)$_probe_arg0, '
         text += "(unsigned long)$_probe_arg1\ncontinue\nend\n"
     script.write_text(f"{text}run\n")
-    command = ["gdb", "-q", "-nx", "-batch", "-x", script, "--args", sys.executable, "-c", PROGRAM]
+    command = [
+        "gdb",
+        "-q",
+        "-nx",
+        "-batch",
+        "-x",
+        script,
+        "--args",
+        sys.executable,
+        PROGRAMS / "probed.py",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     if "Operation not permitted" in done.stderr:
         pytest.skip("gdb may not trace here")

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import ended
 import pytest
 from asked_programs import goloop, running
 
@@ -21,113 +23,17 @@ from goloop import Profile, _core, new_event_loop
 from goloop._internal.metrics import profiling
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+SCENARIOS = Path(__file__).with_name("profile_scenarios.py")
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop has no profile"),
     pytest.mark.skipif(sys.platform != "linux", reason="memory is read by a call of Linux"),
 ]
 
-# The output of each program: the measured times of its culprits, and the entries of the profile.
-BEGIN = """
-import asyncio, json, sys, threading, time
-import goloop
 
-truth = {}
-
-def measured(function):
-    def call(*arguments):
-        began = time.perf_counter(), time.thread_time()
-        function(*arguments)
-        spent = truth.setdefault(function.__qualname__, [0.0, 0.0])
-        spent[0] += time.perf_counter() - began[0]
-        spent[1] += time.thread_time() - began[1]
-    return call
-
-def told():
-    entries = [[e.task, e.function, e.line, e.seconds, e.cpu] for e in goloop.profile().entries]
-    print(json.dumps({"truth": truth, "entries": entries, "busy": goloop.profile().busy}))
-"""
-
-
-def spins(name: str, seconds: float) -> str:
-    """A culprit, whose own frame is the innermost."""
-    return f"""
-@measured
-def {name}():
-    until = time.perf_counter() + {seconds}
-    while time.perf_counter() < until:
-        pass
-"""
-
-
-TASKS = f"""
-{spins("small", 0.02)}
-{spins("middle", 0.04)}
-{spins("large", 0.06)}
-async def worker(function):
-    for _ in range(25):
-        function()
-        await asyncio.sleep(0)
-
-async def main():
-    await asyncio.gather(worker(small), worker(middle), worker(large))
-"""
-
-CALLBACKS = f"""
-{spins("computes", 0.03)}
-@measured
-def waits(): time.sleep(0.05)
-
-def again(function, left, done):
-    function()
-    if left:
-        asyncio.get_running_loop().call_later(0.001, again, function, left - 1, done)
-    else:
-        done.set_result(None)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    futures = [loop.create_future() for _ in range(2)]
-    loop.call_soon(again, computes, 30, futures[0])
-    loop.call_soon(again, waits, 30, futures[1])
-    await asyncio.gather(*futures)
-"""
-
-SERVER = f"""
-{spins("answers", 0.02)}
-@measured
-def parses(): sorted(range(300_000), key=lambda each: -each)
-
-async def handle(reader, writer):
-    while line := await reader.readline():
-        parses() if line == b"p\\n" else answers()
-        writer.write(line)
-
-async def client(address, line):
-    reader, writer = await asyncio.open_connection(*address)
-    for _ in range(30):
-        writer.write(line)
-        await reader.readline()
-    writer.close()
-
-async def main():
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
-    address = server.sockets[0].getsockname()[:2]
-    await asyncio.gather(client(address, b"p\\n"), client(address, b"a\\n"))
-    server.close()
-"""
-
-
-def ran(program: str, **environ: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + program],
-        env={**os.environ, "GOLOOP_PROFILE": "400", **environ},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+def ran(name: str, rate: str = "400") -> Any:
+    """Return the last line that a scenario prints, of JSON."""
+    return json.loads(ended.passes(SCENARIOS, name, GOLOOP_PROFILE=rate).splitlines()[-1])
 
 
 def sums(entries: list[Any], function: str) -> tuple[float, float]:
@@ -136,14 +42,12 @@ def sums(entries: list[Any], function: str) -> tuple[float, float]:
     return sum(each[3] for each in found), sum(each[4] for each in found)
 
 
-@pytest.mark.parametrize(
-    "program", [TASKS, CALLBACKS, SERVER], ids=["tasks", "callbacks", "server"]
-)
-def test_profile_sums_agree_with_the_programs_measurement(program: str) -> None:
+@pytest.mark.parametrize("name", ["tasks", "callbacks", "server"])
+def test_profile_sums_agree_with_the_programs_measurement(name: str) -> None:
     # A monitor that gets no processor for a while has nothing to go by: some tries.
     wrong = ["not tried"]
     for _ in range(3):
-        wrong = disagreements(ran(program + "\ngoloop.run(main())\ntold()\n"))
+        wrong = disagreements(ran(name))
         if not wrong:
             break
     assert not wrong
@@ -161,29 +65,21 @@ def disagreements(found: Any) -> list[Any]:
 
 
 def test_an_entry_names_task_and_line() -> None:
-    found = ran(TASKS + "goloop.run(main())\ntold()\n")
+    found = ran("tasks")
     task, function, line, _, _ = found["entries"][0]
     assert (task, function) == ("worker", "large")
-    text = (BEGIN + TASKS).splitlines()[line - 1]
+    text = SCENARIOS.read_text().splitlines()[line - 1]
     assert "time.perf_counter() < until" in text or text.strip() == "pass"
 
 
 def test_at_a_rate_of_0_nothing_is_sampled() -> None:
-    program = f"{spins('computes', 0.3)}\nasync def main(): computes()\n"
-    program += "goloop.run(main())\nprint(goloop.profile().samples)\n"
-    assert ran(program, GOLOOP_PROFILE="0") == 0
-    assert ran(program) > 0
+    assert ran("samples", rate="0") == 0
+    assert ran("samples") > 0
 
 
 def test_invalid_profile_rate_gives_a_warning() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import goloop; goloop.new_event_loop().close()"],
-        env={**os.environ, "GOLOOP_PROFILE": "often"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    program = "import goloop; goloop.new_event_loop().close()"
+    done = ended.python("-c", program, apart=True, GOLOOP_PROFILE="often")
     assert (
         "GOLOOP_PROFILE='often' is not a number of samples a second; using the default 25"
         in done.stderr
@@ -191,68 +87,26 @@ def test_invalid_profile_rate_gives_a_warning() -> None:
 
 
 def test_before_the_first_loop_there_is_nothing_and_no_library_is_opened() -> None:
-    program = "print(json.dumps([goloop.profile().stacks, goloop._core.library_info()['mode']]))\n"
-    assert ran(program) == [[], "unopened"]
+    assert ran("before_the_first_loop") == [[], "unopened"]
 
 
 @pytest.mark.forks
 def test_forked_child_has_only_its_own_profile() -> None:
-    found = ran(
-        spins("of_the_parent", 0.3)
-        + spins("of_the_child", 0.3)
-        + """
-import os
-async def run(function): function()
-goloop.run(run(of_the_parent))
-if os.fork() == 0:
-    truth.clear()
-    goloop.run(run(of_the_child))
-    told()
-    sys.stdout.flush()
-    os._exit(0)
-os.wait()
-"""
-    )
+    found = ran("forked_child")
     names = {entry[1] for entry in found["entries"]}
-    assert "of_the_child" in names
-    assert "of_the_parent" not in names
+    assert "second" in names
+    assert "first" not in names
 
 
 def test_profile_separates_loops_of_threads() -> None:
-    found = ran(
-        spins("first", 0.3)
-        + spins("second", 0.3)
-        + """
-async def main(index): [first, second][index]()
-goloop.run_threads(main, threads=2)
-stacks = goloop.profile().stacks
-print(json.dumps([[each.loop, goloop.profile().own_frame(each).function] for each in stacks]))
-"""
-    )
+    found = ran("loops_of_threads")
     loops = {name: {loop for loop, each in found if each == name} for name in ("first", "second")}
     assert all(len(each) == 1 for each in loops.values()), found
     assert loops["first"] != loops["second"]
 
 
 def test_short_lived_code_objects_can_be_sampled() -> None:
-    found = ran(
-        """
-async def main():
-    until = time.monotonic() + 3
-    n = 0
-    while time.monotonic() < until:
-        n += 1
-        space = {}
-        text = f"def made{n}(f):\\n    return [f() for _ in range(20)]"
-        exec(compile(text, f"{n}.py", "exec"), space)
-        space[f"made{n}"](lambda: sum(i for i in range(100)))
-        if n % 8 == 0:
-            await asyncio.sleep(0)
-goloop.run(main())
-told()
-""",
-        GOLOOP_PROFILE="1000",
-    )
+    found = ran("short_lived_code_objects", rate="1000")
     assert found["entries"]
     for _, function, _, _, _ in found["entries"]:
         assert function.isprintable()
@@ -430,44 +284,27 @@ def test_go_pprof_reads_the_profile(tmp_path: Path) -> None:
 
 # ---- the command -----------------------------------------------------------------------------
 
-SERVICE = """
-import asyncio, ctypes, sys, threading, time
-import goloop
-def culprit():
-    until = time.perf_counter() + 0.02
-    while time.perf_counter() < until: pass
-async def main():
-    threading.Thread(target=sys.stdin.readline, daemon=True).start()
-    print("ready", flush=True)
-    while True:
-        culprit()
-        await asyncio.sleep(0.001)
-goloop.run(main())
-"""
-
 
 def test_the_command_writes_each_kind_of_file(tmp_path: Path) -> None:
     paths = [tmp_path / f"profile{ending}" for ending in (".pb.gz", ".svg", ".folded")]
-    with running(SERVICE, GOLOOP_PROFILE="200") as process:
+    with running((SCENARIOS, "service"), GOLOOP_PROFILE="200") as process:
         arguments = [part for path in paths for part in ("-o", str(path))]
         done = goloop("profile", str(process.pid), "--seconds", "1", *arguments)
     assert done.returncode == 0, done.stderr
-    assert "culprit <string>:" in done.stdout
+    assert f"small {SCENARIOS}:" in done.stdout
     assert gzip.decompress(paths[0].read_bytes())
-    assert "culprit" in paths[1].read_text()
-    assert "task main;main (<string>:11);culprit" in paths[2].read_text()
+    assert "small" in paths[1].read_text()
+    assert re.search(r"task computes;computes \(.*:\d+\);small", paths[2].read_text())
 
 
 def test_profile_of_a_process_with_a_held_gil() -> None:
-    program = SERVICE.replace("time.perf_counter() + 0.02", "0").replace(
-        "culprit()\n        await", "ctypes.PyDLL(None).sleep(60)\n        await"
-    )
+    program = (SCENARIOS, "service", "holds the GIL")
     with running(program, GOLOOP_PROFILE="200") as process:
         done = goloop("profile", str(process.pid), "--seconds", "2")
     assert done.returncode == 0, done.stderr
     # Without the GIL Python may answer meanwhile.
     assert FREE_THREADED or "the GIL is held" in done.stderr
-    assert "main <string>:" in done.stdout
+    assert f"holds_the_gil {SCENARIOS}:" in done.stdout
 
 
 @pytest.mark.parametrize(

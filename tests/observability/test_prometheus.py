@@ -24,7 +24,6 @@ from typing import Any
 import ended
 import prometheus_client
 import pytest
-from conftest import isolated
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics.parser import (
@@ -39,6 +38,8 @@ from goloop._internal.metrics.histogram import Histogram
 from goloop._internal.metrics.metric_registry import METRICS
 from goloop._internal.metrics.metrics import Metrics
 from goloop.operations import proc_stat
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FIELDS = set(Metrics._fields)
@@ -219,60 +220,6 @@ def test_a_scrape_shows_the_loops_of_the_process() -> None:
 
 # ---- several processes ----------------------------------------------------------------
 
-# Prefork, as with gunicorn's --preload: the master makes the collector and runs no loop.  It
-# forks and tells as it is told on stdin; each worker serves its registry by HTTP.
-MASTER = """
-import asyncio, os, signal, sys, warnings
-warnings.simplefilter("ignore")  # of forks beside threads
-import goloop, goloop.prometheus
-from prometheus_client import CollectorRegistry, start_http_server
-
-collector = goloop.prometheus.Collector(interval=float(sys.argv[1]))
-registry = CollectorRegistry()
-registry.register(collector)
-assert goloop.prometheus.Collector(interval=1)._read == collector._read  # one thread for all
-
-def say(*words):
-    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
-
-async def work(commands):
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda loop, context: None)
-    server, thread = start_http_server(0, "127.0.0.1", registry)
-    say(os.getpid(), server.server_port)
-    done = loop.create_future()
-    def command():
-        text = os.read(commands, 100)
-        if not text.strip():
-            return done.set_result(None)
-        for _ in range(int(text)):
-            loop.call_exception_handler({"message": "for the count"})
-        say("counted")
-    loop.add_reader(commands, command)
-    await done
-
-workers = {}
-for line in sys.stdin:
-    word, *numbers = line.split()
-    if word == "fork":
-        read, write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            sys.stdin = open(os.devnull)
-            goloop.run(work(read))
-            sys.exit()
-        workers[pid] = write
-    elif word == "count":
-        os.write(workers[int(numbers[0])], numbers[1].encode())
-    elif word == "end":
-        os.write(workers[int(numbers[0])], b"\\n")
-        os.waitpid(int(numbers[0]), 0)
-        say("ended")
-    elif word == "kill":
-        os.kill(int(numbers[0]), signal.SIGKILL)
-        os.waitpid(int(numbers[0]), 0)
-        say("ended")
-"""
 
 COUNTER = "goloop_unhandled_exceptions_total"
 
@@ -336,7 +283,7 @@ class Server:
 def prefork(directory: Path, interval: float) -> Iterator[Server]:
     """The master, with a directory for its workers."""
     with subprocess.Popen(
-        [sys.executable, "-c", MASTER, str(interval)],
+        [sys.executable, PROGRAMS / "prefork.py", str(interval)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(directory)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -439,7 +386,7 @@ def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
         last = third.file().name
         third.end()
         assert second.scrape()[COUNTER] == 4
-        assert not file.exists()  # somebody else has finished that work
+        assert not file.exists()  # another worker has finished that work
         fourth = server.fork()
         fourth.count(1)
         fourth.end()
@@ -453,30 +400,7 @@ def test_crash_while_adding_up_counts_nothing_twice(tmp_path: Path) -> None:
 
 @pytest.mark.forks
 def test_process_with_the_lock_does_not_block_forks_of_others(tmp_path: Path) -> None:
-    source = """
-import fcntl, os, sys, threading, warnings
-import goloop.prometheus
-warnings.simplefilter("ignore")
-collector = goloop.prometheus.Collector(sys.argv[1], 3600)
-another = os.open(os.path.join(sys.argv[1], "goloop.lock"), os.O_RDWR)
-fcntl.flock(another, fcntl.LOCK_EX)
-asked, flock = threading.Event(), fcntl.flock
-def asks(descriptor, how):
-    asked.set()
-    flock(descriptor, how)
-fcntl.flock = asks
-scrape = threading.Thread(target=lambda: list(collector.collect()))
-scrape.start()
-asked.wait()
-pid = os.fork()
-if pid == 0:
-    os._exit(0)
-os.waitpid(pid, 0)
-print("forked", scrape.is_alive())
-os.close(another)
-scrape.join()
-"""
-    assert ended.python("-c", source, tmp_path).stdout == "forked True\n"
+    assert ended.python(PROGRAMS / "process_with_the_lock.py", tmp_path).stdout == "forked True\n"
 
 
 @pytest.mark.forks
@@ -513,51 +437,20 @@ def test_known_metrics_in_files_of_other_versions_count(tmp_path: Path) -> None:
 
 @pytest.mark.forks
 def test_sums_do_not_depend_on_the_order_of_ending_processes(tmp_path: Path) -> None:
-    source = """
-import subprocess, sys, warnings
-import goloop.prometheus
-from goloop.operations import prometheus
-from goloop.operations.prometheus import Metrics, _in_nanoseconds, _to_json, proc_stat
-warnings.simplefilter("ignore")
-share, sleepers = prometheus._SharedDirectory(prometheus.Path(sys.argv[1]), 3600), []
-def idle():
-    return share.of_all_processes().time_idle
-for seconds in (100000.1, 100000.2, 100000.3):
-    sleepers.append(subprocess.Popen(["sleep", "1000"]))
-    pid = sleepers[-1].pid
-    figures = _in_nanoseconds(Metrics(time_idle=seconds, iterations=5))
-    share._store(f"goloop_{pid}_{proc_stat.started(pid)}.json", _to_json(figures))
-found = [idle()]
-for sleeper in sleepers[::-1]:
-    sleeper.kill()
-    sleeper.wait()
-    found.append(idle())
-print(set(found))
-"""
-    assert ended.python("-c", source, tmp_path).stdout == "{300000.6}\n"
+    assert (
+        ended.python(PROGRAMS / "order_of_ending_processes.py", tmp_path).stdout == "{300000.6}\n"
+    )
 
 
 @pytest.mark.parametrize("how", ["removed", "another user's"])
 def test_unusable_directory_leaves_the_processs_own_metrics(how: str, tmp_path: Path) -> None:
-    source = """
-import asyncio, os, shutil, sys
-import goloop.prometheus
-where, how = sys.argv[1:]
-collector = goloop.prometheus.Collector(where, 3600)
-[share] = goloop.operations.prometheus._shares.values()
-if how == "removed":
-    shutil.rmtree(where)
-else:  # root may open what is another user's, but no folder
-    os.unlink(where + "/goloop.lock")
-    os.mkdir(where + "/goloop.lock")
-goloop.run(asyncio.sleep(0.01))
-for _ in range(2):
-    (found,) = (each for each in collector.collect() if each.name == "goloop_iterations")
-    print(found.samples[0].value > 0)
-    share.write()
-"""
     (tmp_path / "shared").mkdir()
-    done = ended.python("-c", source, tmp_path / "shared", how, apart=True)
+    done = ended.python(
+        PROGRAMS / "unusable_directory.py",
+        tmp_path / "shared",
+        how,
+        apart=True,
+    )
     assert done.stdout == "True\nTrue\n"
     # Once for each thing that fails: where the folder is gone, writing the own ones, too.
     warned = done.stderr.count("metrics can't be shared with other processes")
@@ -663,62 +556,11 @@ def test_a_worker_that_cannot_write_answers_for_itself(tmp_path: Path) -> None:
 
 def test_a_fork_waits_until_the_figures_were_taken() -> None:
     """A lock that the thread holds would be held in the child for ever."""
-    isolated(
-        """
-        import os, tempfile, threading, time, warnings
-        warnings.simplefilter("ignore")
-        import goloop.prometheus
-        held = threading.Lock()
-        taken = threading.Event()
-        def metrics():
-            with held:
-                taken.set()
-                time.sleep(0.05)
-            return goloop.metrics()
-        goloop.operations.prometheus.metrics = metrics
-        collector = goloop.prometheus.Collector(tempfile.mkdtemp(), interval=0.001)
-        for _ in range(5):
-            taken.clear()
-            taken.wait()  # the thread holds the lock
-            pid = os.fork()
-            if pid == 0:
-                free = held.acquire(timeout=30)
-                if free:
-                    held.release()
-                    list(collector.collect())
-                os._exit(0 if free else 1)
-            assert os.waitpid(pid, 0)[1] == 0
-        """
-    )
+    ended.passes(PROGRAMS / "fork_beside_a_writer.py")
 
 
 def test_child_can_read_metrics_after_a_fork_during_a_read() -> None:
-    isolated(
-        """
-        import os, signal, threading, warnings
-        warnings.simplefilter("ignore")
-        import goloop
-        from goloop._internal.metrics import metrics
-        goloop.metrics()
-        inside, leave = threading.Event(), threading.Event()
-        def ask():
-            with metrics._lock:
-                inside.set()
-                leave.wait()
-        thread = threading.Thread(target=ask)
-        thread.start()
-        inside.wait()
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(30)
-            goloop.metrics()
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
-        leave.set()
-        thread.join()
-        goloop.metrics()
-        """
-    )
+    ended.passes(PROGRAMS / "fork_during_a_read.py")
 
 
 def test_invalid_directory_and_interval_are_refused(
@@ -745,55 +587,20 @@ def test_invalid_directory_and_interval_are_refused(
 def test_import_without_the_package_names_the_extra_to_install(
     module: str, package: str, extra: str
 ) -> None:
-    isolated(
-        """
-        import importlib, sys
-        module, package, extra = sys.argv[1:]
-        class Refuses:
-            def find_spec(self, name, path=None, target=None):
-                if name.split(".")[0] == package:
-                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        sys.meta_path.insert(0, Refuses())
-        import goloop  # needs neither
-        goloop.run(__import__("asyncio").sleep(0))
-        goloop.metrics()
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            assert f"pip install {extra}" in str(error), error
-        else:
-            raise AssertionError("it was imported")
-        """,
+    ended.passes(
+        PROGRAMS / "missing_package.py",
         module,
         package,
         extra,
     )
 
 
-PURE = """
-import asyncio, sys, types, warnings
-warnings.simplefilter("ignore")
-sys.modules["goloop._pure"] = types.ModuleType("goloop._pure")
-import goloop
-assert not goloop.native
-"""
-
-
 def test_import_of_otel_without_the_extension_is_an_error() -> None:
-    program = "try:\n    import goloop.otel\nexcept ImportError as error:\n    print(error)"
-    assert "goloop.diagnostics()" in isolated(PURE + program)
+    assert "goloop.diagnostics()" in ended.passes(PROGRAMS / "without_the_extension.py", "otel")
 
 
 def test_without_the_extension_prometheus_exports_one_metric() -> None:
-    program = """
-import goloop.prometheus
-from prometheus_client import CollectorRegistry, generate_latest
-registry = CollectorRegistry()
-goloop.prometheus.register(registry)
-goloop.run(asyncio.sleep(0))
-print(generate_latest(registry).decode())
-"""
-    text = isolated(PURE + program)
+    text = ended.passes(PROGRAMS / "without_the_extension.py", "prometheus")
     (family,) = parse(text)
     labels = {"version": goloop.__version__, "python": PYTHON, "native": "false"}
     assert value_of(family, "goloop_info", **labels) == 1

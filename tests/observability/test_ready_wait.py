@@ -10,12 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from protocols import until
 
 from goloop._internal.metrics.metrics import Metrics
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio counts nothing"),
@@ -114,28 +117,6 @@ async def burst(loop: Any, record: Record) -> Metrics:
     return await repeated(record, 15, 0.03, schedule)
 
 
-CLIENTS = """
-import select, socket, sys
-poll, left = select.poll(), {}
-for each in [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(50)]:
-    left[each.fileno()] = each, 10
-    poll.register(each, select.POLLIN)
-print(flush=True)
-sys.stdin.readline()
-for each, _ in left.values():
-    each.sendall(b"x")
-while left:
-    for number, _ in poll.poll():
-        each, more = left.pop(number)
-        each.recv(1)
-        if more > 1:
-            left[number] = each, more - 1
-            each.sendall(b"x")
-        else:
-            poll.unregister(each)
-"""
-
-
 async def clients(loop: Any, record: Record) -> Metrics:
     """Fifty clients, each of which asks again when it has its answer."""
     answered = loop.create_future()
@@ -158,7 +139,9 @@ async def clients(loop: Any, record: Record) -> Metrics:
     server = await loop.create_server(Answers, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, "-c", CLIENTS, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, PROGRAMS / "clients.py", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     with process:
         assert process.stdin is not None
@@ -246,15 +229,6 @@ async def test_ready_wait_equals_an_independent_record(
     raise AssertionError(f"{told} where the record has {truth}")
 
 
-TICKS = """
-import os, sys, time
-sys.stdin.read()
-for _ in range(20):
-    os.write(1, b"x")
-    time.sleep(0.01)
-"""
-
-
 @needs_gil
 async def test_event_that_waited_for_the_gil_counts(loop: Any) -> None:
     ended = loop.create_future()
@@ -268,7 +242,7 @@ async def test_event_that_waited_for_the_gil_counts(loop: Any) -> None:
             pass
 
     process = subprocess.Popen(
-        [sys.executable, "-c", TICKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, PROGRAMS / "ticks.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     with process:
         assert process.stdin is not None

@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,23 +278,17 @@ def test_recorder_limit_is_independent_of_the_watchdogs() -> None:
 
 # ---- from outside ------------------------------------------------------------------------------
 
-PROGRAM = """
-import asyncio, ctypes, signal, sys, threading, time
-import goloop
-signal.signal(signal.SIGUSR2, lambda *args: goloop.dump())
-def culprit():
-    time.sleep(0.2)
-async def work():
-    culprit()
-async def main():
-    await asyncio.sleep(0.01)
-    await asyncio.create_task(work())
-    await asyncio.sleep(0.01)
-    print("ready", flush=True)
-    THEN
-goloop.run(main())
-"""
-WAITS = PROGRAM.replace("THEN", "await asyncio.sleep(100)")
+SCENARIOS = Path(__file__).with_name("slow_scenarios.py")
+
+
+def line_of(code: str) -> int:
+    """Return the number of a line of the scenarios."""
+    return [line.strip() for line in SCENARIOS.read_text().splitlines()].index(code) + 1
+
+
+WAITS = (SCENARIOS, "waits")
+HOLDS_THE_GIL = (SCENARIOS, "holds_the_gil")
+CULPRIT = f'File "{SCENARIOS}", line {line_of("time.sleep(0.2)")}, in culprit'
 
 
 def test_slow_command_prints_slow_iterations() -> None:
@@ -301,26 +296,21 @@ def test_slow_command_prints_slow_iterations() -> None:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
     assert re.search(r"loop 1: \d\.\d+ s, \d callback", done.stdout)
-    assert 'File "<string>", line 6, in culprit' in done.stdout
+    assert CULPRIT in done.stdout
 
 
 @pytest.mark.skipif(FREE, reason="there is no GIL to hold")
 def test_slow_command_works_while_the_gil_is_held() -> None:
-    with running(PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")) as process:
+    with running(HOLDS_THE_GIL) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
     assert "the GIL is held" in done.stderr
-    assert 'File "<string>", line 6, in culprit' in done.stdout
+    assert CULPRIT in done.stdout
     year = done.stdout.partition("-")[0]
     assert year == time.strftime("%Y")
 
 
-HANGS = PROGRAM.replace("await asyncio.create_task(work())", "pass")
-HANGS_IN = {
-    "sleep": "time.sleep(100)",
-    "python": "while True: pass",
-    "C": "ctypes.PyDLL(None).sleep(100)",
-}
+HANGS_IN = {"sleep": "sleeps", "python": "computes", "C": "holds_the_gil"}
 
 
 @pytest.mark.parametrize("watchdog", ["1", "0"])
@@ -328,20 +318,19 @@ HANGS_IN = {
 def test_slow_command_shows_the_iteration_that_blocks_a_loop_now(where: str, watchdog: str) -> None:
     if where == "C" and FREE:
         pytest.skip("the answering thread waits for a call of C that keeps its thread state")
-    program = HANGS.replace("THEN", HANGS_IN[where])
-    with running(program, GOLOOP_WATCHDOG=watchdog) as process:
+    name = HANGS_IN[where]
+    with running((SCENARIOS, name, "hangs"), GOLOOP_WATCHDOG=watchdog) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
     found = re.match(r"now  loop 1: blocked for (\d+\.\d+) s", done.stdout)
     assert found, done.stdout
     assert float(found[1]) >= 0.1
-    assert 'File "<string>", line 14, in main' in done.stdout
+    assert re.search(rf'File "{SCENARIOS}", line \d+, in {name}\n', done.stdout)
     assert "no iteration" not in done.stdout
 
 
 def test_slow_command_does_not_call_a_busy_loop_blocked() -> None:
-    program = PROGRAM.replace("THEN", "\n    while True: await asyncio.sleep(0)")
-    with running(program) as process:
+    with running((SCENARIOS, "turns")) as process:
         done = goloop("slow", str(process.pid))
     assert done.returncode == 0, done.stderr
     assert "blocked" not in done.stdout
@@ -359,9 +348,9 @@ def test_ended_process_is_an_error() -> None:
     assert "there is no process" in done.stderr
 
 
-def with_stderr(program: str, **environ: str) -> subprocess.Popen[str]:
+def with_stderr(program: tuple[Path, str], **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, *program],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -384,14 +373,13 @@ def test_signal_dumps_slow_iterations() -> None:
 
 
 def test_aborting_process_prints_slow_iterations() -> None:
-    program = PROGRAM.replace("THEN", "ctypes.PyDLL(None).sleep(100)")
-    with with_stderr(program, GOLOOP_WATCHDOG_ABORT="1") as process:
+    with with_stderr(HOLDS_THE_GIL, GOLOOP_WATCHDOG_ABORT="1") as process:
         _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGABRT
     assert "aborting the process" in err
     assert "goloop: time by function\n" in err
-    assert "main <string>:" in err
-    assert "in culprit <string>:6" in err
+    assert f"holds_the_gil {SCENARIOS}:" in err
+    assert f"in culprit {SCENARIOS}:{line_of('time.sleep(0.2)')}" in err
 
 
 # ---- output of the recorder ---------------------------------------------------------------------

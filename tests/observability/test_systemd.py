@@ -20,6 +20,8 @@ import pytest
 import goloop
 import goloop.systemd
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
 # Of the loop's messages, in tests that wait for them and for none.
@@ -166,25 +168,11 @@ async def test_only_the_process_that_is_watched_sends(
         assert await asyncio.to_thread(systemd.next) == "WATCHDOG=1"
 
 
-FORKS = """
-import asyncio, os, goloop, goloop.systemd
-async def main(name):
-    goloop.systemd.notify(f"STATUS={name}")
-    async with goloop.systemd.watchdog():
-        await asyncio.sleep(0.1)
-goloop.run(main("parent"))
-if child := os.fork():
-    assert os.waitpid(child, 0)[1] == 0
-    goloop.systemd.notify("STATUS=over")
-else:
-    goloop.run(main("child"))
-    os._exit(0)
-"""
-
-
 @pytest.mark.forks
 def test_a_forked_child_does_not_send_for_its_parent(systemd: Systemd) -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], check=True)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", PROGRAMS / "forks_with_a_notifier.py"], check=True
+    )
     found = systemd.drain()
     assert [each for each in found if each != "WATCHDOG=1"] == [
         *("STATUS=parent", "READY=1", "STOPPING=1", "STATUS=over"),

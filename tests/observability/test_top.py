@@ -27,34 +27,9 @@ from goloop._internal.metrics import metrics
 from goloop.operations.commands import client, target, terminal, top_view
 from goloop.operations.commands import top as top_command
 
-PROGRAM = """
-import asyncio, os, socket, sys, goloop
-async def echo(reader, writer):
-    while data := await reader.read(100):
-        writer.write(data)
-async def waits():
-    await asyncio.get_running_loop().create_future()
-async def gathers():
-    await asyncio.gather(
-        asyncio.create_task(waits(), name="Task-10b"), asyncio.create_task(waits(), name="Task-9b"))
-async def moves(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while True:
-        writer.write(b"x" * 50)
-        await reader.readexactly(50)
-        await asyncio.sleep(0.001)
-async def main():
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(gathers(), name="gathers")
-        group.create_task(moves(server.sockets[0].getsockname()[1]), name="moves")
-        name = os.environ.get("NAME")
-        if name:
-            group.create_task(waits(), name=name.encode().decode("unicode_escape"))
-        await asyncio.sleep(0.05)
-        print("ready", flush=True)
-goloop.run(main())
-"""
+PROGRAMS = Path(__file__).with_name("programs")
+
+PROGRAM = (PROGRAMS / "shown_by_top.py").read_text()
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 
@@ -130,7 +105,7 @@ def test_top_separates_waiting_from_moving_tasks(program: subprocess.Popen[str])
     # The task may be seen twice at its sleep(), but not in the same sleep.
     assert [each["moves"]["seen"] for each in tasks] == [0, 0, 0]
     assert tasks[0]["Task-9b"]["awaiters"] == ["gathers"]
-    assert tasks[0]["Task-9b"]["stack"] == [["waits", "<string>", 7]]
+    assert tasks[0]["Task-9b"]["stack"] == [["waits", "<string>", 13]]
     assert tasks[0]["gathers"]["awaiters"] == ["Task-1"]
     assert tasks[0]["Task-1"]["awaiters"] == []
 
@@ -167,40 +142,16 @@ def test_maximum_covers_the_interval() -> None:
     assert told["count"] == told["p50"] == told["p99"] == told["max"] == 0
 
 
-TURNING = """
-import asyncio, goloop
-def again():
-    if BUSY:
-        asyncio.get_running_loop().call_soon(again)
-async def main():
-    again()
-    await asyncio.sleep(0.05)
-    print("ready", flush=True)
-    await asyncio.get_running_loop().create_future()
-goloop.run(main())
-"""
-
-
 def test_utilization_separates_busy_and_idle_loops() -> None:
     found = []
-    for busy in ("True", "False"):
-        with running(TURNING.replace("BUSY", busy)) as process:
+    for busy in ("busy", "idle"):
+        with running((PROGRAMS / "turning.py", busy)) as process:
             told = refreshes(str(process.pid), "-n", "2", "--interval", "0.5")
             found.append(told[1]["processes"][0]["loops"][0]["utilization"])
     assert found[0] > 0.5 > found[1]
 
 
-BLOCKED = """
-import asyncio, sys, goloop
-async def sits():
-    await asyncio.sleep(0.05)
-    print("ready", flush=True)
-    sys.stdin.readline()  # here
-async def main():
-    await asyncio.create_task(sits(), name="sits")
-    await asyncio.get_running_loop().create_future()
-goloop.run(main())
-"""
+BLOCKED = (PROGRAMS / "blocked_server.py").read_text()
 
 
 def test_a_loop_that_hangs_in_a_callback_is_shown_with_where() -> None:
@@ -227,23 +178,7 @@ def test_a_loop_that_hangs_in_a_callback_is_shown_with_where() -> None:
 
 
 def test_a_loop_that_was_closed_makes_room_for_the_next() -> None:
-    program = """
-import asyncio, sys, goloop
-async def main():
-    print("ready", flush=True)
-    while not stop:
-        await asyncio.sleep(0.01)
-stop = []
-def watch():
-    sys.stdin.readline()
-    stop.append(1)
-import threading
-threading.Thread(target=watch).start()
-goloop.run(main())
-stop.clear()
-goloop.run(main())
-"""
-    with running(program) as process:
+    with running(PROGRAMS / "one_loop_after_another.py") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         with top(process.pid, "--json", "--interval", ".1") as watching:
@@ -266,23 +201,11 @@ goloop.run(main())
 
 # ---- many processes ------------------------------------------------------------------------
 
-FORKS = """
-import asyncio, os, sys, warnings
-warnings.simplefilter("ignore")
-import goloop
-async def worker():
-    os.write(1, b"%d\\n" % os.getpid())  # in one piece
-    await asyncio.get_running_loop().create_future()
-if os.fork() == 0:
-    goloop.run(worker())
-goloop.run(worker())
-"""
-
 
 @contextlib.contextmanager
 def forking() -> Iterator[tuple[int, int]]:
     """A parent and its forked worker, which both answer."""
-    with running(FORKS, ready="") as process:
+    with running((PROGRAMS / "forks_and_runs.py").read_text(), ready="") as process:
         assert process.stdout is not None
         pids = {int(process.stdout.readline()) for _ in range(2)}
         [child] = pids - {process.pid}
@@ -306,7 +229,7 @@ def test_all_finds_every_process_that_answers() -> None:
         text = goloop("top", "--all", "--once").stdout
         for pid in (parent, child):
             assert f"pid {pid} " in text
-            assert re.search(rf"^{pid} +0 +Task-1 +worker <string>:7$", text, re.MULTILINE)
+            assert re.search(rf"^{pid} +0 +Task-1 +worker <string>:13$", text, re.MULTILINE)
     # Programs of other tests may answer, and end while they are asked.
     left = goloop("top", "--json", "--all", "--once")
     assert left.returncode == 0 or "there is no program of this user to show" in left.stderr
@@ -344,55 +267,15 @@ def test_all_omits_programs_of_other_users() -> None:
 @linux_only
 def test_a_program_that_is_still_importing_goloop_is_waited_for() -> None:
     """The library is loaded before the socket is open: the first request is refused."""
-    program = """
-import asyncio, sys, time
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == "goloop.operations.introspection":
-            print("ready", flush=True)
-            time.sleep(0.7)
-sys.meta_path.insert(0, Slow())
-import goloop
-async def main():
-    await asyncio.get_running_loop().create_future()
-goloop.run(main())
-"""
-    with running(program) as process:
+    with running(PROGRAMS / "imports_slowly.py") as process:
         told = goloop("top", str(process.pid), "--once", "--json")
         assert told.returncode == 0, told.stderr
-
-
-CHILD = """
-import asyncio, os, sys, goloop
-goloop.introspect()
-async def main():
-    os.write(1, b"%d\\n" % os.getpid())
-    await asyncio.to_thread(sys.stdin.read)
-goloop.run(main())
-"""
-WITHOUT_LOOP = """
-import os, sys, goloop
-goloop.introspect()
-os.write(1, b"0\\n")
-sys.stdin.read()
-"""
-# The children end with the standard input.  A shell starts the second one.
-PARENT = f"""
-import subprocess, sys
-if "imports" in sys.argv:
-    import goloop
-python = sys.executable, "-c"
-subprocess.Popen([*python, {CHILD!r}])
-subprocess.Popen(["sh", "-c", '"$0" "$@"; :', *python, {CHILD!r}])
-subprocess.Popen([*python, {WITHOUT_LOOP!r}])
-sys.stdin.read()
-"""
 
 
 @contextlib.contextmanager
 def parent_of_loops(*, imports: bool, asked: bool = True) -> Iterator[tuple[int, list[int]]]:
     """A process without a loop, and the two below it that have one; a third child has none."""
-    program = f"import sys; sys.argv.append({'imports' if imports else ''!r})\n{PARENT}"
+    program = (PROGRAMS / "parent_of_loops.py", "imports" if imports else "")
     with running(program, ready="", asked=asked) as process:
         assert process.stdout is not None
         told = sorted(int(process.stdout.readline()) for _ in range(3))
@@ -448,37 +331,9 @@ def test_many_child_processes_are_counted() -> None:
 
 # ---- while the GIL is held -----------------------------------------------------------------
 
-# Once it has read a line it answers as the monitor would.
-HELD = (
-    PROGRAM.replace("goloop.run(main())", "")
-    + """
-import base64, json, threading
-from goloop import _core
-from goloop._internal.metrics import metric_registry; from goloop.operations import introspection
-whole = introspection.respond
-held = threading.Event()
-def respond(question):
-    if not held.is_set():
-        return whole(question)
-    [loop] = _core._open_loops()
-    raw = {name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-           for name, value in metric_registry.unpacked(loop._metrics()).items()
-           if name in ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")}
-    stack = [["slow", "/app/views.py", 12], ["match\\x1b[2J", "/usr/lib/re.py", 7]]
-    return {"protocol": 1, "partial": True,
-            "loops": [{"metrics": raw, "blocked_for": 50.0, "stack": stack}]}
-introspection.respond = respond
-def watch():
-    sys.stdin.readline()
-    held.set()
-threading.Thread(target=watch, daemon=True).start()
-goloop.run(main())
-"""
-)
-
 
 def test_top_shows_the_monitors_data_while_the_gil_is_held() -> None:
-    with running(HELD) as process:
+    with running(PROGRAMS / "holds_the_gil_for_top.py") as process:
         assert process.stdin is not None
         with top("--json", "--interval", "0.3", process.pid) as watching:
             assert watching.stdout is not None
@@ -525,24 +380,12 @@ def test_several_loops_are_known_by_their_numbers_while_the_gil_is_held() -> Non
     assert [each["interval"]["turns"] for each in told["loops"]] == [0, 0]
 
 
-HOLDING = """
-import asyncio, re, goloop
-def slow():
-    print("ready", flush=True)
-    re.match("(a+)+$", "a" * 60 + "b")  # holds the GIL for years
-async def main():
-    await asyncio.sleep(0.05)
-    slow()
-goloop.run(main())
-"""
-
-
 @linux_only
 @pytest.mark.skipif(
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="its stack is read without the GIL"
 )
 def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -> None:
-    with running(HOLDING) as process:
+    with running((PROGRAMS / "long_regular_expression.py").read_text()) as process:
 
         def partial() -> dict[str, Any] | None:
             [told] = refreshes(str(process.pid), "--once")[0]["processes"]
@@ -551,7 +394,7 @@ def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -
         [loop] = until(partial)["loops"]
         assert loop["stack"][0][1].endswith("re/__init__.py")
         assert [frame[0] for frame in loop["stack"][1:3]] == ["slow", "main"]
-        assert loop["stack"][1][1:] == ["<string>", 5]
+        assert loop["stack"][1][1:] == ["<string>", 11]
         assert loop["blocked_for"] > 0
         assert loop["metrics"]["turns"] > 0
         assert loop["metrics"]["timer_lateness"]["count"] > 0
@@ -560,7 +403,7 @@ def test_a_regular_expression_does_not_keep_the_program_from_being_looked_at() -
         assert before["blocked_for"] < after["blocked_for"]
         assert after["utilization"] == 1
         text = goloop("top", str(process.pid), "--once").stdout
-        assert "\n    slow <string>:5\n    main <string>:8\n" in text
+        assert "\n    slow <string>:11\n    main <string>:16\n" in text
 
 
 # ---- plain text and the command line -----------------------------------------------------------
@@ -577,7 +420,7 @@ def test_output_without_a_terminal_is_plain(program: subprocess.Popen[str]) -> N
         text = "\n".join(block)
         for word in ("iterations/s", "ready wait", "timer delay", "write buffers", "in ", "out "):
             assert word in text
-        assert re.search(r"^\S.*  Task-9b +waits <string>:7 +gathers$", text, re.MULTILINE)
+        assert re.search(r"^\S.*  Task-9b +waits <string>:13 +gathers$", text, re.MULTILINE)
         assert re.search(r"^127\.0\.0\.1:\d+ +StreamReaderProtocol +0 B$", text, re.MULTILINE)
     assert "since the start" in "\n".join(blocks[0])
     assert "over 0." in "\n".join(blocks[1])
@@ -598,21 +441,11 @@ def test_lines_without_a_terminal_are_not_longer_than_columns(
     assert max(widths) == columns
 
 
-IMPORTS_LATE = """
-import sys
-print("started", flush=True)
-sys.stdin.readline()
-import goloop
-print("imported", flush=True)
-sys.stdin.readline()
-"""
-
-
 @pytest.fixture
 def starting() -> Iterator[subprocess.Popen[str]]:
     """Yield a program that imports goloop when it gets a line."""
     with subprocess.Popen(
-        [sys.executable, "-c", IMPORTS_LATE],
+        [sys.executable, PROGRAMS / "imports_late.py"],
         env={**os.environ, "GOLOOP_INTROSPECT": "1"},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
@@ -937,23 +770,7 @@ def test_the_view_is_in_the_order_that_was_chosen() -> None:
 
 
 def test_top_reports_each_tasks_share_of_the_loop() -> None:
-    program = """
-import asyncio, time
-import goloop
-async def spins():
-    while True:
-        until = time.perf_counter() + 0.03
-        while time.perf_counter() < until: pass
-        await asyncio.sleep(0.01)
-async def waits():
-    while True: await asyncio.sleep(0.01)
-async def main():
-    print("ready", flush=True)
-    await asyncio.gather(asyncio.create_task(spins(), name="spins"),
-                         asyncio.create_task(waits(), name="waits"))
-goloop.run(main())
-"""
-    with running(program, GOLOOP_PROFILE="200") as process:
+    with running(PROGRAMS / "shares_of_tasks.py", GOLOOP_PROFILE="200") as process:
         done = goloop("top", str(process.pid), "--json", "-n", "2", "--interval", "3")
     first, last = (json.loads(line) for line in done.stdout.splitlines())
     for report, known in ((first, False), (last, True)):
@@ -1274,24 +1091,10 @@ def test_the_screen_of_all_follows_those_that_come_and_go(
             screen.until_shown(rf"  pid {pid}  Python")
             screen.until_shown(rf"^  loop MainThread {pid}  .*iterations/s   ready wait p99 ")
             # From the second refresh on there are columns of shares before the name.
-            screen.until_shown(rf"^{pid} .* Task-1 +worker <string>:7")
+            screen.until_shown(rf"^{pid} .* Task-1 +worker <string>:13")
     screen.until(lambda: not any(re.search(rf"\b{pid}\b", screen.text()) for pid in pids))
     assert f"pid {program.pid}" in screen.text()
     screen.quit()
-
-
-SIX_LOOPS = """
-import asyncio, goloop
-async def waits():
-    await asyncio.sleep(3600)
-async def main(number):
-    tasks = [asyncio.create_task(waits(), name=f"of-{number}-{n}") for n in range(4)]
-    await asyncio.sleep(0.05)
-    if number == 5:
-        print("ready", flush=True)
-    await asyncio.gather(*tasks)
-goloop.run_threads(main, threads=6)
-"""
 
 
 def test_six_loops_on_a_small_terminal(screen: Tmux) -> None:
@@ -1299,7 +1102,7 @@ def test_six_loops_on_a_small_terminal(screen: Tmux) -> None:
         return re.findall(r" (of-\d-\d) ", screen.text())
 
     screen.do("resize-window", "-x", "80", "-y", "24")
-    with running(SIX_LOOPS) as process:
+    with running(PROGRAMS / "six_loops.py") as process:
         screen.top(str(process.pid), "--interval", "0.2")
         screen.until_drawn()
         screen.until_shown(r"scroll$")

@@ -32,7 +32,9 @@ import pytest
 import goloop
 from goloop import watchdog
 
-LIMIT = 0.25  # seconds: a machine that is busy with others stops everybody for a tenth
+SCENARIOS = Path(__file__).with_name("watchdog_scenarios.py")
+
+LIMIT = 0.25  # seconds: a busy machine stops each process for a tenth
 PATIENCE = 60.0
 
 pytestmark = pytest.mark.skipif(
@@ -817,29 +819,14 @@ def test_invalid_limit_is_refused(limit: float) -> None:
 
 # ---- programs of their own ------------------------------------------------------------
 
-PRELUDE = """
-import asyncio, ctypes, gc, os, re, signal, sys, threading, time
-import goloop
-from goloop import watchdog
-
-def keeps_the_gil():
-    # Until the test closes its end of stdin.
-    class PollFD(ctypes.Structure):
-        _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
-    ctypes.PyDLL(None).poll(ctypes.byref(PollFD(0, 1, 0)), 1, -1)
-
-def searches():
-    re.match("(a+)+$", "a" * 60 + "b")
-"""
-
 
 # Python 3.12 does not tell which thread has it.
 HELD = "has not been written yet" if sys.version_info[:2] == (3, 12) else ", and the GIL is held"
 
 
-def program(text: str, **environment: str) -> subprocess.Popen[str]:
+def program(name: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + text],
+        [sys.executable, SCENARIOS, name, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -861,26 +848,14 @@ def read_report(process: subprocess.Popen[str], last: str) -> list[str]:
 
 @needs_gil
 def test_c_function_is_named_while_it_keeps_the_gil() -> None:
-    with program(
-        """
-told = []
-watchdog.subscribe(lambda blocked: told.append(blocked.ended))
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    keeps_the_gil()
-    while len(told) < 2:
-        await asyncio.sleep(0.001)
-    print(told)
-goloop.run(main())
-"""
-    ) as process:
+    with program("c_function_is_named_while_it_keeps_the_gil") as process:
         lines = read_report(process, "in keeps_the_gil")
         assert "has been blocked for" in lines[0]
         assert HELD in lines[0]
         assert f"process {process.pid} " in lines[0]
         assert lines[0].endswith(f" [loop 1, thread {process.pid}, block 1]")
-        assert lines[1].endswith("in main")  # nothing of the program's start
-        assert any(line.endswith("in main") for line in lines)
+        assert lines[1].endswith(".main")  # nothing of the program's start
+        assert any(line.endswith(".main") for line in lines)
         # The program continues, and reports the earlier block.
         out, err = process.communicate()
     assert out == "[False, True]\n"
@@ -890,14 +865,7 @@ goloop.run(main())
 
 @pytest.mark.skipif(not GIL_DISABLED, reason="there is a GIL")
 def test_held_gil_is_never_reported_without_a_gil() -> None:
-    with program(
-        """
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    keeps_the_gil()  # it keeps the loop's lock
-goloop.run(main())
-"""
-    ) as process:
+    with program("held_gil_is_never_reported_without_a_gil") as process:
         [line] = read_report(process, "]")
         _, err = process.communicate()
     assert "and the log message has not been written yet" in line
@@ -906,14 +874,7 @@ goloop.run(main())
 
 @needs_gil
 def test_a_regular_expression_is_named_while_it_searches() -> None:
-    with program(
-        """
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    searches()
-goloop.run(main())
-"""
-    ) as process:
+    with program("a_regular_expression_is_named_while_it_searches") as process:
         try:
             lines = read_report(process, "match")  # prefixmatch from 3.15 on
         finally:
@@ -923,17 +884,7 @@ goloop.run(main())
 
 @needs_gil
 def test_another_thread_that_keeps_the_gil_is_named() -> None:
-    with program(
-        """
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    thread = threading.Thread(target=keeps_the_gil)
-    thread.start()
-    while thread.is_alive():
-        await asyncio.sleep(0)
-goloop.run(main())
-"""
-    ) as process:
+    with program("another_thread_that_keeps_the_gil_is_named") as process:
         if sys.version_info[:2] == (3, 12):
             lines = read_report(process, "")
         else:
@@ -947,20 +898,7 @@ goloop.run(main())
 
 @needs_gil
 def test_a_loop_that_gets_no_gil_after_its_poll_is_blocked() -> None:
-    with program(
-        """
-def later():
-    time.sleep(0.05)  # the loop is in its poll by then
-    keeps_the_gil()
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    thread = threading.Thread(target=later)
-    thread.start()
-    while thread.is_alive():
-        await asyncio.sleep(0.05)
-goloop.run(main())
-"""
-    ) as process:
+    with program("a_loop_that_gets_no_gil_after_its_poll_is_blocked") as process:
         lines = read_report(process, "" if sys.version_info[:2] == (3, 12) else "in keeps_the_gil")
         assert HELD in lines[0]
         _, err = process.communicate()
@@ -970,29 +908,7 @@ goloop.run(main())
 
 def test_threads_that_take_turns_hold_no_gil() -> None:
     """With a limit in which Python gives the GIL up once or twice at most."""
-    with program(
-        """
-import logging
-logging.getLogger("goloop").addHandler(logging.NullHandler())
-logging.getLogger("goloop").propagate = False
-stop = []
-def spins():
-    while not stop:
-        pass
-async def main():
-    loop = asyncio.get_running_loop()
-    loop.set_watchdog(0.01)
-    for _ in range(3):
-        threading.Thread(target=spins).start()
-    while loop.metrics().blocked_spells < 10:
-        end = time.monotonic() + 0.2
-        while time.monotonic() < end:
-            pass
-        await asyncio.sleep(0)
-    stop.append(1)
-goloop.run(main())
-""",
-    ) as process:
+    with program("threads_that_take_turns_hold_no_gil") as process:
         _, err = process.communicate()
     assert process.returncode == 0, err
     # A busy machine may take the processor from a thread that has it, for so long.
@@ -1001,19 +917,7 @@ goloop.run(main())
 
 def test_failing_log_does_not_stop_further_reports() -> None:
     """The report would need the lock of the handler that blocks the loop."""
-    with program(
-        """
-import logging
-reader, writer = os.pipe()
-logging.basicConfig(stream=os.fdopen(writer, "w"), level=logging.INFO)
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.5)  # a busy machine reaches the log by then
-    while True:
-        logging.getLogger("app").info("x" * 1000)
-        await asyncio.sleep(0)
-goloop.run(main())
-"""
-    ) as process:
+    with program("failing_log_does_not_stop_further_reports") as process:
         try:
             assert process.stderr is not None
             first = process.stderr.readline()
@@ -1029,36 +933,14 @@ goloop.run(main())
 def test_logged_blocks_are_not_repeated_on_stderr() -> None:
     # Without a GIL a look at the stack stops all threads, which takes its time on a busy machine.
     limit = 1.6 if GIL_DISABLED else 0.8
-    with program(
-        f"""
-import logging
-logging.getLogger("goloop").addHandler(logging.NullHandler())
-told = []
-watchdog.subscribe(told.append)
-async def main():
-    asyncio.get_running_loop().set_watchdog({limit})
-    while not told:
-        pass
-    time.sleep({limit} * 0.75)  # until after the moment at which stderr would have it
-goloop.run(main())
-"""
-    ) as process:
+    with program("logged_blocks_are_not_repeated_on_stderr", limit) as process:
         _, err = process.communicate()
     assert "goloop: the event loop" not in err
 
 
 @needs_gil
 def test_stderr_gets_json_where_that_is_wanted() -> None:
-    with program(
-        """
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    keeps_the_gil()
-exec(compile('def quoted(x):\\n    goloop.run(x)', 'a "b" \\\\ c.py', 'exec'))
-quoted(main())
-""",
-        GOLOOP_WATCHDOG_STDERR="json",
-    ) as process:
+    with program("stderr_gets_json_where_that_is_wanted", GOLOOP_WATCHDOG_STDERR="json") as process:
         assert process.stderr is not None
         told = json.loads(process.stderr.readline())
         _, err = process.communicate()
@@ -1070,36 +952,22 @@ quoted(main())
     assert told["process"] == told["goloop_native_thread"] == process.pid
     assert told["goloop_loop"] == told["goloop_block"] == 1
     assert told["goloop_function"] == "keeps_the_gil"
-    assert told["goloop_file"] == "<string>"
+    assert told["goloop_file"] == str(SCENARIOS)
     assert told["goloop_seconds"] >= 0.2
-    assert [each[0] for each in told["stack"]] == ["main", "keeps_the_gil"]
-    assert told["stack"][-1] == ["keeps_the_gil", "<string>", told["goloop_line"]]
+    names = [each[0].rpartition(".")[2] for each in told["stack"]]
+    assert names == ["main", "keeps_the_gil"]
+    assert told["stack"][-1] == ["keeps_the_gil", str(SCENARIOS), told["goloop_line"]]
     assert told["gil_holder"] == []
 
 
 def test_the_environment_sets_the_limit() -> None:
-    with program(
-        """
-asked = []
-def tell(blocked):
-    asked.append(blocked.ended)
-watchdog.subscribe(tell)
-async def main():
-    while not asked:
-        pass
-    while len(asked) < 2:
-        await asyncio.sleep(0.001)
-goloop.run(main())
-print(asked)
-""",
-        GOLOOP_WATCHDOG="0.05",
-    ) as process:
+    with program("the_environment_sets_the_limit", GOLOOP_WATCHDOG="0.05") as process:
         out, err = process.communicate()
     assert out == "[False, True]\n", err
 
 
 def test_invalid_watchdog_limit_gives_a_warning() -> None:
-    with program("goloop.run(asyncio.sleep(0)); print('ran')", GOLOOP_WATCHDOG="soon") as process:
+    with program("invalid_limit_gives_a_warning", GOLOOP_WATCHDOG="soon") as process:
         out, err = process.communicate()
     assert out == "ran\n"
     assert (
@@ -1111,46 +979,19 @@ def test_invalid_watchdog_limit_gives_a_warning() -> None:
 @pytest.mark.parametrize("what", ["keeps_the_gil", "spins"])
 def test_the_process_gives_up(what: str) -> None:
     with program(
-        f"""
-import resource
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-def spins():
-    while True:
-        pass
-async def main():
-    {what}()
-goloop.run(main())
-""",
-        GOLOOP_WATCHDOG="0",
-        GOLOOP_WATCHDOG_ABORT="0.2",
+        "the_process_gives_up", what, GOLOOP_WATCHDOG="0", GOLOOP_WATCHDOG_ABORT="0.2"
     ) as process:
         assert process.stderr is not None
         err = process.stderr.read()
         process.wait()
     assert process.returncode == -signal.SIGABRT
     assert "aborting the process" in err
-    assert f"in {what}\n" in err
+    assert re.search(rf"in (\S+\.)?{what}\n", err)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
 def test_a_process_that_was_stopped_is_not_blocked() -> None:
-    with program(
-        """
-told = []
-watchdog.subscribe(told.append)
-async def main():
-    asyncio.get_running_loop().set_watchdog(1)
-    print("ready", flush=True)
-    # Stopped in the middle of a callback, as far as can be.
-    end = time.monotonic() + 0.3
-    while time.monotonic() < end:
-        pass
-    for _ in range(20):
-        await asyncio.sleep(0.01)
-    print(told)
-goloop.run(main())
-"""
-    ) as process:
+    with program("a_process_that_was_stopped_is_not_blocked") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         os.kill(process.pid, signal.SIGSTOP)
@@ -1162,31 +1003,7 @@ goloop.run(main())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
-    with program(
-        """
-import warnings
-warnings.simplefilter("ignore")
-told = []
-watchdog.subscribe(lambda blocked: told.append((os.getpid(), blocked.serial, blocked.ended)))
-async def main():
-    asyncio.get_running_loop().set_watchdog(0.1)
-    before = len(told)
-    while len(told) == before:
-        pass
-    while len(told) < before + 2:
-        await asyncio.sleep(0.001)
-goloop.run(main())
-pid = os.fork()
-goloop.run(main())
-if pid == 0:
-    assert told[2:] == [(os.getpid(), 1, False), (os.getpid(), 1, True)], told
-    assert goloop.metrics().blocked_spells == 1
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-assert goloop.metrics().blocked_spells == 2
-print("well")
-"""
-    ) as process:
+    with program("a_forked_child_has_a_watchdog_of_its_own") as process:
         out, err = process.communicate()
     assert out == "well\n", err
 

@@ -12,8 +12,11 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+SCENARIOS = Path(__file__).with_name("watchdog_stderr_scenarios.py")
 
 PATIENCE = 60.0
 
@@ -25,26 +28,6 @@ pytestmark = [
         bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="there is no GIL to keep"
     ),
 ]
-
-# `keeps_the_gil` is on the stack 40 times, so that a few reports are much text.
-PRELUDE = """
-import ctypes, logging, os, resource, sys
-import goloop
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-logging.disable(logging.CRITICAL)
-
-def keeps_the_gil(milliseconds, deep=40):
-    if deep:
-        return keeps_the_gil(milliseconds, deep - 1)
-    ctypes.PyDLL(None).usleep(milliseconds * 1000)
-
-def block(loop, milliseconds):
-    loop.call_soon(keeps_the_gil, milliseconds)
-    loop.call_soon(loop.stop)
-    loop.run_forever()
-
-loop = goloop.new_event_loop()
-"""
 
 
 @pytest.fixture
@@ -66,19 +49,7 @@ def full() -> Iterator[tuple[int, int]]:
 
 def test_full_stderr_does_not_block_loop_close(full: tuple[int, int]) -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            PRELUDE
-            + """
-loop.set_watchdog(0.05)
-block(loop, 400)
-loop.close()
-goloop.new_event_loop().close()
-os.write(1, b"closed")
-os._exit(0)  # logging would wait for stderr at exit
-""",
-        ],
+        [sys.executable, SCENARIOS, "close"],
         stdout=subprocess.PIPE,
         stderr=full[1],
         timeout=PATIENCE,
@@ -91,12 +62,7 @@ def test_full_stderr_does_not_block_the_abort(
     full: tuple[int, int], options: tuple[str, ...]
 ) -> None:
     done = subprocess.run(
-        [
-            sys.executable,
-            *options,
-            "-c",
-            PRELUDE + "loop.set_watchdog(0.05, abort_after=0.2); block(loop, 3_600_000)",
-        ],
+        [sys.executable, *options, SCENARIOS, "abort"],
         stderr=full[1],
         timeout=PATIENCE,
     )
@@ -107,20 +73,7 @@ def test_reports_to_a_full_stderr_are_delayed_or_counted(full: tuple[int, int]) 
     reader, writer = full
     blocks = 30
     with subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            PRELUDE
-            + f"""
-loop.set_watchdog(0.01)
-for i in range({blocks}):
-    block(loop, 150)
-print("blocked", flush=True)
-while sys.stdin.readline():
-    block(loop, 150)
-os._exit(0)
-""",
-        ],
+        [sys.executable, SCENARIOS, "many_blocks", str(blocks)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=writer,

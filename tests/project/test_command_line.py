@@ -16,31 +16,17 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import ended
 import pytest
 
 import goloop
 
-# Prints the visible properties of a program's start.
-TELL = """\
-import sys
-names = {name: value for name, value in sorted(globals().items()) if name not in ("names", "sys")}
-names.pop("__builtins__")
-for name, value in names.items():
-    if name == "__loader__":
-        value = value if isinstance(value, type) else (type(value).__qualname__, value.name)
-    elif name == "__spec__" and value is not None:
-        value = (value.name, value.origin, value.parent)
-    print(name, "=", value)
-print(sys.argv, [entry for entry in sys.path], sys.modules["__main__"].__dict__ is globals())
-print(sys.flags)
-"""
+PROGRAMS = Path(__file__).with_name("programs")
 
-LOOP = """\
-import asyncio
-async def main():
-    return repr(asyncio.get_running_loop())
-print(asyncio.run(main()))
-"""
+# Prints the visible properties of a program's start.
+TELL = (PROGRAMS / "command_tell.py").read_text()
+
+LOOP = (PROGRAMS / "command_loop.py").read_text()
 
 
 def run(
@@ -50,20 +36,9 @@ def run(
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Python with these arguments; goloop is found wherever it was found here."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        cwd=cwd,
-        input="" if text is None else text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            **(environment or {}),
-        },
-    )
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {"PYTHONPATH": path, **(environment or {})}
+    return ended.python(*arguments, cwd=cwd, text=text or "", apart=True, **environment)
 
 
 def same(
@@ -329,11 +304,7 @@ def test_a_prompt_after_the_program(folder: Path) -> None:
 
 
 # Nothing can be set on one.
-FROZEN = (
-    "import sys\nfrom dataclasses import dataclass\n"
-    "@dataclass(frozen=True)\nclass Frozen(Exception):\n    code: int\n"
-    "def fails(*ignored):\n    raise Frozen(7)\n"
-)
+FROZEN = (PROGRAMS / "command_frozen.py").read_text()
 # Describes sys.last_* in the hook and at exit; an audit hook has the order.
 LAST = """\
 import atexit, sys, traceback
@@ -376,12 +347,9 @@ FAILURES = {
     "hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[2].tb_lineno)\n\n1/0\n",
     "hook-fails": "import sys\nsys.excepthook = 7\n1/0\n",
     "group": "raise ExceptionGroup('g', [ValueError(1)])\n",
-    "atexit": "import atexit\natexit.register(print, 'end')\nimport sys\nprint(len(sys.argv))\n",
-    "thread": (
-        "import threading, time\nword = 'alive'\ndef f():\n    time.sleep(0.1)\n    print(word)\n"
-        "threading.Thread(target=f).start()\n"
-    ),
-    "deleted": "class C:\n    def __del__(self):\n        print('gone', __name__)\nc = C()\n",
+    "atexit": (PROGRAMS / "command_atexit.py").read_text(),
+    "thread": ((PROGRAMS / "command_thread.py").read_text()),
+    "deleted": (PROGRAMS / "command_deleted.py").read_text(),
     "cookie": "# coding: latin-1\nprint('x')\n",
     "future": "from __future__ import annotations\ndef f(x: no): pass\nprint(f.__annotations__)\n",
 }
@@ -403,33 +371,6 @@ def test_a_program_ends_as_under_python(folder: Path, name: str, way: str) -> No
 
 
 # Programs that ask for the loader of a module that goloop patches, without importing it.
-LOADERS = """\
-import copy, importlib.abc, importlib.machinery, importlib.resources, importlib.util, inspect
-import pickle, pkgutil, runpy, sys
-
-def describe(loader, name, origin):
-    kinds = [getattr(importlib.abc, f"{kind}Loader") for kind in ("Inspect", "Execution", "Source")]
-    print([isinstance(loader, kind) for kind in (*kinds, importlib.machinery.SourceFileLoader)])
-    print(type(loader.get_code(name)), len(loader.get_source(name)), loader.is_package(name))
-    print(len(loader.get_data(origin)), loader.get_filename(name), loader.path_stats(origin))
-    print(type(loader.get_resource_reader(name)), loader.path, loader.name)
-    print(loader.source_to_code(b"1", "x").co_filename, repr(loader).partition(" at ")[0])
-    copies = [copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))]
-    print([(type(each), each.path) for each in copies])
-
-for name in ("multiprocessing.spawn", "multiprocessing.util", "django.utils.autoreload"):
-    spec = importlib.util.find_spec(name)
-    describe(spec.loader, name, spec.origin)
-    print(pkgutil.get_data(name.rpartition(".")[0], name.rpartition(".")[2] + ".py")[:9])
-    print("main" in runpy.run_module(name), runpy.run_module(name)["__name__"])
-    fresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fresh)
-    describe(fresh.__loader__, name, spec.origin)
-    module = importlib.import_module(name)
-    describe(module.__loader__, name, spec.origin)
-    print(len(inspect.getsource(module)), inspect.getsourcefile(module))
-    print(importlib.resources.files(name.rpartition(".")[0]).joinpath("__init__.py").is_file())
-"""
 
 
 def test_loaders_of_patched_modules_have_the_interface_of_python_s(folder: Path) -> None:
@@ -437,9 +378,9 @@ def test_loaders_of_patched_modules_have_the_interface_of_python_s(folder: Path)
     utils.mkdir(parents=True)
     (folder / "django" / "__init__.py").write_text("")
     (utils / "__init__.py").write_text("")
-    source = "def get_child_arguments():\n    return []\ndef main():\n    pass\n"
+    source = (PROGRAMS / "command_module_loaders.py").read_text()
     (utils / "autoreload.py").write_text(source)
-    (folder / "loaders.py").write_text(LOADERS)
+    (folder / "loaders.py").write_text((PROGRAMS / "command_loaders.py").read_text())
     done = same("loaders.py", options=["-W", "ignore"], cwd=folder)
     assert done.returncode == 0, done.stderr
 
@@ -521,22 +462,11 @@ def test_the_loops_are_goloops(folder: Path, way: str) -> None:
     assert run(*arguments, cwd=folder, text=LOOP).stdout.startswith("<_Unix")
 
 
-ASKED = """\
-import asyncio, os, goloop
-goloop.introspect()
-async def main():
-    asyncio.get_running_loop().set_slow_limit(1e-9)
-    print(os.getpid(), flush=True)
-    await asyncio.to_thread(input)
-goloop.run(main())
-"""
-
-
 def test_commands_end_quietly_where_their_output_is_not_read() -> None:
     commands = ["", "--help", "ps PID", "pstree PID", "slow PID"]
     reader, writer = os.pipe()
     os.close(reader)
-    program = [sys.executable, "-c", ASKED]
+    program = [sys.executable, PROGRAMS / "command_asked.py"]
     with subprocess.Popen(program, stdin=-1, stdout=-1, text=True) as asked:
         assert asked.stdout is not None
         pid = asked.stdout.readline().strip()
@@ -568,9 +498,7 @@ def test_the_console_script_does_the_same(folder: Path) -> None:
 
 
 def test_classes_of_the_program_can_be_pickled(folder: Path) -> None:
-    (folder / "pickles.py").write_text(
-        "import pickle\nclass C:\n    pass\nprint(type(pickle.loads(pickle.dumps(C()))) is C)\n"
-    )
+    (folder / "pickles.py").write_text((PROGRAMS / "command_pickled.py").read_text())
     assert same("pickles.py", cwd=folder).stdout == "True\n"
 
 

@@ -1,6 +1,6 @@
 """`goloop compare` with real processes: structure, failures and ends, but no measured values.
 
-The values depend on the machine; test_compare_verdicts.py tests what is made of them.
+The values depend on the machine; test_compare_verdicts.py tests the conclusions from them.
 """
 
 from __future__ import annotations
@@ -25,89 +25,27 @@ from goloop.operations import server_ports
 from goloop.operations.compare import launch, servers
 from tests.support import ended, tls_tools
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = pytest.mark.goloop_only("asyncio has no such command")
 
 # A short measurement, which has an interval.
 SHORT = ("--rounds", "6", "--bursts", "1", "--seconds", "0.05", "--connections", "2")
 
-SERVER = """\
-import asyncio, os, ssl, sys
-
-class Http(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport = transport
-    def data_received(self, data):
-        status = 404 if b" /none " in data else 200
-        self.transport.write(b"HTTP/1.1 %d OK\\r\\nContent-Length: 2\\r\\n\\r\\nok" % status)
-
-class Echo(Http):
-    def data_received(self, data):
-        self.transport.write(data)
-
-async def main():
-    with open("pids", "a") as file:
-        print(os.getpid(), file=file)
-    protocol = Echo if "echo" in sys.argv else Http
-    port = int(sys.argv[-1]) if sys.argv[-1].isdigit() else int(os.environ["PORT"])
-    tls = None
-    if "CERTIFICATE" in os.environ:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(os.environ["CERTIFICATE"], os.environ["KEY"])
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(protocol, "127.0.0.1", port, ssl=tls)
-    await server.serve_forever()
-
-asyncio.run(main())
-"""
+SERVER = (PROGRAMS / "compared_server.py").read_text()
 
 # A server that ignores SIGTERM, with a child in a process group of its own.
-STUBBORN = """\
-import os, signal, subprocess
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-child = subprocess.Popen(["sleep", "1000"], process_group=0)
-open("pids", "a").write(f"{child.pid}\\n")
-"""
+STUBBORN = (PROGRAMS / "compared_stubborn_server.py").read_text()
 
 # Another program takes the server's port, at the server's first start only.
-TAKEN = """\
-import os, subprocess, sys, time
-try:
-    os.mkdir("first")
-except FileExistsError:
-    LISTENS = True
-else:
-    thief = (
-        "import os, socket, time\\n"
-        "if os.fork(): os._exit(0)\\n"
-        "os.setsid()\\n"
-        "if os.fork(): os._exit(0)\\n"
-        "server = socket.create_server(('127.0.0.1', int(os.environ['PORT'])))\\n"
-        "open('new', 'w').write(str(os.getpid()))\\n"
-        "os.rename('new', 'thief')\\n"
-        "while True: server.accept()\\n"
-    )
-    subprocess.run([sys.executable, "-c", thief], stdout=2, check=True)
-    while not os.path.exists("thief"):
-        time.sleep(0.01)
-    LISTENS = False
-"""
-
-SLOW = """\
-import asyncio, time
-class Slow(asyncio.SelectorEventLoop):
-    def _run_once(self):
-        time.sleep(0.01)
-        super()._run_once()
-def broken():
-    raise RuntimeError("no loop today")
-"""
+TAKEN = (PROGRAMS / "compared_taken_port.py").read_text()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a server, and a module of loops."""
     (tmp_path / "server.py").write_text(SERVER)
-    (tmp_path / "made.py").write_text(SLOW)
+    (tmp_path / "made.py").write_text((PROGRAMS / "compared_slow_server.py").read_text())
     return tmp_path
 
 
@@ -235,18 +173,7 @@ def test_a_report_for_an_encoding_without_its_signs_is_ascii(folder: Path) -> No
 
 def test_processes_that_multiprocessing_starts_use_the_loop(folder: Path) -> None:
     (folder / "bench.py").write_text(
-        textwrap.dedent("""\
-            import asyncio, multiprocessing
-            def work():
-                asyncio.run(main())
-            async def main():
-                with open("loops", "a") as file:
-                    print(type(asyncio.get_running_loop()).__name__, file=file)
-            if __name__ == "__main__":
-                child = multiprocessing.get_context("spawn").Process(target=work)
-                child.start()
-                child.join()
-        """)
+        textwrap.dedent((PROGRAMS / "compared_multiprocessing.py").read_text())
     )
     done = compare(folder, "--run", "bench.py", "--rounds", "1", loops="asyncio,slow=made:Slow")
     assert done.returncode == 0, done.stdout

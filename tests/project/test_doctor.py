@@ -18,6 +18,8 @@ import goloop
 from goloop.operations import proc_stat
 from goloop.operations.commands import doctor
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.goloop_only("asyncio has no such command")
@@ -51,15 +53,7 @@ def test_the_machine_is_examined(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_cannot_be_made_is_a_problem(tmp_path: Path) -> None:
-    program = """
-import resource, sys
-from goloop.operations.commands import doctor
-with open("/proc/self/statm") as file:
-    room = int(file.read().split()[0]) * resource.getpagesize() + (1 << 29)
-resource.setrlimit(resource.RLIMIT_AS, (room, room))
-sys.exit(doctor.main([]))
-"""
-    done = ended.python("-c", program, limit=60)
+    done = ended.python(PROGRAMS / "doctor_without_a_loop.py", limit=60)
     assert done.returncode == 1
     assert "a loop cannot be created or run: ImportError: The Go library can't be" in done.stdout
 
@@ -125,21 +119,7 @@ def test_doctor_knows_the_variables_of_the_page() -> None:
 
 
 def test_loops_of_a_program_are_reported_with_reasons(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(
-        "import asyncio, sys\n"
-        "async def main():\n"
-        "    print('printed by', *sys.argv[1:])\n"
-        "def ours():\n"
-        "    asyncio.run(main())\n"
-        "def theirs():\n"
-        "    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:\n"
-        "        runner.run(main())\n"
-        "def by_hand():\n"
-        "    loop = asyncio.new_event_loop()\n"
-        "    loop.run_until_complete(main())\n"
-        "    loop.close()\n"
-        "ours(); theirs(); by_hand(); sys.exit(3)\n"
-    )
+    (tmp_path / "program.py").write_text((PROGRAMS / "doctor_loops.py").read_text())
     told = report("program.py", "an", "argument", cwd=tmp_path, status=1)
     assert told["stderr"].count("printed by an argument") == 3
     program = told["program"]
@@ -147,14 +127,14 @@ def test_loops_of_a_program_are_reported_with_reasons(tmp_path: Path) -> None:
     assert program["status"] == 3
     ours, theirs, by_hand = program["loops"]
     assert ours["loop"] == by_hand["loop"] == "goloop.Loop"
-    assert ours["place"] == f"{tmp_path / 'program.py'}:5 in ours"
+    assert ours["place"] == f"{tmp_path / 'program.py'}:10 in ours"
     assert (
         ours["why"] == "asyncio created the loop through its event loop policy, which is goloop's"
     )
-    assert theirs["place"] == f"{tmp_path / 'program.py'}:8 in theirs"
+    assert theirs["place"] == f"{tmp_path / 'program.py'}:15 in theirs"
     assert theirs["why"] == "loop_factory=asyncio.unix_events._UnixSelectorEventLoop"
     assert not theirs["is_goloop"]
-    assert by_hand["place"] == f"{tmp_path / 'program.py'}:11 in by_hand"
+    assert by_hand["place"] == f"{tmp_path / 'program.py'}:20 in by_hand"
     assert by_hand["why"] == "the program created the loop"
     wrong, status = told["problems"]
     assert "ran at" in wrong
@@ -187,13 +167,7 @@ def test_a_program_without_a_loop_is_a_problem(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number: int) -> None:
-    program = (
-        "import asyncio, sys\n"
-        "async def main():\n"
-        "    print('serving', file=sys.stderr, flush=True)\n"
-        "    await asyncio.Event().wait()\n"
-        "asyncio.run(main())\n"
-    )
+    program = (PROGRAMS / "doctor_server.py").read_text()
     with subprocess.Popen(
         [sys.executable, "-m", "goloop", "doctor", "-c", program],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
@@ -220,13 +194,7 @@ def test_a_server_is_ended_by_a_signal_and_then_reported(tmp_path: Path, number:
 def test_no_process_and_no_file_outlives_a_killed_doctor(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    program = (
-        "import asyncio, os, sys\n"
-        "async def main():\n"
-        "    print('serving', os.getpid(), file=sys.stderr, flush=True)\n"
-        "    await asyncio.Event().wait()\n"
-        "asyncio.run(main())\n"
-    )
+    program = (PROGRAMS / "doctor_killed.py").read_text()
     with subprocess.Popen(
         [sys.executable, "-m", "goloop", "doctor", "-c", program],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},

@@ -1,7 +1,7 @@
 """The commands of README and of the pages: each block runs, in bash, in a folder with its files.
 
-A block of kind `sh`, `console` or `bash` is one script.  CHANGES has what is changed in it, so that
-it ends soon; NOT_RUN has the blocks that do not run here, with the reason.  Files that a block
+A block of kind `sh`, `console` or `bash` is one script.  CHANGES has changes of it, so that it
+ends soon; NOT_RUN has the blocks that do not run here, with the reason.  Files that a block
 needs are in FILES, or are programs of its page.  test_docs.py runs the programs, and compares the
 output that getting started shows.
 """
@@ -25,6 +25,8 @@ from pathlib import Path
 import pytest
 from asked_programs import running
 from pages import PAGES, ROOT, blocks
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 pytestmark = [
     pytest.mark.goloop_only("about pages of goloop's"),
@@ -64,40 +66,17 @@ CHANGES = [
     (r"(?m)(--goloop-replay=\S+)$", r"\1 || [ $? = 1 ]"),
 ]
 
-APP = """
-async def app(scope, receive, send):
-    while scope["type"] == "lifespan":
-        step = (await receive())["type"]
-        await send({"type": f"{step}.complete"})
-        if step == "lifespan.shutdown":
-            return
-"""
+APP = (PROGRAMS / "documented_app.py").read_text()
 RUNS = "import asyncio\nasyncio.run(asyncio.sleep(0.01))\n"
 SERVES = "import asyncio\nasyncio.run(asyncio.sleep(100))\n"
 FILES = {
     "app.py": APP, "program.py": RUNS, "prog.py": RUNS, "server.py": SERVES,
     "package/__init__.py": "", "package/module.py": RUNS,
-    "test_of_the_reader.py": "async def work():\n    pass\n\ndef test_it():\n    pass\n",
+    "test_of_the_reader.py": (PROGRAMS / "documented_test.py").read_text(),
 }  # fmt: skip
 
 # until.py TEXT COMMAND...: the command, which is ended by Ctrl-C when its output has the text, once
 # for each of its --workers.
-UNTIL = """
-import os, signal, subprocess, sys
-text, *command = sys.argv[1:]
-workers = int(command[command.index("--workers") + 1]) if "--workers" in command else 1
-with subprocess.Popen(
-    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
-) as process:
-    said, ended = "", False
-    for line in process.stdout:
-        said += line
-        if said.count(text) == workers and not ended:
-            os.killpg(process.pid, signal.SIGINT)
-            ended = True
-print(said)
-sys.exit(not ended or "Traceback" in said)
-"""
 
 
 def script(block: str) -> str:
@@ -163,7 +142,7 @@ def run(commands: str, page: Path, folder: Path, pid: int) -> subprocess.Complet
         named = re.findall(r"`(\w+\.py)`", before) or re.findall(r"^# (\w+\.py)\n", text)
         if named:
             (folder / named[0]).write_text(text)
-    (folder / "until.py").write_text(UNTIL)
+    (folder / "until.py").write_text((PROGRAMS / "documented_until.py").read_text())
     (folder / "bin").mkdir()
     for name in ("python", "goloop", "pytest", "uvicorn", "gunicorn"):
         (folder / "bin" / name).write_text(

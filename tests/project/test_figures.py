@@ -14,6 +14,8 @@ import pytest
 import goloop
 from benchmarks import __main__ as benchmarks_command
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [
@@ -146,16 +148,6 @@ def test_versions_are_those_of_the_changelog() -> None:
 # ---- doctor's sample --------------------------------------------------------------------
 
 # A lifespan that ends the server: its loop has run.
-APP = """
-import os, signal
-
-async def app(scope, receive, send):
-    await receive()
-    os.kill(os.getpid(), signal.SIGINT)
-    await send({"type": "lifespan.startup.complete"})
-    await receive()
-    await send({"type": "lifespan.shutdown.complete"})
-"""
 
 
 @pytest.mark.skipif(
@@ -163,7 +155,7 @@ async def app(scope, receive, send):
     reason="the sample is of Python 3.12 or newer with uvicorn and uvloop",
 )
 def test_the_sample_of_doctor_is_its_output(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "app.py").write_text((PROGRAMS / "figures_app.py").read_text())
     page = (DOCS / "commands.md").read_text()
     [sample] = re.findall(r"^(loops of `-m uvicorn.*?)```", page, re.DOTALL | re.MULTILINE)
     [arguments] = re.findall(r"loops of `(.*?)`", sample)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import ended
 import pytest
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 15), reason="PEP 810 is new in 3.15")
 
@@ -19,29 +22,8 @@ with asyncio.Runner(loop_factory=goloop.new_event_loop) as runner:
     print(runner.run(main()))
 print(goloop.run(main()))
 """
-LOADED = """
-import sys
-import goloop
-goloop.run
-print(*sorted(name for name in sys.modules if name.startswith("goloop")))
-"""
-SIMULATED = """
-import asyncio, os
-from goloop import testing
-
-@testing.simulate(seeds=2)
-async def test():
-    async def echo(reader, writer):
-        writer.write(await reader.readline())
-        writer.close()
-    async with await asyncio.start_server(echo, "127.0.0.1", 7) as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", 7)
-        writer.write(b"said\\n")
-        print((await reader.read()).decode(), os.path.exists("/"), end=" ")
-        writer.close()
-
-test()
-"""
+LOADED = (PROGRAMS / "lazy_loaded.py").read_text()
+SIMULATED = (PROGRAMS / "lazy_simulated.py").read_text()
 
 
 def program(text: str, *options: str) -> str:

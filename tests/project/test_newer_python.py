@@ -15,25 +15,11 @@ import pytest
 
 from goloop_build import toolchain
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 
-PROGRAM = """
-import asyncio, goloop
-async def child(n):
-    await asyncio.sleep(0)
-    return n
-async def main():
-    assert type(asyncio.current_task()) is asyncio.Task is goloop.Task
-    assert type(asyncio.get_running_loop().create_future()) is asyncio.Future
-    server = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    assert await reader.read() == b""
-    writer.close()
-    server.close()
-    return await asyncio.gather(*(child(n) for n in range(3)))
-assert goloop.run(main()) == [0, 1, 2]
-print(goloop.diagnostics()["tasks"])
-"""
+PROGRAM = (PROGRAMS / "newer_python.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +53,6 @@ def test_unknown_task_layout_falls_back_to_asyncios_tasks(unknown: Path) -> None
 
 @pytest.mark.skipif(sys.version_info < (3, 14), reason="3.13's policies will not go")
 def test_a_python_without_policies(unknown: Path) -> None:
-    source = """
-import asyncio.unix_events
-del asyncio.unix_events._DefaultEventLoopPolicy
-import goloop
-from goloop import *
-assert not hasattr(goloop, "EventLoopPolicy") and "EventLoopPolicy" not in dir()
-try:
-    goloop.install()
-except RuntimeError as error:
-    print(error)
-"""
+    source = (PROGRAMS / "without_policies.py").read_text()
     expected = "asyncio of this Python version has no event loop policies: use goloop.run(), "
     assert run(unknown, source + PROGRAM).startswith(expected)

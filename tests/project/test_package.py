@@ -31,24 +31,14 @@ import goloop
 from goloop._internal.metrics.diagnostics import diagnostics
 from goloop._internal.process import policy
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs this interpreter apart from the test's process."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        **options,
-    )
 
 
 def program(source: str, *flags: str) -> str:
     """Return the output of a program, which must succeed and print nothing on stderr."""
-    done = python(*flags, "-c", source)
+    done = ended.python(*flags, "-c", source, apart=True)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -149,35 +139,18 @@ def test_circles_finds_a_circle_through_other_modules() -> None:
 
 
 def test_import_runs_no_go() -> None:
-    source = """
-import os, goloop
-def threads(): return len(os.listdir('/proc/self/task'))
-print(threads(), goloop.diagnostics()['library']['mode'])
-loop = goloop.new_event_loop()
-print(threads() > 1, goloop.diagnostics()['library']['mode'])
-loop.close()
-"""
+    source = (PROGRAMS / "import_runs_no_go.py").read_text()
     assert program(source).split("\n") == ["1 unopened", "True first", ""]
 
 
 def test_import_reads_no_sources() -> None:
     """Sources that are read would stay in linecache."""
-    source = """
-import asyncio, linecache, sys
-before = set(linecache.cache)
-import goloop
-print(sorted(set(linecache.cache) - before), hasattr(sys, "tracebacklimit"))
-"""
+    source = (PROGRAMS / "import_reads_no_sources.py").read_text()
     assert program(source) == "[] False\n"
 
 
 def test_import_imports_nothing_but_asyncio_and_itself() -> None:
-    source = """
-import sys, asyncio
-before = set(sys.modules)
-import goloop
-print(*sorted(set(sys.modules) - before))
-"""
+    source = (PROGRAMS / "import_imports_nothing_but_asyncio_and_itself.py").read_text()
     names = {name for name in program(source).split() if name.partition(".")[0] != "goloop"}
     # For look-ups: queue, and the codec of names, with stringprep and unicodedata. For metrics and
     # the watchdog: _json, and struct, which asyncio of 3.15 has not imported yet.
@@ -209,13 +182,7 @@ PLAIN = {
 
 
 def test_a_plain_program_loads_few_modules() -> None:
-    source = """
-import sys, asyncio
-async def main(): await asyncio.sleep(0)
-goloop = __import__("goloop")
-goloop.run(main())
-print(*(name for name in sys.modules if name.partition(".")[0] == "goloop"))
-"""
+    source = (PROGRAMS / "a_plain_program_loads_few_modules.py").read_text()
     expected = {"goloop"} | {
         f"{at}.{name}" for at, names in PLAIN.items() for name in names.split()
     }
@@ -481,19 +448,7 @@ async def running_in_thread() -> bool:
 
 
 def test_a_loop_runs_without_further_fds() -> None:
-    source = """
-import asyncio, os, resource, goloop
-loop = goloop.new_event_loop()
-resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir('/proc/self/fd'))), 99))
-taken = []
-try:
-    while True:
-        taken.append(os.dup(0))
-except OSError:
-    pass
-print(loop.run_until_complete(asyncio.sleep(0.001, "ran")))
-loop.close()
-"""
+    source = (PROGRAMS / "a_loop_runs_without_further_fds.py").read_text()
     assert program(source) == "ran\n"
 
 
@@ -540,22 +495,7 @@ def test_a_full_pipe_loses_no_kind_of_signal() -> None:
 
 
 def test_a_forked_child_does_not_send_its_signals_to_the_parent() -> None:
-    source = """
-import asyncio, os, signal, goloop
-async def main():
-    loop = asyncio.get_running_loop()
-    seen = []
-    loop.add_signal_handler(signal.SIGUSR1, seen.append, 1)
-    child = os.fork()
-    if child == 0:
-        signal.raise_signal(signal.SIGUSR1)
-        os._exit(0)
-    os.waitpid(child, 0)
-    await asyncio.sleep(0.001)
-    await asyncio.sleep(0)
-    print(seen)
-goloop.run(main())
-"""
+    source = (PROGRAMS / "a_forked_child_does_not_send_its_signals_to_the_parent.py").read_text()
     assert program(source, "-W", "ignore::DeprecationWarning") == "[]\n"
 
 
@@ -692,25 +632,7 @@ def test_close_is_refused_while_running_and_may_be_repeated() -> None:
 
 
 def test_a_forked_child_is_refused_its_parents_loop() -> None:
-    source = """
-import asyncio, os, goloop, gc
-loop = goloop.new_event_loop()
-loop.run_until_complete(asyncio.sleep(0))
-child = os.fork()
-if child == 0:
-    try:
-        loop.call_soon(print)
-    except RuntimeError as exc:
-        print(exc)
-    loop.close()
-    del loop
-    gc.collect()
-    print(goloop.run(asyncio.sleep(0, "a loop of its own")), flush=True)
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-print(loop.run_until_complete(asyncio.sleep(0, "the parent's goes on")))
-loop.close()
-"""
+    source = (PROGRAMS / "a_forked_child_is_refused_its_parents_loop.py").read_text()
     lines = program(source, "-W", "ignore::DeprecationWarning").splitlines()
     assert "parent process" in lines[0]
     assert lines[1:] == ["a loop of its own", "the parent's goes on"]
@@ -743,39 +665,32 @@ def test_diagnostics_knows_the_running_loop() -> None:
 
 # ---- python -m goloop ----------------------------------------------------------------------
 
-PROGRAM = """
-import asyncio, sys
-async def main():
-    print(type(asyncio.get_running_loop()).__module__, __name__, sys.argv[1:], sys.path[0])
-asyncio.run(main())
-sys.exit(3)
-"""
-
 
 def test_command_line_runs_a_program(tmp_path: Path) -> None:
     path = tmp_path / "prog.py"
-    path.write_text(PROGRAM, encoding="utf-8")
-    done = python("-m", "goloop", str(path), "-x", "--help")
+    shutil.copy(PROGRAMS / "main_of_a_package.py", path)
+    done = ended.python("-m", "goloop", path, "-x", "--help", apart=True)
     assert done.stderr == ""
     assert done.stdout == f"goloop __main__ ['-x', '--help'] {tmp_path}\n"
     assert done.returncode == 3
 
 
 def test_command_line_runs_a_module(tmp_path: Path) -> None:
-    (tmp_path / "prog.py").write_text(PROGRAM, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = python("-m", "goloop", "-m", "prog", "1", cwd=tmp_path, env=environment)
+    shutil.copy(PROGRAMS / "main_of_a_package.py", tmp_path / "prog.py")
+    path = os.pathsep.join(filter(None, sys.path))
+    words = ("-m", "goloop", "-m", "prog", "1")
+    done = ended.python(*words, apart=True, cwd=tmp_path, PYTHONPATH=path)
     assert done.stderr == ""
     assert done.stdout == f"goloop __main__ ['1'] {tmp_path}\n"
     assert done.returncode == 3
 
 
 def test_command_line_shows_diagnostics_version_and_usage() -> None:
-    done = python("-m", "goloop")
+    done = ended.python("-m", "goloop", apart=True)
     assert done.stderr == ""
     assert json.loads(done.stdout)["goloop"] == goloop.__version__
-    assert python("-m", "goloop", "--version").stdout == f"goloop {goloop.__version__}\n"
-    assert python("-m", "goloop", "--help").stdout.startswith("usage: python -m goloop")
+    assert ended.python("-m", "goloop", "--version").stdout == f"goloop {goloop.__version__}\n"
+    assert ended.python("-m", "goloop", "--help").stdout.startswith("usage: python -m goloop")
 
 
 def test_import_without_the_extension_names_the_way_out(tmp_path: Path) -> None:

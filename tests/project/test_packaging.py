@@ -28,6 +28,8 @@ import goloop_build
 from goloop_build import address, archives
 from wheels import unpacked
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = ROOT / "build_backend"
 
@@ -334,19 +336,7 @@ def run_pure(pure: Path, script: str, *options: str) -> subprocess.CompletedProc
 
 def test_the_pure_wheel_has_asyncios_loop_and_one_warning(pure: Path) -> None:
     tried(pure, "--pure")
-    script = """
-import asyncio, goloop
-async def main():
-    return type(asyncio.get_running_loop())
-expected = asyncio.SelectorEventLoop
-assert goloop.run(main()) is expected
-assert goloop.Loop is expected and goloop.Task is asyncio.Task and goloop.Future is asyncio.Future
-loop = goloop.new_event_loop()
-assert type(loop) is expected
-loop.close()
-goloop.install()
-assert asyncio.run(main()) is expected
-"""
+    script = (PROGRAMS / "the_pure_wheel_has_asyncios_loop_and_one_warning.py").read_text()
     done = run_pure(pure, script, "-W", "ignore::DeprecationWarning")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("RuntimeWarning") == 1
@@ -365,19 +355,7 @@ print(sorted(goloop.__all__), [hasattr(goloop, name) for name in goloop.__all__]
     assert done.stdout.strip() == f"{names} {[True] * len(names)}"
 
 
-WINDOWS = """
-import asyncio, sys, types
-policy = getattr(asyncio.unix_events, "_DefaultEventLoopPolicy", asyncio.SelectorEventLoop)
-windows = types.ModuleType("asyncio.windows_events")
-windows._DefaultEventLoopPolicy = policy
-sys.modules[windows.__name__] = asyncio.windows_events = windows
-sys.modules["asyncio.unix_events"] = None  # an ImportError there
-del asyncio.unix_events
-asyncio.ProactorEventLoop = asyncio.SelectorEventLoop
-sys.platform = "win32"
-import goloop
-print(goloop.native, goloop.run(asyncio.sleep(0, 5)))
-"""
+WINDOWS = (PROGRAMS / "windows_without_an_extension.py").read_text()
 
 
 def test_the_pure_wheel_imports_where_asyncio_has_no_unix_events(pure: Path) -> None:
@@ -428,29 +406,13 @@ def test_missing_extension_is_not_taken_for_a_pure_wheel(tmp_path: Path) -> None
 def test_the_go_library_looks_like_no_module(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    script = """
-import importlib, pkgutil, goloop
-names = {each.name for each in pkgutil.walk_packages(goloop.__path__, "goloop.")}
-assert {"goloop._internal.loop.loop", "goloop._core"} <= names, names
-others = {"goloop.workers", "goloop.web_worker", "goloop.uvicorn_worker"}  # of gunicorn
-for name in names - others - {"goloop.__main__"}:
-    if "hook-" not in name:
-        importlib.import_module(name)
-assert goloop.diagnostics()["library"]["mode"] == "unopened"
-"""
-    succeeds("-c", script, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    succeeds(
+        PROGRAMS / "the_go_library_looks_like_no_module.py", cwd=tmp_path, PYTHONPATH=str(tmp_path)
+    )
 
 
 def test_import_loads_the_library_and_starts_no_thread() -> None:
-    script = """
-import os, goloop
-maps = open("/proc/self/maps").read()
-assert "goloop/_core" in maps
-assert "libgoloop" in maps
-assert len(os.listdir("/proc/self/task")) == 1
-goloop.new_event_loop().close()
-assert len(os.listdir("/proc/self/task")) > 1
-"""
+    script = (PROGRAMS / "import_loads_the_library_and_starts_no_thread.py").read_text()
     succeeds("-c", script, cwd=ROOT)
 
 

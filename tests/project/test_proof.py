@@ -31,8 +31,8 @@ def test_the_records_of_this_cpython_are_those_of_its_tests() -> None:
 
 
 def test_recorded_reports_are_those_of_the_tests() -> None:
-    """tests/reports and tests/what_works have the outcomes, in each run of the tests."""
-    texts = [path.read_text() for path in (ROOT / "tests" / "reports").glob("test_*.py")]
+    """tests/what_works has the outcomes, in each run of the tests."""
+    texts = [path.read_text() for path in proof.WHAT_WORKS.glob("test_*_reports.py")]
     marked = [
         each
         for text in texts
@@ -64,16 +64,15 @@ def test_reports_are_those_of_tests_that_passed(
 
 
 def test_every_test_of_a_report_has_its_number() -> None:
-    for path in (ROOT / "tests" / "reports").glob("test_*.py"):
+    for path in proof.WHAT_WORKS.glob("test_*_reports.py"):
         text = path.read_text()
         assert len(re.findall(r"^(?:async )?def test_", text, re.M)) == text.count("mark.report(")
 
 
 def test_programs_are_counted_in_their_page() -> None:
     number, asyncio, uvloop = proof.programs()
-    files = set((ROOT / "tests" / "what_works").glob("*.py"))
-    others = {"showing.py", "test_other_loops.py", "test_what_works.py"}
-    assert number == len({path.name for path in files} - others)
+    files = {path.name for path in proof.WHAT_WORKS.glob("*.py")}
+    assert number == len({name for name in files if not name.startswith("test_")} - {"showing.py"})
     assert 0 < asyncio < number
     assert 0 < uvloop < number
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+import ended
 import pytest
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 # An option that another plugin or a conftest.py adds.
 OTHER = """
@@ -22,16 +24,7 @@ import os
 def test_value(request):
     assert request.config.getoption("--loop") == os.environ["EXPECTED"]
 """
-RUNNING = """
-import asyncio
-import os
-
-def test_loop():
-    async def module():
-        return type(asyncio.get_running_loop()).__module__.partition(".")[0]
-
-    assert asyncio.run(module()) == os.environ["EXPECTED"]
-"""
+RUNNING = (PROGRAMS / "loop_option.py").read_text()
 TAKEN = "goloop: another plugin or conftest.py has --loop; pass --goloop-loop=goloop for goloop"
 
 
@@ -56,19 +49,13 @@ def run(
     folder: Path, *options: str, expected: str, path: str = "", disabled: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Run pytest in the folder; its modules can be imported from `path`, relative to the folder."""
-    environment = {**os.environ, "PYTEST_ADDOPTS": "", "EXPECTED": expected}
+    environment = {"PYTEST_ADDOPTS": "", "EXPECTED": expected}
     folders = [str(folder / path) if path else "", os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
     if disabled:
         environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ("-m", "pytest", "-p", "no:cacheprovider", *options)
+    return ended.python(*words, cwd=folder, apart=True, **environment)
 
 
 def passes(ran: subprocess.CompletedProcess[str]) -> None:

@@ -31,7 +31,7 @@ class Reads(ast.NodeVisitor):
 
     Counted are os.environ[...], .get(...) and .setdefault(...), `in`, and os.getenv(...), on
     os.environ and on a copy of it made by dict(os.environ), with a literal for a name; and
-    calls with a literal of a function that looks up what it is given as its first argument.
+    calls with a literal of a function that looks up the name in its first argument.
     """
 
     def __init__(self, tree: ast.Module) -> None:

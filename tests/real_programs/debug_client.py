@@ -13,7 +13,7 @@ from real_programs.programs import TIME_LIMIT
 
 
 def _connect(port: int) -> socket.socket:
-    """A connection, once somebody listens; one that only tries would be taken for the editor."""
+    """A connection, once the debugger listens: it would take an attempt for the editor."""
     deadline = time.monotonic() + TIME_LIMIT
     while True:
         try:

@@ -70,7 +70,7 @@ print("same loop:", loop.run_until_complete(asyncio_works()))
 loop.close()
 """
 
-# Both loops work afterwards, by everybody's ways to run them.
+# Afterwards both loops work, by all functions that run one.
 END = """
 print("goloop.run:", goloop.run(asyncio_works()))
 print("asyncio.run:", asyncio.run(asyncio_works()))

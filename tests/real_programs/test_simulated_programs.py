@@ -190,8 +190,8 @@ def test_unclosed_resources_are_reported_as_left_over(
         await leaves()
         server.close()
 
-    # A log record keeps the frames of a traceback, and so what warns when it is freed, until the
-    # test has ended.
+    # A log record keeps the frames of a traceback until the test has ended, and with them objects
+    # that warn when they are freed.
     caplog.set_level(logging.CRITICAL + 1, "asyncio")
     with pytest.raises(testing.LeftBehind, match=found):
         runs(main, seeds=1)

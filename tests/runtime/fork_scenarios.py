@@ -756,7 +756,7 @@ def descend(generations: int, fork: Callable[[], int], check: Callable[[], None]
 
 
 def generations_do_not_add_up() -> None:
-    """Each child unmaps what the dead runtime had mapped, 1.1 GiB in 20 ranges."""
+    """Each child unmaps the memory of the dead runtime, 1.1 GiB in 20 ranges."""
     generations = 20
     run_without_threads()
     for fork in (os.fork, fork_with_the_gil):

@@ -9,13 +9,13 @@ import datetime
 import gc
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 from goloop import testing
@@ -565,8 +565,9 @@ sys.stdout.write(result.trace + repr(result.value))
 
 def test_hosts_do_the_same_in_two_processes() -> None:
     program = PROGRAM.format(folder=str(Path(__file__).parent), seed=5)
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    support = str(Path(ended.__file__).parent)
+    other = ended.python("-c", program, apart=True, PYTHONPATH=support)
     here = testing.run(cluster, seed=5)
-    assert (here.trace + repr(here.value)).encode() == other.stdout
+    assert here.trace + repr(here.value) == other.stdout
     assert testing.run(cluster, seed=6).trace != here.trace
     assert {type(each[2]) for each in here.value} == {bytes, str}  # type: ignore[index]

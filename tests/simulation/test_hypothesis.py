@@ -54,7 +54,7 @@ def note(exc: BaseException) -> str:
 
 
 def decisions(exc: BaseException) -> dict[str, tuple[int, int]]:
-    """By kind, how many were not the least, and how many there were."""
+    """For each kind: draws above the minimum, and all draws."""
     [line] = [
         each
         for each in note(exc).splitlines()

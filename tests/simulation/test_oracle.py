@@ -1,7 +1,7 @@
 """asyncio's own loop in a simulation: `loop="asyncio"`.
 
-What other modules demand of simulations is demanded of those as well, and a program can be held to
-what asyncio does.
+Simulations of asyncio keep the promises that other modules test, and a program's outcome can be
+compared with asyncio's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if sys.platform == "linux":
 
 # ---- the tests of simulations, on asyncio's loop -----------------------------------------------
 
-# With what another process does, which has goloop's loop; and where asyncio does something else:
+# Programs with another process, which has goloop's loop; and programs in which asyncio differs:
 # goloop hears of a reset when it comes, asyncio when it sends the next time.
 _OTHERS = {
     "test_a_seed_gives_the_same_trace_in_two_processes",

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+import ended
 import pytest
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
-TESTS = """
-import asyncio, os
-from goloop import testing
-
-seen = []
-
-@testing.simulate(seeds=30)
-async def test_seeds(sim):
-    with open("seen", "a") as file:
-        print(sim.seed, os.getpid(), file=file)
-
-@testing.simulate(seeds=30)
-async def test_fails(sim):
-    await asyncio.sleep(1)
-    assert sim.seed not in (7, 8, 11)
-"""
+TESTS = (PROGRAMS / "tests_of_the_plugin.py").read_text()
 
 
 def run(folder: Path, *options: str, tests: str = TESTS) -> str:
@@ -34,15 +20,8 @@ def run(folder: Path, *options: str, tests: str = TESTS) -> str:
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_project.py").write_text(tests)
     (folder / "seen").write_text("")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": "", "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.stdout + ran.stderr
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", *options)
+    return ended.python(*words, cwd=folder, PYTHONPATH="", PYTEST_ADDOPTS="").stdout
 
 
 def seeds(folder: Path) -> list[int]:
@@ -123,66 +102,14 @@ def test_wrong_values(tmp_path: Path, option: str, error: str) -> None:
     assert "passed" not in said
 
 
-FIXTURES = """
-import asyncio
-import pytest
-from goloop import testing
-
-def test_clock(goloop_clock):
-    async def main():
-        await asyncio.sleep(3600)
-    with asyncio.Runner(loop_factory=lambda: testing.new_event_loop(clock=goloop_clock)) as runner:
-        runner.run(main())
-    assert goloop_clock.current_time() == 3600
-
-@pytest.mark.parametrize("last", [3, 4])
-def test_sim(goloop_sim, last):
-    seen = []
-    async def main(sim):
-        await asyncio.sleep(1)
-        seen.append(sim.seed)
-    goloop_sim(main, seeds=last + 1, policy="shuffle")
-    assert seen[-1] == last
-
-@pytest.fixture
-def clock():
-    return "the project's own"
-
-@testing.simulate(seeds=3)
-async def test_with_fixtures(sim, clock, tmp_path):
-    assert clock == "the project's own"
-    assert tmp_path.exists()
-    assert sim.seed < 3
-"""
+FIXTURES = (PROGRAMS / "tests_with_fixtures.py").read_text()
 
 
 def test_fixtures(tmp_path: Path) -> None:
     assert "4 passed" in run(tmp_path, tests=FIXTURES)
 
 
-BESIDE = """
-import asyncio
-import pytest
-from goloop import testing
-
-@testing.simulate(seeds=3)
-async def test_simulated(sim):
-    await asyncio.sleep(3600)
-    assert sim.time() == 3600
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-@pytest.mark.anyio
-async def test_anyio():
-    await asyncio.sleep(0)
-
-@pytest.mark.anyio
-@testing.simulate(seeds=3)
-async def test_both(sim):
-    await asyncio.sleep(3600)
-"""
+BESIDE = (PROGRAMS / "beside_other_plugins.py").read_text()
 
 
 def test_beside_anyios_plugin(tmp_path: Path) -> None:

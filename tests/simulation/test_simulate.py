@@ -8,16 +8,18 @@ import os
 import random
 import socket
 import ssl
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 import tls_tools
 
 from goloop import testing
+
+PROGRAMS = Path(__file__).with_name("programs")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 pytestmark = linux
@@ -523,24 +525,11 @@ def test_earlier_garbage_is_not_collected_within_a_simulation(frozen: bool) -> N
 
 # ---- plainly -------------------------------------------------------------------------------------
 
-PROGRAM = """
-import asyncio
-from goloop import testing
-
-@testing.simulate(seeds=5)
-async def test_all(sim):
-    await asyncio.sleep(1)
-    assert sim.seed < 3
-
-if __name__ == "__main__":
-    test_all()
-"""
-
 
 def test_decorated_function_runs_as_a_program(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+    program = tmp_path / "simulated_sleep.py"
+    program.write_text((PROGRAMS / "simulated_sleep.py").read_text())
+    ran = ended.python(program, apart=True)
     assert ran.returncode == 1
     assert "GOLOOP_SIM_REPLAY=io/3" in ran.stderr
     assert "Two new processes gave the same run." in ran.stderr

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 import tls_tools
 from failing_calls import fail_call
@@ -23,6 +23,8 @@ from goloop._internal.net.datagrams import DatagramTransport
 from goloop._internal.net.stream_transport import StreamTransport
 from goloop.testing.simulated import sockets
 from goloop.testing.simulated.kernel import Kernel
+
+SCENARIOS = Path(__file__).with_name("simulated_kernel_scenarios.py")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -398,24 +400,8 @@ def test_a_socket_of_a_kernel_that_has_ended_is_bad() -> None:
 
 
 def test_a_forked_child_is_on_the_hosts_kernel() -> None:
-    program = """
-import asyncio, os, time, goloop
-from goloop.testing.simulated.kernel import Kernel
-
-with Kernel() as kernel:
-    goloop.new_event_loop().close()
-    if (child := os.fork()) == 0:
-        loop = goloop.new_event_loop()
-        good = abs(loop.time() - time.monotonic()) < 60
-        loop.run_until_complete(asyncio.sleep(.001))
-        loop.close()
-        os._exit(0 if good else 1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "0\n"
+    name = "a_forked_child_is_on_the_hosts_kernel"
+    assert ended.passes(SCENARIOS, name, options=("-W", "ignore")) == "0\n"
 
 
 PROGRAM = """
@@ -430,14 +416,13 @@ sys.stdout.write(kernel.trace())
 """
 
 
-def trace(seed: int, hash_seed: str) -> bytes:
+def trace(seed: int, hash_seed: str) -> str:
     here = Path(__file__).parent
     folders = [str(here), str(here.parent / "support")]
     program = PROGRAM.format(tests=folders, seed=seed)
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
-    ).stdout
+    done = ended.python("-c", program, apart=True, PYTHONHASHSEED=hash_seed)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_seed_gives_the_same_trace_in_two_processes() -> None:

@@ -23,10 +23,13 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 
 import goloop
 from goloop import testing
+
+SCENARIOS = Path(__file__).with_name("testing_scenarios.py")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 
@@ -737,92 +740,28 @@ sys.stdout.write(testing.run(test_testing.echo, seed={seed}).trace)
 """
 
 
-def trace(seed: int, hash_seed: str) -> bytes:
+SUPPORT = str(Path(ended.__file__).parent)
+
+
+def trace(seed: int, hash_seed: str) -> str:
     program = PROGRAM.format(folder=str(Path(__file__).parent), seed=seed)
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    return subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
-    ).stdout
+    done = ended.python("-c", program, apart=True, PYTHONHASHSEED=hash_seed, PYTHONPATH=SUPPORT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @linux
 def test_a_seed_gives_the_same_trace_in_two_processes() -> None:
     first = trace(7, "1")
     assert len(first) > 1000
-    assert first.decode() == testing.run(echo, seed=7).trace
-
-
-SETS = """
-import asyncio, sys
-from goloop import testing
-
-# What a process has made before decides where its objects lie.
-kept = [[object() for _ in range(n % 7)] for n in range(int(sys.argv[1]))][::3]
-
-class Protocol(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.transport = transport
-
-    def connection_lost(self, exc):
-        asyncio.get_running_loop().lost.append(self.transport.get_extra_info("peername"))
-
-async def last(order, number):
-    try:
-        await asyncio.sleep(100)
-    finally:
-        order.append(number)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    cancelled, everybody, loop.lost = [], [], []
-
-    async def fails():
-        await asyncio.sleep(1)
-        raise ValueError
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for number in range(12):
-                group.create_task(last(cancelled, number))
-            group.create_task(fails())
-    except ExceptionGroup:
-        pass
-    done, _ = await asyncio.wait(
-        [asyncio.create_task(asyncio.sleep(1, number)) for number in range(12)]
-    )
-    tasks = [asyncio.create_task(last(everybody, number)) for number in range(12)]
-    await asyncio.sleep(0)
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    futures = [loop.create_future() for _ in range(12)]
-    shuffled = [futures.index(future) for future in set(futures)]
-    server = await loop.create_server(Protocol, "localhost", 80)
-    clients = [await asyncio.open_connection("localhost", 80) for _ in range(12)]
-    await asyncio.sleep(1)
-    if sys.version_info >= (3, 13) and sys.argv[2] == "goloop":  # asyncio's are a set by address
-        server.close_clients()
-    await asyncio.sleep(1)
-    for _, writer in clients:
-        writer.close()
-    server.close()
-    await asyncio.sleep(1)
-    return cancelled, [task.result() for task in done], everybody, shuffled, loop.lost
-
-print(testing.run(main, loop=sys.argv[2]).value)
-"""
+    assert first == testing.run(echo, seed=7).trace
 
 
 @linux
 @pytest.mark.parametrize("loop", ["goloop", "asyncio"])
 def test_the_order_of_asyncios_sets_does_not_depend_on_addresses(loop: str) -> None:
     """Orders of a group's cancelled tasks, of wait()'s sets, all tasks, and a server's clients."""
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", SETS, size, loop], capture_output=True, check=True, text=True
-        ).stdout
-        for size in ("0", "1000", "33333")
-    }
+    told = {ended.passes(SCENARIOS, "order_of_sets", size, loop) for size in (0, 1000, 33333)}
     assert len(told) == 1
     orders = ast.literal_eval(told.pop())
     assert [sorted(order) for order in orders[:4]] == [list(range(12))] * 4

@@ -1,4 +1,5 @@
-"""A number that is free again belongs to somebody else: no byte and no close may hit him.
+"""A descriptor's number that is free again belongs to another object: no byte and no close of the
+former one may reach it.
 
 The kernel gives the lowest free number, so right after a descriptor is closed
 the next socket that anybody makes, here the "stranger", gets the same.

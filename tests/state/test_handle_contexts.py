@@ -266,7 +266,7 @@ def test_a_loop_that_is_dropped_with_handles_is_freed(loop_factory: Callable[[],
 
 
 def kept_by(holder: Any) -> str:
-    """Describe what refers to an object, and to its loop."""
+    """Describe the objects that refer to an object, and to its loop."""
     lines = [f"threads: {threading.enumerate()}, collector: {gc.get_stats()} {gc.get_debug()}"]
     for each in (holder, holder.loop):
         lines += [f"{each!r}: {type(found)} {found!r:.200}" for found in gc.get_referrers(each)]

@@ -29,7 +29,7 @@ Pair = tuple[socket.socket, socket.socket]
 
 @pytest.fixture
 def strangers() -> Iterator[list[Pair]]:
-    """Connections of somebody else, opened as a test goes on."""
+    """Connections of other code, which a test opens while it runs."""
     made: list[Pair] = []
     yield made
     for pair in made:

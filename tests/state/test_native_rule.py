@@ -17,12 +17,16 @@ import sys
 import types
 from asyncio import sslproto
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
-from conftest import isolated, tcp_pair
+from conftest import tcp_pair
 from protocols import close_all
 from tls_tools import client_context, identity, server_context
+
+SCENARIOS = Path(__file__).with_name("native_rule_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 WAYS = ["subclass", "class", "instance", "wrapper", "property"]
@@ -464,7 +468,7 @@ def callback_name(callback: Any) -> str:
 def test_a_method_of_the_loop(
     loop_factory: Callable[[], Loop], monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
-    """No wrapper: what has the loop has it, and what has the wrapper calls that."""
+    """goloop's own code calls a method that a program has replaced."""
     if name == "is_running" and sys.version_info < (3, 12):
         pytest.skip("eager tasks came with Python 3.12")
     probe = loop_factory()
@@ -746,25 +750,7 @@ def replace_code(monkeypatch: pytest.MonkeyPatch, wrapped: WrappedCreateTask) ->
 
 
 def test_create_task_replaced_before_the_import_is_called() -> None:
-    told = isolated("""
-        import asyncio
-        original, names = asyncio.BaseEventLoop.create_task, []
-        def create_task(loop, coro, **options):
-            names.append(coro.__name__)
-            return original(loop, coro, **options)
-        asyncio.BaseEventLoop.create_task = create_task
-        import goloop
-        async def main():
-            await asyncio.create_task(asyncio.sleep(0))
-            asyncio.BaseEventLoop.create_task = original
-            task = asyncio.create_task(asyncio.sleep(0))
-            await task
-            return type(task) is goloop.Task
-        loop = goloop.new_event_loop()
-        main = loop.create_task(main())
-        print(loop.run_until_complete(main), names)
-        loop.close()
-    """)
+    told = ended.passes(SCENARIOS, "create_task_replaced_before_the_import_is_called")
     assert told == "True ['main', 'sleep']\n"
 
 

@@ -12,15 +12,17 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import ended
 import pytest
-from conftest import isolated
 from protocols import in_thread
 
 import goloop
+
+SCENARIOS = Path(__file__).with_name("own_descriptors_scenarios.py")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 
@@ -87,58 +89,7 @@ def test_loop_without_its_poller_raises_an_error(
 
 
 def test_closed_signal_pipe_is_replaced() -> None:
-    assert isolated(SIGNALS) == "heard\n"
-
-
-SIGNALS = """
-import asyncio, os, signal, socket, goloop
-loop = goloop.new_event_loop()
-stranger, far = socket.socketpair()
-stranger.setblocking(False)
-far.setblocking(False)
-for fd in loop._signal_pipe:
-    os.dup2(stranger.fileno(), fd)
-async def main():
-    heard = loop.create_future()
-    signal.signal(signal.SIGUSR1, lambda *args: heard.set_result(None))
-    os.kill(os.getpid(), signal.SIGUSR1)
-    await heard
-pipe = loop._signal_pipe
-loop.run_until_complete(main())
-try:
-    print(far.recv(1))
-except BlockingIOError:
-    print("heard")
-loop.close()
-for fd in pipe:
-    os.fstat(fd)
-"""
-
-
-CLOSED_WHILE_IT_SLEEPS = """
-import asyncio, goloop, os, threading, time
-
-def numbers():
-    return {n for n in range(3, 100) if os.path.exists(f"/proc/self/fd/{n}")}
-
-before = numbers()
-
-async def main():
-    loop = asyncio.get_running_loop()
-    def close_and_call():
-        asleep = 0
-        while asleep < 50:
-            with open(f"/proc/self/task/{os.getpid()}/stat") as stat:
-                asleep = asleep + 1 if ") S " in stat.read() else 0
-            time.sleep(0.01)
-        for number in numbers() - before:
-            os.close(number)
-        loop.call_later(1, print)
-    threading.Thread(target=close_and_call).start()
-    await asyncio.sleep(3600)
-
-goloop.run(main())
-"""
+    assert ended.passes(SCENARIOS, "signals") == "heard\n"
 
 
 def test_call_to_a_sleeping_loop_without_its_descriptors_ends_the_process() -> None:
@@ -147,49 +98,14 @@ def test_call_to_a_sleeping_loop_without_its_descriptors_ends_the_process() -> N
     A signal of Go's may wake the loop right after the close: then it raises the lost error.
     """
     for _ in range(10):
-        ended = subprocess.run(
-            [sys.executable, "-c", CLOSED_WHILE_IT_SLEEPS],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if ended.returncode == -signal.SIGABRT:
+        done = ended.python(SCENARIOS, "closed_while_it_sleeps")
+        if done.returncode == -signal.SIGABRT:
             break
-        assert "OSError: [Errno 9]" in ended.stderr
-    assert "can't be woken for a call of another thread" in ended.stderr
-
-
-ALL_CLOSED = """
-import asyncio, os, select, sys, time, goloop
-
-def check():
-    before = os.listdir("/proc/self/fd")
-    goloop.run(asyncio.sleep(0))
-    assert os.listdir("/proc/self/fd") == before, "the process keeps descriptors of its first loop"
-    os.closerange(3, 1000)
-    # The lowest numbers name pollers again, with events that only they may take.
-    pollers = [select.epoll() for _ in range(4)]
-    ends = os.pipe()
-    for poller in pollers:
-        poller.register(ends[0], select.EPOLLIN | select.EPOLLET)
-    os.write(ends[1], b"x")
-    time.sleep(0.1)  # Go's monitor thread runs every 10 ms
-    assert [len(poller.poll(0)) for poller in pollers] == [1] * 4
-    goloop.run(asyncio.sleep(0.01))
-
-def in_child(then):
-    child = os.fork()
-    if child == 0:
-        then()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-
-in_child(lambda: None)  # before Go runs
-check()
-in_child(lambda: (check(), in_child(check)))
-print("alive")
-"""
+        assert "OSError: [Errno 9]" in done.stdout
+    assert "can't be woken for a call of another thread" in done.stdout
 
 
 @pytest.mark.forks
 def test_a_process_that_closes_all_descriptors_lives() -> None:
     """Go's runtime keeps none, neither in a process nor in its forked children."""
-    assert isolated(ALL_CLOSED) == "alive\n"
+    assert ended.passes(SCENARIOS, "all_closed") == "alive\n"

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+import ended
 
 SECONDS = 60.0
 
 
 @contextlib.contextmanager
 def running(
-    program: str,
+    program: str | Path | tuple[object, ...],
     ready: str = "ready\n",
     *,
     asked: bool = True,
@@ -24,10 +27,14 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """The program, from the line that it prints when it is ready; `asked` whether it answers.
 
-    `before` is a command that runs the one that follows it.
+    The program is a text, a file, or a file with its arguments; `before` is a command that runs the
+    one that follows it.
     """
+    command = ["-c", program] if isinstance(program, str) else [program]
+    if isinstance(program, tuple):
+        command = list(program)
     with subprocess.Popen(
-        [*before, sys.executable, "-c", program],
+        [*before, sys.executable, *map(str, command)],
         env={**os.environ, "GOLOOP_INTROSPECT": "1" if asked else "", **environ},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -48,14 +55,7 @@ def goloop(*arguments: str, before: str = "", **environ: str) -> subprocess.Comp
     if before:
         start = ["-c", f"{before}\nimport sys\nfrom goloop.__main__ import command\n"]
         start[1] += "sys.exit(command())"
-    return subprocess.run(
-        [sys.executable, *start, *arguments],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return ended.python(*start, *arguments, limit=SECONDS, apart=True, **environ)
 
 
 def until(condition: Callable[[], Any], what: Callable[[], object] = lambda: "") -> Any:

@@ -123,6 +123,39 @@ class Recorder(asyncio.Protocol):
         self.lost.set_result(exc)
 
 
+class PausedRecorder(Recorder):
+    """Pauses reading from the beginning."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.pause_reading()
+
+
+class HaltingRecorder(Recorder):
+    """Pauses reading after each piece of data, until the next iteration."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.transport.resume_reading)
+
+
+class FailingRecorder(Recorder):
+    """Raises an exception at the end of its connection."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        raise ZeroDivisionError
+
+
+class RecordingEcho(Recorder):
+    """Records received data, and sends it back."""
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.transport.write(data)
+
+
 class BufferedRecorder(asyncio.BufferedProtocol):
     """A Recorder with a buffer of its own."""
 

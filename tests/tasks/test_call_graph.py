@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 
 import ended
 import pytest
@@ -11,32 +12,16 @@ from asked_programs import running
 
 import goloop
 
+PROGRAMS = Path(__file__).with_name("programs")
+
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 14), reason="the tools came with Python 3.14"
 )
 
-PROGRAM = """
-import asyncio, goloop
-async def leaf():
-    await asyncio.get_running_loop().create_future()
-async def middle():
-    async with asyncio.TaskGroup() as group:
-        group.create_task(leaf(), name="the-leaf")
-async def main():
-    task = asyncio.create_task(middle(), name="the-middle")
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert type(task) is goloop.Task, type(task)
-    print("up", flush=True)
-    await task
-goloop.run(main())
-"""
-
 
 @pytest.mark.parametrize("tool", ["ps", "pstree"])
 def test_external_tools_show_the_await_graph(tool: str) -> None:
-    with running(PROGRAM, "up\n") as program:
+    with running(PROGRAMS / "await_graph.py", "up\n") as program:
         shown = ended.python("-m", "asyncio", tool, program.pid, apart=True)
     if "PermissionError" in shown.stderr or "Permission" in shown.stdout:
         pytest.skip("this machine does not let a process look into another")
@@ -56,7 +41,7 @@ def test_external_tools_show_the_await_graph(tool: str) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 15), reason="the profiler came with Python 3.15")
 def test_the_sampling_profiler_follows_tasks() -> None:
     command = ("-m", "profiling.sampling", "dump", "--async-aware", "--async-mode", "all")
-    with running(PROGRAM, "up\n") as program:
+    with running(PROGRAMS / "await_graph.py", "up\n") as program:
         shown = ended.python(*command, program.pid, apart=True)
     if "ermission" in shown.stderr + shown.stdout:
         pytest.skip("this machine does not let a process look into another")

@@ -29,23 +29,9 @@ from goloop.operations.commands.client import (
 )
 from goloop.operations.introspection import address
 
-PROGRAM = """
-import asyncio, goloop
-goloop.introspect()
-assert callable(goloop.introspect)
-async def leaf():
-    await asyncio.get_running_loop().create_future()
-async def branch():
-    await asyncio.gather(asyncio.create_task(leaf(), name="gathered"))
-async def main():
-    async with asyncio.TaskGroup() as group:
-        group.create_task(leaf(), name="grouped")
-        group.create_task(branch(), name="gatherer")
-        for _ in range(5):
-            await asyncio.sleep(0)
-        print("ready", flush=True)
-goloop.run(main())
-"""
+PROGRAMS = Path(__file__).with_name("programs")
+
+PROGRAM = (PROGRAMS / "four_tasks.py").read_text()
 
 SILENT = """
 print("ready", flush=True)
@@ -54,12 +40,7 @@ input()
 
 # From 3.14 on CPython reads the memory of a program that does not answer. Here it fails, as where
 # that is not allowed.
-UNREADABLE = """
-import asyncio.tools
-def refuse(pid, **options):
-    raise PermissionError("not here")
-asyncio.tools.get_all_awaited_by = refuse
-"""
+UNREADABLE = (PROGRAMS / "unreadable_memory.py").read_text()
 BEFORE = UNREADABLE if sys.version_info >= (3, 14) else ""
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
@@ -113,8 +94,8 @@ def test_ps_lists_the_tasks_and_pstree_their_awaiters(program: subprocess.Popen[
 
 def test_tree_shows_files_and_lines(program: subprocess.Popen[str]) -> None:
     tree = goloop("pstree", str(program.pid)).stdout
-    assert re.search(r"└── +leaf <string>:6\n", tree)
-    assert re.search(r"└── +branch <string>:8\n", tree)
+    assert re.search(r"└── +leaf <string>:10\n", tree)
+    assert re.search(r"└── +branch <string>:14\n", tree)
 
 
 # The tree's lines, of this package and of CPython, which reads the memory of a silent program.
@@ -225,29 +206,9 @@ def test_root_sees_the_programs_of_others() -> None:
     assert "grouped" in done.stdout
 
 
-TAKEN = """
-import os, socket, sys, warnings
-squatter = socket.socket(socket.AF_UNIX)
-squatter.bind(f"\\0goloop-introspect-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}")
-squatter.listen()
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    import goloop
-assert len(caught) == 1 and caught[0].category is RuntimeWarning, caught
-assert "introspection socket" in str(caught[0].message)
-try:
-    goloop.introspect()
-except OSError:
-    print("refused", flush=True)
-squatter.close()
-goloop.introspect()
-goloop.introspect()
-"""
-
-
 @linux_only
 def test_a_name_that_is_taken_does_not_keep_a_program_from_starting() -> None:
-    with running(TAKEN, ready="refused\n"):
+    with running(PROGRAMS / "name_is_taken.py", ready="refused\n"):
         pass
 
 
@@ -365,25 +326,10 @@ def test_a_copy_of_the_connection_in_a_child_does_not_prolong_the_answer() -> No
     assert json.loads(data)["pid"] == os.getpid()
 
 
-ANSWERER = """
-import os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.bind(f"\\0goloop-introspect-{os.stat('/proc/self/ns/pid').st_ino}-{os.getpid()}")
-server.listen()
-print("ready", flush=True)
-answer = input().encode()
-while True:
-    client, _ = server.accept()
-    client.makefile("rb").readline()
-    client.sendall(answer)
-    client.close()
-"""
-
-
 @contextlib.contextmanager
 def answerer(answer: str) -> Iterator[int]:
     """Return the id of a process that gives this answer to any request."""
-    with running(ANSWERER, asked=False) as process:
+    with running(PROGRAMS / "answerer.py", asked=False) as process:
         assert process.stdin is not None
         process.stdin.write(answer + "\n")
         process.stdin.flush()
@@ -450,52 +396,7 @@ def test_a_process_that_keeps_silent_is_given_up() -> None:
 
 # ---- contents of an answer ---------------------------------------------------------------
 
-TWO_LOOPS = """
-import asyncio, threading, time, goloop
-from goloop import _core
-entered, left = threading.Event(), threading.Event()
-class Greedy(asyncio.Protocol):
-    def connection_made(self, transport):
-        transport.set_write_buffer_limits(high=1 << 30)
-        transport.write(bytes(20_000_000))
-async def numbers():
-    while True:
-        await asyncio.get_running_loop().create_future()
-        yield 1
-async def reads():
-    async for number in numbers():
-        pass
-async def short():
-    await asyncio.get_running_loop().create_future()
-async def waits():
-    await asyncio.wait_for(asyncio.shield(asyncio.create_task(short(), name="shielded")), 1000)
-def sinks():
-    entered.set()
-    left.wait()  # the line where it sinks
-async def blocks():
-    sinks()
-async def first():
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Greedy, "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-    writer.transport.pause_reading()
-    tasks = [asyncio.create_task(reads(), name="reads"), asyncio.create_task(waits(), name="waits")]
-    loop.call_later(1000, print)
-    for _ in range(10):
-        await asyncio.sleep(0.01)
-    asyncio.create_task(blocks(), name="blocks")
-    await asyncio.gather(*tasks)
-async def second():
-    await asyncio.get_running_loop().create_future()
-def other():
-    goloop.run(second())
-threading.Thread(target=other, name="the other", daemon=True).start()
-def announce():
-    entered.wait()
-    print("ready", flush=True)
-threading.Thread(target=announce).start()
-goloop.run(first())
-"""
+TWO_LOOPS = (PROGRAMS / "two_loops.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -620,18 +521,7 @@ def test_object_at_a_reused_address_gets_a_new_mark() -> None:
 
 
 def test_oldest_tasks_are_reported_if_there_are_many() -> None:
-    program = """
-import asyncio, goloop
-async def waits():
-    await asyncio.get_running_loop().create_future()
-async def main():
-    tasks = [asyncio.create_task(waits()) for _ in range(300)]
-    await asyncio.sleep(0.01)
-    print("ready", flush=True)
-    await waits()
-goloop.run(main())
-"""
-    with running(program) as process:
+    with running(PROGRAMS / "many_tasks.py") as process:
         for limit in (3, 5, 2):
             [loop] = told(process, ask="top", tasks=limit, connections=0)["loops"]
             names = [row["name"] for row in loop["tasks"]]
@@ -639,35 +529,10 @@ goloop.run(main())
             assert loop["task_count"] == 301
 
 
-TLS_AND_PIPES = """
-import asyncio, os, ssl, socket, sys, goloop
-import tls_tools
-writers = []
-async def serve(reader, writer):
-    writers.append(writer)
-    await reader.read()
-async def main():
-    loop = asyncio.get_running_loop()
-    path = f"\\0goloop-test-{os.getpid()}"
-    server = await asyncio.start_unix_server(serve, path)
-    plain = await asyncio.open_unix_connection(path)
-    secure = await asyncio.start_server(
-        serve, "::1", 0, ssl=tls_tools.server_context())
-    client = await asyncio.open_connection(
-        "::1", secure.sockets[0].getsockname()[1], ssl=tls_tools.client_context(),
-        server_hostname="localhost")
-    client[1].write(b"x")
-    child = await asyncio.create_subprocess_exec("cat", stdin=-1, stdout=-1)
-    print("ready", flush=True)
-    await loop.create_future()
-goloop.run(main())
-"""
-
-
 @linux_only
 def test_connections_of_every_kind_are_reported() -> None:
     support = str(Path(__file__).parents[1] / "support")
-    with running(TLS_AND_PIPES, PYTHONPATH=support) as process:
+    with running(PROGRAMS / "tls_and_pipes.py", PYTHONPATH=support) as process:
 
         def connections() -> list[dict[str, Any]]:
             [loop] = told(process, ask="top")["loops"]
@@ -683,53 +548,8 @@ def test_connections_of_every_kind_are_reported() -> None:
         assert all(re.fullmatch(r"\[::1\]:\d+", each["peer"]) for each in secure)
 
 
-CHURN = """
-import asyncio, goloop, threading
-async def echo(reader, writer):
-    writer.write(await reader.read(10))
-    writer.close()
-async def child(number):
-    await asyncio.sleep(0.001 * (number % 3))
-async def client(port):
-    while True:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"x")
-        await reader.read()
-        writer.close()
-async def spawner():
-    while True:
-        await asyncio.gather(*(child(number) for number in range(50)))
-        async with asyncio.TaskGroup() as group:
-            for number in range(20):
-                group.create_task(child(number))
-async def main():
-    stop = asyncio.get_running_loop().create_future()
-    stops.append((asyncio.get_running_loop(), stop))
-    server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    tasks = [asyncio.create_task(client(port)) for _ in range(5)]
-    tasks += [asyncio.create_task(spawner()) for _ in range(3)]
-    await stop
-    assert not any(task.done() for task in tasks)
-    server.close()
-def lives():
-    goloop.run(main())
-stops = []
-threads = [threading.Thread(target=lives) for _ in range(2)]
-for thread in threads:
-    thread.start()
-print("ready", flush=True)
-input()
-for loop, stop in stops:
-    loop.call_soon_threadsafe(stop.set_result, None)
-for thread in threads:
-    thread.join()
-print("ended well", flush=True)
-"""
-
-
 def test_introspection_during_constant_changes() -> None:
-    with running(CHURN) as process:
+    with running(PROGRAMS / "churn.py") as process:
         assert process.stdin is not None
         assert process.stdout is not None
         seen_tasks = seen_connections = 0
@@ -748,27 +568,9 @@ def test_introspection_during_constant_changes() -> None:
 # ---- forks -----------------------------------------------------------------------------------
 
 
-FORKS = """
-import asyncio, os, sys, warnings
-warnings.simplefilter("ignore")
-import goloop
-async def worker():
-    os.write(1, b"%d\\n" % os.getpid())  # in one piece
-    await asyncio.get_running_loop().create_future()
-async def main():
-    await asyncio.sleep(0)
-goloop.run(main())
-for _ in range(2):
-    if os.fork() == 0:
-        asyncio.run(worker(), loop_factory=goloop.new_event_loop) if sys.version_info >= (3, 12) \
-            else goloop.run(worker())
-goloop.run(worker())
-"""
-
-
 @linux_only
 def test_forked_workers_answer_for_themselves() -> None:
-    with running(FORKS, ready="") as process:
+    with running(PROGRAMS / "forked_workers.py", ready="") as process:
         assert process.stdout is not None
         pids = {int(process.stdout.readline()) for _ in range(3)}
         assert len(pids) == 3
@@ -784,26 +586,10 @@ def test_forked_workers_answer_for_themselves() -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-IN_A_LOOP = """
-import asyncio, os, warnings
-warnings.simplefilter("ignore")
-import goloop
-async def child():
-    os.write(1, b"%d\\n" % os.getpid())
-    await asyncio.get_running_loop().create_future()
-async def parent():
-    if os.fork() == 0:
-        asyncio._set_running_loop(None)
-        goloop.run(child())
-    await asyncio.get_running_loop().create_future()
-goloop.run(parent())
-"""
-
-
 @linux_only
 @pytest.mark.forks
 def test_forked_child_does_not_report_its_parents_loop() -> None:
-    with running(IN_A_LOOP, ready="") as process:
+    with running(PROGRAMS / "fork_in_a_loop.py", ready="") as process:
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
@@ -861,13 +647,7 @@ def test_a_program_that_ends_removes_its_socket_file(tmp_path: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / f"goloop-{os.getuid()}").mkdir(mode=0o777)
     os.chmod(tmp_path / f"goloop-{os.getuid()}", 0o777)
-    refused = FILES + (
-        "import goloop\n"
-        "try:\n"
-        "    goloop.introspect()\n"
-        "except PermissionError as error:\n"
-        "    print('ready', flush=True)\n"
-    )
+    refused = FILES + (PROGRAMS / "refused_folder.py").read_text()
     with running(refused, asked=False, TMPDIR=str(tmp_path)):
         pass
 

@@ -23,6 +23,8 @@ import goloop
 import goloop.guest
 from goloop import testing
 
+SCENARIOS = Path(__file__).with_name("task_factories_scenarios.py")
+
 Loop = asyncio.AbstractEventLoop
 Factory = Callable[..., Any]
 
@@ -267,28 +269,8 @@ async def test_a_handshake_that_fails_is_reported_by_its_task(
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
 def test_a_process_with_a_tls_server_and_eager_tasks_ends(loop_name: str) -> None:
-    make = "goloop.new_event_loop" if loop_name == "goloop" else "asyncio.new_event_loop"
-    program = f"""
-import asyncio, goloop, sys
-sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
-from tls_tools import client_context, server_context
-async def greet(reader, writer):
-    writer.write(b"hello")
-    writer.close()
-async def main():
-    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-    serving = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=server_context())
-    where = serving.sockets[0].getsockname()
-    reader, writer = await asyncio.open_connection(
-        *where, ssl=client_context(), server_hostname="localhost")
-    print(await reader.read())
-    writer.close()
-    # One whose handshake does not end before the loop.
-    await asyncio.open_connection(*where)
-with asyncio.Runner(loop_factory={make}) as runner:
-    runner.run(main())
-"""
-    done = python("-W", "ignore", "-c", program, limit=60)
+    name = "a_process_with_a_tls_server_and_eager_tasks_ends"
+    done = python("-W", "ignore", SCENARIOS, name, loop_name, limit=60)
     assert (done.returncode, done.stdout) == (0, "b'hello'\n")
 
 

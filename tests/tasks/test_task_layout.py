@@ -18,6 +18,8 @@ import goloop
 from goloop import _core
 from goloop._internal.tasks import layout_check, tasks
 
+SCENARIOS = Path(__file__).with_name("task_layout_scenarios.py")
+
 native = pytest.mark.skipif(tasks.reason is not None, reason=f"no own classes: {tasks.reason}")
 
 
@@ -107,7 +109,7 @@ def test_the_probe_leaves_no_trace() -> None:
 
     loop = asyncio.new_event_loop()
     try:
-        # Within a running task too: somebody may import goloop in one.
+        # Within a running task too: a program may import goloop in one.
         task = loop.create_task(inner())
         loop.run_until_complete(task)
     finally:
@@ -123,32 +125,9 @@ def test_the_probe_leaves_no_trace() -> None:
     )
 
 
-FALLBACK = """
-import asyncio, goloop
-assert goloop.Task is asyncio.Task and goloop.Future is asyncio.Future
-async def child(n):
-    await asyncio.sleep(0)
-    return n
-async def main():
-    loop = asyncio.get_running_loop()
-    assert type(loop.create_future()) is asyncio.Future
-    assert type(asyncio.current_task()) is asyncio.Task
-    future = loop.create_future()
-    loop.call_soon(future.set_result, 3)
-    assert await future == 3
-    try:
-        async with asyncio.timeout(0):
-            await asyncio.sleep(3600)
-    except TimeoutError:
-        pass
-    return await asyncio.gather(*(child(n) for n in range(3)))
-assert goloop.run(main()) == [0, 1, 2]
-print(goloop.diagnostics()["tasks"])
-"""
-
-
 def test_the_environment_chooses_the_stdlibs_classes() -> None:
-    assert run_python(FALLBACK, GOLOOP_TASKS="stdlib") == "asyncio.Task: GOLOOP_TASKS=stdlib"
+    said = ended.passes(SCENARIOS, "the_stdlibs_classes", GOLOOP_TASKS="stdlib")
+    assert said == "asyncio.Task: GOLOOP_TASKS=stdlib\n"
 
 
 def test_random_programs_agree_on_the_fallback() -> None:

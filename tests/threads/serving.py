@@ -122,7 +122,7 @@ class Client:
             raise
 
     def server(self) -> str:
-        """Waits until somebody serves it; the loop's name."""
+        """Waits until a loop serves it, and returns the loop's name."""
         line = b""
         while not line.endswith(b"\n"):
             data = self.sock.recv(100)

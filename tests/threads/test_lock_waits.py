@@ -15,6 +15,8 @@ from pathlib import Path
 import ended
 import pytest
 
+SCENARIOS = Path(__file__).with_name("lock_waits_scenarios.py")
+
 pytestmark = [
     pytest.mark.skipif(
         not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="with a GIL a loop has no lock"
@@ -51,35 +53,6 @@ int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
 }
 """
 
-PROGRAM = """
-import asyncio, faulthandler, threading
-import goloop
-faulthandler.dump_traceback_later(100, exit=True)
-
-def asks(transport, done):
-    for _ in range(300):
-        assert not transport.is_closing()
-    done.append(True)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
-    transport, _ = await loop.create_connection(
-        asyncio.Protocol, *server.sockets[0].getsockname())
-    done = []
-    thread = threading.Thread(target=asks, args=(transport, done))
-    thread.start()
-    while not done:
-        for _ in range(100):   # computes, so that the lock is often taken
-            loop.call_soon(sum, range(100))
-        await asyncio.sleep(0)
-    thread.join()
-    transport.abort()
-    server.close()
-
-goloop.run(main())
-"""
-
 
 @pytest.mark.parametrize("between", [SET_BACK, NO_TIMEOUTS], ids=["set back", "no timeouts"])
 def test_waiting_thread_gets_the_lock(between: str, tmp_path: Path) -> None:
@@ -89,5 +62,7 @@ def test_waiting_thread_gets_the_lock(between: str, tmp_path: Path) -> None:
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     command = [*shlex.split(compiler), "-D_GNU_SOURCE", "-fPIC", "-shared", "-pthread"]
     subprocess.run([*command, str(source), "-o", str(library)], check=True)
-    done = ended.python("-c", PROGRAM, limit=110, LD_PRELOAD=str(library))
+    done = ended.python(
+        SCENARIOS, "another_thread_asks_a_busy_loop", limit=110, LD_PRELOAD=str(library)
+    )
     assert (done.returncode, done.stdout) == (0, "")

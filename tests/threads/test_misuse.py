@@ -20,6 +20,8 @@ import pytest
 
 import goloop
 
+SCENARIOS = Path(__file__).with_name("misuse_scenarios.py")
+
 STORM = Path(__file__).parent / "misuse_storm.py"
 SECONDS = float(os.environ.get("GOLOOP_TEST_MISUSE_SECONDS", "5"))
 LIMIT = SECONDS + 150
@@ -35,53 +37,10 @@ def test_misuse_by_threads_does_not_crash() -> None:
     assert done.returncode == 0, done.stdout
 
 
-LOOKS = """
-import asyncio, faulthandler, sys, threading, time
-import goloop
-from goloop import watchdog
-from goloop.operations import snapshot
-
-faulthandler.enable()
-end = time.monotonic() + float(sys.argv[1])
-
-async def child(n):
-    if n:
-        return await child(n - 1)
-    await asyncio.sleep(0)
-    async for _ in steps():
-        return 1
-
-async def steps():
-    await asyncio.sleep(0)
-    yield
-
-async def parent():
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(child(i)) for i in range(5)]
-    return sum(task.result() for task in tasks)
-
-async def main():
-    while time.monotonic() < end:
-        assert sum(await asyncio.gather(parent(), parent(), parent())) == 15
-
-ran = []
-thread = threading.Thread(target=lambda: ran.append(goloop.run(main())))
-thread.start()
-seen = set()
-while thread.is_alive():
-    for task in snapshot.describe_tasks():
-        seen.update(name for name, _, _ in task["stack"])
-    snapshot.describe_process()
-    for loop in snapshot._open_loops():
-        watchdog._task_and_awaiters(loop)
-print(ran, sorted(seen & {"child", "parent", "main", "steps"}))
-"""
-
-
 @pytest.mark.timeout(LIMIT + 30)
 def test_introspection_of_a_busy_loop_does_not_crash() -> None:
     """As `goloop top` and the watchdog do, but all the time."""
-    done = ended.python("-c", LOOKS, str(SECONDS), limit=LIMIT)
+    done = ended.python(SCENARIOS, "introspection", str(SECONDS), limit=LIMIT)
     assert (done.returncode, done.stdout) == (0, "[None] ['child', 'main', 'parent', 'steps']\n")
 
 
@@ -241,38 +200,14 @@ def test_posted_callback_runs_before_a_later_call_soon() -> None:
 
 def test_thread_that_claims_to_run_the_loop_does_not_corrupt_counts() -> None:
     """_thread_id can be written; the owner thread is not read from it."""
-    done = ended.python("-X", "faulthandler", "-c", IMPOSTOR, limit=100)
+    done = ended.python(
+        "-X", "faulthandler", SCENARIOS, "a_thread_that_claims_to_run_the_loop", limit=100
+    )
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
-IMPOSTOR = """
-import gc, sys, threading, goloop
-
-def references():
-    def posts():
-        for _ in range(40):
-            kept = [loop.call_soon_threadsafe(int) for _ in range(1000)]
-            loop._thread_id = threading.get_ident()
-            kept.clear()
-        loop.call_soon_threadsafe(loop.stop)
-
-    thread = threading.Thread(target=posts)
-    loop.call_soon(thread.start)
-    loop.run_forever()
-    thread.join()
-    loop._thread_id = None
-    gc.collect()
-    return sys.getrefcount(loop)
-
-loop = goloop.new_event_loop()
-before = references()
-print({references() for _ in range(3)} == {before})
-loop.close()
-"""
-
-
 def test_the_running_task_is_seen_from_everywhere() -> None:
-    """Also where the table of running tasks is only written when somebody looks."""
+    """The table of running tasks, which is only written when it is read, is right for all."""
 
     async def main() -> None:
         loop: Any = asyncio.get_running_loop()
@@ -297,71 +232,17 @@ def test_the_running_task_is_seen_from_everywhere() -> None:
     goloop.run(main())
 
 
-def program(text: str) -> str:
-    command = ("-W", "ignore", "-X", "faulthandler", "-c", SERVES + text)
+def passes(name: str) -> str:
+    options = ("-W", "ignore", "-X", "faulthandler")
     # At the end daemon threads stand still, and so do their loops.
-    done = ended.python(*command, GOLOOP_WATCHDOG="0")
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-SERVES = """
-import asyncio, gc, os, threading, time
-import goloop
-
-ready = threading.Barrier(4)
-loops = []
-
-async def busy():
-    loop = asyncio.get_running_loop()
-    loops.append(loop)
-    server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
-    name = server.sockets[0].getsockname()
-    transport, _ = await loop.create_connection(asyncio.Protocol, *name)
-    ready.wait()
-    while True:
-        transport.write(b"x" * 100)
-        await asyncio.sleep(0)
-
-for _ in range(3):
-    threading.Thread(target=lambda: goloop.run(busy()), daemon=True).start()
-ready.wait()
-time.sleep(0.05)
-"""
+    return ended.passes(SCENARIOS, name, options=options, GOLOOP_WATCHDOG="0")
 
 
 def test_the_process_may_end_while_loops_run_in_daemon_threads() -> None:
-    assert program('print("end")\n') == "end\n"
+    assert passes("a_process_ends_while_loops_run_in_daemon_threads") == "end\n"
 
 
 @pytest.mark.forks
 def test_a_child_that_is_forked_while_loops_run_has_loops_of_its_own() -> None:
     """The other threads, which the child does not have, may have been in any state."""
-    assert (
-        program("""
-async def child():
-    await asyncio.sleep(0.01)
-    for loop in loops:
-        repr(loop), loop.is_running(), loop.metrics
-        try:
-            loop.call_soon(print)
-        except RuntimeError as error:
-            assert "belongs to the parent process" in str(error), error
-        else:
-            raise AssertionError("a loop of the parent took a callback")
-
-for _ in range(10):
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            goloop.run(child())
-            gc.collect()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(pid, 0)[1] == 0
-print("end")
-""")
-        == "end\n"
-    )
+    assert passes("a_child_that_is_forked_while_loops_run_has_loops_of_its_own") == "end\n"

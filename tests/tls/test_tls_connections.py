@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, close_all, turns, until
+from protocols import Made, Recorder, RecordingEcho, close_all, turns, until
 from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -23,14 +23,6 @@ Loop = asyncio.AbstractEventLoop
 
 
 # ---- connections ------------------------------------------------------------------------
-
-
-class Echo(Recorder):
-    """Sends received data back."""
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.transport.write(data)
 
 
 class BufferedEcho(ViewRecorder):
@@ -42,7 +34,7 @@ class BufferedEcho(ViewRecorder):
 
 
 @by_version
-@pytest.mark.parametrize("factory", [Echo, BufferedEcho])
+@pytest.mark.parametrize("factory", [RecordingEcho, BufferedEcho])
 async def test_a_client_and_a_server_exchange_a_megabyte(
     loop: Loop, version: ssl.TLSVersion, factory: Callable[[], Any]
 ) -> None:
@@ -94,7 +86,7 @@ async def test_streams_exchange_lines_over_tls(loop: Loop, version: ssl.TLSVersi
 
 async def test_tls_runs_over_unix_sockets(loop: Loop, tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
-    async with await loop.create_unix_server(Echo, path, ssl=server_context()):
+    async with await loop.create_unix_server(RecordingEcho, path, ssl=server_context()):
         _, client = await loop.create_unix_connection(
             Recorder, path, ssl=client_context(), server_hostname="localhost"
         )

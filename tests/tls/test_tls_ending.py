@@ -14,7 +14,7 @@ import weakref
 
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import BufferedRecorder, Recorder, turns, until
+from protocols import BufferedRecorder, PausedRecorder, Recorder, turns, until
 from tls_connections import (
     RECORD_LAYER,
     TIME_LIMIT,
@@ -308,12 +308,7 @@ async def test_the_handshake_ends_though_reading_is_paused(loop: Loop) -> None:
         peer.write(b"first word")
         peer.unwrap()
 
-    class Pausing(Recorder):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            self.transport.pause_reading()
-
-    protocol, working = await with_peer(loop, "client", peer_does, factory=Pausing)
+    protocol, working = await with_peer(loop, "client", peer_does, factory=PausedRecorder)
     tls = protocol.transport._ssl_protocol
     await until(lambda: tls._get_read_buffer_size() > 0)
     assert protocol.data == b""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, turns, until
+from protocols import HaltingRecorder, Recorder, close_all, turns, until
 from tls_connections import TIME_LIMIT, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context, usual_contexts
 
@@ -354,19 +354,13 @@ async def test_a_paused_reader_holds_the_peer_up(loop: Loop) -> None:
 
 
 async def test_pausing_within_each_batch_loses_nothing(loop: Loop) -> None:
-    class Halting(Recorder):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self.transport.pause_reading()
-            loop.call_soon(self.transport.resume_reading)
-
     payload = random.Random(7).randbytes(3_000_000)
 
     def peer_does(peer: Peer) -> None:
         peer.write(payload)
         peer.unwrap()
 
-    protocol, working = await with_peer(loop, "client", peer_does, factory=Halting)
+    protocol, working = await with_peer(loop, "client", peer_does, factory=HaltingRecorder)
     assert await protocol.lost is None
     await working
     assert hexdigest(protocol.data) == hexdigest(payload)

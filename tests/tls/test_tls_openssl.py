@@ -16,7 +16,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import LOOP_NAMES, Errors, tcp_pair
-from protocols import Recorder, turns
+from protocols import Recorder, RecordingEcho, turns
 from tls_connections import Loop, over, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -85,11 +85,7 @@ async def test_another_thread_may_ask_about_a_busy_connection(loop: Loop) -> Non
             peer.read_exactly(20_000)
         peer.unwrap()
 
-    class Echo(Recorder):
-        def data_received(self, data: bytes) -> None:
-            self.transport.write(data)
-
-    protocol, working = await with_peer(loop, "client", peer_does, factory=Echo)
+    protocol, working = await with_peer(loop, "client", peer_does, factory=RecordingEcho)
     tls = protocol.transport.get_extra_info("ssl_object")
     certificate, cipher = tls.getpeercert(True), tls.cipher()
     over_now = threading.Event()

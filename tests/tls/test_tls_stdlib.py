@@ -13,7 +13,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 TORTURE = HERE / "test_tls_torture.py"
-# Not this file, nor the one that replaces what the direct calls work with.
+# Two files are left out: this one, and the one that replaces objects of the direct calls.
 LEFT_OUT = {HERE / "test_tls_stdlib.py", HERE / "test_tls_safety.py"}
 OTHERS = sorted(set(HERE.glob("test_*.py")) - LEFT_OUT - {TORTURE})
 

@@ -303,8 +303,8 @@ async def test_all_arrives_across_key_updates(
 class Program:
     """The `openssl` program as the other side, whose K and k command change the keys.
 
-    It sends what it reads from its standard input, unless a read begins with such a
-    letter, and prints what it receives.
+    It sends the bytes of its standard input, unless a read begins with such a letter,
+    and prints the received bytes.
     """
 
     def __init__(self, folder: Path, *words: str) -> None:

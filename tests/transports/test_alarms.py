@@ -4,151 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import ended
 import pytest
 
+SCENARIOS = Path(__file__).with_name("alarms_scenarios.py")
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="POSIX timers, and /proc")
 
-COMMON = """
-import asyncio, ctypes, os, platform, signal, socket, struct, time
-import goloop
 
-made = []
-
-class Echo(asyncio.Protocol):
-    def connection_made(self, transport):
-        made.append(transport)
-    def data_received(self, data):
-        made[0].write(data)
-
-async def connected():
-    # A server's connection, and its client.
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(Echo, "127.0.0.1", 0)
-    client = socket.create_connection(server.sockets[0].getsockname())
-    client.settimeout(60)
-    while not made:
-        await asyncio.sleep(0)
-    return client
-
-def timers():
-    with open("/proc/self/timers") as file:
-        return file.read().count("notify:")
-
-def write(data):
-    # In two pieces: they leave together, and not within write().
-    made[0].write(data[:1])
-    made[0].write(data[1:])
-
-async def late_writes(client):
-    # Bytes that the monitor has to send, because the loop waits for them.
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(0)
-    sent = loop.metrics().late_writes
-    for n in range(50):
-        write(b"n%03d" % n)
-        assert client.recv(4, socket.MSG_WAITALL) == b"n%03d" % n
-        await asyncio.sleep(0)
-    assert loop.metrics().late_writes - sent == 50
-    most, end = 0, time.monotonic() + 30
-    # About 40. If the monitor slept for as long as it may, there would be 3.
-    while most < 15 and time.monotonic() < end:
-        count, window = 0, time.monotonic() + 0.5
-        while time.monotonic() < window:
-            write(b"xx")
-            assert client.recv(2, socket.MSG_WAITALL) == b"xx"
-            count += 1
-            await asyncio.sleep(0.005)  # the next iteration is short
-        most = max(most, count)
-    assert most >= 15
-"""
-
-
-def passes(program: str, *, profile: str = "25") -> None:
-    """Runs a program that must end well."""
-    done = ended.python(
-        "-X", "faulthandler", "-c", COMMON + program, limit=100, GOLOOP_PROFILE=profile
-    )
-    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
-
-
-WAKE_UPS = """
-def helpers():
-    # How often the monitor and each of Go's threads were put to sleep.
-    monitor, go = 0, {}
-    for tid in os.listdir("/proc/self/task"):
-        if int(tid) != os.getpid():
-            with open(f"/proc/self/task/{tid}/status") as file:
-                fields = dict(line.split(":", 1) for line in file)
-            count = int(fields["voluntary_ctxt_switches"])
-            if fields["Name"].strip() == "goloop-monitor":
-                monitor = count
-            else:
-                go[tid] = count
-    return monitor, go
-
-def be_client():
-    # A client of another process, that waits for each answer.
-    client = socket.create_connection(listener.getsockname())
-    while True:
-        client.sendall(b"x" * 100)
-        if not client.recv(1000):
-            break
-
-async def echo():
-    await asyncio.sleep(0.5)
-
-async def each_10_ms():
-    for _ in range(50):
-        await asyncio.sleep(0.01)
-        made[0].write(b"x")
-
-async def iterations_of_3_ms():
-    for _ in range(170):
-        time.sleep(0.003)
-        await asyncio.sleep(0)
-
-async def late_writes_each_5_ms():
-    for _ in range(100):
-        write(b"xx")
-        time.sleep(0.005)
-        await asyncio.sleep(0)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    other = goloop.new_event_loop()  # one that does not run needs no wake-ups
-    await loop.create_server(Echo, sock=listener)
-    while not made:
-        await asyncio.sleep(0.01)
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        (monitor, go), late = helpers(), loop.metrics().late_writes
-        await LOAD()
-        monitor_after, go_after = helpers()
-        of_go = sorted(n - go.get(tid, 0) for tid, n in go_after.items())
-        late = loop.metrics().late_writes - late
-        # A busy machine may make the window longer, but not the work in it.
-        rate = (monitor_after - monitor - late + sum(of_go)) / 0.5
-        # One of Go's threads, sysmon, has a reason to wake up.
-        if rate <= MOST and sum(of_go[:-1]) <= 2 and late >= LATE:
-            break
-    else:
-        print(rate, late, of_go)
-        os._exit(1)
-    made[0].abort()
-    other.close()
-
-listener = socket.create_server(("127.0.0.1", 0))
-if LOAD is not echo:
-    silent = socket.create_connection(listener.getsockname())
-elif os.fork() == 0:
-    try:
-        be_client()
-    finally:
-        os._exit(0)
-goloop.run(main())
-"""
+def passes(name: str, *arguments: object, profile: str = "25") -> None:
+    options = ("-X", "faulthandler")
+    ended.passes(SCENARIOS, name, *arguments, options=options, GOLOOP_PROFILE=profile)
 
 
 @pytest.mark.forks
@@ -162,79 +30,23 @@ goloop.run(main())
     ],
 )
 def test_helper_threads_rarely_wake_under_a_steady_load(load: str, most: int, late: int) -> None:
-    """So many wake-ups a second of all of them, in one of many windows of half a second.
+    """All threads together have at most `most` wake-ups a second in one of many short windows.
 
-    Those that send late writes do not count; there are so many of these or more.
+    A window takes half a second.  Wake-ups that send a late write do not count: there are `late` of
+    them or more.
     """
-    program = WAKE_UPS.replace("LOAD", load).replace("MOST", str(most))
-    passes(program.replace("LATE", str(late)))
-
-
-# A filter of system calls, for all threads of the process that there are.
-REFUSE = """
-libc = ctypes.CDLL(None, use_errno=True)
-seccomp, numbers = {
-    "x86_64": (317, {"timer_create": 222, "timer_settime": 223}),
-    "aarch64": (277, {"timer_create": 107, "timer_settime": 110}),
-}[platform.machine()]
-class Prog(ctypes.Structure):
-    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
-def refuse(name):
-    # BPF: the call is EPERM, everything else is allowed.
-    program = b"".join(
-        struct.pack("=HBBI", *each)
-        for each in ((0x20, 0, 0, 0), (0x15, 0, 1, numbers[name]), (0x06, 0, 0, 0x00050001),
-                     (0x06, 0, 0, 0x7FFF0000))
-    )
-    buffer = ctypes.create_string_buffer(program, len(program))
-    prog = Prog(4, ctypes.addressof(buffer))
-    assert libc.prctl(38, 1, 0, 0, 0) == 0
-    assert libc.syscall(seccomp, 1, 1, ctypes.byref(prog)) == 0, ctypes.get_errno()
-"""
+    passes("helper_threads_rarely_wake", load, most, late)
 
 
 @pytest.mark.parametrize("call", ["timer_create", "timer_settime"])
 @pytest.mark.parametrize("when", ["at the start", "later on"])
 def test_late_writes_leave_without_timers(call: str, when: str) -> None:
-    passes(
-        REFUSE
-        + f"late = {when == 'later on'}\ncall = {call!r}\n"
-        + """
-async def main():
-    client = await connected()
-    await late_writes(client)
-    if late:
-        refuse(call)
-        await asyncio.sleep(0.01)
-        await late_writes(client)
-        await asyncio.sleep(0.2)  # the monitor parks
-        await late_writes(client)
-    made[0].abort()
-
-if not late:
-    refuse(call)
-goloop.run(main())
-""",
-        profile="0",  # for a sample the monitor wakes up in any case
-    )
+    passes("late_writes_leave_without_timers", when, call, profile="0")
 
 
 def test_late_writes_leave_without_room_for_a_timer() -> None:
     """Each timer counts towards the limit of the user's signals."""
-    passes(
-        """
-import resource
-
-async def main():
-    client = await connected()
-    await late_writes(client)
-    made[0].abort()
-
-resource.setrlimit(resource.RLIMIT_SIGPENDING, (0, 0))
-goloop.run(main())
-""",
-        profile="0",
-    )
+    passes("late_writes_leave_without_room_for_a_timer", profile="0")
 
 
 needs_list_of_timers = pytest.mark.skipif(
@@ -244,162 +56,22 @@ needs_list_of_timers = pytest.mark.skipif(
 
 @needs_list_of_timers
 def test_a_forked_child_makes_its_own_timers() -> None:
-    passes(
-        """
-async def main():
-    client = await connected()
-    await late_writes(client)
-    assert timers() == 1, timers()
-    made.pop().abort()
-
-goloop.run(main())
-if (pid := os.fork()) == 0:
-    code = 1
-    try:
-        goloop.run(main())
-        code = 0
-    finally:
-        os._exit(code)
-assert os.waitpid(pid, 0)[1] == 0
-""",
-        profile="0",
-    )
+    passes("a_forked_child_makes_its_own_timers", profile="0")
 
 
 def test_signals_of_another_process_keep_their_sender_and_order() -> None:
     """Real-time signals with values, while the monitor waits for an alarm."""
-    passes(
-        """
-import subprocess, sys
-
-NUMBERS = range(signal.SIGRTMIN, signal.SIGRTMAX + 1)
-signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
-
-SENDER = '''
-import ctypes, os, signal
-for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
-    for value in (1, 2, 3):
-        assert ctypes.CDLL(None).sigqueue(os.getppid(), number, ctypes.c_void_p(value)) == 0
-    os.kill(os.getppid(), number)
-'''
-
-class Info(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in ("number", "error", "code", "pad", "pid", "uid")]
-    _fields_ += [("value", ctypes.c_void_p), ("rest", ctypes.c_char * 96)]
-
-libc = ctypes.CDLL(None)
-
-def received(number):
-    # signal.sigwaitinfo() leaves out the value.
-    mask, info, limit = (ctypes.c_ulong * 16)(1 << number - 1), Info(), (ctypes.c_long * 2)(60, 0)
-    assert libc.sigtimedwait(mask, ctypes.byref(info), limit) == number
-    return info.code, info.pid, info.value
-
-SI_USER, SI_QUEUE = 0, -1
-
-async def main():
-    client = await connected()
-    await late_writes(client)
-    sender = subprocess.Popen([sys.executable, "-S", "-c", SENDER])
-    assert sender.wait(60) == 0
-    for number in NUMBERS:
-        for value in (1, 2, 3):
-            assert received(number) == (SI_QUEUE, sender.pid, value), number
-        assert received(number)[:2] == (SI_USER, sender.pid), number
-    await late_writes(client)
-    made[0].abort()
-
-goloop.run(main())
-""",
-        profile="0",
-    )
+    passes("signals_of_another_process_keep_their_sender_and_order", profile="0")
 
 
 def test_change_of_user_does_not_wait_for_the_monitor() -> None:
     """setuid() waits until each thread has handled a signal of libc, which the alarms send too."""
-    passes(
-        """
-async def main():
-    client = await connected()
-    for _ in range(3):
-        await late_writes(client)
-        for _ in range(200):  # the monitor is awake
-            os.setuid(os.getuid())
-            write(b"xx")
-            assert client.recv(2, socket.MSG_WAITALL) == b"xx"
-            await asyncio.sleep(0)
-        # The monitor parks after the loop has slept for 50 ms.
-        for delay in (0.01, 0.2):
-            await asyncio.sleep(delay)
-            os.setuid(os.getuid())
-    await late_writes(client)
-    made[0].abort()
-
-goloop.run(main())
-time.sleep(0.2)
-os.setuid(os.getuid())
-""",
-        profile="0",
-    )
+    passes("change_of_user_does_not_wait_for_the_monitor", profile="0")
 
 
 @needs_list_of_timers
 def test_closed_loops_leave_no_timer() -> None:
-    passes(
-        """
-async def main():
-    return timers()
-
-assert max(goloop.run(main()) for _ in range(50)) >= 1  # the monitor's thread may start late
-assert timers() == 0
-"""
-    )
-
-
-REMAINING = """
-libc = ctypes.CDLL(None)
-timer_gettime = {"x86_64": 224, "aarch64": 108}[platform.machine()]
-
-def remaining():
-    # The time in ns until the loop's timer expires.
-    with open("/proc/self/timers") as file:
-        number = int(file.readline().removeprefix("ID:"))
-    spec = (ctypes.c_long * 4)()
-    assert libc.syscall(timer_gettime, number, spec) == 0
-    return spec[2] * 10**9 + spec[3]
-
-async def latest(pause):
-    # The latest time in the second half of 0.1 s.
-    times, middle = [0], time.monotonic() + 0.05
-    while time.monotonic() < middle + 0.05:
-        await asyncio.sleep(pause)
-        if time.monotonic() >= middle:
-            times.append(remaining())
-    return max(times)
-
-async def main():
-    # On a busy machine the loop does not run for some windows, and its alarm expires.
-    for pause, least, most in [
-        (0, 3_000_000, 4_500_000), (0.00005, 1, 2_300_000), (0.005, 9_000_000, 25_500_000)
-    ]:
-        end = time.monotonic() + 30
-        while not least <= (got := await latest(pause)) <= most:
-            assert time.monotonic() < end, (pause, got)
-    client = await connected()
-    while True:
-        await asyncio.sleep(0.005)
-        far = remaining()
-        write(b"xx")
-        near = remaining()
-        assert client.recv(2, socket.MSG_WAITALL) == b"xx"
-        assert near <= 7_500_000, (far, near)
-        if far >= 9_000_000:
-            break
-        assert time.monotonic() < end, far
-        await asyncio.sleep(1)  # until the loop has forgotten the write
-
-goloop.run(main())
-"""
+    passes("closed_loops_leave_no_timer")
 
 
 @needs_list_of_timers
@@ -409,4 +81,4 @@ def test_the_alarm_follows_the_turns_and_the_writes_of_a_loop() -> None:
     A loop that never sleeps gets a later one. A loop that rarely turns gets one that is too late
     for a write, until it defers a write.
     """
-    passes(REMAINING, profile="0")
+    passes("the_alarm_follows_the_turns_and_the_writes_of_a_loop", profile="0")

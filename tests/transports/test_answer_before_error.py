@@ -1,8 +1,8 @@
 """A peer answers and goes while it is still being written to: the answer comes before the error.
 
 So do servers that refuse an upload early. The send fails, and the answer is in the kernel.
-asyncio reads first where one poll tells of both; where a send fails within write() it drops
-what was not read yet.
+asyncio reads first if one poll reports both; if a send fails within write() it drops the bytes
+that it has not read yet.
 """
 
 from __future__ import annotations

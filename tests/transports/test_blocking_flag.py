@@ -1,4 +1,4 @@
-"""A transport over a socket that somebody has made blocking does not stop its loop.
+"""A transport over a socket that other code has made blocking does not stop its loop.
 
 O_NONBLOCK belongs to the open file, which duplicates share: a child that clears it on its stdin
 clears it for its parent too.

@@ -183,7 +183,7 @@ async def test_a_buffer_that_is_shrunk_while_we_read_is_refused_by_python(loop: 
     protocol, far = await open_pair(loop, lambda: BufferedRecorder(16))
     far.send(b"abc")
     await until(lambda: protocol.data == b"abc")
-    protocol.buffer.clear()  # raises BufferError if somebody still holds it
+    protocol.buffer.clear()  # raises BufferError if it is still exported
     protocol.buffer.extend(bytes(32))
     far.send(b"def")
     await until(lambda: protocol.data == b"abcdef")

@@ -115,7 +115,7 @@ async def test_all_addresses_refused_raises_every_reason(
 async def test_same_error_of_all_addresses_is_raised(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, refused_port: RefusedPort
 ) -> None:
-    """Equal errors are told as one."""
+    """Equal errors are merged into one."""
     port = refused_port()
     monkeypatch.setattr(loop, "getaddrinfo", Resolved(("127.0.0.1", port), ("127.0.0.1", port)))
     with pytest.raises(ConnectionRefusedError):

@@ -114,7 +114,7 @@ async def test_broadcast_is_not_connected(loop: Loop, udp: socket.socket) -> Non
     transport.sendto(b"one")
     transport.sendto(b"two", address)
     assert [udp.recv(10), udp.recv(10)] == [b"one", b"two"]
-    # A socket that is not connected hears everybody.
+    # A socket that is not connected receives from all senders.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.sendto(b"x", ("127.0.0.1", sock.getsockname()[1]))
         await until(lambda: protocol.got)

@@ -12,12 +12,16 @@ import sys
 import threading
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
-from conftest import LoopFactory, isolated
+from conftest import LoopFactory
 from datagram_tools import Recorder, close, endpoint, flood, numbers, pair_of
 from protocols import turns, until
+
+SCENARIOS = Path(__file__).with_name("datagram_object_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -378,38 +382,6 @@ async def test_debug_mode_logs_pauses_and_slow_callbacks(
     await close(serving, asking)
 
 
-AUDITED = """
-import asyncio, socket, sys
-
-module = asyncio if sys.argv[1] == "asyncio" else __import__("goloop")
-events = []
-
-
-def hook(event, args):
-    if event == "socket.sendto":
-        events.append(args[1])
-
-
-async def main():
-    loop = asyncio.get_running_loop()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
-        udp.bind(("127.0.0.1", 0))
-        transport, _ = await loop.create_datagram_endpoint(
-            asyncio.DatagramProtocol, local_addr=("127.0.0.1", 0)
-        )
-        sys.addaudithook(hook)
-        addresses = [udp.getsockname(), ("127.1", udp.getsockname()[1])]
-        for address in addresses:
-            transport.sendto(b"x", address)
-        assert events == addresses, events
-        transport.close()
-        await asyncio.sleep(0)
-
-
-module.run(main())
-"""
-
-
 def test_sending_raises_pythons_audit_event(loop_name: str) -> None:
     """Python's own sendto() raises this event, and programs may watch for it.
 
@@ -417,7 +389,7 @@ def test_sending_raises_pythons_audit_event(loop_name: str) -> None:
     an allocation that fails in the hook's call makes CPython's sys.set_asyncgen_hooks() use a
     finalizer that it has freed.
     """
-    isolated(AUDITED, loop_name)
+    ended.passes(SCENARIOS, "audited", loop_name)
 
 
 def test_endpoints_of_loops_in_several_threads_do_not_meet(loop_factory: LoopFactory) -> None:

@@ -20,8 +20,8 @@ from protocols import Recorder, until
 Loop = asyncio.AbstractEventLoop
 numbers = itertools.count()
 
-# Up to so many ready connections a turn is eager.  The reactor chooses one of these by what it
-# measures; in these tests it is given.
+# Limits: an iteration with at most that many ready connections sends eagerly.  The reactor
+# chooses a limit by its measurements; these tests set it.
 LIMITS = [0, 4, 16]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, hang_up, turns, until
+from protocols import PausedRecorder, Recorder, close_all, hang_up, turns, until
 
 Loop = asyncio.AbstractEventLoop
 MIB = 1 << 20
@@ -270,12 +270,7 @@ async def test_reading_can_be_paused_in_connection_made(loop: Loop) -> None:
     near, far = tcp_pair()
     far.send(b"early")
 
-    class Paused(Recorder):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            self.transport.pause_reading()
-
-    _, protocol = await loop.create_connection(Paused, sock=near)
+    _, protocol = await loop.create_connection(PausedRecorder, sock=near)
     for _ in range(20):
         await asyncio.sleep(0)
     assert protocol.data == b""

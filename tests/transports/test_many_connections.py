@@ -8,9 +8,12 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from protocols import until
+
+SCENARIOS = Path(__file__).with_name("many_connections_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 COUNT = 10_000
@@ -18,35 +21,6 @@ COUNT = 10_000
 SPARE = 200
 # Turns of `until`, for actions of another process.
 LONG = 1_000_000
-
-# Holds the clients' ends: one process has not enough descriptors for both ends
-# where the hard limit is 20,000. It speaks in lines on stdin and stdout.
-CLIENTS = """
-import resource, socket, struct, sys
-port, count = map(int, sys.argv[1:])
-resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-clients = []
-for number in range(count):
-    clients.append(socket.create_connection(("127.0.0.1", port)))
-    # Ended by a reset: thousands of ports that wait would slow the next run down.
-    clients[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    if number % 500 == 499:
-        # The queue is taken in order, so an answer means that there is room in it.
-        clients[-1].sendall(b"!")
-        assert clients[-1].recv(1) == b"!"
-print("connected", flush=True)
-sys.stdin.readline()
-for number, client in enumerate(clients):
-    client.sendall(b"%08d" % number)
-for number, client in enumerate(clients):
-    assert client.recv(8, socket.MSG_WAITALL) == b"%08d" % number, number
-print("echoed", flush=True)
-sys.stdin.readline()
-for client in clients[::2]:
-    client.close()
-print("half closed", flush=True)
-sys.stdin.readline()
-"""
 
 
 @pytest.fixture
@@ -82,7 +56,7 @@ async def test_ten_thousand_connections_are_served_and_give_their_memory_back(
     server = await loop.create_server(Echo, "127.0.0.1", 0, backlog=1024)
     port = server.sockets[0].getsockname()[1]
     with subprocess.Popen(
-        [sys.executable, "-c", CLIENTS, str(port), str(COUNT)],
+        [sys.executable, SCENARIOS, "clients", str(port), str(COUNT)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as clients:

@@ -10,29 +10,17 @@ import os
 import socket
 import subprocess
 import sys
-import textwrap
 import tty
+from pathlib import Path
 from typing import Any
 
 import ended
 import pytest
 from protocols import Recorder, turns, until
 
+SCENARIOS = Path(__file__).with_name("pipe_order_scenarios.py")
+
 Loop = asyncio.AbstractEventLoop
-
-
-# Answers each message of a connection with the bytes from stdin until then.
-CHILD = """
-import os, socket, sys
-signals, answers = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
-os.set_blocking(0, False)
-while signals.recv(10):
-    try:
-        job = os.read(0, 100)
-    except BlockingIOError:
-        job = b"nothing"
-    os.write(answers, job)
-"""
 
 
 @pytest.fixture
@@ -111,21 +99,8 @@ async def test_a_terminal_keeps_the_order(loop: Loop) -> None:
 
 
 def test_print_follows_the_transport_of_stdout(loop_name: str) -> None:
-    new = "goloop.new_event_loop" if loop_name == "goloop" else "asyncio.new_event_loop"
-    program = f"""
-        import asyncio, os, sys
-        if {loop_name!r} == "goloop":
-            import goloop
-        async def main():
-            loop = asyncio.get_running_loop()
-            out, _ = await loop.connect_write_pipe(asyncio.Protocol, os.fdopen(os.dup(1), "wb", 0))
-            out.write(b"first\\n")
-            print("second", flush=True)
-            out.write(b"third\\n")
-            os._exit(0)
-        {new}().run_until_complete(main())
-    """
-    assert ended.python("-c", textwrap.dedent(program)).stdout == "first\nsecond\nthird\n"
+    said = ended.passes(SCENARIOS, "print_follows_the_transport_of_stdout", loop_name)
+    assert said == "first\nsecond\nthird\n"
 
 
 @pytest.mark.usefixtures("_children")
@@ -211,7 +186,7 @@ async def test_message_does_not_overtake_writes_to_a_childs_stdin(loop: Loop) ->
     signals.connect(path)
     reading, writing = os.pipe()
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-I", "-S", "-c", CHILD, str(signals.fileno()), str(writing),
+        sys.executable, "-I", "-S", SCENARIOS, "child", str(signals.fileno()), str(writing),
         stdin=subprocess.PIPE, pass_fds=[signals.fileno(), writing],
     )  # fmt: skip
     await until(lambda: protocols)

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, turns, until
+from protocols import FailingRecorder, HaltingRecorder, Recorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -349,13 +349,8 @@ async def test_exception_of_data_received_is_reported_and_reading_continues(
 
 
 async def test_an_exception_of_connection_lost_is_reported(loop: Loop, errors: Any) -> None:
-    class Failing(Recorder):
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            raise ZeroDivisionError
-
     reading, writing = os.pipe()
-    source, reader = await read_end(loop, reading, Failing)
+    source, reader = await read_end(loop, reading, FailingRecorder)
     source.close()
     await reader.lost
     await turns()
@@ -389,14 +384,8 @@ async def test_pause_reading_holds_data_until_resume_reading(loop: Loop) -> None
 
 
 async def test_pause_within_data_received_loses_no_data(loop: Loop) -> None:
-    class Pausing(Recorder):
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self.transport.pause_reading()
-            loop.call_soon(self.transport.resume_reading)
-
     reading, writing = os.pipe()
-    _, reader = await read_end(loop, reading, Pausing)
+    _, reader = await read_end(loop, reading, HaltingRecorder)
     sink, writer = await write_end(loop, writing)
     data = os.urandom(700_000)
     sink.write(data)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from protocols import Recorder, hang_up, turns, until
+from protocols import FailingRecorder, Recorder, hang_up, turns, until
 from stream_tools import Meddler, attach, attached, received
 
 Loop = asyncio.AbstractEventLoop
@@ -283,12 +283,7 @@ async def test_an_exception_of_connection_lost_is_reported_and_all_is_released(
 ) -> None:
     near, far = pair
 
-    class Bad(Recorder):
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            raise ZeroDivisionError
-
-    protocol = await attach(loop, near, Bad())
+    protocol = await attach(loop, near, FailingRecorder())
     protocol.transport.write(last)
     protocol.transport.close()
     await loop.run_in_executor(None, received, far)

@@ -498,7 +498,7 @@ def test_any_allocation_may_fail(
 
 
 async def random_life(seed: int) -> list[Any]:
-    """Runs a random program on a reader; returns what can be seen after each of its steps."""
+    """Runs a random program on a reader; returns the visible state after each of its steps."""
     dice = random.Random(seed)
     loop = asyncio.get_running_loop()
     stream = await Stream(loop, limit=dice.choice([1, 10, 1000, 2**16])).open()

@@ -7,11 +7,15 @@ import gc
 import socket
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
-from conftest import isolated, tcp_pair
+from conftest import tcp_pair
 from protocols import Recorder, turns, until
+
+SCENARIOS = Path(__file__).with_name("transport_safety_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -252,50 +256,17 @@ async def test_the_number_of_a_transport_that_is_being_freed_can_be_asked_for(lo
 # ---- a class in place of goloop's ----------------------------------------------------------------
 
 
-REPLACED = """
-    import asyncio, socket, sys
-    import goloop, goloop._internal.net.server
-    from goloop._internal.net.stream_transport import StreamTransport
-
-    class Odd(StreamTransport):
-        def __new__(cls, *arguments, **named):
-            return []
-
-    put = {"object": object, "dict": dict, "none": None, "odd": Odd}[sys.argv[1]]
-    goloop._internal.net.server.StreamTransport = put
-
-    async def main():
-        told = []
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
-
-        def answer(reader, writer):
-            told.append(type(writer.transport) is put)
-            writer.write(b"answer")
-            writer.close()
-
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        with socket.create_connection(server.sockets[0].getsockname()) as peer:
-            peer.setblocking(False)
-            got = await loop.sock_recv(peer, 10)
-        server.close()
-        print(got, *told)
-
-    goloop.run(main(), debug=True)  # asyncio reports a failed accept in debug mode only
-    """
-
-
 @pytest.mark.parametrize("put", ["object", "dict", "none"])
 def test_replaced_transport_class_must_be_a_transport(put: str) -> None:
     """Others would be used as a stream's structure: a TypeError, and the client is closed."""
-    printed = isolated(REPLACED, put)
+    printed = ended.passes(SCENARIOS, "a_replaced_class_of_transports", put)
     assert printed.startswith("b'' goloop._internal.net.stream_transport.StreamTransport must be ")
     assert "must be a subclass of goloop._core.StreamTransport" in printed
 
 
 def test_accepted_transport_is_made_without_new() -> None:
     """A subclass's __new__ may return anything."""
-    assert isolated(REPLACED, "odd") == "b'answer' True\n"
+    assert ended.passes(SCENARIOS, "a_replaced_class_of_transports", "odd") == "b'answer' True\n"
 
 
 # ---- no memory ----------------------------------------------------------------------------
@@ -304,24 +275,7 @@ def test_accepted_transport_is_made_without_new() -> None:
 @pytest.mark.parametrize("name", ["StreamTransport", "DatagramTransport", "ReadPipeTransport"])
 def test_a_transport_that_gets_no_memory_is_not_made(name: str) -> None:
     pytest.importorskip("_testcapi")
-    program = """
-        import sys
-        from _testcapi import remove_mem_hooks, set_nomemory
-        from goloop import _core
-
-        cls = getattr(_core, sys.argv[1])
-        dicts = [{} for _ in range(200)]  # no freed one is left, which would take no memory
-        for which in range(10):
-            set_nomemory(which, which + 1)
-            try:
-                made = cls.__new__(cls)
-            except MemoryError:
-                made = None
-            finally:
-                remove_mem_hooks()
-            print("made" if made else "refused")
-    """
-    outcomes = isolated(program, name).split()
+    outcomes = ended.passes(SCENARIOS, "a_transport_that_gets_no_memory_is_not_made", name).split()
     assert len(outcomes) == 10
     first = outcomes.index("made")
     assert first >= 1

@@ -15,7 +15,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ import ended
 import pytest
 import tls_tools
 from protocols import BufferedRecorder, Made, Recorder, close_all, turns, until
+
+SCENARIOS = Path(__file__).with_name("unix_descriptors_scenarios.py")
 
 pytestmark = pytest.mark.goloop_only("asyncio's transports have no such method")
 
@@ -186,24 +187,12 @@ async def test_buffered_protocol_gets_descriptors_before_its_bytes(loop: Any, pi
     await end(transport, near, far)
 
 
-PEER = """
-import os, socket, sys
-sock = socket.socket(fileno=int(sys.argv[1]))
-sock.setblocking(True)
-data, fds, flags, _ = socket.recv_fds(sock, 100, 10)
-assert data == b"take this" and len(fds) == 2, (data, fds)
-os.write(fds[0], b"from the child")
-socket.send_fds(sock, [b"and this"], [fds[1]])
-sock.recv(1)
-"""
-
-
 async def test_descriptors_travel_to_and_from_another_process(
     loop: Any, pipe: Pipe, tmp_path: Path
 ) -> None:
     transport, near, far = await with_peer(loop)
     child = subprocess.Popen(
-        [sys.executable, "-c", PEER, str(far.fileno())], pass_fds=[far.fileno()]
+        [sys.executable, SCENARIOS, "peer", str(far.fileno())], pass_fds=[far.fileno()]
     )
     far.close()
     with (tmp_path / "file").open("w+b") as file:
@@ -530,65 +519,8 @@ async def test_credentials_and_pidfds_are_not_passed_to_the_protocol(loop: Any, 
     await end(transport, near, far)
 
 
-EXHAUSTED = """
-import array, asyncio, os, resource, socket
-import goloop
-
-class Receiver(asyncio.Protocol):
-    def connection_made(self, transport):
-        self.calls = []
-        self.lost = asyncio.get_running_loop().create_future()
-    def fds_received(self, fds):
-        self.calls.append(fds)
-    def data_received(self, data):
-        self.calls.append(data)
-    def connection_lost(self, exc):
-        self.lost.set_result(exc)
-
-async def main():
-    loop = asyncio.get_running_loop()
-    reports = []
-    loop.set_exception_handler(lambda loop, report: reports.append(report["message"]))
-    near, far = socket.socketpair()
-    transport, protocol = await loop.create_unix_connection(Receiver, sock=near)
-    before = sorted(os.listdir("/proc/self/fd"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 5, hard))
-    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0] * 200))
-    far.sendmsg([b"x"], [rights])
-    lost = await protocol.lost
-    assert lost.errno == 24, lost
-    assert protocol.calls == [], protocol.calls
-    assert len(reports) == 1 and "raise its limit" in reports[0], reports
-    after = set(os.listdir("/proc/self/fd"))
-    assert after < set(before), after - set(before)
-    # What cannot be duplicated is not sent.
-    near, other = socket.socketpair()
-    transport, protocol = await loop.create_unix_connection(Receiver, sock=near)
-    try:
-        transport.send_fds(b"x", [0] * 100)
-    except OSError as exc:
-        assert exc.errno == 24
-    else:
-        raise AssertionError("no error")
-    transport.send_fds(b"y", [0])
-    other.setblocking(True)
-    data, fds, _, _ = socket.recv_fds(other, 10, 1)
-    assert data == b"y" and len(fds) == 1
-    transport.close()
-
-goloop.run(main())
-print("done")
-"""
-
-
-def test_process_without_free_descriptors_closes_received_ones_and_the_connection(
-    tmp_path: Path,
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(textwrap.dedent(EXHAUSTED))
-    said = ended.python(program)
-    assert said.stdout == "done\n"
+def test_process_without_free_descriptors_closes_received_ones_and_the_connection() -> None:
+    assert ended.passes(SCENARIOS, "received_ones_are_closed_without_free_numbers") == "done\n"
 
 
 def test_cancelled_server_closes_received_descriptors(loop_factory: Any, pipe: Pipe) -> None:

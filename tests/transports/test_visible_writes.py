@@ -10,9 +10,9 @@ import asyncio
 import os
 import socket
 import struct
-import textwrap
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ended
@@ -21,6 +21,8 @@ from conftest import LoopFactory, tcp_pair
 from protocols import Made, Recorder, close_all, turns
 
 import goloop
+
+SCENARIOS = Path(__file__).with_name("visible_writes_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -303,68 +305,15 @@ def test_write_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> No
 )
 def test_pending_writes_are_sent_however_the_run_ends(loop_name: str, end: str) -> None:
     """In a process of its own, which ends without another run of the loop."""
-    program = f"""
-        import asyncio, os, socket, sys
-        if {loop_name!r} == "goloop":
-            from goloop import new_event_loop
-        else:
-            from asyncio import new_event_loop
-        loop = new_event_loop()
-        listening = socket.create_server(("127.0.0.1", 0))
-        client = socket.create_connection(listening.getsockname())
-        sock, _ = listening.accept()
-        sock.setblocking(False)
-        async def main():
-            transport, _ = await loop.connect_accepted_socket(asyncio.Protocol, sock)
-            task = asyncio.current_task()
-            def last():
-                transport.write(b"last words")
-                {end}
-            loop.call_soon(last)
-            await loop.create_future()
-        task = loop.create_task(main())
-        try:
-            loop.run_forever() if "stop" in {end!r} else loop.run_until_complete(task)
-        except BaseException:
-            pass
-        client.settimeout(60)
-        print(client.recv(100).decode(), flush=True)
-        os._exit(0)
-    """
-    assert ended.python("-c", textwrap.dedent(program)).stdout == "last words\n"
+    name = "pending_writes_are_sent_however_the_run_ends"
+    assert ended.passes(SCENARIOS, name, loop_name, end) == "last words\n"
 
 
 @pytest.mark.forks
 def test_a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit(loop_name: str) -> None:
     """The interpreter ends while a callback of another thread's loop goes on."""
-    program = f"""
-        import asyncio, os, socket, sys, threading, time
-        if {loop_name!r} == "goloop":
-            from goloop import new_event_loop
-        else:
-            from asyncio import new_event_loop
-        listening = socket.create_server(("127.0.0.1", 0))
-        if os.fork() == 0:
-            client = socket.create_connection(listening.getsockname())
-            client.settimeout(60)
-            print(client.recv(100).decode(), flush=True)
-            os._exit(0)
-        written = threading.Event()
-        class Server(asyncio.Protocol):
-            def connection_made(self, transport):
-                asyncio.get_running_loop().call_soon(self.write, transport)
-            def write(self, transport):
-                transport.write(b"last words")
-                written.set()
-                time.sleep(1000)
-        async def main():
-            await asyncio.get_running_loop().create_server(Server, sock=listening)
-            await asyncio.get_running_loop().create_future()
-        loop = new_event_loop()
-        threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
-        written.wait()
-    """
-    done = ended.python("-W", "ignore", "-c", textwrap.dedent(program))
+    name = "a_loop_in_a_daemon_thread_has_its_bytes_sent_at_exit"
+    done = ended.python("-W", "ignore", SCENARIOS, name, loop_name)
     assert done.stdout == "last words\n"
 
 

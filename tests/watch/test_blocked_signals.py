@@ -7,325 +7,52 @@ threads block all signals after goloop's have started; then another process send
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import ended
 import pytest
 
-TIME_LIMIT = 100  # seconds
+SCENARIOS = Path(__file__).with_name("blocked_signals_scenarios.py")
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("GOLOOP_TEST_LOOP") == "asyncio",
     reason="asyncio's threads have the masks of the threads that start them",
 )
 
-PRELUDE = """
-import asyncio, os, signal, subprocess, sys, threading, time
-import goloop
 
-ALL = set(map(int, signal.valid_signals())) - {signal.SIGKILL, signal.SIGSTOP}
-
-SENDER = '''
-import os, sys
-for line in sys.stdin:
-    os.kill(os.getppid(), int(line))
-    print(flush=True)
-'''
-
-def threads():
-    # The name and the blocked signals of each thread.
-    found = {}
-    for tid in map(int, os.listdir("/proc/self/task")):
-        try:
-            with open(f"/proc/self/task/{tid}/status") as file:
-                lines = dict(line.split(":", 1) for line in file)
-        except OSError:
-            continue  # it has ended
-        mask = int(lines["SigBlk"], 16)
-        blocked = {number for number in ALL if mask >> (number - 1) & 1}
-        found[tid] = lines["Name"].strip(), blocked
-    return found
-
-def until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, threads()
-        time.sleep(0.001)
-
-def has_thread(name):
-    return any(each == name for each, _ in threads().values())
-
-def open_signals(of_the_program):
-    # The signals that goloop's threads leave open, by the thread's name.
-    found = {}
-    for tid, (name, blocked) in threads().items():
-        if tid not in of_the_program and ALL - blocked:
-            found[name] = ALL - blocked
-    return found
-
-def block():
-    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
-
-def check(of_the_program=()):
-    # The other threads of the program have called block().
-    block()
-    assert has_thread("goloop-go"), threads()
-    # A thread that Go has just started gets its mask within its first instructions.
-    until(lambda: not open_signals({os.getpid(), *of_the_program}))
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-S", "-c", SENDER], stdin=pipe, stdout=pipe) as sender:
-        for number in sorted(ALL):
-            sender.stdin.write(b"%d\\n" % number)
-            sender.stdin.flush()
-            sender.stdout.readline()
-            assert number in signal.sigpending(), number
-            info = signal.sigtimedwait({number}, 60)
-            assert info is not None and info.si_pid == sender.pid, (number, info)
-        sender.stdin.close()
-    assert not open_signals({os.getpid(), *of_the_program})
-
-async def work():
-    # Go's threads, a thread that resolves names, and the monitor's.
-    loop = asyncio.get_running_loop()
-    await loop.getaddrinfo("localhost", 80)
-    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-    for _ in range(20):
-        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        assert await reader.read() == b""
-        writer.close()
-    server.close()
-    # The monitor's thread has the name of Go's until it sets its own.
-    until(lambda: has_thread("goloop-monitor") and has_thread("goloop-resolve"))
-"""
+def passes(name: str, *arguments: str) -> None:
+    """Runs a scenario with many threads of Go's."""
+    environ = {"GOLOOP_GOGC": "1", "GOLOOP_GOMAXPROCS": "8"}
+    ended.passes(SCENARIOS, name, *arguments, options=("-X", "faulthandler=0"), **environ)
 
 
-def passes(program: str) -> None:
-    """Runs a program that must end well, with many threads of Go's."""
-    done = ended.python(
-        *("-X", "faulthandler=0", "-c", PRELUDE + program),
-        limit=TIME_LIMIT,
-        GOLOOP_GOGC="1",
-        GOLOOP_GOMAXPROCS="8",
-    )
-    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}"
-
-
-def test_signals_blocked_after_the_start_of_a_loop_stay_pending() -> None:
-    passes(
-        """
-async def main():
-    await work()
-    check()
-
-goloop.run(main())
-"""
-    )
+@pytest.mark.parametrize(
+    "name",
+    [
+        "signals_blocked_after_the_start_of_a_loop_stay_pending",
+        "signals_stay_pending_while_several_loops_run",
+        "signals_stay_pending_while_a_guest_polls",
+        "signals_stay_pending_while_a_thread_waits_for_a_child",
+        "signals_stay_pending_while_a_process_answers_introspection",
+        "signals_stay_pending_while_a_block_is_reported",
+        "signals_blocked_by_the_starting_thread_stay_blocked_there_only",
+    ],
+)
+def test_blocked_signals_stay_pending(name: str) -> None:
+    passes(name)
 
 
 @pytest.mark.forks
 def test_signals_stay_pending_in_the_child_of_a_process_with_a_loop() -> None:
-    passes(
-        """
-async def main():
-    await work()
-    check()
-
-goloop.run(work())
-if (pid := os.fork()) == 0:
-    code = 1
-    try:
-        goloop.run(main())
-        code = 0
-    finally:
-        os._exit(code)
-assert os.waitpid(pid, 0)[1] == 0
-"""
-    )
-
-
-def test_signals_stay_pending_while_several_loops_run() -> None:
-    passes(
-        """
-barrier = threading.Barrier(4)
-tids = []
-
-async def main(index):
-    await work()
-    if index:
-        block()
-        tids.append(threading.get_native_id())
-    await asyncio.to_thread(barrier.wait)
-    if index == 0:
-        check(tids + executors)
-    await asyncio.to_thread(barrier.wait)
-
-# The threads of executors are the program's.
-executors = []
-class Executor(threading.Thread):
-    def run(self):
-        block()
-        executors.append(threading.get_native_id())
-        super().run()
-threading.Thread = Executor
-
-block()
-executors.append(os.getpid())
-goloop.run_threads(main, threads=4)
-"""
-    )
-
-
-def test_signals_stay_pending_while_a_guest_polls() -> None:
-    passes(
-        """
-import queue
-import goloop.guest
-
-calls = queue.SimpleQueue()
-left = []
-
-async def main():
-    await work()
-    await asyncio.sleep(0.01)
-    assert any(thread.name == "goloop-guest" for thread in threading.enumerate())
-    check()
-
-run = goloop.guest.start(
-    main(), run_sync_soon_threadsafe=calls.put, done_callback=lambda _: calls.put(None)
-)
-while (call := calls.get()) is not None:
-    call()
-run.outcome.result()
-"""
-    )
-
-
-def test_signals_stay_pending_while_a_thread_waits_for_a_child() -> None:
-    passes(
-        """
-def refuse(pid, flags=0):
-    raise PermissionError
-
-os.pidfd_open = refuse
-
-async def main():
-    await work()
-    child = await asyncio.create_subprocess_exec("cat", stdin=subprocess.PIPE)
-    assert any("waitpid" in thread.name for thread in threading.enumerate())
-    check()
-    child.stdin.close()
-    assert await child.wait() == 0
-
-goloop.run(main())
-"""
-    )
-
-
-def test_signals_stay_pending_while_a_process_answers_introspection() -> None:
-    passes(
-        """
-goloop.introspect()
-
-async def main():
-    await work()
-    assert any(thread.name == "goloop-introspect" for thread in threading.enumerate())
-    check()
-
-goloop.run(main())
-"""
-    )
+    passes("signals_stay_pending_in_the_child_of_a_process_with_a_loop")
 
 
 def test_signals_stay_pending_while_metrics_are_written() -> None:
     pytest.importorskip("prometheus_client")
-    passes(
-        """
-import tempfile
-import goloop.prometheus
-
-async def main():
-    await work()
-    assert any(thread.name == "goloop-prometheus" for thread in threading.enumerate())
-    check()
-
-with tempfile.TemporaryDirectory() as directory:
-    goloop.prometheus.Collector(directory)
-    goloop.run(main())
-"""
-    )
-
-
-def test_signals_stay_pending_while_a_block_is_reported() -> None:
-    passes(
-        """
-import goloop.watchdog
-
-begun, release = threading.Event(), threading.Event()
-
-def subscriber(blocked):
-    if not blocked.ended:
-        begun.set()
-        release.wait()
-
-async def main():
-    await work()
-    asyncio.get_running_loop().set_watchdog(0.01)
-    await asyncio.sleep(0)
-    assert begun.wait(60)
-    check()
-    release.set()
-
-goloop.watchdog.subscribe(subscriber)
-goloop.run(main())
-"""
-    )
-
-
-def test_signals_blocked_by_the_starting_thread_stay_blocked_there_only() -> None:
-    passes(
-        """
-async def main():
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    assert not before
-    await work()
-    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == {signal.SIGUSR1}
-
-goloop.run(main())
-"""
-    )
+    passes("signals_stay_pending_while_metrics_are_written")
 
 
 @pytest.mark.parametrize("raises_while", ["signals are blocked", "the thread starts"])
 def test_exceptions_leave_the_mask_of_the_starting_thread(raises_while: str) -> None:
     """A signal handler's exception, which pthread_sigmask() raises after it has set the mask."""
-    passes(
-        f"""
-from goloop._internal.helper_threads import HelperThread
-
-class Interrupted(Exception):
-    pass
-
-def interrupt(*_):
-    raise Interrupted
-
-real = signal.pthread_sigmask
-
-def interrupted(how, mask):
-    before = real(how, mask)
-    if how == signal.SIG_BLOCK and mask:
-        raise Interrupted
-    return before
-
-start = interrupt
-if {raises_while!r} == "signals are blocked":
-    signal.pthread_sigmask, start = interrupted, int
-real(signal.SIG_BLOCK, {{signal.SIGUSR2}})
-thread = HelperThread("goloop-test", int)
-thread._start = start
-try:
-    thread.begin()
-except Interrupted:
-    assert real(signal.SIG_BLOCK, ()) == {{signal.SIGUSR2}}
-else:
-    raise AssertionError
-"""
-    )
+    passes("exceptions_leave_the_mask_of_the_starting_thread", raises_while)

@@ -9,16 +9,17 @@ import asyncio
 import functools
 import logging
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
 from conftest import LOOP_NAMES
 
 import goloop
+
+SCENARIOS = Path(__file__).with_name("replaced_resolvers_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 
@@ -87,20 +88,7 @@ async def test_a_replaced_getnameinfo_is_asked_in_a_thread(
 
 @pytest.mark.parametrize("loop_name", LOOP_NAMES)
 def test_getaddrinfo_replaced_before_the_import_is_called(loop_name: str) -> None:
-    program = """
-    import socket, sys, threading
-    def getaddrinfo(host, *rest):
-        assert threading.current_thread() is not threading.main_thread()
-        return [host]
-    socket.getaddrinfo = getaddrinfo
-    import asyncio
-    module = asyncio if sys.argv[1] == "asyncio" else __import__("goloop")
-    async def main():
-        loop = asyncio.get_running_loop()
-        return await loop.getaddrinfo("127.0.0.1", 80), await loop.getaddrinfo("x.invalid", 80)
-    assert module.run(main()) == (["127.0.0.1"], ["x.invalid"])
-    """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program), loop_name], check=True)
+    ended.passes(SCENARIOS, "getaddrinfo_replaced_before_the_import_is_called", loop_name)
 
 
 @pytest.mark.parametrize("loop_name", LOOP_NAMES)

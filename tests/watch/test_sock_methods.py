@@ -10,12 +10,16 @@ import os
 import socket
 import ssl
 import struct
+from pathlib import Path
 from typing import Any
 
+import ended
 import pytest
-from conftest import isolated, tcp_pair
+from conftest import tcp_pair
 from protocols import Iterations, Recorder, hang_up, turns, until
 from receiving import receivers
+
+SCENARIOS = Path(__file__).with_name("sock_methods_scenarios.py")
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -608,35 +612,10 @@ async def test_several_tasks_send_on_one_socket(loop: Loop) -> None:
 @pytest.mark.goloop_only("the last one is woken, the others wait for ever")
 def test_a_wait_without_memory_fails_and_earlier_waits_go_on() -> None:
     pytest.importorskip("_testcapi")
-    program = """
-        import asyncio, socket
-        from _testcapi import remove_mem_hooks, set_nomemory
-        import goloop
-
-        async def main():
-            loop = asyncio.get_running_loop()
-            near, far = socket.socketpair()
-            near.setblocking(False)
-            waits = [loop._wait_readable(near)]
-            failed = 0
-            for which in range(1, 40):
-                calls = loop._wait_readable  # bound before memory runs out
-                set_nomemory(which, which + 1)
-                try:
-                    waits.append(calls(near))
-                except (MemoryError, OSError):
-                    failed += 1
-                finally:
-                    remove_mem_hooks()
-            far.send(b"x")
-            await asyncio.wait(waits, timeout=20)
-            print(failed > 0, all(wait.done() for wait in waits))
-            near.close()
-            far.close()
-
-        goloop.run(main())
-    """
-    assert isolated(program) == "True True\n"
+    assert (
+        ended.passes(SCENARIOS, "a_wait_without_memory_fails_and_earlier_waits_go_on")
+        == "True True\n"
+    )
 
 
 @together

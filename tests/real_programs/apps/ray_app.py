@@ -18,7 +18,7 @@ import goloop.ray
 
 def loops():
     """Return the classes of the loops that run in this process, under any caller."""
-    gc.unfreeze()  # Serve hides from the collector what its replicas have at their start
+    gc.unfreeze()  # Serve hides the first objects of its replicas from the collector
     found = [each for each in gc.get_objects() if issubclass(type(each), asyncio.AbstractEventLoop)]
     return sorted({name(each) for each in found if each.is_running()})
 

@@ -195,7 +195,7 @@ SERVER, CLIENT = tls_tools.server_context(), tls_tools.client_context()
 
 @case("an answer from before STARTTLS counts as encrypted", "io", AssertionError)
 async def starttls(sim: testing.Simulation, fixed: bool) -> None:
-    """Somebody between client and server adds one, which waits in the client's buffer."""
+    """An attacker between client and server adds an answer, which waits in the client's buffer."""
     answers: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

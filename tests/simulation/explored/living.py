@@ -1,7 +1,7 @@
 """The lives of tests/fuzz/lives.py in a simulation: wild connections over a network full of chance.
 
-Nothing is compared.  What must hold for a life is said there, and here what must hold when all are
-over: nothing is left, neither for the loop nor for the kernel nor in memory.  `faults` are those
+No outcomes are compared.  That module has the invariants of a life; this one has those of the end
+of all lives: they leave nothing in the loop, in the kernel or in memory.  `faults` are those
 that a program does not see.
 """
 

@@ -1,7 +1,7 @@
 """Random conversations over a simulated network, and the events that each end sees.
 
 A program is a pure function of its seed: hosts, connections between them, and for each end a script
-of what it does: writes, half-closes, pauses, limits, waits with a timeout, an abort, an exception
+of its actions: writes, half-closes, pauses, limits, waits with a timeout, an abort, an exception
 out of a callback.  Each connection has a latency of its own, a fixed one, so the network decides
 nothing by chance, and no two things happen at the same time unless one causes the other.  An end
 sees the same events at the same times, to the nanosecond, on each loop that behaves as asyncio.
@@ -138,7 +138,7 @@ class End:
         self.closes = self.resumed = False
         self.changed: asyncio.Future[None] | None = None
         self.graceful = True  # written bytes should arrive
-        self.largest = 0  # of what was written since it was full
+        self.largest = 0  # of the bytes written since it was full
         self.high: int | None = None
 
     def see(self, what: str, detail: Any = None) -> None:

@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class Noting(asyncio.DatagramProtocol):
-    """Notes what it receives."""
+    """Notes the received datagrams."""
 
     def __init__(self) -> None:
         self.data: list[tuple[bytes, Any]] = []

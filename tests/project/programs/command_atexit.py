@@ -1,0 +1,6 @@
+import atexit
+
+atexit.register(print, "end")
+import sys
+
+print(len(sys.argv))

@@ -1,0 +1,6 @@
+class C:
+    def __del__(self):
+        print("gone", __name__)
+
+
+c = C()

@@ -1,0 +1,6 @@
+def get_child_arguments():
+    return []
+
+
+def main():
+    pass

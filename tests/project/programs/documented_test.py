@@ -1,0 +1,6 @@
+async def work():
+    pass
+
+
+def test_it():
+    pass
