@@ -40,8 +40,6 @@ from benchmarks.loops import BY_NAME
 from goloop.operations.compare.measuring import machine
 from goloop.operations.compare.measuring.turns import Failure
 
-PROGRAMS = Path(__file__).with_name("programs")
-
 ROOT = Path(__file__).resolve().parents[2]
 
 needs_compiler = pytest.mark.skipif(
