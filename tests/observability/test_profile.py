@@ -9,18 +9,16 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from asked_programs import goloop, running
+from parts import FREE_THREADED
 
 from goloop import Profile, _core, new_event_loop
 from goloop._internal.metrics import profiling
-
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop has no profile"),
