@@ -22,8 +22,6 @@ handle_inline(PyObject *h)
 GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int handle_clear(PyObject *self);
 GL_PRIVATE void handle_dealloc(PyObject *self);
-/* Returns true if there are weak references to the handle. */
-GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
 /* Replaces callback and arguments by other objects (stolen, or NULL), and drops the old ones. */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);
 /* Creates the handle's empty context if it is due.  -1 with MemoryError. */

@@ -319,6 +319,14 @@ GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const
 GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                      Py_ssize_t nargs, PyObject *kwnames);
 
+/* Returns true if there are weak references to the object. */
+static inline bool
+gl_has_weakrefs(PyObject *o)
+{
+    Py_ssize_t offset = Py_TYPE(o)->tp_weaklistoffset;
+    return offset != 0 && *(PyObject **)((char *)o + offset) != NULL;
+}
+
 GL_PRIVATE bool gl_grow_slow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first);
 /* Grows an array of `*cap` items of `size` bytes, if it is full, so that it has space for one item
  * more than `len`; `array` is the address of its pointer.  The capacity starts at `first` and
