@@ -248,15 +248,7 @@ func TestWriteErrorsEndWriting(t *testing.T) {
 func TestPipeErrorsAreReported(t *testing.T) {
 	f := newFaults()
 	l := newLoop(t, defaultSizes, f.calls)
-	var ends [2]int
-	if err := sys.Pipe(ends[:]); err != nil {
-		t.Fatal(err)
-	}
-	for _, fd := range ends {
-		if err := sys.SetNonblock(fd, true); err != nil {
-			t.Fatal(err)
-		}
-	}
+	ends := nonblockingPipe(t)
 	r, w := l.open(ends[0], 0), l.open(ends[1], openPaused)
 	f.fail("writev", syscall.EINTR, syscall.EAGAIN, syscall.EPIPE)
 	l.write(w, copyToC(t, []byte("x")))

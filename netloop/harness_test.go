@@ -277,6 +277,20 @@ func pair(t testing.TB) (a, b int) {
 	return ends[0], ends[1]
 }
 
+// nonblockingPipe returns the reading and the writing end of a pipe.
+func nonblockingPipe(t testing.TB) (ends [2]int) {
+	t.Helper()
+	if err := sys.Pipe(ends[:]); err != nil {
+		t.Fatal("pipe: ", err)
+	}
+	for _, fd := range ends {
+		if err := sys.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends
+}
+
 // stream opens a stream on one end of a pair. Both are closed at the end of the test.
 func (l *loop) stream(flags uint32) testStream {
 	l.t.Helper()

@@ -291,15 +291,7 @@ func TestHalfClosesOfManyStreams(t *testing.T) {
 func TestManyPipes(t *testing.T) {
 	l := defaultLoop(t)
 	for i := range 6 {
-		var ends [2]int
-		if err := sys.Pipe(ends[:]); err != nil {
-			t.Fatal(err)
-		}
-		for _, fd := range ends {
-			if err := sys.SetNonblock(fd, true); err != nil {
-				t.Fatal(err)
-			}
-		}
+		ends := nonblockingPipe(t)
 		t.Cleanup(func() { _ = sys.Close(ends[0]) })
 		s := l.open(ends[1], OpenWatchEnd)
 		s.peer = ends[0]

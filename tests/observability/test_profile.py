@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,11 +17,11 @@ from xml.etree import ElementTree
 import ended
 import pytest
 from asked_programs import goloop, running
+from parts import FREE_THREADED
 
 from goloop import Profile, _core, new_event_loop
 from goloop._internal.metrics import profiling
 
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 SCENARIOS = Path(__file__).with_name("profile_scenarios.py")
 
 pytestmark = [

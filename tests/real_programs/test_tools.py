@@ -6,17 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
+from parts import FREE_THREADED
 
 from real_programs.programs import APPS, LOOP, TIME_LIMIT, Programs, needs
 
 pytestmark = pytest.mark.real
 
-FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 TRACED = APPS / "traced_app.py"
 # The program's functions that the loop calls: tasks, callbacks, a protocol's method.
 FUNCTIONS = {

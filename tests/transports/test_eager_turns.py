@@ -20,8 +20,8 @@ from protocols import Recorder, until
 Loop = asyncio.AbstractEventLoop
 numbers = itertools.count()
 
-# Limits: an iteration with at most that many ready connections sends eagerly.  The reactor
-# chooses a limit by its measurements; these tests set it.
+# The largest numbers of ready connections of an eager turn.  The reactor measures which one it
+# uses; these tests fix it.
 LIMITS = [0, 4, 16]
 
 
@@ -44,13 +44,13 @@ class Echo(Recorder):
         super().__init__()
         self.peers = peers
         self.pieces = pieces
-        self.before = self.behind = b""
+        self.before_write = self.after_write = b""
 
     def data_received(self, data: bytes) -> None:
-        self.before = b"".join(map(waiting, self.peers))
+        self.before_write = b"".join(map(waiting, self.peers))
         for n in range(self.pieces):
             self.transport.write(data[n :: self.pieces])
-        self.behind = b"".join(map(waiting, self.peers))
+        self.after_write = b"".join(map(waiting, self.peers))
         super().data_received(data)
 
 
@@ -138,10 +138,12 @@ async def test_answer_is_sent_before_the_next_protocol_is_called(
         peers += await accepted(loop, stack, protocols)
         for message in (b"0", b"1", b"2"):
             assert await answered(loop, peers, message) == [message] * number
-        assert sorted(protocol.before for protocol in protocols) == [
+        assert sorted(protocol.before_write for protocol in protocols) == [
             b"2" * n for n in range(number)
         ]
-        assert sorted(len(protocol.behind) for protocol in protocols) == [*range(1, number + 1)]
+        assert sorted(len(protocol.after_write) for protocol in protocols) == [
+            *range(1, number + 1)
+        ]
 
 
 @is_eager
@@ -175,12 +177,12 @@ async def test_stream_that_writes_in_pieces_sends_them_together(loop: Loop) -> N
         peers: list[socket.socket] = []
         protocol = Echo(peers)
         peers += await accepted(loop, stack, [protocol])
-        behind = []
+        after_write = []
         for pieces in (1, 1, 2, 2, 2, 1, 1):
             protocol.pieces = pieces
             assert await answered(loop, peers, b"ab") == [b"ab"]
-            behind.append(protocol.behind)
-        assert behind == [b"", b"ab", b"a", b"", b"", b"", b"ab"]
+            after_write.append(protocol.after_write)
+        assert after_write == [b"", b"ab", b"a", b"", b"", b"", b"ab"]
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
@@ -194,7 +196,7 @@ async def test_one_callbacks_writes_to_many_streams_are_sent_together(
         def data_received(self, data: bytes) -> None:
             for protocol in protocols:
                 protocol.transport.write(data)
-            self.behind = b"".join(map(waiting, peers))
+            self.after_write = b"".join(map(waiting, peers))
 
     async with contextlib.AsyncExitStack() as stack:
         peers: list[socket.socket] = []
@@ -203,7 +205,7 @@ async def test_one_callbacks_writes_to_many_streams_are_sent_together(
         for message in (b"0", b"1", b"2"):
             peers[0].send(message)
             assert [await comes(loop, peer, 1) for peer in peers] == [message] * number
-        assert protocols[0].behind == b"2" * min(number, eager_limit)
+        assert protocols[0].after_write == b"2" * min(number, eager_limit)
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
@@ -216,10 +218,10 @@ async def test_with_many_ready_answers_are_sent_together(loop: Loop, eager_limit
         assert await answered(loop, peers, b"first") == [b"first"] * number
         for _ in range(10):  # a slow machine serves some in one turn, others in the next
             assert await answered(loop, peers) == [b"x"] * number
-            behind = [protocol.behind for protocol in protocols]
-            if behind == [b""] * number:
+            after_write = [protocol.after_write for protocol in protocols]
+            if after_write == [b""] * number:
                 break
-        assert behind == [b""] * number
+        assert after_write == [b""] * number
 
 
 async def test_large_body_is_sent_after_its_head(loop: Loop) -> None:
@@ -316,7 +318,7 @@ async def test_no_piece_overtakes_an_earlier_one(loop: Loop) -> None:
             payload.write(b"head")
             payload.write(b"body")
             signal.write(b"go")
-            self.behind = waiting(peers[2])
+            self.after_write = waiting(peers[2])
             self.payload = waiting(peers[1])
 
     async with contextlib.AsyncExitStack() as stack:
@@ -327,7 +329,7 @@ async def test_no_piece_overtakes_an_earlier_one(loop: Loop) -> None:
             peers[0].send(b"x")
             assert await comes(loop, peers[2], 2) == b"go"
             assert await comes(loop, peers[1], 8) == b"headbody"
-            assert protocols[0].behind == b"" or protocols[0].payload == b"headbody"
+            assert protocols[0].after_write == b"" or protocols[0].payload == b"headbody"
 
 
 def in_lines(transport: Any) -> None:
@@ -461,7 +463,7 @@ async def test_full_connection_does_not_delay_others(loop: Loop) -> None:
         for _ in range(3):
             peers[0].send(b"x")
             assert await comes(loop, peers[0], 1) == b"x"
-        assert protocols[0].behind.startswith(b"x")
+        assert protocols[0].after_write.startswith(b"x")
 
 
 @pytest.mark.parametrize("ends", ["close", "abort"])

@@ -133,8 +133,7 @@ handle_recycle_context(PyObject *self)
     return; /* several threads run loops, and G has one spare context */
 #endif
     if (context == NULL || G.spare_context != NULL || Py_REFCNT(context) != 1 ||
-        *(PyObject **)((char *)context + PyContext_Type.tp_weaklistoffset) != NULL ||
-        PyObject_Size(context) != 0)
+        gl_has_weakrefs(context) || PyObject_Size(context) != 0)
         return;
     G.spare_context = context;
     ((gl_handle_head *)self)->context = NULL;
@@ -296,12 +295,6 @@ gl_handle_track(PyObject *h)
         PyObject_GC_Track(h);
 }
 
-GL_PRIVATE_INLINE bool
-handle_has_weakrefs(PyObject *h)
-{
-    return *(PyObject **)((char *)h + Py_TYPE(h)->tp_weaklistoffset) != NULL;
-}
-
 /* Returns the address of the slots after the head that only one type has, and sets their *count. */
 static inline PyObject **
 handle_further_slots(PyObject *self, int *count)
@@ -396,7 +389,7 @@ static void
 handle_free(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (handle_has_weakrefs(self))
+    if (gl_has_weakrefs(self))
         PyObject_ClearWeakRefs(self);
     (void)handle_clear(self);
     handle_free_memory(self, pool_of(type));

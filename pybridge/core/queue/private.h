@@ -25,8 +25,6 @@ GL_PRIVATE int handle_traverse(PyObject *self, visitproc visit, void *arg);
 GL_PRIVATE int handle_clear(PyObject *self);
 /* Implements tp_dealloc; a long chain of handles does not overflow the stack. */
 GL_PRIVATE void handle_dealloc(PyObject *self);
-/* Returns true if there are weak references to the handle. */
-GL_PRIVATE_INLINE bool handle_has_weakrefs(PyObject *h);
 /* Replaces callback and arguments by other objects, which it steals (NULL: none), and drops the old
  * ones afterwards, since that can run Python. */
 GL_PRIVATE_INLINE void handle_replace_call(PyObject *self, PyObject *callback, PyObject *args);

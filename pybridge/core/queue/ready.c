@@ -235,7 +235,7 @@ gl_ready_untrack_last(gl_ready *q)
     if (q->count == 0)
         return;
     PyObject *entry = q->slot[(q->head + q->count - 1) & (q->capacity - 1)].object;
-    if (Py_REFCNT(entry) == 1 && gl_is_handle(entry) && !handle_has_weakrefs(entry))
+    if (Py_REFCNT(entry) == 1 && gl_is_handle(entry) && !gl_has_weakrefs(entry))
         PyObject_GC_UnTrack(entry);
 }
 
@@ -244,7 +244,7 @@ gl_ready_track_kept(gl_ready *q)
 {
     for (size_t i = 0; i < q->count; i++) {
         PyObject *entry = q->slot[(q->head + i) & (q->capacity - 1)].object;
-        if (gl_is_handle(entry) && (Py_REFCNT(entry) > 1 || handle_has_weakrefs(entry)))
+        if (gl_is_handle(entry) && (Py_REFCNT(entry) > 1 || gl_has_weakrefs(entry)))
             gl_handle_track(entry);
     }
 }

@@ -12,14 +12,6 @@
  * lease has one, and the TransportSocket of get_extra_info() has one. */
 #define OWN_SOCKET_REFERENCES 2
 
-/* Returns true if there are weak references to the object. */
-static inline bool
-has_weak_references(PyObject *object)
-{
-    Py_ssize_t offset = Py_TYPE(object)->tp_weaklistoffset;
-    return offset != 0 && *(PyObject **)((char *)object + offset) != NULL;
-}
-
 /* Returns true if user code can use the socket or the file, too: the transport has handed out its
  * number (`exposed`), or user code still has references, strong or weak, to the socket object that
  * the transport was made with.  aiohttp's client, for example, makes its connections itself
@@ -31,7 +23,7 @@ stream_is_exposed(const gl_stream *s)
         return true;
     PyObject *sock = s->lease.owner;
     return s->kind == KIND_SOCKET && sock != NULL &&
-           (Py_REFCNT(sock) > OWN_SOCKET_REFERENCES || has_weak_references(sock));
+           (Py_REFCNT(sock) > OWN_SOCKET_REFERENCES || gl_has_weakrefs(sock));
 }
 
 /* Returns true if the rule of eager turns sends a write within write(): few streams are ready in

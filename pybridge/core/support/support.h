@@ -323,6 +323,14 @@ GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const
 GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
                                      Py_ssize_t nargs, PyObject *kwnames);
 
+/* Returns true if there are weak references to the object. */
+static inline bool
+gl_has_weakrefs(PyObject *o)
+{
+    Py_ssize_t offset = Py_TYPE(o)->tp_weaklistoffset;
+    return offset != 0 && *(PyObject **)((char *)o + offset) != NULL;
+}
+
 /* Reallocates an array for gl_grow(): doubles *cap, from `first`, until it exceeds `len`, and sets
  * the new items to zero.  Returns false, without an exception and without a change, if there is no
  * memory or if the capacity would exceed 32 bits. */
