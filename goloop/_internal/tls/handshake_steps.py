@@ -15,7 +15,10 @@ from .handshakes import ANSWERED, FRESH, HEAD, SLOW, WHOLE, Handshakes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import contextvars
     from typing import Any
+
+    from .handshakes import Records
 
 _State = sslproto.SSLProtocolState
 _Inherited: Any = sslproto.SSLProtocol
@@ -37,6 +40,15 @@ def _handshakes_of(loop: Any) -> Handshakes:
 
 class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
     """The part of TLSProtocol that makes the handshake."""
+
+    # Set by TLSProtocol, or methods of it.
+    _records: Records
+    _end_deferred: bool
+    _connection_context: Callable[[], contextvars.Context | None]
+    _deliver_end: Callable[[], None]
+    _read_after_handshake: Callable[[], None]
+    _report_callback_error: Callable[[BaseException], None]
+    _send_wrapped: Callable[[], None]
 
     # For an accepted connection: a coroutine function that takes the transport and waits until
     # the handshake ends.

@@ -27,6 +27,8 @@
  */
 #include "loop/private.h"
 
+#include "streams/streams.h"
+
 /* The largest number of iterations between two polls while entries are ready. */
 #define GL_POLL_EVERY 64
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */

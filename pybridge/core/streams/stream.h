@@ -230,9 +230,6 @@ GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);
 GL_PRIVATE int stream_fail_send(gl_stream *s);
 /* Drops the references to the pieces that Go has sent. */
 GL_PRIVATE void stream_release_sent(gl_stream *s);
-/* Does so for all streams that were written to since the last turn.  The caller has the shared
- * lock. */
-GL_PRIVATE void gl_streams_release_sent(gl_loop *loop);
 /* Drops all pieces, sent or not: Go sends none of them any more, and stream_queued() is 0. */
 GL_PRIVATE void stream_discard_queue(gl_stream *s);
 /* Returns the GL_WANT_ bits of the stream's present state, for gl_stream_io.want. */

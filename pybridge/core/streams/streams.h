@@ -23,6 +23,9 @@ gl_may_feed_reader(PyObject *protocol)
 {
     return Py_TYPE(protocol) == G.rule[GL_RULE_STREAM_PROTOCOL].type;
 }
+/* Drops the references to the pieces that Go has sent, of all streams written to since the last
+ * turn.  The caller has the shared lock. */
+GL_PRIVATE void gl_streams_release_sent(gl_loop *loop);
 /* A connection that Go has accepted. */
 typedef struct gl_accepted {
     int fd;
