@@ -63,23 +63,14 @@ post_handle(gl_loop *self, PyObject *h)
 }
 #endif
 
-/* Creates the handle of a call, schedules it and returns it, a new reference.  `own_thread` is
- * false for call_soon_threadsafe. */
-static inline PyObject *
-push_call(gl_loop *self, const gl_call *call, bool own_thread)
+/* Returns the type of a handle of call_soon_threadsafe(): a plain Handle before CPython 3.14, and
+ * if asyncio's class has an unknown layout. */
+static inline PyTypeObject *
+threadsafe_handle_type(void)
 {
-    PyObject *h;
-    if (own_thread)
-        h = gl_handle_new(self, call);
-    else
-        h = gl_threadsafe_handle_new(self, call);
-    if (h == NULL)
-        return NULL;
-#ifdef GL_FREE_THREADED
-    if (!own_thread)
-        return post_handle(self, h);
-#endif
-    return push_handle(self, h);
+    if (G.threadsafe_handle_type == NULL)
+        return G.handle_type;
+    return G.threadsafe_handle_type;
 }
 
 /* Does the work of call_soon, and of call_soon_threadsafe if `own_thread` is false: returns the new
@@ -109,7 +100,14 @@ schedule(gl_loop *self, bool own_thread, PyObject *const *args, Py_ssize_t nargs
     }
     PyObject *h = NULL;
     if (!GL_READ(self->debug) || debug_checks(self, call.callback, name, own_thread) == 0)
-        h = push_call(self, &call, own_thread);
+        h = gl_handle_new(own_thread ? G.handle_type : threadsafe_handle_type(), self, &call);
+#ifdef GL_FREE_THREADED
+    if (h != NULL)
+        h = own_thread ? push_handle(self, h) : post_handle(self, h);
+#else
+    if (h != NULL)
+        h = push_handle(self, h);
+#endif
     if (wakeup != NULL) {
         Py_DECREF(wakeup);
         Py_XDECREF(call.context);
@@ -221,25 +219,11 @@ convert_when(bool relative, PyObject *first, double *seconds)
     return when;
 }
 
-/* Creates a TimerHandle, arms its timer and returns it: `seconds` is the loop time, `when` the
- * object that its when() returns.  gl_timers_arm() checks again that the loop is open. */
-static PyObject *
-arm(gl_loop *self, PyObject *when, double seconds, const gl_call *call)
-{
-    if (gl_loop_check_usable(self) < 0 ||
-        (self->debug && debug_checks(self, call->callback, "call_at", true) < 0))
-        return NULL;
-    PyObject *h = gl_timer_handle_new(self, when, deadline_of(seconds), call);
-    if (h != NULL && gl_timers_arm(self, (gl_timer_handle *)h) < 0)
-        Py_CLEAR(h);
-    return h;
-}
-
-/* Does the work of call_later (`relative`) and of call_at: returns the new TimerHandle.  NULL with
- * TypeError for None as the time. */
+/* Does the work of call_later (`relative`) and of call_at: arms a timer and returns its new
+ * TimerHandle.  NULL with TypeError for None as the time. */
 static inline PyObject *
-call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
-           Py_ssize_t nargs, PyObject *kwnames)
+schedule_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *const *args,
+               Py_ssize_t nargs, PyObject *kwnames)
 {
     PyObject *value[3];
     if (gl_args(params, self, args, nargs, kwnames, value) < 0)
@@ -254,7 +238,10 @@ call_timer(gl_loop *self, const gl_params *params, bool relative, PyObject *cons
     if (when == NULL)
         return NULL;
     const gl_call call = {value[1], args + 2, Py_MAX(nargs - 2, 0), value[2]};
-    PyObject *h = arm(self, when, seconds, &call);
+    PyObject *h = NULL;
+    if (gl_loop_check_usable(self) == 0 &&
+        (!self->debug || debug_checks(self, call.callback, "call_at", true) == 0))
+        h = gl_timers_arm(self, when, deadline_of(seconds), &call);
     Py_DECREF(when);
     return h;
 }
@@ -268,7 +255,7 @@ loop_call_later(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject
     BRIEFLY(self);
     if (gl_loop_has_own(self, GL_OWN_CALL_AT))
         return gl_call_python((PyObject *)self, G.s__call_later, args, nargs, kwnames);
-    return call_timer(self, &call_later_params, true, args, nargs, kwnames);
+    return schedule_timer(self, &call_later_params, true, args, nargs, kwnames);
 }
 
 /* loop.call_at(when, callback, *args, context=None): arms a timer for the loop time `when` in
@@ -277,7 +264,7 @@ static PyObject *
 loop_call_at(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     BRIEFLY(self);
-    return call_timer(self, &call_at_params, false, args, nargs, kwnames);
+    return schedule_timer(self, &call_at_params, false, args, nargs, kwnames);
 }
 
 GL_TAKES_NONE(time_method, loop_time, "time")

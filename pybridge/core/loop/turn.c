@@ -73,28 +73,6 @@ run_task(gl_loop *loop, PyObject *task)
     return r;
 }
 
-/* Passes a completion to its owner, a transport or listener of this kind (gl_reg_kind), records it
- * in a trace, and in debug mode logs a slow owner.  The caller keeps the owner alive.  -1 if an
- * exception ends the run of the loop. */
-static int
-deliver_completion(gl_loop *loop, PyObject *owner, const gl_completion *c, uint32_t kind)
-{
-    gl_trace *t = gl_active_trace(loop);
-    if (t != NULL) {
-        PyObject *protocol = NULL;
-        if (kind != GL_REG_LISTENER)
-            protocol = ((gl_transport *)owner)->protocol;
-        gl_trace_completion(loop, t, c, protocol);
-    }
-    int64_t before = 0;
-    if (loop->debug)
-        before = gl_monotonic_ns();
-    int r = G.reg_ops[kind]->complete(loop, owner, c);
-    if (r == 0 && before != 0 && loop->debug)
-        r = gl_log_slow(loop, owner, before);
-    return r;
-}
-
 /* ---- completions --------------------------------------------------------------- */
 
 /* Counts a due timer as an arrival, and records its lateness from `deadline` (ns) and, for a
@@ -127,9 +105,10 @@ note_polled(gl_loop *loop, int64_t polled)
     gl_ready_refill_samples(&loop->ready, now);
 }
 
-/* Delivers one completion: runs a due timer, or passes it to the owner of its registration.  Drops
- * a stale completion and a cancelled timer, and closes the socket of a stale accept.  -1 if an
- * exception ends the run of the loop. */
+/* Delivers one completion: runs a due timer, or passes it to the owner of its registration, a
+ * transport or listener, where it records the completion in a trace, and in debug mode logs a slow
+ * owner.  Drops a stale completion and a cancelled timer, and closes the socket of a stale accept.
+ * -1 if an exception ends the run of the loop. */
 static int
 dispatch_one(gl_loop *loop, const gl_completion *c)
 {
@@ -159,7 +138,16 @@ dispatch_one(gl_loop *loop, const gl_completion *c)
         return gl_watch_complete(loop, reg->fd, c);
     uint32_t kind = reg->kind;
     PyObject *owner = Py_NewRef(reg->owner);
-    int r = deliver_completion(loop, owner, c, kind);
+    gl_trace *t = gl_active_trace(loop);
+    if (t != NULL)
+        gl_trace_completion(loop, t, c,
+                            kind == GL_REG_LISTENER ? NULL : ((gl_transport *)owner)->protocol);
+    int64_t before = 0;
+    if (loop->debug)
+        before = gl_monotonic_ns();
+    int r = G.reg_ops[kind]->complete(loop, owner, c);
+    if (r == 0 && before != 0 && loop->debug)
+        r = gl_log_slow(loop, owner, before);
     Py_DECREF(owner);
     return r;
 }
@@ -309,21 +297,6 @@ turn(gl_loop *loop, int64_t timeout)
     return PyErr_CheckSignals();
 }
 
-/* Makes a turn, with the result of turn().  Records the beginning of the turn and the end of its
- * poll if the loop is traced. */
-static inline int
-traced_turn(gl_loop *loop, int64_t timeout)
-{
-    gl_trace *t = gl_active_trace(loop);
-    if (t != NULL)
-        gl_trace_add(loop, t, GL_TRACE_TURN, 0, 0);
-    int r = turn(loop, timeout);
-    t = gl_active_trace(loop); /* a client may have started the trace during the turn */
-    if (t != NULL)
-        gl_trace_add(loop, t, GL_TRACE_WAKE, 0, (uint64_t)(gl_monotonic_ns() - loop->shared->now));
-    return r;
-}
-
 /* Returns true if this iteration polls although the ready queue has entries: a poll is requested
  * (dirty, forced_polls_left), GL_POLL_EVERY iterations or GL_POLL_TICKS have passed, Go has more
  * events, or a timer is due.  Increments `since_poll`, unless a poll is requested. */
@@ -342,19 +315,25 @@ turn_due(gl_loop *loop)
 }
 
 /* Makes a turn after all completions of the last one were delivered.  A loop with ready entries, or
- * one that stops or is a guest, makes it only if one is due, and without waiting.  -1 with the
- * exception of turn(). */
+ * one that stops or is a guest, makes it only if one is due, and without waiting.  Records the
+ * beginning of the turn and the end of its poll in a trace.  -1 with the exception of turn(). */
 static inline int
 turn_if_due(gl_loop *loop)
 {
     bool busy = loop->ready.count != 0 || loop->unscheduled_ends != NULL ||
                 GL_READ(loop->stopping) || loop->guest_mode == GL_GUEST_RUNNING;
-    if (!busy)
-        return traced_turn(loop, -1);
-    if (turn_due(loop))
-        return traced_turn(loop, 0);
-    GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
-    return 0;
+    if (busy && !turn_due(loop)) {
+        GL_WRITE(loop->cmp_pos, loop->shared->cmp_len);
+        return 0;
+    }
+    gl_trace *t = gl_active_trace(loop);
+    if (t != NULL)
+        gl_trace_add(loop, t, GL_TRACE_TURN, 0, 0);
+    int r = turn(loop, busy ? 0 : -1);
+    t = gl_active_trace(loop); /* a client may have started the trace during the turn */
+    if (t != NULL)
+        gl_trace_add(loop, t, GL_TRACE_WAKE, 0, (uint64_t)(gl_monotonic_ns() - loop->shared->now));
+    return r;
 }
 
 /* Removes the first entry of the ready queue, and steps the task or runs the handle; records its

@@ -191,26 +191,6 @@ handle_fill(gl_loop *loop, PyObject *h, gl_handle_args *inl, const gl_call *call
     return 0;
 }
 
-/* Returns an empty handle from the free list or new memory, untracked; NULL with MemoryError.  See
- * the head of the file. */
-static inline PyObject *
-handle_alloc(PyTypeObject *type, gl_pool *pool)
-{
-    PyObject *h;
-    if (pool->len) {
-        h = pool->item[--pool->len];
-        Py_INCREF(type);
-        _Py_NewReference(h);
-    } else {
-        /* lint: allow gc-new-untracked: tracked later, and only if there are other references */
-        h = PyObject_GC_New(PyObject, type);
-        if (h == NULL)
-            return NULL;
-        memset(h + 1, 0, (size_t)type->tp_basicsize - sizeof *h);
-    }
-    return h;
-}
-
 /* Clears `slot`, one of the handle's two references to its loop.  A posted handle's reference can
  * become a spare one. */
 static inline void
@@ -246,45 +226,39 @@ handle_free_memory(PyObject *h, gl_pool *pool)
         Py_TYPE(h)->tp_free(h);
 }
 
-/* Creates a handle of one of the types for a call; untracked in a build with the GIL. */
-static inline PyObject *
-handle_make(PyTypeObject *type, gl_pool *pool, gl_loop *loop, const gl_call *call)
+/* Returns the free list of a type. */
+static inline gl_pool *
+pool_of(const PyTypeObject *type)
 {
-    PyObject *h = handle_alloc(type, pool);
-    if (h != NULL && handle_fill(loop, h, handle_inline(h), call) < 0)
+    if (type == G.handle_type)
+        return &G.handle_pool;
+    if (type == G.timer_handle_type)
+        return &G.timer_pool;
+    return &G.threadsafe_pool;
+}
+
+GL_PRIVATE PyObject *
+gl_handle_new(PyTypeObject *type, gl_loop *loop, const gl_call *call)
+{
+    PyObject *h;
+    gl_pool *pool = pool_of(type);
+    if (pool->len) {
+        h = pool->item[--pool->len];
+        Py_INCREF(type);
+        _Py_NewReference(h);
+    } else {
+        /* lint: allow gc-new-untracked: tracked later, and only if there are other references */
+        h = PyObject_GC_New(PyObject, type);
+        if (h == NULL)
+            return NULL;
+        memset(h + 1, 0, (size_t)type->tp_basicsize - sizeof *h);
+    }
+    if (handle_fill(loop, h, handle_inline(h), call) < 0)
         Py_CLEAR(h);
 #ifdef GL_FREE_THREADED
     if (h != NULL)
         PyObject_GC_Track(h); /* tracking sets one bit in this build, so each handle is tracked */
 #endif
-    return h;
-}
-
-GL_PRIVATE PyObject *
-gl_handle_new(gl_loop *loop, const gl_call *call)
-{
-    return handle_make(G.handle_type, &G.handle_pool, loop, call);
-}
-
-GL_PRIVATE PyObject *
-gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call)
-{
-    if (G.threadsafe_handle_type == NULL)
-        return gl_handle_new(loop, call);
-    return handle_make(G.threadsafe_handle_type, &G.threadsafe_pool, loop, call);
-}
-
-GL_PRIVATE PyObject *
-gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
-{
-    PyObject *h = handle_make(G.timer_handle_type, &G.timer_pool, loop, call);
-    if (h == NULL)
-        return NULL;
-    gl_timer_handle *timer = (gl_timer_handle *)h;
-    timer->timer = GL_NO_TIMER;
-    timer->deadline = deadline;
-    timer->when = Py_NewRef(when);
-    gl_handle_track(h);
     return h;
 }
 
@@ -371,17 +345,6 @@ handle_clear(PyObject *self)
             Py_CLEAR(slot[i]);
     }
     return 0;
-}
-
-/* Returns the free list of a type. */
-static inline gl_pool *
-pool_of(const PyTypeObject *type)
-{
-    if (type == G.handle_type)
-        return &G.handle_pool;
-    if (type == G.timer_handle_type)
-        return &G.timer_pool;
-    return &G.threadsafe_pool;
 }
 
 /* Frees a handle without the trashcan; for gl_dealloc_nested(). */

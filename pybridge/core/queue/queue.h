@@ -148,15 +148,9 @@ typedef struct gl_call {
     Py_ssize_t nargs;
     PyObject *context;
 } gl_call;
-/* Creates the Handle of a call_soon(), untracked in a build with the GIL. */
-GL_PRIVATE PyObject *gl_handle_new(gl_loop *loop, const gl_call *call);
-/* Creates the handle of a call_soon_threadsafe(), untracked in a build with the GIL.  It is a plain
- * Handle before CPython 3.14, and if asyncio's class has an unknown layout. */
-GL_PRIVATE PyObject *gl_threadsafe_handle_new(gl_loop *loop, const gl_call *call);
-/* Creates the TimerHandle of a call_at(), tracked and not armed.  `when` is the result of its
- * when(), `deadline` the same time in ns of CLOCK_MONOTONIC. */
-GL_PRIVATE PyObject *gl_timer_handle_new(gl_loop *loop, PyObject *when, int64_t deadline,
-                                         const gl_call *call);
+/* Creates a handle of one of the three types, untracked in a build with the GIL; gl_timers_arm()
+ * calls it for TimerHandles. */
+GL_PRIVATE PyObject *gl_handle_new(PyTypeObject *type, gl_loop *loop, const gl_call *call);
 
 #ifdef GL_FREE_THREADED
 /* Takes n of the spare references to the loop, in any thread.  Returns false, and takes none, if
@@ -211,10 +205,11 @@ GL_PRIVATE int gl_log_slow(gl_loop *loop, PyObject *entry, int64_t before);
 
 /* ---- timers.c ---------------------------------------------------------------- */
 
-/* Arms the timer of a new handle: allocates an id, submits TIMER_ARM, lowers the loop's next
- * deadline, and takes a reference to the handle.  -1 with RuntimeError for a closed loop, or with
- * MemoryError. */
-GL_PRIVATE int gl_timers_arm(gl_loop *loop, gl_timer_handle *h);
+/* Creates the TimerHandle of a call, tracked, and arms its timer: allocates an id, submits
+ * TIMER_ARM, and lowers the loop's next deadline.  `when` is the result of the handle's when(),
+ * `deadline` the same time in ns of CLOCK_MONOTONIC.  NULL with RuntimeError for a closed loop. */
+GL_PRIVATE PyObject *gl_timers_arm(gl_loop *loop, PyObject *when, int64_t deadline,
+                                   const gl_call *call);
 /* Removes an expired timer and frees its id.  Returns its handle, which the caller then owns, or
  * NULL, without an exception, if it was cancelled. */
 GL_PRIVATE PyObject *gl_timers_take(gl_loop *loop, uint32_t id);

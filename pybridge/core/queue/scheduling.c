@@ -19,7 +19,7 @@ GL_PRIVATE_INLINE int
 push_new_handle(gl_loop *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
     const gl_call call = {callable, &arg, arg != NULL, context};
-    PyObject *h = gl_handle_new(loop, &call);
+    PyObject *h = gl_handle_new(G.handle_type, loop, &call);
     if (h == NULL)
         return -1;
     int r = gl_ready_add(loop, h);

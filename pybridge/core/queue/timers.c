@@ -81,20 +81,29 @@ timers_owner(gl_timers *t, uint32_t id)
     return &t->chunk[c]->owner[id % GL_TIMER_CHUNK];
 }
 
-GL_PRIVATE int
-gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
+GL_PRIVATE PyObject *
+gl_timers_arm(gl_loop *loop, PyObject *when, int64_t deadline, const gl_call *call)
 {
+    gl_timer_handle *h = (gl_timer_handle *)gl_handle_new(G.timer_handle_type, loop, call);
     uint32_t id;
+    if (h == NULL)
+        return NULL;
+    h->timer = GL_NO_TIMER;
+    h->deadline = deadline;
+    h->when = Py_NewRef(when);
+    gl_handle_track((PyObject *)h);
     /* Python code that ran while the handle was created may have closed the loop. */
-    if (loop->shared == NULL)
-        return gl_loop_check_usable(loop);
+    if (loop->shared == NULL) {
+        gl_loop_check_usable(loop);
+        goto failed;
+    }
     if (timers_id_alloc(&loop->timers, &id) < 0)
-        return -1;
+        goto failed;
     gl_shared_lock(loop);
-    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, h->deadline) < 0) {
+    if (gl_submit(loop, GL_SUB_TIMER_ARM, id, 0, deadline) < 0) {
         gl_shared_unlock(loop);
         timers_id_free(&loop->timers, id);
-        return -1;
+        goto failed;
     }
     h->timer = id;
     h->armed_by = loop;
@@ -102,10 +111,13 @@ gl_timers_arm(gl_loop *loop, gl_timer_handle *h)
     *timers_owner(&loop->timers, id) = Py_NewRef((PyObject *)h);
     loop->timers.armed++;
     loop->shared->max_timers = Py_MAX(loop->shared->max_timers, loop->timers.armed);
-    if (h->deadline < loop->shared->next_deadline)
-        loop->shared->next_deadline = h->deadline;
+    if (deadline < loop->shared->next_deadline)
+        loop->shared->next_deadline = deadline;
     gl_shared_unlock(loop);
-    return 0;
+    return (PyObject *)h;
+failed:
+    Py_DECREF(h);
+    return NULL;
 }
 
 GL_PRIVATE void

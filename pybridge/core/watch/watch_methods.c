@@ -22,7 +22,7 @@ watch_add(gl_loop *self, const gl_params *params, PyObject *const *args, Py_ssiz
     if (fd < 0 || gl_loop_check_usable(self) < 0)
         return NULL;
     const gl_call call = {args[1], args + 2, nargs - 2, NULL};
-    PyObject *h = gl_handle_new(self, &call);
+    PyObject *h = gl_handle_new(G.handle_type, self, &call);
     if (h == NULL)
         return NULL;
     gl_handle_track(h);
