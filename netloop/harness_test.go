@@ -277,6 +277,15 @@ func pair(t testing.TB) (a, b int) {
 	return ends[0], ends[1]
 }
 
+// readingPipe opens a stream that reads a new pipe; its peer is the writing end.
+func (l *loop) readingPipe() testStream {
+	ends := nonblockingPipe(l.t)
+	l.t.Cleanup(func() { _ = sys.Close(ends[1]) })
+	s := l.open(ends[0], 0)
+	s.peer = ends[1]
+	return s
+}
+
 // nonblockingPipe returns the reading and the writing end of a pipe.
 func nonblockingPipe(t testing.TB) (ends [2]int) {
 	t.Helper()

@@ -10,9 +10,7 @@ type receivePath uint8
 const (
 	receiveNone receivePath = iota
 	receiveInC
-	receiveLarge
-	receiveLargePipe
-	receiveNextTurn
+	receiveToLentBuffer
 	receiveToArena
 )
 
@@ -26,20 +24,17 @@ const (
 
 // chooseReceivePath chooses the path of a ready stream. The first row that applies is used:
 //
-//	path              used if                                     bytes are received by
-//	receiveNone       the stream is not readable, is paused, or   -
-//	                  has ended
-//	receiveInC        C requested this: WantReceiveInC, for       C, after a READY completion, just
-//	                  streams that received much;                 before it calls the protocol
-//	                  WantReceiveInEagerTurn, in eager turns
-//	                  (sendPolicy). Not beforeDeadSend
-//	receiveLargePipe  the last receive was large, a large buffer  read into a large buffer, and a
-//	                  is free, and the stream is a pipe           second time if much arrived
-//	receiveLarge      the last receive was large, and a large     recv into a large buffer, which
-//	                  buffer is free                              Python gets without a copy
-//	receiveNextTurn   the last receive was large, and this turn   receiveLarge of the next turn: soon
-//	                  has used all large buffers                  enough, and without a copy
-//	receiveToArena    otherwise                                   recv or read into the arena, from
+//	path                 used if                                  bytes are received by
+//	receiveNone          the stream is not readable, is paused,   -
+//	                     or has ended
+//	receiveInC           C requested this: WantReceiveInC, for    C, after a READY completion, just
+//	                     sockets that received much;              before it calls the protocol
+//	                     WantReceiveInEagerTurn, in eager turns
+//	                     (sendPolicy). Not beforeDeadSend
+//	receiveToLentBuffer  a pipe, its last receive was large, and  read into C's buffer, which Python
+//	                     a buffer of C is free                    gets without a copy, and a second
+//	                                                              time if much arrived
+//	receiveToArena       otherwise                                recv or read into the arena, from
 //	                                                              which C copies
 //
 // A stream with WatchEnd uses receiveToArena, but Receive reports EOF and leaves bytes unread.
@@ -53,16 +48,9 @@ func (r *Reactor) chooseReceivePath(s *slot, when receiveOccasion) receivePath {
 		return receiveNone
 	case when == whenReady && (st.ReceivesInC() || r.eagerTurn && st.ReceivesInEagerTurn()):
 		return receiveInC
-	case !s.receivesLarge:
-		return receiveToArena
-	case r.out.largeBuffer() == 0:
-		if r.out.largeNext > 0 {
-			return receiveNextTurn
-		}
-		return receiveToArena
-	case st.IsPipe():
-		return receiveLargePipe
+	case s.receivesLarge && st.IsPipe() && r.out.largeBuffer() != 0:
+		return receiveToLentBuffer
 	default:
-		return receiveLarge
+		return receiveToArena
 	}
 }

@@ -205,7 +205,7 @@ func (r *Reactor) reportStream(t token, s *slot) {
 }
 
 // serveStream serves a ready stream: it sends once, reports the sent bytes, and then receives
-// once (a second time after a large receive from a pipe) or reports READY, so that C receives. It
+// once (a second time after a large receive from a pipe), or reports READY, so that C receives. It
 // returns false, and the stream stays ready, if there is no buffer to receive into in this turn.
 func (r *Reactor) serveStream(t token, s *slot) bool {
 	st := &s.stream
@@ -234,8 +234,8 @@ func (r *Reactor) serveStream(t token, s *slot) bool {
 	// writer has written in the meantime are received too, which saves both sides a sleep. This
 	// is done only once, because the first of many buffers would be out of the processor's
 	// cache when Python reads it.
-	if path == receiveLargePipe && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.completionSpace() >= maxPerStep {
-		r.receive(t, s, receiveLarge)
+	if path == receiveToLentBuffer && n >= largeReceive && r.out.largeBuffer() != 0 && r.out.completionSpace() >= maxPerStep {
+		r.receive(t, s, path)
 		s.receivesLarge = true
 	}
 	return done
@@ -256,19 +256,18 @@ func (r *Reactor) serveBroken(t token, s *slot) bool {
 	return true
 }
 
-// receive receives once for a stream and reports the result (putReceived). It returns the number
-// of received bytes, 0 also after the end of the stream, an error or EAGAIN. The second result is
-// false if it made no call because this turn has no buffer left.
+// receive receives once for a stream and reports the bytes, the end of the stream, or an error; for
+// EAGAIN nothing. It records whether much was received for the choice of the next receive path, and
+// updates the interest after the end or an error. It returns the number of received bytes, 0 also
+// after the end, an error or EAGAIN. The second result is false if it made no call because this
+// turn has no buffer left.
 func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 	var base, space uintptr
 	var large int32 // number of the large buffer, 0 for the arena
-	switch path {
-	case receiveNextTurn:
-		return 0, false
-	case receiveLarge, receiveLargePipe:
+	if path == receiveToLentBuffer {
 		base, space = r.out.largeBuffer(), r.out.largeSize
 		large = int32(r.out.largeNext) + 1
-	default:
+	} else {
 		if space = r.out.receiveSpace(); space == 0 {
 			return 0, false
 		}
@@ -276,25 +275,13 @@ func (r *Reactor) receive(t token, s *slot, path receivePath) (int, bool) {
 	}
 	r.shared.Recvs++
 	n, outcome, errno := s.stream.Receive(&r.calls.Calls, base, space)
-	if outcome == transports.OK {
+	switch outcome {
+	case transports.OK:
 		if large != 0 {
 			r.out.largeNext++
 		} else {
 			r.out.commitArena(uintptr(n))
 		}
-	}
-	r.putReceived(t, s, base, large, n, outcome, errno)
-	return n, true
-}
-
-// putReceived reports the result of a receive: bytes, the end of the stream or an error. The
-// bytes are at base: in the large buffer with this number, or in the arena if large is 0. It
-// records whether much was received for the choice of the next receive path, and updates the
-// interest after the end or an error. After WouldBlock it does nothing.
-func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int,
-	outcome transports.Outcome, errno syscall.Errno) {
-	switch outcome {
-	case transports.OK:
 		r.countReceived(n)
 		r.out.put(Completion{Kind: CmpData, ID: t.id(), Gen: t.gen(), Res: large, Ptr: base, Arg: int64(n)})
 		s.receivesLarge = n >= largeReceive
@@ -305,4 +292,5 @@ func (r *Reactor) putReceived(t token, s *slot, base uintptr, large int32, n int
 		r.out.put(Completion{Kind: CmpReadError, ID: t.id(), Gen: t.gen(), Res: int32(errno)})
 		r.updateInterest(t.id(), s)
 	}
+	return n, true
 }

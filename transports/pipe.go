@@ -20,9 +20,9 @@ const (
 type pipePressure uint8
 
 // enlargeIfBusy counts a transfer of n bytes, which found the pipe full or not. It enlarges a
-// pipe when its pressure reaches enlargeAt. For a socket, and if n is 0, it does nothing.
+// pipe when its pressure reaches enlargeAt. If n is 0 it does nothing.
 func (s *Stream) enlargeIfBusy(c *Calls, n int, full bool) {
-	if n <= 0 || !s.has(StatePipe) || s.pipePressure >= enlargeAt {
+	if n <= 0 || s.pipePressure >= enlargeAt {
 		return
 	}
 	switch {

@@ -148,18 +148,15 @@ func (s *Stream) Blocked() bool { return s.has(StateBlocked) }
 // FinishReading stops receiving permanently.
 func (s *Stream) FinishReading() { s.io.State |= StateReadEnd }
 
-// pending returns the vectors to send, at most MaxVectors, or nil if there are none or sending
-// has failed. The first vector may be partially sent.
+// pending returns the vectors for one call: at most MaxVectors, with at most maxSendBytes in
+// total unless the first is longer. It returns nil if there are none or sending has failed. The
+// first vector may be partially sent.
 func (s *Stream) pending() []Vector {
 	if !s.HasPending() {
 		return nil
 	}
 	all := unsafe.Slice(s.io.IOV, min(s.io.Tail, s.io.Cap))
-	return all[s.io.Head:min(int(s.io.Head)+MaxVectors, len(all))]
-}
-
-// limitToMaxSend returns the leading vectors, at least one, with at most maxSendBytes in total.
-func limitToMaxSend(v []Vector) []Vector {
+	v := all[s.io.Head:min(int(s.io.Head)+MaxVectors, len(all))]
 	size := uintptr(0)
 	for i := range v {
 		if size += v[i].Len; size > maxSendBytes {
@@ -169,10 +166,10 @@ func limitToMaxSend(v []Vector) []Vector {
 	return v
 }
 
-// shutdownIfDrained shuts down the writing half if C requested this and the queue is empty. It
+// shutdownIfDrained shuts down the writing half, which C has requested, if the queue is empty. It
 // makes no system call if the lease has ended.
 func (s *Stream) shutdownIfDrained(c *Calls) {
-	if !s.wants(WantShut) || s.has(StateShut|StateDead) || s.HasPending() {
+	if s.has(StateShut|StateDead) || s.HasPending() {
 		return
 	}
 	s.io.State |= StateShut
@@ -209,7 +206,6 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 			break
 		}
 		*sends++
-		v = limitToMaxSend(v)
 		n, errno := s.send(c, v, scratch)
 		if again, errno := s.applySendResult(v, n, errno); errno != 0 {
 			return errno
@@ -218,8 +214,12 @@ func (s *Stream) Flush(c *Calls, scratch *Scratch, sends *uint64) syscall.Errno 
 		}
 		v = s.pending()
 	}
-	s.enlargeIfBusy(c, int(s.io.Sent-before), s.Blocked())
-	s.shutdownIfDrained(c)
+	if s.has(StatePipe) {
+		s.enlargeIfBusy(c, int(s.io.Sent-before), s.Blocked())
+	}
+	if s.wants(WantShut) {
+		s.shutdownIfDrained(c)
+	}
 	return 0
 }
 
