@@ -263,12 +263,31 @@ async def test_eof_before_the_error_is_delivered(loop: Loop) -> None:
     assert recorder.names() == ["made", "pause", "eof", "lost"]
 
 
-async def test_a_reset_is_reported_while_a_write_waits(loop: Loop) -> None:
+@pytest.fixture(params=["0", "4"])
+def eager_limit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 0 Go receives from the stream, with 4 C does, at the callback."""
+    monkeypatch.setenv("GOLOOP_EAGER_SENDS", request.param)
+
+
+@pytest.mark.usefixtures("eager_limit")
+@pytest.mark.parametrize("exposed", [False, True])
+@pytest.mark.parametrize("size", [5, 100_000])
+async def test_a_reset_is_reported_while_a_write_waits(
+    loop: Loop, size: int, exposed: bool
+) -> None:
     """A receive meets the reset first, and the send that waited fails with another error."""
     near, far = tcp_pair()
     protocol = await attach(loop, near, Recorder())
-    del near
+    other_near, other_far = tcp_pair()
+    other = await attach(loop, other_near, Recorder())
+    if not exposed:
+        del near
+    del other_near
     resets(far)
-    # The next iteration polls before it writes, and receives after that.
-    loop.call_soon(protocol.transport.write, b"waits")
+    # Because of this write the next iteration polls before it calls the other write().
+    other.transport.write(b"deferred")
+    loop.call_soon(protocol.transport.write, bytes(size))
     assert isinstance(await protocol.lost, ConnectionResetError)
+    other.transport.close()
+    await other.lost
+    other_far.close()

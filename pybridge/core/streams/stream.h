@@ -117,14 +117,13 @@ typedef struct gl_stream {
 
 /* How write() treats its bytes; the comment of choose_write() has the table. */
 enum write_choice {
-    WRITE_LARGE,         /* C sends within write() */
-    WRITE_EXPOSED,       /* C sends within write() */
-    WRITE_IN_EAGER_TURN, /* C sends within write() */
+    WRITE_NOW,           /* C sends within write() */
+    WRITE_IN_EAGER_TURN, /* C sends within write(): one of the turn's eager sends */
     WRITE_DEFERRED,      /* Go sends when the next turn begins */
 };
 /* Returns the choice for a write of `size` bytes. */
 GL_PRIVATE_INLINE enum write_choice choose_write(const gl_stream *s, Py_ssize_t size);
-/* Records a write, once, after its choice, for the choices of later ones, and counts it. */
+/* Records a write, once, after its choice, for the choices of later ones. */
 GL_PRIVATE_INLINE void note_write(gl_stream *s, enum write_choice choice);
 /* Returns true if the queue may not wait for the next turn. */
 GL_PRIVATE_INLINE bool queue_is_urgent(const gl_stream *s);
@@ -221,6 +220,9 @@ GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
  * no request of the stream.  Returns 1 if it has tried, else 0.  An error closes the transport: 0,
  * or -1 with an exception that leaves the call. */
 GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
+/* Returns the stream's first completion of this turn that is not delivered yet and is of one of the
+ * kinds, a set of bits 1 << gl_completion.kind, or NULL. */
+GL_PRIVATE const gl_completion *stream_find_completion(const gl_stream *s, uint32_t kinds);
 /* Returns true if received bytes are still delivered after a failed send: a socket that is being
  * read, without a pause and before its end. */
 GL_PRIVATE bool stream_can_drain_input(const gl_stream *s);

@@ -63,27 +63,11 @@ stream_drain_input(gl_stream *s)
     return received;
 }
 
-/* Returns true if this turn's completions still contain bytes that Go has received for the
- * stream. */
-static bool
-stream_has_data_completion(const gl_stream *s)
-{
-    const gl_shared *sh = s->loop->shared;
-    if (!s->registered || sh == NULL)
-        return false;
-    for (uint32_t i = s->loop->cmp_pos; i < sh->cmp_len; i++) {
-        const gl_completion *c = &sh->cmp[i];
-        if (c->kind == GL_CMP_DATA && c->id == s->id && c->gen == s->gen)
-            return true;
-    }
-    return false;
-}
-
 GL_PRIVATE int
 stream_schedule_input_drain(gl_transport *t, PyObject *exc)
 {
     gl_stream *s = (gl_stream *)t;
-    if (stream_has_data_completion(s)) {
+    if (stream_find_completion(s, 1u << GL_CMP_DATA) != NULL) {
         stream_discard_queue(s);
         if (stream_submit(s) < 0)
             return -1;
@@ -99,7 +83,8 @@ stream_drain_input_method(gl_stream *s, PyObject *exc)
 {
     if (is_lost(s))
         Py_RETURN_NONE;
-    bool waits = s->drains_input && (s->delivery_scheduled || stream_has_data_completion(s));
+    bool waits = s->drains_input &&
+                 (s->delivery_scheduled || stream_find_completion(s, 1u << GL_CMP_DATA) != NULL);
     if (waits) {
         if (gl_transport_call_soon(&s->base, G.s__drain_input, exc) == 0)
             Py_RETURN_NONE;

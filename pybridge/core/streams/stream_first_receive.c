@@ -44,25 +44,15 @@ stream_receive_first(gl_stream *s)
     return rc;
 }
 
-/* Returns true if Go has received bytes of the stream, or its end, in the last turn, and the
- * completion is not delivered yet: these bytes come before those that are still in the kernel. */
-GL_NO_PYTHON static bool
-stream_has_completion(const gl_stream *s)
-{
-    const gl_shared *shared = s->loop->shared;
-    for (uint32_t i = s->loop->cmp_pos; i < shared->cmp_len; i++) {
-        const gl_completion *c = &shared->cmp[i];
-        bool received = c->kind != GL_CMP_TIMER && c->kind != GL_CMP_READY;
-        if (received && c->id == s->id && c->gen == s->gen)
-            return true;
-    }
-    return false;
-}
+/* Completions of bytes that Go has received, or of their end: if one is not delivered yet, its
+ * bytes come before those that are still in the kernel. */
+#define RECEIVED_BY_GO (1u << GL_CMP_DATA | 1u << GL_CMP_EOF | 1u << GL_CMP_READ_ERROR)
 
 GL_PRIVATE PyObject *
 stream_receive_first_method(gl_stream *s, PyObject *Py_UNUSED(ignored))
 {
-    if (!s->registered || gl_loop_is_foreign(s->loop) || stream_has_completion(s))
+    if (!s->registered || gl_loop_is_foreign(s->loop) ||
+        stream_find_completion(s, RECEIVED_BY_GO) != NULL)
         Py_RETURN_NONE;
     return gl_none_or_null(stream_receive_first(s));
 }

@@ -143,6 +143,34 @@ stream_fail_send(gl_stream *s)
     return rc;
 }
 
+GL_NO_PYTHON GL_PRIVATE const gl_completion *
+stream_find_completion(const gl_stream *s, uint32_t kinds)
+{
+    const gl_shared *shared = s->loop->shared;
+    if (!s->registered || shared == NULL)
+        return NULL;
+    for (uint32_t i = s->loop->cmp_pos; i < shared->cmp_len; i++) {
+        const gl_completion *c = &shared->cmp[i];
+        if (kinds & 1u << c->kind && c->id == s->id && c->gen == s->gen)
+            return c;
+    }
+    return NULL;
+}
+
+/* Sets the OSError of a failed send; returns -1.  The kernel reports a reset once: if a receive of
+ * this turn has met it, the send fails with EPIPE.  asyncio, which has not received yet, would send
+ * first, so the error of the receive is used. */
+static int
+set_send_error(const gl_stream *s, int err)
+{
+    const gl_completion *failed = NULL;
+    if (err == EPIPE)
+        failed = stream_find_completion(s, 1u << GL_CMP_READ_ERROR);
+    if (failed != NULL)
+        err = failed->res;
+    return gl_set_oserror(err);
+}
+
 GL_PRIVATE int
 stream_try_send(gl_stream *s, gl_piece *c)
 {
@@ -171,7 +199,7 @@ stream_try_send(gl_stream *s, gl_piece *c)
     }
     if (err == 0 || err == EAGAIN || err == EINTR)
         return tried;
-    gl_set_oserror(err);
+    set_send_error(s, err);
     return stream_fail_send(s);
 }
 
@@ -319,7 +347,7 @@ stream_flush_now(gl_stream *s)
     rc = gl_reactor_api(loop)->flush_stream(loop->reactor, s->id, s->gen);
     if (rc < 0) {
         s->late_writes++; /* asyncio's pipes count the failed write too */
-        return gl_set_oserror(-rc);
+        return set_send_error(s, -rc);
     }
     stream_release_sent(s);
     /* asyncio resumes the protocol from the loop, never from within write(). */

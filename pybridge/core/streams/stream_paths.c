@@ -39,15 +39,15 @@ fits_eager_turn(const gl_stream *s)
            s->last_write_turn != (uint32_t)loop->turns;
 }
 
-/* The table of choose_write().  The first row that applies is used; the first three are sent by C
- * within write(), and a remainder is queued:
+/* The table of choose_write().  The first row that applies is used.  C sends within write(), unless
+ * the write is deferred, and queues the bytes that the kernel refuses:
  *
  * choice               condition                          the reason
- * WRITE_LARGE          the write exceeds the high-water   only bytes that the kernel refuses count
+ * WRITE_NOW            the write exceeds the high-water   only bytes that the kernel refuses count
  *                      mark                               for pause_writing()
  *                      it exceeds MAX_DEFERRED            asyncio would have sent it; saves a call
  *                                                         of Go
- * WRITE_EXPOSED        user code can use the socket       it may send or shut down next
+ *                      user code can use the socket       it may send or shut down next
  * WRITE_IN_EAGER_TURN  a socket, and fits_eager_turn():   the peer works meanwhile
  *                      few streams are ready
  * WRITE_DEFERRED       otherwise                          all writes of an iteration leave in one
@@ -61,10 +61,8 @@ fits_eager_turn(const gl_stream *s)
 GL_PRIVATE_INLINE enum write_choice
 choose_write(const gl_stream *s, Py_ssize_t size)
 {
-    if (size > s->high_mark || size > MAX_DEFERRED)
-        return WRITE_LARGE;
-    if (stream_is_exposed(s))
-        return WRITE_EXPOSED;
+    if (size > s->high_mark || size > MAX_DEFERRED || stream_is_exposed(s))
+        return WRITE_NOW;
     if (s->kind == KIND_SOCKET && s->loop != NULL && fits_eager_turn(s))
         return WRITE_IN_EAGER_TURN;
     return WRITE_DEFERRED;
@@ -74,10 +72,10 @@ GL_PRIVATE_INLINE void
 note_write(gl_stream *s, enum write_choice choice)
 {
     gl_loop *loop = s->loop;
-    if (loop == NULL || choice == WRITE_LARGE)
+    if (loop == NULL)
         return;
-    if (choice == WRITE_EXPOSED) {
-        if (loop->shared != NULL)
+    if (choice == WRITE_NOW) {
+        if (loop->shared != NULL && stream_is_exposed(s))
             loop->shared->exposed_sends++;
         return;
     }
