@@ -1,4 +1,4 @@
-"""The contributors' pages: the files that they name exist, and the functions of Follow one call."""
+"""The contributors' pages: the files that they name exist."""
 
 from __future__ import annotations
 
@@ -19,46 +19,6 @@ PAGES = [
 
 # The folders from which a page names a file.
 FOLDERS = [ROOT, ROOT / "pybridge", ROOT / "pybridge" / "core"]
-
-STATION = re.compile(r"^\d+\. `([\w./]+):(\w+)`", re.MULTILINE)
-
-# The definition of a function, by the ending of its file.
-DEFINITIONS = {
-    ".c": r"^(?:[\w *]+[ *])?{}\([^;]*$",
-    ".go": r"^func (?:\([^)]*\) )?{}\(",
-    ".py": r"^ *(?:async )?def {}\(",
-}
-
-
-def stations() -> list[tuple[str, str]]:
-    """Each file and function of the page Follow one call."""
-    return sorted(set(STATION.findall((INTERNALS / "follow-one-call.md").read_text())))
-
-
-def defines(path: Path, function: str) -> bool:
-    pattern = DEFINITIONS[path.suffix].format(re.escape(function))
-    return re.search(pattern, path.read_text(), re.MULTILINE) is not None
-
-
-@pytest.mark.parametrize(("name", "function"), stations())
-def test_functions_of_follow_one_call_exist(name: str, function: str) -> None:
-    assert defines(ROOT / name, function)
-
-
-def test_follow_one_call_has_five_trips() -> None:
-    text = (INTERNALS / "follow-one-call.md").read_text()
-    assert len(re.findall(r"^## ", text, re.MULTILINE)) == 5
-    assert len(STATION.findall(text)) > 40
-
-
-def test_a_function_that_is_only_called_is_not_defined(tmp_path: Path) -> None:
-    source = tmp_path / "source.c"
-    source.write_text(
-        "static int\nmade(void)\n{\n    return called(1);\n}\n\nint declared(void);\n"
-    )
-    assert defines(source, "made")
-    assert not defines(source, "called")
-    assert not defines(source, "declared")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
