@@ -53,6 +53,17 @@ def ruff() -> bool:
     return _passes(python, "-m", "ruff", "format", "--check", ".") and checked
 
 
+def format_sources() -> None:
+    """Formats all Python, C and Go files."""
+    tools = tooling()
+    environments.run([tools.python, "-m", "ruff", "format", "."], env=tools.variables())
+    clang_format_program = tools.home / "bin" / "clang-format"
+    environments.run([clang_format_program, "-i", *_c_sources()], quiet=True)
+    environments.run(
+        ["gofmt", "-w", *_sources(".go")], env=environments.go_environment(), quiet=True
+    )
+
+
 def mypy() -> bool:
     """Strict type checks of the package and the tools."""
     present = [name for name in TYPED if (ROOT / name).exists()]
@@ -140,11 +151,14 @@ def lint_c() -> bool:
 
 def clang_format() -> bool:
     """The format of every C file of pybridge, by .clang-format."""
+    options = ["--dry-run", "--Werror", "--ferror-limit=20"]
+    return _passes(tooling().home / "bin" / "clang-format", *options, *_c_sources())
+
+
+def _c_sources() -> list[str]:
     files = [*_sources(".c"), *_sources(".h")]
     names = sorted(str(path.relative_to(ROOT)) for path in files)
-    options = ["--dry-run", "--Werror", "--ferror-limit=20"]
-    ours = [name for name in names if name.startswith("pybridge/")]
-    return _passes(tooling().home / "bin" / "clang-format", *options, *ours)
+    return [name for name in names if name.startswith("pybridge/")]
 
 
 def rooms() -> bool:

@@ -340,6 +340,7 @@ TARGETS: dict[str, Callable[[], None]] = {
     "test": test,
     "test-all": test_all,
     "check": check,
+    "format": checks.format_sources,
     "docs": docs.build,
     "docs-serve": docs.serve,
     "wheel": wheel,
