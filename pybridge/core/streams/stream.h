@@ -220,6 +220,9 @@ GL_PRIVATE int stream_append(gl_stream *s, const gl_piece *pieces, Py_ssize_t n)
  * no request of the stream.  Returns 1 if it has tried, else 0.  An error closes the transport: 0,
  * or -1 with an exception that leaves the call. */
 GL_PRIVATE int stream_try_send(gl_stream *s, gl_piece *c);
+/* Receives at most `size` bytes, without blocking, and counts them in the metrics.  Returns the
+ * result of recv(2), with errno in *err. */
+GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err);
 /* Returns the stream's first completion of this turn that is not delivered yet and is of one of the
  * kinds, a set of bits 1 << gl_completion.kind, or NULL. */
 GL_PRIVATE const gl_completion *stream_find_completion(const gl_stream *s, uint32_t kinds);
@@ -313,9 +316,6 @@ GL_PRIVATE int stream_resolve_empty_waiter(gl_stream *s, PyObject *exc);
  * call closes the transport, the remaining bytes are dropped.  -1 with an exception that did not
  * end the transport, such as SystemExit, KeyboardInterrupt, or one of a pipe's protocol. */
 GL_PRIVATE int stream_deliver_bytes(gl_stream *s, const char *data, Py_ssize_t n, PyObject *whole);
-/* Receives at most `size` bytes, without blocking, and counts them in the metrics.  Returns the
- * result of recv(2), with errno in *err. */
-GL_PRIVATE ssize_t stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err);
 /* Handles the result n of stream_recv(): reports an error or EOF, and records the size for the next
  * receive.  Returns 1 if there are bytes to deliver; 0 if the kernel had none (EAGAIN), or after an
  * error or EOF. */
@@ -339,10 +339,14 @@ GL_PRIVATE int stream_handle_read_end(gl_stream *s, const gl_completion *c);
 
 /* ---- stream_reader.c --------------------------------------------------------------- */
 
-/* Executes RECEIVE_INTO_READER: receives straight into the buffer of the protocol's StreamReader,
- * which saves a bytes object and a copy.  Returns 1, or 0 if that is not possible, and nothing was
- * received. */
-GL_PRIVATE int stream_receive_into_reader(gl_stream *s);
+/* Receives straight into the buffer of the protocol's StreamReader, which saves a bytes object and
+ * a copy.  1 with the result of stream_recv() in *n and *err, and a new reference in *reader; 0 if
+ * that is not possible, and nothing was received; -1 with MemoryError, and the received bytes are
+ * lost.  Runs no Python. */
+GL_PRIVATE int stream_reader_receive(gl_stream *s, PyObject **reader, ssize_t *n, int *err);
+/* Does the rest of feed_data() after stream_reader_receive(): wakes the waiter, and pauses the
+ * transport if there are too many bytes. */
+GL_PRIVATE int stream_reader_received(gl_stream *s, PyObject *reader);
 
 /* ---- stream_failed_send.c --------------------------------------------------------- */
 

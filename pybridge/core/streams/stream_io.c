@@ -203,6 +203,16 @@ stream_try_send(gl_stream *s, gl_piece *c)
     return stream_fail_send(s);
 }
 
+GL_PRIVATE ssize_t
+stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
+{
+    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, MSG_DONTWAIT);
+    *err = errno;
+    s->loop->shared->recvs++;
+    gl_count_received(s->loop, n);
+    return n;
+}
+
 /* ---- submissions to Go -------------------------------------------------------------- */
 
 /* Returns true if the stream's loop has a reactor that this process may call. */

@@ -361,16 +361,6 @@ stream_handle_recv_eof(gl_stream *s)
     return stream_deliver_eof(s);
 }
 
-GL_PRIVATE ssize_t
-stream_recv(gl_stream *s, void *to, Py_ssize_t size, int *err)
-{
-    ssize_t n = gl_call_recv(&s->lease, to, (size_t)size, MSG_DONTWAIT);
-    *err = errno;
-    s->loop->shared->recvs++;
-    gl_count_received(s->loop, n);
-    return n;
-}
-
 GL_PRIVATE int
 stream_handle_recv_result(gl_stream *s, ssize_t n, int err)
 {
@@ -428,6 +418,27 @@ stream_receive_into_bytes(gl_stream *s)
         rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
     Py_XDECREF(bytes);
     return rc;
+}
+
+/* Executes RECEIVE_INTO_READER: a receive straight into the buffer of the protocol's StreamReader.
+ * Returns 1, or 0 if that is not possible, and nothing was received. */
+static int
+stream_receive_into_reader(gl_stream *s)
+{
+    PyObject *reader = NULL;
+    ssize_t n;
+    int err;
+    int received = stream_reader_receive(s, &reader, &n, &err);
+    if (received < 0 && gl_transport_fatal_current(&s->base, READ_FAILED(s)) < 0)
+        return -1;
+    if (received <= 0)
+        return -received;
+    int rc = stream_handle_recv_result(s, n, err);
+    if (rc > 0 && stream_reader_received(s, reader) < 0)
+        rc = gl_transport_fatal_current(&s->base,
+                                        "Fatal error: protocol.data_received() call failed.");
+    Py_DECREF(reader);
+    return rc < 0 ? -1 : 1;
 }
 
 /* Executes RECEIVE_INTO_SCRATCH: a receive into the loop's scratch buffer, whose bytes are copied

@@ -233,27 +233,27 @@ receive_to_end(gl_stream *s, PyObject *buffer, Py_ssize_t room, ssize_t *n, int 
 }
 
 GL_PRIVATE int
-stream_receive_into_reader(gl_stream *s)
+stream_reader_receive(gl_stream *s, PyObject **reader, ssize_t *n, int *err)
 {
-    PyObject *reader = NULL;
     reader_state state;
-    if (reader_begin((PyObject *)s->loop, s->protocol, &reader, &state) == 0 || reader == NULL)
+    if (reader_begin((PyObject *)s->loop, s->protocol, reader, &state) == 0 || *reader == NULL)
         return 0;
-    ssize_t n;
-    int err;
-    int received = receive_to_end(s, state.buffer, gl_large_size(s->loop), &n, &err);
-    int rc = 0;
-    if (received < 0)
-        rc = gl_transport_fatal_current(&s->base, READ_FAILED(s));
-    else if (received > 0)
-        rc = stream_handle_recv_result(s, n, err);
-    if (rc > 0 && bytes_appended(reader, &state) < 0)
-        rc = gl_transport_fatal_current(&s->base,
-                                        "Fatal error: protocol.data_received() call failed.");
-    reader_end(reader, &state);
-    if (rc < 0)
-        return -1;
-    return received != 0;
+    int received = receive_to_end(s, state.buffer, gl_large_size(s->loop), n, err);
+    reader_state_clear(&state);
+    if (received <= 0)
+        Py_CLEAR(*reader);
+    return received;
+}
+
+GL_PRIVATE int
+stream_reader_received(gl_stream *s, PyObject *reader)
+{
+    reader_state state;
+    if (!reader_state_read(reader, (PyObject *)s->loop, &state))
+        return 0;
+    int rc = bytes_appended(reader, &state);
+    reader_state_clear(&state);
+    return rc;
 }
 
 /* ---- bytes that were received elsewhere ----------------------------------------------- */
