@@ -46,9 +46,9 @@ type loop struct {
 	shared     *netloop.Shared
 	turnStart  turnCounters
 	blockState blockState
-	// simulated reactors run on a simulated kernel: no other thread may change anything, so that the seed
-	// decides everything.
-	simulated bool
+	// isolated reactors have a system of one thread and with a clock of its own (newReactor): no other thread
+	// may change anything.
+	isolated bool
 }
 
 const (
@@ -78,8 +78,8 @@ func findReactor(number C.int32_t) *loop {
 
 // addReactor stores a reactor and returns its number, or -EMFILE if all slots are in use: the caller then
 // closes the reactor. It also raises GOMAXPROCS if necessary, and a running trace records the new loop.
-func addReactor(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t {
-	l := &loop{Reactor: r, shared: shared, simulated: simulated}
+func addReactor(r *netloop.Reactor, shared *netloop.Shared, isolated bool) C.int32_t {
+	l := &loop{Reactor: r, shared: shared, isolated: isolated}
 	r.OnSlowIteration = l.recordSlowIteration
 	slotsMu.Lock()
 	defer slotsMu.Unlock()
@@ -142,11 +142,11 @@ func result(err error) C.int32_t {
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	block := (*netloop.Shared)(unsafe.Pointer(shared))
-	r, simulated, err := newReactor(block)
+	r, isolated, err := newReactor(block)
 	if err != nil {
 		return result(err)
 	}
-	number := addReactor(r, block, simulated)
+	number := addReactor(r, block, isolated)
 	if number < 0 {
 		r.Close()
 	}
@@ -199,12 +199,11 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 }
 
 // goloop_flush_late decodes all submissions and sends the pending writes, for the monitor, which has locked
-// the shared block. It does nothing for a closed reactor, nor for a simulated reactor, because the seed
-// must decide everything.
+// the shared block. It does nothing for a closed or an isolated reactor.
 //
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
-	if r := findReactor(reactor); r != nil && !r.simulated {
+	if r := findReactor(reactor); r != nil && !r.isolated {
 		r.FlushFromMonitor()
 	}
 }

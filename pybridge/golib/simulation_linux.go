@@ -29,8 +29,7 @@ import (
 //
 // One thread calls a kernel, so a wait that nothing can end is an error (EDEADLK).
 //
-// Of the API table, simulation_request answers a request in the buffer, and simulation_hooks returns the
-// system calls of the process and the clock of this thread from then on.
+// system.go has the functions of the API table.
 const (
 	firstSimulatedFD = 1 << 24
 	simulatedFDBits  = 16
@@ -214,9 +213,10 @@ func (s *simulation) reactorCalls(shared *netloop.Shared) netloop.Calls {
 	return calls
 }
 
-// newReactor creates a reactor on the kernel to which this thread is attached, or on the real kernel, and
-// returns whether its kernel is simulated. On a simulated kernel the block's PollFD and WakeFD are
-// descriptors of the real kernel (see simulation).
+// newReactor creates a reactor on the kernel to which this thread is attached, or on the real kernel. The
+// second result is whether the reactor is isolated (loop.isolated), because its kernel is simulated: the
+// seed decides everything. The block's PollFD and WakeFD are then descriptors of the real kernel (see
+// simulation).
 func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	s := threadSimulation()
 	if s == nil {
@@ -230,16 +230,16 @@ func newReactor(shared *netloop.Shared) (*netloop.Reactor, bool, error) {
 	return r, true, err
 }
 
-// setHooks stores in hooks the gl_calls for the whole process (nil unless a simulation lives or faults are
+// getSystem stores in system the gl_calls for the whole process (nil unless a simulation lives or faults are
 // injected), and the clock of the calling thread (nil unless it is attached to a simulation). nil stands for
 // C's own. It returns 0.
-func setHooks(hooks *C.gl_simulation_hooks) C.int32_t {
-	hooks.calls, hooks.clock = nil, nil
+func getSystem(system *C.gl_system) C.int32_t {
+	system.calls, system.clock = nil, nil
 	if simulations.live.Load() > 0 || faults.on.Load() {
-		hooks.calls = simulatedTable()
+		system.calls = simulatedTable()
 	}
 	if threadSimulation() != nil {
-		hooks.clock = simulatedClock()
+		system.clock = simulatedClock()
 	}
 	return 0
 }

@@ -103,9 +103,9 @@ func (r request) putName(n int, name []byte) {
 	r.setWord(5, copy(r.data()[n:], name))
 }
 
-// simulate answers the request in b and returns a number >= 0 or -errno: -EINVAL if b is shorter than
+// answerRequest answers the request in b and returns a number >= 0 or -errno: -EINVAL if b is shorter than
 // requestHead.
-func simulate(b []byte) C.int32_t {
+func answerRequest(b []byte) C.int32_t {
 	if len(b) < requestHead {
 		return -C.int32_t(syscall.EINVAL)
 	}

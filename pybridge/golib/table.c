@@ -62,8 +62,8 @@ static const gl_table table = {
     .stack_text = goloop_stack_text,
     .trace_start = goloop_trace_start,
     .other_threads_alive = goloop_other_threads_alive,
-    .simulation_request = goloop_simulation_request,
-    .simulation_hooks = goloop_simulation_hooks,
+    .system_request = goloop_system_request,
+    .system_get = goloop_system_get,
     .unmap_memory = unmap_memory,
 };
 

@@ -68,12 +68,12 @@ type tracer struct {
 // processTrace is the only trace of the process.
 var processTrace = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
-// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. A simulated
+// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. An isolated
 // loop is not traced, and a loop without a ring for lack of memory neither.
 func (t *tracer) openLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
-	if !t.on || l.simulated {
+	if !t.on || l.isolated {
 		return
 	}
 	var r *ring
