@@ -498,9 +498,9 @@ typedef struct gl_table {
     int32_t (*yield_to_flusher)(gl_shared *shared);
 
     /* Texts in UTF-8: facts about the reactor and the Go runtime (JSON), the sampling profile of
-     * the process (JSON, golib/profile.go), the watchdog's report of a loop's current or last
-     * block, and the names of a stack's frames (golib/watchdog.go).  Each function writes at most
-     * `cap` bytes and returns the length of the whole text. */
+     * the process (JSON, golib/profile), the watchdog's report of a loop's current or last block,
+     * and the names of a stack's frames (golib/watchdog.go).  Each function writes at most `cap`
+     * bytes and returns the length of the whole text. */
     int32_t (*reactor_facts)(int32_t reactor, char *out, int32_t cap);
     int32_t (*profile_text)(char *out, int32_t cap);
     int32_t (*block_report)(int32_t reactor, char *out, int32_t cap);

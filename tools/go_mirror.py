@@ -1,8 +1,8 @@
 """Writes Go's mirror of pybridge/abi.h and abi_observers.h: `python tools/go_mirror.py`.
 
-netloop/abi.go has the structs and constants.  pybridge/golib/layout.go compares each with C's at
-compile time, also the structs of transports, which are written by hand for their comments.  Both
-files are committed; tests/project/test_go_mirror.py fails if they are out of date.
+netloop/abi.go has the structs and constants.  pybridge/golib/library_layout.go compares each with
+C's at compile time, also the structs of transports, which are written by hand for their comments.
+Both files are committed; tests/project/test_go_mirror.py fails if they are out of date.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def mirror(text: str) -> str:
 
 
 def comparison(text: str) -> str:
-    """Returns the text of pybridge/golib/layout.go."""
+    """Returns the text of pybridge/golib/library_layout.go."""
     lines = [HEAD, "package main\n", '/*\n#include "abi.h"\n*/\nimport "C"\n']
     modules = "\n".join(
         f'\t"github.com/goloop/goloop/{each}"' for each in ("netloop", "timers", "transports")
@@ -142,7 +142,7 @@ def files() -> dict[Path, str]:
     text = re.sub(r" *\\\n *", " ", text)  # a macro over several lines
     return {
         ROOT / "netloop" / "abi.go": mirror(text),
-        ROOT / "pybridge" / "golib" / "layout.go": comparison(text),
+        ROOT / "pybridge" / "golib" / "library_layout.go": comparison(text),
     }
 
 

@@ -7,8 +7,23 @@
 //	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--wrap=mmap,--wrap=munmap,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //
-// The library exports one symbol, goloop_table (table.c, exports.map). first_thread_stack.c and thread.c
-// have the wrapped functions. Without asyncpreemptoff Go would preempt goroutines by SIGURG, which belongs to Python.
+// The library exports one symbol, goloop_table (library_table.c, exports.map). runtime_first_thread_stack.c,
+// runtime_thread.c and runtime_mapped_memory.c have the wrapped functions. Without asyncpreemptoff Go would
+// preempt goroutines by SIGURG, which belongs to Python.
+//
+// The files of this folder are one package, because cgo needs that; the beginning of a name is the subject:
+//
+//	library_        the API table and the reactors; the mirror of abi.h; the lock shared with the monitor
+//	runtime_        Go's runtime as a guest: threads, stacks, mapped memory, GOMAXPROCS; _runtime has changed
+//	                files of Go's
+//	monitor_        the thread that flushes late writes and takes samples, its alarms, lock and helper threads
+//	watchdog        reports of iterations that last too long; package blockreport has the texts
+//	profile         the samples' way into package profile, which has the profile and the flight recorder
+//	introspection_  answers to clients, such as goloop top, without Python
+//	trace           the trace of all loops for one client
+//	system          systems other than the operating system, for threads that ask for one
+//	pycode          a package: names and lines of Python's code objects, read without the GIL
+//	jsontext        a package: strings as JSON
 //
 // This file converts C's arguments to Go's and Go's errors to -errno; netloop does the work. The file
 // includes no Python.h, handles no signals and stores no pointer for longer than abi.h allows.

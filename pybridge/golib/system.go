@@ -9,10 +9,10 @@ import "syscall"
 
 // Systems other than the operating system. A thread is on one from a request of Python's on: the reactors
 // that it creates run on it (newReactor), and its clock is the system's. Linux has simulated kernels
-// (simulation_linux.go); elsewhere there is no other system (system_other.go).
+// (system_simulated_linux.go); elsewhere there is no other system (system_other.go).
 
 // goloop_system_request answers the request in a buffer, which also gets the answer; see
-// simulation_requests_linux.go. It returns a number >= 0 or -errno: -EINVAL without a buffer, -ENOSYS if
+// system_requests_linux.go. It returns a number >= 0 or -errno: -EINVAL without a buffer, -ENOSYS if
 // there is no other system.
 //
 //export goloop_system_request

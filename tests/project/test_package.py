@@ -130,7 +130,7 @@ def test_the_loop_depends_neither_on_simulations_nor_on_tools_for_operators() ->
 
 # The files that connect the product to the simulator, and the simulator itself.
 SIMULATOR = ("goloop/testing/", "netloop/simulated/")
-SEAM = ("netloop/simulated_calls.go", "pybridge/golib/simulation_", "pybridge/golib/system.go")
+SEAM = ("netloop/simulated_calls.go", "pybridge/golib/system")
 
 
 def test_the_product_names_the_simulator_only_in_the_seam() -> None:

@@ -2,7 +2,7 @@
 
 ``with Kernel(seed=7):`` switches the thread to the kernel: loops that the thread makes in the block
 use the kernel and its clock. The sockets are those of sockets.py; a descriptor's number identifies
-its kernel. pybridge/golib/simulation_requests_linux.go serves the requests, and has the same
+its kernel. pybridge/golib/system_requests_linux.go serves the requests, and has the same
 numbers for them.
 """
 
@@ -22,7 +22,7 @@ from ..._internal import system
 
 
 class Request(enum.IntEnum):
-    """The requests to a kernel; the numbers are those of simulation_requests_linux.go."""
+    """The requests to a kernel; the numbers are those of system_requests_linux.go."""
 
     MAKE = 0
     END = 1

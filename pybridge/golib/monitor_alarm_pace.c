@@ -1,5 +1,5 @@
 /*
- * alarm_pace.c: how late a loop's alarm expires, and how often the monitor ticks.
+ * monitor_alarm_pace.c: how late a loop's alarm expires, and how often the monitor ticks.
  *
  *     pace         of a loop that                         alarm after, moved after
  *     quick        sleeps often                           2.2 ms, 1.1 ms
@@ -10,7 +10,7 @@
  * The loop's thread chooses the pace when it moves the alarm; the monitor counts the alarms that
  * have expired.
  */
-#include "alarm_pace.h"
+#include "monitor_alarm_pace.h"
 
 /* How long a write can wait in a long iteration.  A loop's alarm expires `alarm` after it was set,
  * and the first turn that ends `forward` later, or still later, sets it again.  So an iteration

@@ -1,5 +1,5 @@
 /*
- * helper_threads.c: the threads that do what the monitor must not wait for: answers to
+ * monitor_helper_threads.c: the threads that do what the monitor must not wait for: answers to
  * introspection clients, traces, and reports of blocks.
  */
 #define _GNU_SOURCE 1
@@ -8,7 +8,7 @@
 
 #include "_cgo_export.h"
 #include "monitor.h"
-#include "thread.h"
+#include "runtime_thread.h"
 
 /* ---- introspection clients ---------------------------------------------------------------
  *

@@ -1,5 +1,5 @@
 /*
- * alarm.c: the timers that wake the monitor when a loop makes no turns.
+ * monitor_alarm.c: the timers that wake the monitor when a loop makes no turns.
  *
  * The monitor has to wake up when an iteration lasts long.  If it looked at the loop every few
  * milliseconds, it would wake up hundreds of times a second for a loop whose iterations are short.
@@ -21,7 +21,7 @@
  * A thread must not hold the signal for long, or setuid() would wait: so not while it is parked.
  */
 #define _GNU_SOURCE 1
-#include "alarm.h"
+#include "monitor_alarm.h"
 
 #include <errno.h>
 #include <signal.h>

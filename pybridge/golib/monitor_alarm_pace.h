@@ -1,4 +1,4 @@
-/* alarm_pace.h: how late a loop's alarm expires, see alarm_pace.c. */
+/* monitor_alarm_pace.h: how late a loop's alarm expires, see monitor_alarm_pace.c. */
 #ifndef GOLOOP_ALARM_PACE_H
 #define GOLOOP_ALARM_PACE_H
 

@@ -1,6 +1,4 @@
-//go:build cgo
-
-package main
+package jsontext
 
 import (
 	"encoding/json"
@@ -11,15 +9,15 @@ func TestStringsAreJSON(t *testing.T) {
 	for _, text := range []string{"", "plain", "\"quoted\" \\ back", "new\nline\x00\x1f\x7f\t", "ünïcödé 漢字 🐍",
 		"bad \xff\xfe utf", "\u2028</script>"} {
 		var back string
-		if err := json.Unmarshal(appendJSON(nil, text), &back); err != nil {
-			t.Fatalf("%q became %s: %v", text, appendJSON(nil, text), err)
+		if err := json.Unmarshal(AppendString(nil, text), &back); err != nil {
+			t.Fatalf("%q became %s: %v", text, AppendString(nil, text), err)
 		}
 		if want := string([]rune(text)); back != want {
 			t.Errorf("%q came back as %q", text, back)
 		}
 	}
 	var slot []any
-	if err := json.Unmarshal(appendPlace(nil, "f", "a \"b\".py", -1), &slot); err != nil || len(slot) != 3 {
+	if err := json.Unmarshal(AppendPlace(nil, "f", "a \"b\".py", -1), &slot); err != nil || len(slot) != 3 {
 		t.Fatalf("%v %v", slot, err)
 	}
 	if slot[0] != "f" || slot[1] != "a \"b\".py" || slot[2] != -1.0 {

@@ -1,4 +1,5 @@
-/* alarm.h: the timers that wake the monitor when a loop makes no turns, see alarm.c. */
+/* monitor_alarm.h: the timers that wake the monitor when a loop makes no turns.  See
+ * monitor_alarm.c. */
 #ifndef GOLOOP_ALARM_H
 #define GOLOOP_ALARM_H
 

@@ -24,8 +24,8 @@ import (
 //
 //	a thread   --attach--> uses a kernel: its clock is the kernel's, and its new reactors run on
 //	           <--detach-- that kernel (reactorCalls)
-//	a number   recv, send, ... of C (simulation_calls_linux.go) and of Python
-//	           (simulation_requests_linux.go) go to the kernel that has the number
+//	a number   recv, send, ... of C (system_calls_linux.go) and of Python
+//	           (system_requests_linux.go) go to the kernel that has the number
 //
 // One thread calls a kernel, so a wait that nothing can end is an error (EDEADLK).
 //

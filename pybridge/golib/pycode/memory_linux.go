@@ -1,4 +1,4 @@
-package main
+package pycode
 
 import (
 	"os"
@@ -16,8 +16,8 @@ type iovec struct {
 	base, len uint64
 }
 
-// readMemory copies len(to) bytes of this process's memory. It returns false if any of them is not mapped.
-func readMemory(from uint64, to []byte) bool {
+// ReadMemory copies len(to) bytes of this process's memory. It returns false if any of them is not mapped.
+func ReadMemory(from uint64, to []byte) bool {
 	if len(to) == 0 {
 		return true
 	}

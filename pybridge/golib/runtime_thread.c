@@ -1,8 +1,8 @@
 /*
- * thread.c: starts and names the library's threads.
+ * runtime_thread.c: starts and names the library's threads.
  */
 #define _GNU_SOURCE 1
-#include "thread.h"
+#include "runtime_thread.h"
 
 #include "abi.h"
 
@@ -35,8 +35,8 @@ thread_start(void *(*run)(void *), void *arg)
 /* ---- Go's threads ------------------------------------------------------------------------
  *
  * The linker's --wrap makes runtime/cgo, and thread_start(), call the function here instead of
- * libc's.  So each thread of Go has a name, by which other_threads.go recognises it, from its first
- * instructions on. */
+ * libc's.  So each thread of Go has a name, by which runtime_other_threads.go recognises it, from
+ * its first instructions on. */
 
 #if defined(__linux__)
 

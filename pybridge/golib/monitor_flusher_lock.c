@@ -1,5 +1,5 @@
 /*
- * flusher_lock.c: the lock that the monitor has while it flushes a loop's pending writes.
+ * monitor_flusher_lock.c: the lock that the monitor has while it flushes a loop's pending writes.
  *
  * The lock is a futex with priority inheritance (gl_shared.flusher_lock).  The monitor only tries
  * to lock it.  A loop's thread that finds it locked has the GIL, and perhaps a real-time priority
@@ -19,8 +19,8 @@
 #include <sys/syscall.h>
 #endif
 
-#include "flusher_lock.h"
-#include "thread.h"
+#include "monitor_flusher_lock.h"
+#include "runtime_thread.h"
 
 #define FLUSHER_YIELDS 20 /* attempts before the thread waits in the kernel */
 

@@ -1,5 +1,5 @@
 /*
- * mapped_memory.h: see mapped_memory.c.
+ * runtime_mapped_memory.h: see runtime_mapped_memory.c.
  */
 #pragma once
 

@@ -1,5 +1,5 @@
 /*
- * first_thread_stack.c: the stack of the process's first thread, for Go.
+ * runtime_first_thread_stack.c: the stack of the process's first thread, for Go.
  *
  * Go calls pthread_getattr_np when a thread first enters it, and for the first thread glibc reads
  * all of /proc/self/maps: 0.25 ms, a tenth of the library's start, and more with each imported

@@ -1,7 +1,7 @@
 package main
 
 /*
-#include "flusher_lock.h"
+#include "monitor_flusher_lock.h"
 */
 import "C"
 

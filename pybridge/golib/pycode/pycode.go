@@ -1,4 +1,7 @@
-package main
+// Package pycode reads the names and lines of Python's code objects without the GIL. An object may have
+// been freed and its address may never have been one of an object, so pointers are never dereferenced: memory
+// is copied by a system call (see python_stack.c in core).
+package pycode
 
 import (
 	"encoding/binary"
@@ -8,9 +11,8 @@ import (
 	"github.com/goloop/goloop/netloop"
 )
 
-// The names and lines of Python's code objects, read without the GIL. The object may have been freed and
-// the address may never have been an object, so pointers are never dereferenced: memory is copied by a
-// system call (see python_stack.c in core).
+// MaxName is the usual limit of a function's name in bytes. The name of a file may be twice as long.
+const MaxName = 128
 
 const (
 	codeUnit      = 2 // bytes, as since Python 3.6
@@ -19,19 +21,19 @@ const (
 	maxCharacters = 1000 // characters
 )
 
-// code is a code object as it was read.
-type code struct {
-	head           [4]uint64 // identity: addresses of the strings and of the line table, first line
-	function, file string
+// Code is a code object as it was read.
+type Code struct {
+	Head           [4]uint64 // identity: addresses of the strings and of the line table, first line
+	Function, File string
 }
 
-// codeState is the kind of object at an address.
-type codeState int
+// State is the kind of object at an address.
+type State int
 
 const (
-	isCode    codeState = iota // a code object
-	isNotCode                  // None or a shim: the frame has no Python code
-	isInvalid                  // freed memory, or an object of another type
+	IsCode    State = iota // a code object
+	IsNotCode              // None or a shim: the frame has no Python code
+	IsInvalid              // freed memory, or an object of another type
 )
 
 // isFreed reports whether the first word of an object is not a reference count. Freed objects stay as they
@@ -39,52 +41,52 @@ const (
 // immortal objects, and from 3.14 on flags in the highest 16 bits.
 func isFreed(count uint64) bool { return uint32(count) == 0 || uint16(count>>32) != 0 }
 
-// readHead reads the identity of the code object at an address into head, and returns the kind of object.
-// None, which frames without Python code have, is isNotCode. head is changed only for isCode.
-func readHead(py *netloop.Python, address uint64, head *[4]uint64) codeState {
+// ReadHead reads the identity of the code object at an address into head, and returns the kind of object.
+// None, which frames without Python code have, is IsNotCode. head is changed only for IsCode.
+func ReadHead(py *netloop.Python, address uint64, head *[4]uint64) State {
 	var raw [maxCodeHead]byte
 	size := int(py.CodeSize)
-	if size > maxCodeHead || !readMemory(address, raw[:size]) {
-		return isInvalid
+	if size > maxCodeHead || !ReadMemory(address, raw[:size]) {
+		return IsInvalid
 	}
 	word := func(at uint32) uint64 { return binary.NativeEndian.Uint64(raw[at:]) }
 	if py.ObjectType == 8 && isFreed(word(0)) {
-		return isInvalid
+		return IsInvalid
 	}
 	switch word(py.ObjectType) {
 	case py.CodeType:
 	case py.NoneType:
-		return isNotCode
+		return IsNotCode
 	default:
-		return isInvalid
+		return IsInvalid
 	}
 	*head = [4]uint64{word(py.Qualname), word(py.Filename), word(py.Linetable),
 		uint64(binary.NativeEndian.Uint32(raw[py.Firstlineno:]))}
-	return isCode
+	return IsCode
 }
 
-// readCode reads a code object with names cut to fewer than functionLimit and fileLimit bytes. It checks
-// that the object did not change meanwhile. isInvalid: there is no code object any more; isNotCode: the
+// Read reads a code object with names cut to fewer than functionLimit and fileLimit bytes. It checks
+// that the object did not change meanwhile. IsInvalid: there is no code object any more; IsNotCode: the
 // frame has no Python code. Then c is incomplete.
-func readCode(py *netloop.Python, address uint64, functionLimit, fileLimit int) (c code, state codeState) {
-	if state = readHead(py, address, &c.head); state != isCode {
+func Read(py *netloop.Python, address uint64, functionLimit, fileLimit int) (c Code, state State) {
+	if state = ReadHead(py, address, &c.Head); state != IsCode {
 		return c, state
 	}
 	var ok bool
-	if c.function, ok = readStr(py, c.head[0], functionLimit); !ok {
-		return c, isInvalid
+	if c.Function, ok = readStr(py, c.Head[0], functionLimit); !ok {
+		return c, IsInvalid
 	}
-	if c.file, ok = readStr(py, c.head[1], fileLimit); !ok {
-		return c, isInvalid
+	if c.File, ok = readStr(py, c.Head[1], fileLimit); !ok {
+		return c, IsInvalid
 	}
 	var after [4]uint64
-	if readHead(py, address, &after) != isCode || after != c.head {
-		return c, isInvalid
+	if ReadHead(py, address, &after) != IsCode || after != c.Head {
+		return c, IsInvalid
 	}
-	if strings.HasPrefix(c.file, "<shim>") {
-		return c, isNotCode
+	if strings.HasPrefix(c.File, "<shim>") {
+		return c, IsNotCode
 	}
-	return c, isCode
+	return c, IsCode
 }
 
 // strHead is the head of a str object.
@@ -95,7 +97,7 @@ type strHead struct {
 // readStrHead reads the head of the str object at an address. It returns false if there is no compact str.
 func readStrHead(py *netloop.Python, address uint64) (t strHead, ok bool) {
 	var raw [128]byte
-	if int(py.AsciiData) > len(raw) || !readMemory(address, raw[:py.AsciiData]) {
+	if int(py.AsciiData) > len(raw) || !ReadMemory(address, raw[:py.AsciiData]) {
 		return t, false
 	}
 	word := func(at uint32) uint64 { return binary.NativeEndian.Uint64(raw[at:]) }
@@ -120,7 +122,7 @@ func readStr(py *netloop.Python, address uint64, limit int) (string, bool) {
 	}
 	var raw [4 * maxCharacters]byte
 	n := int(min(t.length, uint64(limit), maxCharacters))
-	if n > 0 && !readMemory(data, raw[:n*kind]) {
+	if n > 0 && !ReadMemory(data, raw[:n*kind]) {
 		return "", false
 	}
 	if after, ok := readStrHead(py, address); !ok || after.length != t.length || after.hash != t.hash {
@@ -148,12 +150,12 @@ func readStr(py *netloop.Python, address uint64, limit int) (string, bool) {
 	return string(out), true
 }
 
-// readLine returns the line of an instruction of a code object at this address, or 0 if it is unknown.
+// Line returns the line of an instruction of a code object at this address, or 0 if it is unknown.
 // instruction is an address.
-func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
+func Line(py *netloop.Python, c *Code, address, instruction uint64) int32 {
 	var head [64]byte
-	table := c.head[2]
-	if !readMemory(table, head[:py.BytesData]) ||
+	table := c.Head[2]
+	if !ReadMemory(table, head[:py.BytesData]) ||
 		binary.NativeEndian.Uint64(head[py.ObjectType:]) != py.BytesType {
 		return 0
 	}
@@ -162,15 +164,15 @@ func readLine(py *netloop.Python, c *code, address, instruction uint64) int32 {
 		return 0
 	}
 	lines := make([]byte, n)
-	if n > 0 && !readMemory(table+uint64(py.BytesData), lines) {
+	if n > 0 && !ReadMemory(table+uint64(py.BytesData), lines) {
 		return 0
 	}
 	var after [4]uint64
-	if readHead(py, address, &after) != isCode || after != c.head {
+	if ReadHead(py, address, &after) != IsCode || after != c.Head {
 		return 0 // the table may belong to another object
 	}
 	offset := int64(instruction - address - uint64(py.CodeSize))
-	return lineOf(lines, int32(c.head[3]), max(offset, 0))
+	return lineOf(lines, int32(c.Head[3]), max(offset, 0))
 }
 
 // lineOf decodes CPython's location table (InternalDocs/code_objects.md) and returns the line of the

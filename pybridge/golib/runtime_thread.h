@@ -1,4 +1,4 @@
-/* thread.h: starting and naming C threads. */
+/* runtime_thread.h: starting and naming C threads. */
 #ifndef GOLOOP_THREAD_H
 #define GOLOOP_THREAD_H
 

@@ -1,28 +1,29 @@
-//go:build cgo
-
-package main
+package profile
 
 import (
 	"fmt"
 	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/pycode"
 )
 
+// newProfile returns an empty profile without samples.
+func newProfile() *Profile { return New(&netloop.Samples{}, nil) }
+
 // at adds a stack of functions, outermost first, to the profile and returns its call.
-func (p *profile) at(names ...string) uint32 {
+func (p *Profile) at(names ...string) uint32 {
 	call := p.findOrAddCall(p.findOrAddCall(0, codeLoop, 0, 0), codeTask, 0, 0)
 	for i, name := range names {
-		p.codes = append(p.codes, knownCode{code: code{function: name, file: "app.py"}})
+		p.codes = append(p.codes, knownCode{Code: pycode.Code{Function: name, File: "app.py"}})
 		call = p.findOrAddCall(call, uint32(len(p.codes)-1), 0, int32(i+1))
 	}
 	return call
 }
 
 // words returns the functions of a stack, outermost first.
-func (p *profile) words(s slowStack) string {
+func (p *Profile) words(s slowStack) string {
 	t := ""
 	for _, each := range s.frames {
 		t = p.frames[each].function + " " + t
@@ -36,8 +37,8 @@ func TestLongestCallbackHasTheLongestRunOfSamples(t *testing.T) {
 	p.current[3] = &iterationSamples{iteration: 1000, list: []iterationSample{
 		{1020, 5, first}, {1040, 6, second}, {1060, 6, second}, {1100, 6, first}, {1300, 7, first},
 	}}
-	r := slowIteration{loop: 3, began: 1000, length: 350}
-	p.addSlowIteration(&r, 30)
+	r := SlowIteration{Loop: 3, Began: 1000, Length: 350}
+	p.AddSlow(&r, 30)
 	got := p.slow[0]
 	// From the middle between 1020 and 1040 to the middle between 1100 and 1300.
 	if got.longest != 170 || p.words(got.longestStack) != "second " {
@@ -50,7 +51,7 @@ func TestLongestCallbackHasTheLongestRunOfSamples(t *testing.T) {
 	if ages != "40 second 60 second 300 first inner " {
 		t.Errorf("%q", ages)
 	}
-	p.addSlowIteration(&slowIteration{loop: 3, began: 2000, length: 350}, 30)
+	p.AddSlow(&SlowIteration{Loop: 3, Began: 2000, Length: 350}, 30)
 	if len(p.slow[1].stacks) != 0 {
 		t.Error("the stacks are those of another iteration")
 	}
@@ -75,7 +76,7 @@ func TestFramesOfDroppedIterationsAreDropped(t *testing.T) {
 	for i := range 3000 {
 		call := p.at(fmt.Sprint("f", i), fmt.Sprint("g", i))
 		p.current[0] = &iterationSamples{iteration: 5, list: []iterationSample{{50, 1, call}}}
-		p.addSlowIteration(&slowIteration{began: 5, length: 100}, 30)
+		p.AddSlow(&SlowIteration{Began: 5, Length: 100}, 30)
 		if len(p.calls) > maxCalls {
 			p.prune()
 		}
@@ -92,35 +93,11 @@ func TestFramesOfDroppedIterationsAreDropped(t *testing.T) {
 func TestCrashReportNamesTheProgramsFunctions(t *testing.T) {
 	p := newProfile()
 	call := p.at("handler")
-	p.codes = append(p.codes, knownCode{code: code{function: "loads", file: "/usr/lib/python3.13/json.py"}})
+	p.codes = append(p.codes, knownCode{Code: pycode.Code{Function: "loads", File: "/usr/lib/python3.13/json.py"}})
 	p.calls[p.findOrAddCall(call, uint32(len(p.codes)-1), 0, 7)].wall = 75
 	p.calls[p.at("other")].wall = 25
-	text := string(p.crashReport())
+	text := string(p.CrashReport())
 	if !strings.Contains(text, "75.0 %  handler app.py:1\n") || !strings.Contains(text, "25.0 %  other app.py:1\n") {
 		t.Error(text)
-	}
-}
-
-// counted is in place of C's memory: its fields must not move.
-var counted struct {
-	popped uint64
-	gc     int64
-}
-
-func TestSlowIterationUsesTheLimitThatItsTurnRead(t *testing.T) {
-	p := processProfile
-	p.Lock()
-	p.current[5] = &iterationSamples{iteration: 1000, list: []iterationSample{{1150, 1, p.at("culprit")}}}
-	slow := len(p.slow)
-	p.Unlock()
-	l := &loop{shared: &netloop.Shared{Number: 5}}
-	l.shared.Popped = uintptr(unsafe.Pointer(&counted.popped))
-	l.shared.Gc = uintptr(unsafe.Pointer(&counted.gc))
-	// Another thread has set the limit to 0 meanwhile.
-	l.recordSlowIteration(1000, 400, 100)
-	p.Lock()
-	defer p.Unlock()
-	if len(p.slow) != slow+1 || len(p.slow[slow].stacks) != 1 {
-		t.Fatalf("%+v", p.slow)
 	}
 }

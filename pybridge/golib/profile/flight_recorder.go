@@ -1,21 +1,13 @@
-package main
-
-/*
-#include "abi.h"
-
-static void probe_slow(uint32_t loop, uint64_t ns) { GL_PROBE(iteration_slow, loop, ns); }
-*/
-import "C"
+package profile
 
 import (
 	"cmp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
-	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/jsontext"
 )
 
 // The flight recorder: the last iterations that took longer than gl_shared.slow_limit, with the stacks that
@@ -30,24 +22,6 @@ const (
 	maxFrames           = 1024 // distinct frames
 	maxStackFrames      = 32   // frames of one stack, the innermost ones
 )
-
-// turnCounters are a loop's counters at the end of its last turn, from which recordSlowIteration computes
-// the differences.
-type turnCounters struct {
-	popped uint64 // entries of the ready queue that were run
-	handed uint64 // completions that the turn returned
-	waited uint64 // ns of waiting for the GIL
-}
-
-// endTurn stores the counters after a turn that returned this number of completions, or < 0 after an error.
-// It does nothing for a reactor without a Python loop.
-func (r *turnCounters) endTurn(sh *netloop.Shared, completions int) {
-	if popped := (*C.gl_shared)(unsafe.Pointer(sh)).popped; popped != nil {
-		atomic.StoreUint64(&r.popped, uint64(*popped)) // atomic, because the monitor reads it
-		r.handed = uint64(max(completions, 0))
-		r.waited = sh.Metrics.GILWait.Sum
-	}
-}
 
 // iterationSample is a sample of the current iteration: a call of the profile's tree.
 type iterationSample struct {
@@ -76,13 +50,14 @@ type slowStack struct {
 	frames []uint32
 }
 
-// slowIteration is the record of one iteration that took longer than the limit. All times are in ns.
-type slowIteration struct {
-	loop          int32
-	began, length int64
-	callbacks     uint64      // callbacks and completions of the iteration
-	gc            int64       // ns of garbage collections
-	gilWait       int64       // ns
+// SlowIteration is the record of one iteration that took longer than the limit. All times are in ns. AddSlow
+// sets the fields that are not exported.
+type SlowIteration struct {
+	Loop          int32
+	Began, Length int64
+	Callbacks     uint64      // callbacks and completions of the iteration
+	GC            int64       // ns of garbage collections
+	GILWait       int64       // ns
 	longest       int64       // ns of the longest callback, 0: not known
 	longestStack  slowStack   // in the middle of it
 	stacks        []slowStack // at 1, 2 and 4 times the limit
@@ -91,7 +66,7 @@ type slowIteration struct {
 // recorder is the flight recorder of the process, a part of its profile and protected by the profile's
 // mutex.
 type recorder struct {
-	slow      []slowIteration             // a ring once it is full
+	slow      []SlowIteration             // a ring once it is full
 	next      int                         // index of the oldest iteration
 	slowCount uint64                      // number of recorded iterations, with the overwritten ones
 	current   map[int32]*iterationSamples // by loop
@@ -107,7 +82,7 @@ func newRecorder() recorder {
 // addIterationSample stores a sample with its call for the loop's current iteration. A sample of another
 // iteration first discards the stored ones. If there are too many, every second one is dropped. The caller
 // has locked the profile.
-func (p *profile) addIterationSample(s *netloop.Sample, call uint32) {
+func (p *Profile) addIterationSample(s *netloop.Sample, call uint32) {
 	now := p.current[s.Loop]
 	if now == nil {
 		if len(p.current) == maxLoops {
@@ -130,35 +105,15 @@ func (p *profile) addIterationSample(s *netloop.Sample, call uint32) {
 
 // discardIterationSamples discards the samples of all current iterations. It is called when the calls of
 // the tree get new numbers.
-func (p *profile) discardIterationSamples() {
+func (p *Profile) discardIterationSamples() {
 	clear(p.current)
 }
 
-// recordSlowIteration records an iteration that has just ended and took at least limit, which is > 0, with
-// all samples that are pending. It runs on the loop's thread, in its turn. It does nothing for a reactor
-// without a Python loop.
-func (l *loop) recordSlowIteration(began, length, limit int64) {
-	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
-	if sh.popped == nil {
-		return // a reactor without a Python loop
-	}
-	record := slowIteration{
-		loop: int32(atomic.LoadUint32(&l.shared.Number)), began: began, length: length,
-		callbacks: uint64(*sh.popped) - l.turnStart.popped + l.turnStart.handed,
-		gc:        max(atomic.LoadInt64((*int64)(unsafe.Pointer(sh.gc)))-int64(sh.gc_before), 0),
-		gilWait:   int64(l.shared.Metrics.GILWait.Sum - l.turnStart.waited),
-	}
-	C.probe_slow(C.uint32_t(record.loop), C.uint64_t(length))
-	processProfile.Lock()
-	processProfile.addPendingSamples()
-	processProfile.addSlowIteration(&record, limit)
-	processProfile.Unlock()
-}
-
-// addSlowIteration completes a record with the samples of its iteration and stores it. If the ring is full,
-// the record replaces the oldest one. The caller has locked the profile.
-func (p *profile) addSlowIteration(r *slowIteration, limit int64) {
-	if now := p.current[r.loop]; now != nil && now.iteration == r.began {
+// AddSlow completes a record with the samples of its iteration and stores it. If the ring is full, the
+// record replaces the oldest one. limit, which is > 0, is the one that the iteration has passed, in ns. The
+// caller has locked the profile.
+func (p *Profile) AddSlow(r *SlowIteration, limit int64) {
+	if now := p.current[r.Loop]; now != nil && now.iteration == r.Began {
 		p.addStacks(r, now.list, limit)
 	}
 	p.slowCount++
@@ -172,17 +127,17 @@ func (p *profile) addSlowIteration(r *slowIteration, limit int64) {
 
 // addStacks adds to a record the stacks at 1, 2 and 4 times the limit, as far as there are samples, and the
 // longest callback, from the samples of its iteration.
-func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int64) {
+func (p *Profile) addStacks(r *SlowIteration, list []iterationSample, limit int64) {
 	if len(p.frames) > maxFrames {
 		p.compactFrames()
 	}
-	end := r.began + r.length
+	end := r.Began + r.Length
 	for due, i := limit, 0; due <= 4*limit; due *= 2 {
-		for i < len(list) && list[i].at-r.began < due {
+		for i < len(list) && list[i].at-r.Began < due {
 			i++
 		}
 		if i < len(list) && list[i].at < end {
-			r.stacks = append(r.stacks, p.stackOf(list[i], r.began))
+			r.stacks = append(r.stacks, p.stackOf(list[i], r.Began))
 		}
 	}
 	for first := 0; first < len(list); {
@@ -190,7 +145,7 @@ func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int6
 		for last+1 < len(list) && list[last+1].serial == list[first].serial {
 			last++
 		}
-		from, to := r.began, end
+		from, to := r.Began, end
 		if first > 0 {
 			from = (list[first-1].at + list[first].at) / 2
 		}
@@ -199,7 +154,7 @@ func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int6
 		}
 		if to-from > r.longest {
 			r.longest = to - from
-			r.longestStack = p.stackOf(list[(first+last)/2], r.began)
+			r.longestStack = p.stackOf(list[(first+last)/2], r.Began)
 		}
 		first = last + 1
 	}
@@ -207,7 +162,7 @@ func (p *profile) addStacks(r *slowIteration, list []iterationSample, limit int6
 
 // stackOf returns the stack of a sample of an iteration that began at this time. A stack longer than
 // maxStackFrames keeps its innermost frames and its outermost one.
-func (p *profile) stackOf(s iterationSample, began int64) slowStack {
+func (p *Profile) stackOf(s iterationSample, began int64) slowStack {
 	stack := slowStack{age: s.at - began}
 	for at := s.call; at != 0; at = p.calls[at].parent {
 		c := p.calls[at]
@@ -216,7 +171,7 @@ func (p *profile) stackOf(s iterationSample, began int64) slowStack {
 			stack.frames = append(stack.frames, p.frameIndex(slowFrame{"?", "", 0}))
 		case c.code >= codesFixed:
 			known := &p.codes[c.code]
-			stack.frames = append(stack.frames, p.frameIndex(slowFrame{known.function, known.file, c.line}))
+			stack.frames = append(stack.frames, p.frameIndex(slowFrame{known.Function, known.File, c.line}))
 		case c.code >= codeTask:
 			stack.kind = c.code
 		}
@@ -228,7 +183,7 @@ func (p *profile) stackOf(s iterationSample, began int64) slowStack {
 }
 
 // frameIndex returns the index of a frame in recorder.frames, to which it adds a new frame.
-func (p *profile) frameIndex(f slowFrame) uint32 {
+func (p *Profile) frameIndex(f slowFrame) uint32 {
 	index, ok := p.byFrame[f]
 	if !ok {
 		index = uint32(len(p.frames))
@@ -240,8 +195,8 @@ func (p *profile) frameIndex(f slowFrame) uint32 {
 
 // compactFrames drops the frames that no recorded iteration refers to, and the older half of the
 // iterations.
-func (p *profile) compactFrames() {
-	kept := append(append([]slowIteration{}, p.slow[p.next:]...), p.slow[:p.next]...)
+func (p *Profile) compactFrames() {
+	kept := append(append([]SlowIteration{}, p.slow[p.next:]...), p.slow[:p.next]...)
 	before := p.frames
 	p.slow, p.next = kept[len(kept)/2:], 0
 	p.frames, p.byFrame = nil, map[slowFrame]uint32{}
@@ -258,9 +213,9 @@ func (p *profile) compactFrames() {
 	}
 }
 
-// addSlow appends three members to the profile's JSON: the recorded iterations, oldest first, the samples
+// appendSlow appends three members to the profile's JSON: the recorded iterations, oldest first, the samples
 // of the current iterations, and the frames. The caller has locked the profile.
-func (p *profile) addSlow(t []byte) []byte {
+func (p *Profile) appendSlow(t []byte) []byte {
 	numbers := func(t []byte, values ...int64) []byte {
 		for _, value := range values {
 			t = append(strconv.AppendInt(t, value, 10), ',')
@@ -284,7 +239,7 @@ func (p *profile) addSlow(t []byte) []byte {
 		if i > 0 {
 			t = append(t, ',')
 		}
-		t = numbers(append(t, '['), int64(r.loop), r.began, r.length, int64(r.callbacks), r.gc, r.gilWait, r.longest)
+		t = numbers(append(t, '['), int64(r.Loop), r.Began, r.Length, int64(r.Callbacks), r.GC, r.GILWait, r.longest)
 		t = append(stack(t, &r.longestStack), ",["...)
 		for j := range r.stacks {
 			if j > 0 {
@@ -313,7 +268,7 @@ func (p *profile) addSlow(t []byte) []byte {
 		if i > 0 {
 			t = append(t, ',')
 		}
-		t = appendPlace(t, f.function, f.file, int64(f.line))
+		t = jsontext.AppendPlace(t, f.function, f.file, int64(f.line))
 	}
 	return append(t, ']')
 }
@@ -323,9 +278,9 @@ const (
 	crashIterations = 3
 )
 
-// crashReport returns text with the functions that used the most time and with the last slow iterations,
+// CrashReport returns text with the functions that used the most time and with the last slow iterations,
 // for a process that is about to abort. The caller has locked the profile.
-func (p *profile) crashReport() []byte {
+func (p *Profile) CrashReport() []byte {
 	own := map[slowFrame]int64{}
 	all := int64(0)
 	for i := range p.calls {
@@ -349,8 +304,8 @@ func (p *profile) crashReport() []byte {
 	}
 	for i := max(len(p.slow)-crashIterations, 0); i < len(p.slow); i++ {
 		r := &p.slow[(p.next+i)%len(p.slow)]
-		t = decimal(append(t, "  "...), float64(r.length)/1e9, 3, 0)
-		t = strconv.AppendInt(append(t, " s, callbacks: "...), int64(r.callbacks), 10)
+		t = decimal(append(t, "  "...), float64(r.Length)/1e9, 3, 0)
+		t = strconv.AppendInt(append(t, " s, callbacks: "...), int64(r.Callbacks), 10)
 		if r.longest > 0 && len(r.longestStack.frames) > 0 {
 			where := p.frames[r.longestStack.frames[0]]
 			t = decimal(append(t, ", the longest "...), float64(r.longest)/1e9, 3, 0)
@@ -380,7 +335,7 @@ func decimal(to []byte, number float64, digits, width int) []byte {
 
 // ownFrame returns the innermost frame of a call that is outside of libraries, else the innermost frame,
 // else "(the loop)". (Only Python knows the library folders exactly.)
-func (p *profile) ownFrame(call uint32) slowFrame {
+func (p *Profile) ownFrame(call uint32) slowFrame {
 	innermost := slowFrame{function: "(the loop)"}
 	for at := call; at != 0; at = p.calls[at].parent {
 		c := p.calls[at]
@@ -388,12 +343,12 @@ func (p *profile) ownFrame(call uint32) slowFrame {
 			continue
 		}
 		known := &p.codes[c.code]
-		frame := slowFrame{known.function, known.file, c.line}
+		frame := slowFrame{known.Function, known.File, c.line}
 		if innermost.file == "" {
 			innermost = frame
 		}
-		library := strings.Contains(known.file, "/lib/python3") && !strings.Contains(known.file, "-packages/")
-		if !library && !strings.Contains(known.file, "/goloop/_internal/") && !strings.HasPrefix(known.file, "<frozen ") {
+		library := strings.Contains(known.File, "/lib/python3") && !strings.Contains(known.File, "-packages/")
+		if !library && !strings.Contains(known.File, "/goloop/_internal/") && !strings.HasPrefix(known.File, "<frozen ") {
 			return frame
 		}
 	}

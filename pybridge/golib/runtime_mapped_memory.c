@@ -1,5 +1,5 @@
 /*
- * mapped_memory.c: the address ranges that Go's runtime has mapped, for a forked child.
+ * runtime_mapped_memory.c: the address ranges that Go's runtime has mapped, for a forked child.
  *
  * A child starts the library again in place of its parent's runtime, which is dead there, and a
  * new runtime reserves 1.1 GiB of address space for itself.  First the child unmaps all that the
@@ -25,7 +25,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "mapped_memory.h"
+#include "runtime_mapped_memory.h"
 
 #if defined(__linux__)
 

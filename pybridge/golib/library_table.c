@@ -1,5 +1,5 @@
 /*
- * table.c: the API table, and goloop_table, the one symbol that the library exports.
+ * library_table.c: the API table, and goloop_table, the one symbol that the library exports.
  *
  * cgo exports every function that it generates and all functions of runtime/cgo. Another Go
  * library in the process could bind to them by mistake. So exports.map, a version script of the
@@ -10,8 +10,8 @@
  * table may be used as soon as dlopen has returned.
  */
 #include "_cgo_export.h"
-#include "flusher_lock.h"
-#include "mapped_memory.h"
+#include "monitor_flusher_lock.h"
+#include "runtime_mapped_memory.h"
 #include "monitor.h"
 
 /* gl_table.reactor_new: makes a reactor and monitors it.  Returns its number; or -errno, and there

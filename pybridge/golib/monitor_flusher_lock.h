@@ -1,4 +1,5 @@
-/* flusher_lock.h: the lock that the monitor has while it flushes, see flusher_lock.c. */
+/* monitor_flusher_lock.h: the lock that the monitor has while it flushes.  See
+ * monitor_flusher_lock.c. */
 #ifndef GOLOOP_FLUSHER_LOCK_H
 #define GOLOOP_FLUSHER_LOCK_H
 
