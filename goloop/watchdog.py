@@ -137,7 +137,7 @@ def _below_the_loop(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def _is_importing(stack: tuple[Frame, ...]) -> bool:
     """Return true if the iteration of the loop is inside an import.
 
-    An import that has called the loop does not count; isImporting in pybridge/golib/block_text.go
+    An import that has called the loop does not count; IsImporting in pybridge/golib/blockreport
     has the same rule.
     """
     return any(

@@ -9,8 +9,8 @@ import (
 )
 
 // Calls are all system calls of a reactor, its clock, and the state that the reactors of one
-// kernel share. A test can replace each call to make it fail. A reactor on SimulatedCalls does
-// not access the host's kernel.
+// kernel share. A test can replace each call to make it fail. A reactor on the Calls of
+// another kernel does not access the host's.
 type Calls struct {
 	transports.Calls
 	Poll PollCalls

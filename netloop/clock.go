@@ -7,7 +7,7 @@ import (
 )
 
 // clock reads CLOCK_MONOTONIC in ns, as C and Python's time.monotonic() do. With a read
-// function it reads the clock of a simulated kernel instead.
+// function it reads that clock instead.
 //
 // The documented way to read this clock through the vDSO is time.Since, which returns the
 // distance from an instant. So the clock stores one instant in both scales. The instant is

@@ -10,8 +10,8 @@ var processCloses closeCounter
 
 // closeCounter makes a listener that backs off for lack of descriptors retry when a descriptor
 // is closed. Descriptors belong to the process, so this is the only state that reactors share:
-// a count of closed descriptors, and the reactors to wake when it grows. Each simulated kernel
-// is a process of its own and has its own counter.
+// a count of closed descriptors, and the reactors to wake when it grows. Reactors on another
+// kernel have descriptors of their own, and their own counter.
 type closeCounter struct {
 	count   atomic.Uint64
 	waiters atomic.Int32 // len(reactors), for countClose without the lock

@@ -50,6 +50,6 @@
 // # Kernels
 //
 // A reactor accesses its kernel, including the clock, only through its Calls. These are the
-// host's system calls (SystemCalls), calls that fail on demand of a test, or a simulated kernel
-// in the same process (SimulatedCalls, package simulated).
+// host's system calls (SystemCalls), calls that fail on demand of a test, or those of another
+// kernel in the same process.
 package netloop

@@ -101,7 +101,7 @@ func NewWithCalls(shared *Shared, calls Calls) (*Reactor, error) {
 	switch {
 	case shared.FixedEagerLimit >= 0:
 		r.sendPolicy = fixedSendPolicy(int(shared.FixedEagerLimit))
-	case calls.Clock != nil: // the time of a simulation shows no costs
+	case calls.Clock != nil: // a clock of its own shows no costs
 		r.sendPolicy = fixedSendPolicy(eagerLevels[defaultLevel])
 	}
 	shared.WakePending = 0

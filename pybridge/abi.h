@@ -413,11 +413,12 @@ gl_wake_up(const gl_shared *shared)
 #define GL_OPEN_WATCH_END 1u
 /* Flag of listener_open: its connections are TCP, and each gets TCP_NODELAY. */
 #define GL_LISTEN_NODELAY 1u
-/* Replace a thread's system calls (a gl_calls, fds/lease.h) and its clock; NULL: not replaced. */
-typedef struct gl_simulation_hooks {
+/* The system under a thread: its system calls (a gl_calls, fds/lease.h) and its clock; NULL: those
+ * of the operating system. */
+typedef struct gl_system {
     const void *calls;
     int64_t (*clock)(void);
-} gl_simulation_hooks;
+} gl_system;
 /* The version and the sizes that both sides must agree on. */
 #define GL_ABI                                                                                     \
     {GL_ABI_VERSION,    sizeof(gl_table),     sizeof(gl_submission), sizeof(gl_completion),        \
@@ -497,9 +498,9 @@ typedef struct gl_table {
     int32_t (*yield_to_flusher)(gl_shared *shared);
 
     /* Texts in UTF-8: facts about the reactor and the Go runtime (JSON), the sampling profile of
-     * the process (JSON, golib/profile.go), the watchdog's report of a loop's current or last
-     * block, and the names of a stack's frames (golib/watchdog.go).  Each function writes at most
-     * `cap` bytes and returns the length of the whole text. */
+     * the process (JSON, golib/profile), the watchdog's report of a loop's current or last block,
+     * and the names of a stack's frames (golib/watchdog.go).  Each function writes at most `cap`
+     * bytes and returns the length of the whole text. */
     int32_t (*reactor_facts)(int32_t reactor, char *out, int32_t cap);
     int32_t (*profile_text)(char *out, int32_t cap);
     int32_t (*block_report)(int32_t reactor, char *out, int32_t cap);
@@ -509,12 +510,12 @@ typedef struct gl_table {
     int32_t (*trace_start)(int32_t fd);
     /* Returns 1 if any thread is alive but `self` (a thread id) and the library's; else 0. */
     int32_t (*other_threads_alive)(int32_t self);
-    /* Answers a request to a simulated kernel in its buffer of `size` bytes
-     * (golib/simulation_requests_linux.go). */
-    int32_t (*simulation_request)(char *buffer, int32_t size);
-    /* Stores in *hooks the system calls and the clock that the calling thread uses from now on.
-     * -ENOSYS on systems other than Linux. */
-    int32_t (*simulation_hooks)(gl_simulation_hooks *hooks);
+    /* Answers a request to another system than the operating system in its buffer of `size` bytes
+     * (golib/system.go). */
+    int32_t (*system_request)(char *buffer, int32_t size);
+    /* Stores in *system the system calls and the clock that the calling thread uses from now on.
+     * -ENOSYS where the library has no other system than the operating system. */
+    int32_t (*system_get)(gl_system *system);
     /* Unmaps the memory of a runtime that did not survive a fork.  Called in the child, before the
      * library's memory is restored.  Returns 0. */
     int32_t (*unmap_memory)(void);

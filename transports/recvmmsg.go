@@ -44,11 +44,11 @@ func (m *RecvBatch) Result(i int) (n int, addrLen uint32) {
 	return int(m.messages[i].length), m.messages[i].header.nameLen
 }
 
-// Buffer returns the buffers of datagram i. A simulated kernel writes to them.
+// Buffer returns the buffers of datagram i. A kernel in the same process writes to them.
 func (m *RecvBatch) Buffer(i int) []Vector { return m.vectors[i][:] }
 
-// Deliver stores the length and the sender's address of datagram i, which a simulated kernel
-// has written to the memory of Buffer.
+// Deliver stores the length and the sender's address of datagram i, which a kernel in the
+// same process has written to the memory of Buffer.
 func (m *RecvBatch) Deliver(i, n int, from []byte) {
 	h := &m.messages[i]
 	to := Vector{Base: h.header.name, Len: uintptr(h.header.nameLen)}

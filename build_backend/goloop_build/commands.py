@@ -59,7 +59,7 @@ GO_OVERLAY = {
 # 1. Go reads GODEBUG once before it reads the rest of the environment, see env_posix.go.
 # 2. and 3. While a processor (P) is idle, Go's monitor thread (runtime.sysmon) has no work: it
 # wakes up each 100 ms instead of 10 ms, and preempts no thread for goroutines that do not exist
-# (pybridge/golib/gomaxprocs.go).
+# (pybridge/golib/runtime_gomaxprocs.go).
 # 4. A C thread that calls Go runs on a goroutine's stack, and so does a C handler without
 # SA_ONSTACK that a signal calls meanwhile (ncurses sets SIGWINCH and SIGTSTP so). Go's 8 KiB are
 # too few for a handler, and no guard page ends them. Of 1 MiB only the touched pages take memory;
@@ -98,7 +98,7 @@ GO_CHANGES = {
 # The linker's list of the Go library's exported symbols.
 EXPORTS = os.path.join("pybridge", "golib", "exports.map")
 # Functions of libc that runtime/cgo calls, for which the library has replacements (__wrap_...):
-# first_thread_stack.c, thread.c and mapped_memory.c of pybridge/golib.
+# runtime_first_thread_stack.c, runtime_thread.c and runtime_mapped_memory.c of pybridge/golib.
 WRAPPED = ("pthread_getattr_np", "pthread_create", "mmap", "munmap")
 ABI = "pybridge/abi.h"
 # The source file that a build with ThreadSanitizer adds to the extension.

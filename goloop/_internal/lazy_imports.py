@@ -1,8 +1,8 @@
 """Loads goloop's lazy imports if the program makes all imports lazy (PEP 810, from 3.15 on).
 
 goloop imports modules early that it may need in situations in which an import fails: without free
-descriptors, in the watchdog's thread while an import blocks the loop, or within the patches of a
-simulation.
+descriptors, in the watchdog's thread while an import blocks the loop, or while a tool has replaced
+functions that an import calls.
 """
 
 from __future__ import annotations

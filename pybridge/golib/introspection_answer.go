@@ -23,6 +23,8 @@ import (
 	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/jsontext"
+	"github.com/goloop/goloop/pybridge/golib/pycode"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,8 +44,8 @@ var answerDraft struct {
 }
 
 // goloop_answer_client answers any request with the facts that are known without Python, closes the
-// connection and returns -1. A C thread (helper_threads.c) calls it and does nothing else. For a request for a
-// trace it starts the trace instead and returns as goloop_trace_continue does.
+// connection and returns -1. A C thread (monitor_helper_threads.c) calls it and does nothing else. For a
+// request for a trace it starts the trace instead and returns as goloop_trace_continue does.
 //
 //export goloop_answer_client
 func goloop_answer_client(fd C.int32_t) C.int32_t {
@@ -101,7 +103,7 @@ func partialAnswer() []byte {
 	answerDraft.text = append(answerDraft.text, `,"loops":[`...)
 	C.add_all_reactors()
 	answerDraft.text = append(bytes.TrimSuffix(answerDraft.text, []byte(",")), `],"profile":`...)
-	return append(append(answerDraft.text, processProfile.text()...), '}')
+	return append(append(answerDraft.text, processProfile.Text()...), '}')
 }
 
 // goloop_add_reactor appends a reactor's metrics and the stack of its thread to the answer. It is called
@@ -175,11 +177,11 @@ func addStack(t []byte, py *netloop.Python, s *netloop.Sample) []byte {
 	before := ""
 	for i := int(s.Frames) - 1; i >= 0; i-- {
 		f := s.Frame[i]
-		c, state := readCode(py, f.Code, maxName, 2*maxName)
-		if state != isCode {
+		c, state := pycode.Read(py, f.Code, pycode.MaxName, 2*pycode.MaxName)
+		if state != pycode.IsCode {
 			continue
 		}
-		t = appendPlace(append(t, before...), c.function, c.file, int64(readLine(py, &c, f.Code, f.Instruction)))
+		t = jsontext.AppendPlace(append(t, before...), c.Function, c.File, int64(pycode.Line(py, &c, f.Code, f.Instruction)))
 		before = ","
 	}
 	return t

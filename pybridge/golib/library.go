@@ -7,8 +7,23 @@
 //	        -extldflags=-Wl,--wrap=pthread_getattr_np,--wrap=pthread_create,--wrap=mmap,--wrap=munmap,--version-script=$PWD/pybridge/golib/exports.map" \
 //	    -o libgoloop.so.1 ./pybridge/golib
 //
-// The library exports one symbol, goloop_table (table.c, exports.map). first_thread_stack.c and thread.c
-// have the wrapped functions. Without asyncpreemptoff Go would preempt goroutines by SIGURG, which belongs to Python.
+// The library exports one symbol, goloop_table (library_table.c, exports.map). runtime_first_thread_stack.c,
+// runtime_thread.c and runtime_mapped_memory.c have the wrapped functions. Without asyncpreemptoff Go would
+// preempt goroutines by SIGURG, which belongs to Python.
+//
+// The files of this folder are one package, because cgo needs that; the beginning of a name is the subject:
+//
+//	library_        the API table and the reactors; the mirror of abi.h; the lock shared with the monitor
+//	runtime_        Go's runtime as a guest: threads, stacks, mapped memory, GOMAXPROCS; _runtime has changed
+//	                files of Go's
+//	monitor_        the thread that flushes late writes and takes samples, its alarms, lock and helper threads
+//	watchdog        reports of iterations that last too long; package blockreport has the texts
+//	profile         the samples' way into package profile, which has the profile and the flight recorder
+//	introspection_  answers to clients, such as goloop top, without Python
+//	trace           the trace of all loops for one client
+//	system          systems other than the operating system, for threads that ask for one
+//	pycode          a package: names and lines of Python's code objects, read without the GIL
+//	jsontext        a package: strings as JSON
 //
 // This file converts C's arguments to Go's and Go's errors to -errno; netloop does the work. The file
 // includes no Python.h, handles no signals and stores no pointer for longer than abi.h allows.
@@ -46,9 +61,9 @@ type loop struct {
 	shared     *netloop.Shared
 	turnStart  turnCounters
 	blockState blockState
-	// simulated reactors run on a simulated kernel: no other thread may change anything, so that the seed
-	// decides everything.
-	simulated bool
+	// isolated reactors have a system of one thread and with a clock of its own (newReactor): no other thread
+	// may change anything.
+	isolated bool
 }
 
 const (
@@ -78,8 +93,8 @@ func findReactor(number C.int32_t) *loop {
 
 // addReactor stores a reactor and returns its number, or -EMFILE if all slots are in use: the caller then
 // closes the reactor. It also raises GOMAXPROCS if necessary, and a running trace records the new loop.
-func addReactor(r *netloop.Reactor, shared *netloop.Shared, simulated bool) C.int32_t {
-	l := &loop{Reactor: r, shared: shared, simulated: simulated}
+func addReactor(r *netloop.Reactor, shared *netloop.Shared, isolated bool) C.int32_t {
+	l := &loop{Reactor: r, shared: shared, isolated: isolated}
 	r.OnSlowIteration = l.recordSlowIteration
 	slotsMu.Lock()
 	defer slotsMu.Unlock()
@@ -142,11 +157,11 @@ func result(err error) C.int32_t {
 //export goloop_reactor_new
 func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	block := (*netloop.Shared)(unsafe.Pointer(shared))
-	r, simulated, err := newReactor(block)
+	r, isolated, err := newReactor(block)
 	if err != nil {
 		return result(err)
 	}
-	number := addReactor(r, block, simulated)
+	number := addReactor(r, block, isolated)
 	if number < 0 {
 		r.Close()
 	}
@@ -199,12 +214,11 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 }
 
 // goloop_flush_late decodes all submissions and sends the pending writes, for the monitor, which has locked
-// the shared block. It does nothing for a closed reactor, nor for a simulated reactor, because the seed
-// must decide everything.
+// the shared block. It does nothing for a closed or an isolated reactor.
 //
 //export goloop_flush_late
 func goloop_flush_late(reactor C.int32_t) {
-	if r := findReactor(reactor); r != nil && !r.simulated {
+	if r := findReactor(reactor); r != nil && !r.isolated {
 		r.FlushFromMonitor()
 	}
 }

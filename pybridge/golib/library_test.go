@@ -102,7 +102,7 @@ func TestLibraryThroughItsTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) { run(t, driver, library, name) })
 	}
 	t.Run("reactor_facts", func(t *testing.T) {
-		t.Setenv("GOMAXPROCS", "1") // gomaxprocs.go raises it
+		t.Setenv("GOMAXPROCS", "1") // runtime_gomaxprocs.go raises it
 		var facts map[string]any
 		out := run(t, driver, library, "reactor_facts")
 		if err := json.Unmarshal([]byte(out), &facts); err != nil {

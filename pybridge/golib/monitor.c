@@ -32,11 +32,11 @@
 #endif
 
 #include "_cgo_export.h"
-#include "alarm.h"
-#include "alarm_pace.h"
-#include "flusher_lock.h"
+#include "monitor_alarm.h"
+#include "monitor_alarm_pace.h"
+#include "monitor_flusher_lock.h"
 #include "monitor.h"
-#include "thread.h"
+#include "runtime_thread.h"
 
 /* At a tick, an iteration is long if it is older than this time. */
 #define LONG_ITERATION_NS 1000000
@@ -241,7 +241,7 @@ random_interval(int64_t mean)
 /* Takes a sample of a loop if one is due, and returns the time of the next sample; INT64_MAX if the
  * loop takes none.  The times are independent of the loop's work: they are spread over the time in
  * which the monitor was not parked, and each sample represents the time before it.  Go counts the
- * samples in the loop's next turn (golib/profile.go), so the monitor enters Go only if no turn
+ * samples in the loop's next turn (golib/profile), so the monitor enters Go only if no turn
  * comes.  A long iteration gets extra samples that represent no time. */
 static int64_t
 sample_if_due(monitored *w, int64_t now)

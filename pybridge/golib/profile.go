@@ -2,131 +2,45 @@ package main
 
 /*
 #include "monitor.h"
+
+static void probe_slow(uint32_t loop, uint64_t ns) { GL_PROBE(iteration_slow, loop, ns); }
 */
 import "C"
 
 import (
-	"cmp"
-	"slices"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/profile"
 )
 
-// The sampling profile of this process's loops. The monitor takes samples (monitor.c), and a tree of calls
-// counts them:
-//
-//	the process -> a loop -> a task, a callback, or the loop itself -> the outermost frame -> ...
-//
-// A loop's thread adds the pending samples to the tree at the beginning of its next turn. If no turn comes,
-// the monitor does. Names are read at that moment from code objects that may have been freed meanwhile:
-// such a frame is left out, or gets the name of the object that now has its address.
-//
-// The tree's size is limited. A full tree drops half of its calls, the ones with the least time, and adds
-// their time to their callers, so the sums stay right.
+// The profile and the flight recorder of this process: package profile has both. A loop's thread adds the
+// pending samples at the beginning of its next turn, and records its slow iterations.
 
-const (
-	maxCalls     = 768
-	maxEdges     = 2 * maxCalls
-	maxCodes     = 384
-	maxNameBytes = 40 << 10 // bytes of all names
-	maxTasks     = 256
-	maxLoops     = 64
-	maxName      = 128
-	recheckAfter = 1_000_000_000 // ns: after this time a known code object is read again
-)
-
-// Indexes in profile.codes that are not code objects.
-const (
-	codeProcess = iota
-	codeLoop    // the line is the loop's number
-	codeTask
-	codeCallback
-	codeItself // the loop's own work, and its wait for the GIL
-	codeUnknown
-	codesFixed
-
-	// byLine marks an edge whose `at` is a line, to which several instructions lead.
-	byLine = 1 << 31
-)
-
-// call is a node of the tree: a frame with its callers, or one of the fixed codes above.
-type call struct {
-	parent, code uint32
-	line         int32
-	samples      uint32
-	wall, cpu    int64 // ns in this call, without its callees
-}
-
-// edge is the key of a call: `at` is an offset in the code object, a line or a number.
-type edge struct {
-	parent, code, at uint32
-}
-
-// knownCode is a code object with its address and the time (ns) at which it was last read.
-type knownCode struct {
-	code
-	address uint64
-	checked int64
-}
-
-// taskTime is the time that one coroutine used.
-type taskTime struct {
-	wall, cpu, at int64
-}
-
-// lastSample has the clocks of a loop's previous sample: its time, the thread's processor time, and the
-// time in the poll until then, all in ns.
-type lastSample struct {
-	at, cpu int64
-	polled  uint64
-}
-
-// profile is the sampling profile of the process. The mutex protects all fields.
-type profile struct {
-	sync.Mutex
-	calls   []call
-	edges   map[edge]uint32
-	codes   []knownCode
-	byCode  map[uint64]uint32
-	names   int                  // bytes
-	tasks   map[uint64]taskTime  // by address of the coroutine
-	loops   map[int32]lastSample // by number of the loop
-	began   int64                // ns: start of the first sample's time
-	last    int64                // ns: time of the last sample
-	samples uint64
-	python  *netloop.Python
-	recorder
-}
+// samples is a queue of samples: the monitor fills it, the profile empties it.
+var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
 // processProfile is the only profile of the process.
-var processProfile = newProfile()
+var processProfile = profile.New(samples, findPython)
 
-// newProfile returns an empty profile.
-func newProfile() *profile {
-	return &profile{
-		calls:    make([]call, 1, 64),
-		edges:    map[edge]uint32{},
-		codes:    make([]knownCode, codesFixed, 64),
-		byCode:   map[uint64]uint32{},
-		tasks:    map[uint64]taskTime{},
-		loops:    map[int32]lastSample{},
-		recorder: newRecorder(),
+// findPython returns the layout of Python's objects, which is equal for all loops, or nil while no loop is
+// open.
+func findPython() *netloop.Python {
+	for _, each := range *slots.Load() {
+		if l := each.loop; l != nil {
+			return (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
+		}
 	}
+	return nil
 }
-
-// samples is a queue of samples: the monitor fills it, addPendingSamples empties it.
-var samples = (*netloop.Samples)(unsafe.Pointer(&C.monitor_samples))
 
 // countSamples adds the pending samples to the profile. It does nothing if there are none, as in most
 // turns, or if another thread has locked the profile; a later turn adds them then. It is called in each
 // turn.
 func countSamples() {
 	if atomic.LoadUint32(&samples.Written) != atomic.LoadUint32(&samples.Counted) && processProfile.TryLock() {
-		processProfile.addPendingSamples()
+		processProfile.AddPending()
 		processProfile.Unlock()
 	}
 }
@@ -137,233 +51,8 @@ func countSamples() {
 //export goloop_count_samples
 func goloop_count_samples() {
 	processProfile.Lock()
-	processProfile.addPendingSamples()
+	processProfile.AddPending()
 	processProfile.Unlock()
-}
-
-// addPendingSamples adds the samples that the monitor has written since the last call to the tree, and
-// removes them from the queue. The caller has locked the profile.
-func (p *profile) addPendingSamples() {
-	for n := atomic.LoadUint32(&samples.Counted); n != atomic.LoadUint32(&samples.Written); n++ {
-		p.addSample(&samples.Sample[n%netloop.MaxSamples])
-		atomic.StoreUint32(&samples.Counted, n+1)
-	}
-}
-
-// addSample adds the time of one sample to the call of its stack, and stores the sample for the flight
-// recorder. A sample without time creates the calls only. A full tree is pruned first. While no loop is
-// open, the sample is discarded. The caller has locked the profile.
-func (p *profile) addSample(s *netloop.Sample) {
-	for i := 0; p.python == nil; i++ { // equal for all loops
-		all := *slots.Load()
-		if i == len(all) {
-			return
-		}
-		if l := all[i].loop; l != nil {
-			p.python = (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
-		}
-	}
-	if p.began == 0 {
-		p.began = s.Since
-	}
-	p.last = s.At
-	wall, cpu := s.At-s.Since, int64(0)
-	if wall > 0 {
-		p.samples++
-		cpu = p.cpuTime(s, wall)
-	}
-	if len(p.calls)+int(s.Frames)+3 > maxCalls || len(p.codes)+int(s.Frames) > maxCodes ||
-		len(p.edges) > maxEdges || p.names > maxNameBytes {
-		p.prune()
-	}
-	at := p.findOrAddCall(0, codeLoop, uint32(s.Loop), s.Loop)
-	switch {
-	case s.Frames == 0:
-		at = p.findOrAddCall(at, codeItself, 0, 0)
-	case s.Coroutine != 0:
-		at = p.findOrAddCall(at, codeTask, 0, 0)
-		if wall > 0 {
-			p.addTask(s, wall, cpu)
-		}
-	default:
-		at = p.findOrAddCall(at, codeCallback, 0, 0)
-	}
-	for i := int(s.Frames) - 1; i >= 0; i-- {
-		f := s.Frame[i]
-		index := p.codeAt(f.Code, s.At)
-		if index == codeProcess {
-			continue
-		}
-		offset := uint32(f.Instruction - f.Code)
-		if index == codeUnknown {
-			offset = 0
-		}
-		next, ok := p.edges[edge{at, index, offset}]
-		if !ok {
-			line := int32(0)
-			if index != codeUnknown {
-				line = readLine(p.python, &p.codes[index].code, f.Code, f.Instruction)
-			}
-			next = p.findOrAddCall(at, index|byLine, uint32(line), line)
-			p.edges[edge{at, index, offset}] = next
-		}
-		at = next
-	}
-	if c := &p.calls[at]; wall > 0 {
-		c.samples++
-		c.wall += wall
-		c.cpu += cpu
-	}
-	p.addIterationSample(s, at)
-}
-
-// cpuTime returns the part of a sample's time in which the thread was on a processor: the thread's share of
-// the time outside the poll since the previous sample of this loop. It stores the clocks for the next
-// sample, and returns 0 for the first one.
-func (p *profile) cpuTime(s *netloop.Sample, wall int64) int64 {
-	before, ok := p.loops[s.Loop]
-	if !ok && len(p.loops) == maxLoops {
-		clear(p.loops)
-	}
-	p.loops[s.Loop] = lastSample{s.At, s.Cpu, s.Polled}
-	busy := s.At - before.at - int64(s.Polled-before.polled)
-	if !ok || busy <= 0 || s.Cpu <= before.cpu {
-		return 0
-	}
-	return int64(float64(wall) * min(1, float64(s.Cpu-before.cpu)/float64(busy)))
-}
-
-// addTask adds the times of a sample, in ns, to its coroutine's. If there are too many coroutines, it
-// removes the one with the oldest sample.
-func (p *profile) addTask(s *netloop.Sample, wall, cpu int64) {
-	had, ok := p.tasks[s.Coroutine]
-	if !ok && len(p.tasks) == maxTasks {
-		oldest, at := uint64(0), int64(0)
-		for address, each := range p.tasks {
-			if at == 0 || each.at < at {
-				oldest, at = address, each.at
-			}
-		}
-		delete(p.tasks, oldest)
-	}
-	p.tasks[s.Coroutine] = taskTime{had.wall + wall, had.cpu + cpu, s.At}
-}
-
-// findOrAddCall returns the index in p.calls of the call of `code` by `parent`, and adds the call with `line` if
-// it is new. `at` distinguishes the parent's calls of the same code: the loop's number for codeLoop, the
-// line if code has the flag byLine, else 0.
-func (p *profile) findOrAddCall(parent, code, at uint32, line int32) uint32 {
-	key := edge{parent, code, at}
-	index, ok := p.edges[key]
-	if !ok {
-		index = uint32(len(p.calls))
-		p.calls = append(p.calls, call{parent: parent, code: code &^ byLine, line: line})
-		p.edges[key] = index
-	}
-	return index
-}
-
-// codeAt returns the index in p.codes of the code object at an address, and adds a new one. It returns
-// codeProcess if the frame has no Python code, codeUnknown if the address is not a code object any more. An
-// entry that was read longer than recheckAfter ago is compared with the object first. now is in ns.
-func (p *profile) codeAt(address uint64, now int64) uint32 {
-	index, ok := p.byCode[address]
-	if ok {
-		c := &p.codes[index]
-		if now-c.checked < recheckAfter {
-			return index
-		}
-		var head [4]uint64
-		if state := readHead(p.python, address, &head); state == isCode && head == c.head {
-			c.checked = now
-			return index
-		}
-		delete(p.byCode, address)
-	}
-	c, state := readCode(p.python, address, maxName, maxName*2)
-	switch state {
-	case isInvalid:
-		return codeUnknown
-	case isNotCode:
-		return codeProcess
-	}
-	// A function that was defined again has a second entry with the same name.
-	index = uint32(len(p.codes))
-	p.codes = append(p.codes, knownCode{c, address, now})
-	p.byCode[address] = index
-	p.names += len(c.function) + len(c.file)
-	return index
-}
-
-// prune drops half of the calls, the ones with the least time, and adds their time to their callers. A call
-// is dropped before its caller, which has at least as much time. Codes without a call are dropped, too.
-// Indices of calls and codes change, so the samples of current iterations are discarded.
-func (p *profile) prune() {
-	total := make([]int64, len(p.calls))
-	for i := len(p.calls) - 1; i > 0; i-- { // callers precede their callees
-		total[i] += p.calls[i].wall
-		total[p.calls[i].parent] += total[i]
-	}
-	order := slices.Clone(total[1:])
-	slices.SortFunc(order, func(a, b int64) int { return cmp.Compare(b, a) })
-	least := int64(0)
-	if len(order) > maxCalls/2 {
-		least = order[maxCalls/2]
-	}
-	moved := make([]uint32, len(p.calls))
-	codes := make([]uint32, len(p.codes))
-	calls, kept := p.calls[:1], p.codes[:codesFixed]
-	known := make([]bool, len(p.codes))
-	uses := 0
-	for i := 1; i < len(total); i++ {
-		c := p.calls[i]
-		into := moved[c.parent]
-		if total[i] <= least || uses >= maxCodes/2 && c.code >= codesFixed && !known[c.code] ||
-			total[c.parent] < 0 {
-			calls[into].wall += c.wall
-			calls[into].cpu += c.cpu
-			calls[into].samples += c.samples
-			moved[i] = into
-			total[i] = -1
-			continue
-		}
-		if c.code >= codesFixed && !known[c.code] {
-			known[c.code] = true
-			uses++
-		}
-		moved[i] = uint32(len(calls))
-		c.parent = into
-		calls = append(calls, c)
-	}
-	p.names = 0
-	clear(p.byCode)
-	for i := codesFixed; i < len(p.codes); i++ {
-		if known[i] {
-			codes[i] = uint32(len(kept))
-			p.names += len(p.codes[i].function) + len(p.codes[i].file)
-			p.byCode[p.codes[i].address] = codes[i]
-			kept = append(kept, p.codes[i])
-		}
-	}
-	edges := make(map[edge]uint32, len(calls))
-	for key, index := range p.edges {
-		if total[index] < 0 {
-			continue
-		}
-		if key.code&^byLine >= codesFixed {
-			key.code = codes[key.code&^byLine] | key.code&byLine
-		}
-		key.parent = moved[key.parent]
-		edges[key] = moved[index]
-	}
-	for i := range calls {
-		if calls[i].code >= codesFixed {
-			calls[i].code = codes[calls[i].code]
-		}
-	}
-	clear(p.codes[len(kept):])
-	p.discardIterationSamples()
-	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
 // goloop_profile_text writes at most `size` bytes of the profile of this process as JSON, and returns the
@@ -371,42 +60,44 @@ func (p *profile) prune() {
 //
 //export goloop_profile_text
 func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
-	return copyText(out, size, processProfile.text())
+	return copyText(out, size, processProfile.Text())
 }
 
-// text returns the profile as JSON, for goloop/_internal/metrics/profiling.py. It adds the pending samples
-// first. It locks the profile.
-func (p *profile) text() []byte {
-	p.Lock()
-	defer p.Unlock()
-	p.addPendingSamples()
-	number := func(t []byte, name string, value int64) []byte {
-		return strconv.AppendInt(append(t, name...), value, 10)
+// turnCounters are a loop's counters at the end of its last turn, from which recordSlowIteration computes
+// the differences.
+type turnCounters struct {
+	popped uint64 // entries of the ready queue that were run
+	handed uint64 // completions that the turn returned
+	waited uint64 // ns of waiting for the GIL
+}
+
+// endTurn stores the counters after a turn that returned this number of completions, or < 0 after an error.
+// It does nothing for a reactor without a Python loop.
+func (r *turnCounters) endTurn(sh *netloop.Shared, completions int) {
+	if popped := (*C.gl_shared)(unsafe.Pointer(sh)).popped; popped != nil {
+		atomic.StoreUint64(&r.popped, uint64(*popped)) // atomic, because the monitor reads it
+		r.handed = uint64(max(completions, 0))
+		r.waited = sh.Metrics.GILWait.Sum
 	}
-	t := number(nil, `{"began":`, p.began)
-	t = number(t, `,"last":`, p.last)
-	t = number(t, `,"samples":`, int64(p.samples))
-	t = append(t, `,"codes":[`...)
-	for i := range p.codes {
-		c := &p.codes[i]
-		t = append(appendPlace(t, c.function, c.file, int64(c.head[3])), ',')
+}
+
+// recordSlowIteration records an iteration that has just ended and took at least limit, which is > 0, with
+// all samples that are pending. It runs on the loop's thread, in its turn. It does nothing for a reactor
+// without a Python loop.
+func (l *loop) recordSlowIteration(began, length, limit int64) {
+	sh := (*C.gl_shared)(unsafe.Pointer(l.shared))
+	if sh.popped == nil {
+		return // a reactor without a Python loop
 	}
-	t = append(t[:len(t)-1], `],"calls":[`...)
-	for _, c := range p.calls {
-		for i, value := range []int64{int64(c.parent), int64(c.code), int64(c.line), int64(c.samples), c.wall, c.cpu} {
-			t = append(t, "[,,,,,"[i])
-			t = strconv.AppendInt(t, value, 10)
-		}
-		t = append(t, "],"...)
+	record := profile.SlowIteration{
+		Loop: int32(atomic.LoadUint32(&l.shared.Number)), Began: began, Length: length,
+		Callbacks: uint64(*sh.popped) - l.turnStart.popped + l.turnStart.handed,
+		GC:        max(atomic.LoadInt64((*int64)(unsafe.Pointer(sh.gc)))-int64(sh.gc_before), 0),
+		GILWait:   int64(l.shared.Metrics.GILWait.Sum - l.turnStart.waited),
 	}
-	t = append(t[:len(t)-1], `],"tasks":{`...)
-	for address, each := range p.tasks {
-		t = strconv.AppendUint(append(t, '"'), address, 10)
-		t = number(t, `":[`, each.wall)
-		t = append(number(t, ",", each.cpu), "],"...)
-	}
-	if len(p.tasks) > 0 {
-		t = t[:len(t)-1]
-	}
-	return append(p.addSlow(append(t, '}')), '}')
+	C.probe_slow(C.uint32_t(record.Loop), C.uint64_t(length))
+	processProfile.Lock()
+	processProfile.AddPending()
+	processProfile.AddSlow(&record, limit)
+	processProfile.Unlock()
 }

@@ -14,12 +14,15 @@ import (
 	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/jsontext"
+	"github.com/goloop/goloop/pybridge/golib/pycode"
 	"golang.org/x/sys/unix"
 )
 
 // The trace records the actions of loops. While a client asks for it, each loop has a ring of records,
-// which C fills (core/observe/trace.c). A C thread (helper_threads.c) repeatedly calls this file, which sends
-// the new records unchanged. goloop/operations/commands/trace.py converts them to JSON in the client's process.
+// which C fills (core/observe/trace.c). A C thread (monitor_helper_threads.c) repeatedly calls this file,
+// which sends the new records unchanged. goloop/operations/commands/trace.py converts them to JSON in the
+// client's process.
 //
 //	after one line of JSON:  frame ... frame
 //	frame:  uint32 kind, uint32 length, int32 loop, uint32 thread; then the bytes
@@ -68,12 +71,12 @@ type tracer struct {
 // processTrace is the only trace of the process.
 var processTrace = &tracer{rings: map[*loop]*ring{}, known: map[uint64]struct{}{}}
 
-// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. A simulated
+// openLoop gives a ring to a loop if a client traces the process. C writes records from now on. An isolated
 // loop is not traced, and a loop without a ring for lack of memory neither.
 func (t *tracer) openLoop(l *loop) {
 	t.Lock()
 	defer t.Unlock()
-	if !t.on || l.simulated {
+	if !t.on || l.isolated {
 		return
 	}
 	var r *ring
@@ -217,13 +220,13 @@ func (t *tracer) addNames(l *loop, from, to int) {
 		text = append(strconv.AppendUint(append(text, `,"`...), word, 10), `":`...)
 		if kind == netloop.TraceCall {
 			py := (*netloop.Python)(unsafe.Pointer((*C.gl_shared)(unsafe.Pointer(l.shared)).python))
-			c, state := readCode(py, word, maxName, 2*maxName)
-			if state != isCode {
-				c.function = "?"
+			c, state := pycode.Read(py, word, pycode.MaxName, 2*pycode.MaxName)
+			if state != pycode.IsCode {
+				c.Function = "?"
 			}
-			text = appendPlace(text, c.function, c.file, int64(c.head[3]))
+			text = jsontext.AppendPlace(text, c.Function, c.File, int64(c.Head[3]))
 		} else {
-			text = appendJSON(text, readName(word))
+			text = jsontext.AppendString(text, readName(word))
 		}
 	}
 	if len(text) > 0 {
@@ -233,14 +236,14 @@ func (t *tracer) addNames(l *loop, from, to int) {
 	}
 }
 
-// readName reads a C string, cut to about maxName bytes. If a part cannot be read, it returns the part
+// readName reads a C string, cut to about pycode.MaxName bytes. If a part cannot be read, it returns the part
 // before.
 func readName(address uint64) string {
 	var text []byte
-	for len(text) < maxName {
+	for len(text) < pycode.MaxName {
 		var part [16]byte
 		n := 16 - address%16 // never across a page
-		if !readMemory(address, part[:n]) {
+		if !pycode.ReadMemory(address, part[:n]) {
 			break
 		}
 		for _, c := range part[:n] {

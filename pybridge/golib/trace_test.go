@@ -38,7 +38,7 @@ func TestALoopIsTracedWhileATracerIsThere(t *testing.T) {
 		t.Fatal("nobody traces")
 	}
 	tr.on = true
-	tr.openLoop(&loop{shared: &netloop.Shared{}, simulated: true})
+	tr.openLoop(&loop{shared: &netloop.Shared{}, isolated: true})
 	tr.openLoop(l)
 	if len(tr.rings) != 1 || l.shared.Trace == 0 {
 		t.Fatalf("%d rings", len(tr.rings))

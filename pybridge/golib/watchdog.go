@@ -4,7 +4,7 @@ package main
 #include <signal.h>
 #include <stdlib.h>
 #include "monitor.h"
-#include "thread.h"
+#include "runtime_thread.h"
 
 void *goloop_write_stderr(void *unused);
 
@@ -32,6 +32,8 @@ import (
 	"unsafe"
 
 	"github.com/goloop/goloop/netloop"
+	"github.com/goloop/goloop/pybridge/golib/blockreport"
+	"github.com/goloop/goloop/pybridge/golib/pycode"
 	"golang.org/x/sys/unix"
 )
 
@@ -151,7 +153,7 @@ type blockState struct {
 // holder.
 type stackSnapshot struct {
 	ns     int64 // age of the iteration
-	frames []frame
+	frames []blockreport.Frame
 }
 
 // callbacksStarted returns the number of callbacks that the loop has started since the poll.
@@ -190,7 +192,7 @@ func (l *loop) updateBlockState(since, now int64) {
 
 // stackOf reads the stack of a thread, which is a PyThreadState, innermost frame first. It repeats a read
 // that failed. A stack that is still unreadable is empty. It returns false if Python has ended.
-func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
+func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]blockreport.Frame, bool) {
 	var raw [C.GL_FRAMES]netloop.RawFrame
 	for range maxWalks {
 		n := int(C.read_frames(shared, thread, (*C.gl_raw_frame)(unsafe.Pointer(&raw[0]))))
@@ -209,15 +211,15 @@ func stackOf(shared *C.gl_shared, thread unsafe.Pointer) ([]frame, bool) {
 
 // nameFrames reads the names of frames and skips frames without Python code. It returns nil and false if a
 // frame is invalid, because the stack has changed.
-func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []frame, ok bool) {
+func nameFrames(py *netloop.Python, raw []netloop.RawFrame) (frames []blockreport.Frame, ok bool) {
 	for _, f := range raw {
-		c, state := readCode(py, f.Code, maxFunction, maxFile)
+		c, state := pycode.Read(py, f.Code, maxFunction, maxFile)
 		switch state {
-		case isInvalid:
+		case pycode.IsInvalid:
 			return nil, false
-		case isCode:
-			line := readLine(py, &c, f.Code, f.Instruction)
-			frames = append(frames, frame{c.function, c.file, int(line)})
+		case pycode.IsCode:
+			line := pycode.Line(py, &c, f.Code, f.Instruction)
+			frames = append(frames, blockreport.Frame{Function: c.Function, File: c.File, Line: int(line)})
 		}
 	}
 	return frames, true
@@ -236,7 +238,7 @@ func (l *loop) recordStack(block uint64, index uint32) bool {
 		}
 		thread = holder
 	}
-	frames, lives := []frame(nil), true
+	frames, lives := []blockreport.Frame(nil), true
 	if thread != nil {
 		frames, lives = stackOf(shared, thread)
 	}
@@ -343,8 +345,8 @@ func (l *loop) abort(ns int64) {
 	}
 	l.escalate(ns, atomic.LoadUint32(&l.shared.ReportState), true)
 	processProfile.Lock()
-	processProfile.addPendingSamples()
-	text := processProfile.crashReport()
+	processProfile.AddPending()
+	text := processProfile.CrashReport()
 	processProfile.Unlock()
 	writeStderr(text, false)
 	for i := 0; i < crashWaits && !stderrIsWritten(); i++ {
@@ -357,16 +359,57 @@ func (l *loop) abort(ns int64) {
 	C.end_process(written) // without a written text SIGABRT's default applies: faulthandler would block on stderr, too
 }
 
-// ---- texts for Python, which goloop/_internal/frames.py parses ----
-
-// addFrames appends a line for each frame, innermost last. Names have no control characters.
-func addFrames(t []byte, frames []frame) []byte {
-	for i := len(frames) - 1; i >= 0; i-- {
-		t = append(append(append(append(t, frames[i].function...), '\t'), frames[i].file...), '\t')
-		t = append(strconv.AppendInt(t, int64(frames[i].line), 10), '\n')
+// why returns the reason for a report on stderr, as the end of its first sentence, limited to facts that
+// were observed. reportState is shared.report_state; aborts: the process ends after the report.
+func (s *blockState) why(reportState uint32, aborts bool) string {
+	switch {
+	case aborts:
+		return "; aborting the process (GOLOOP_WATCHDOG_ABORT)"
+	case reportState == netloop.ReportRequested:
+		return ", and a log handler delays the log message"
+	case s.gilHeld:
+		return ", and the GIL is held"
 	}
-	return t
+	return ", and the log message has not been written yet"
 }
+
+// blockText returns the report for stderr about a block that has lasted ns. aborts: the process ends after
+// the report, which is never left out then. Otherwise blockText returns nil if the snapshot has the same
+// calls as the one before, and while modules are imported before the loop's first event: for example a
+// server that imports its application and has no clients yet. A report longer than maxText loses its
+// outermost calls.
+func (l *loop) blockText(ns int64, reportState uint32, aborts bool) []byte {
+	s := &l.blockState
+	b := &blockreport.Report{Shared: l.shared, NS: ns, Reason: s.why(reportState, aborts)}
+	snapshot := s.snapshots - 1
+	if aborts {
+		snapshot = netloop.BlockStacks - 1
+	}
+	b.Own = s.stacks[snapshot].frames
+	if !aborts && s.escalated > 0 && len(b.Own) > 0 && blockreport.SameCalls(b.Own, s.stacks[snapshot-1].frames) {
+		return nil
+	}
+	if !aborts && blockreport.IsImporting(b.Own) && atomic.LoadUint64(&l.shared.Metrics.EventsPerTurn.Sum) == 0 {
+		return nil
+	}
+	b.Own = blockreport.WithoutStartFrames(b.Own)
+	if s.gilHeld {
+		b.Holder = s.stacks[netloop.BlockStacks].frames
+	}
+	for {
+		text := b.Text
+		if l.shared.Flags&netloop.JSON != 0 {
+			text = b.JSON
+		}
+		if t := text(); len(t) < maxText {
+			return t
+		}
+		// Drop the outermost calls first: they say least.
+		b.Own, b.Holder = b.Own[:len(b.Own)*3/4], b.Holder[:len(b.Holder)*3/4]
+	}
+}
+
+// ---- texts for Python ----
 
 // goloop_block_report writes at most `size` bytes of the report of a loop's current block, or of its last
 // one (blockReport), and returns the length of the whole text, 0 for a closed reactor, or -EINVAL as
@@ -411,18 +454,18 @@ func blockReport(reactor C.int32_t) []byte {
 			of = &s.stacks[netloop.BlockStacks]
 		}
 		t = append(strconv.AppendInt(append(t, '\x1e'), of.ns, 10), '\n')
-		t = addFrames(t, of.frames)
+		t = blockreport.AppendFrames(t, of.frames)
 	}
 	return t
 }
 
-// stackText returns a line for each frame of a stack, as addFrames. It returns nil if the stack could not
-// be read or a frame is invalid.
+// stackText returns a line for each frame of a stack, as blockreport.AppendFrames. It returns nil if the
+// stack could not be read or a frame is invalid.
 func stackText(of *netloop.Stack) []byte {
 	if of.Frames < 0 {
 		return nil
 	}
 	py := (*netloop.Python)(*(*unsafe.Pointer)(unsafe.Pointer(&of.Python)))
 	frames, _ := nameFrames(py, of.Frame[:of.Frames])
-	return addFrames(nil, frames)
+	return blockreport.AppendFrames(nil, frames)
 }

@@ -1,6 +1,7 @@
 """The record of the memory that Go's runtime has mapped, which a forked child unmaps.
 
-golib/mapped_memory.c is compiled alone; the programs call its functions in place of runtime/cgo.
+golib/runtime_mapped_memory.c is compiled alone; the programs call its functions in place of
+runtime/cgo.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SCENARIOS = Path(__file__).with_name("mapped_memory_scenarios.py")
 def library(native: Path, compile_shared: Compile) -> Path:
     source = native / "mapped_memory_alone.c"
     source.write_text(
-        f"""#include "{ROOT}/pybridge/golib/mapped_memory.c"
+        f"""#include "{ROOT}/pybridge/golib/runtime_mapped_memory.c"
 #define EXPORT __attribute__((visibility("default")))
 EXPORT void *go_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 EXPORT void *go_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)

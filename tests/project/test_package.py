@@ -128,6 +128,26 @@ def test_the_loop_depends_neither_on_simulations_nor_on_tools_for_operators() ->
     assert found == HOOKS
 
 
+# The files that connect the product to the simulator, and the simulator itself.
+SIMULATOR = ("goloop/testing/", "netloop/simulated/")
+SEAM = ("netloop/simulated_calls.go", "pybridge/golib/system")
+
+
+def test_the_product_names_the_simulator_only_in_the_seam() -> None:
+    """All other code asks goloop/_internal/system.py, or the calls below it in C and Go."""
+    places = []
+    for folder in ("goloop", "netloop", "pybridge", "timers", "transports"):
+        for path in (ROOT / folder).rglob("*.*"):
+            name = path.relative_to(ROOT).as_posix()
+            if path.suffix not in {".py", ".pyi", ".c", ".h", ".go"}:
+                continue
+            if name.startswith((*SIMULATOR, *SEAM)) or name.endswith("_test.go"):
+                continue
+            lines = enumerate(path.read_text().splitlines(), 1)
+            places += [f"{name}:{n}" for n, line in lines if "simulat" in line.lower()]
+    assert places == []
+
+
 def test_no_circle_of_three_or_more_modules() -> None:
     """Imports for types count too: a reader follows them as well."""
     assert [sorted(circle) for circle in circles(imports(types=True)) if len(circle) > 2] == []
@@ -168,7 +188,7 @@ def test_import_imports_nothing_but_asyncio_and_itself() -> None:
 PLAIN = {
     "goloop": "_core _internal watchdog",
     "goloop._internal": "backend frames helper_threads loop metrics net process records"
-    " tasks tls version",
+    " system tasks tls version",
     "goloop._internal.loop": "arg_errors base busy_poll debugging descriptors library loop running"
     " signals watching",
     "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ... import _core
+from .. import system
 from ..metrics.histogram import BUCKETS, bucket_of
 from ..metrics.metric_registry import unpacked
 from ..records import decode_json
@@ -102,6 +103,8 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
     # The metrics of metric_registry.py that are counted in Python, by name.
     _python_counters: dict[str, int]
     _cpu_time: CpuTime
+    # The system under the thread that made the loop.
+    _system: system.System
     _dns_time: memoryview[int] | None = None
 
     slow_callback_duration: float

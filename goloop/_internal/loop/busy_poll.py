@@ -9,9 +9,7 @@ import math
 import os
 import warnings
 
-from ... import _core
 from .base import CoreLoop
-from .signals import simulated
 
 # Seconds.  A peer that answers later than this gains nothing: a wake-up takes some microseconds.
 MAX_BUSY_POLL = 0.01
@@ -61,8 +59,8 @@ class BusyPolling(CoreLoop):
         The thread does not hold the GIL meanwhile, but uses its processor. A loop polls in this way
         only after an event; it stops for a while if other threads need the processor, or if too few
         attempts find an event. `loop.metrics()` counts attempts, hits and their time. A new loop
-        has the time of `GOLOOP_BUSY_POLL` (such as `50us`), by default None. A simulated loop never
-        polls in this way. Since 0.3.0.
+        has the time of `GOLOOP_BUSY_POLL` (such as `50us`), by default None. With a virtual
+        clock the loop never polls in this way. Since 0.3.0.
 
         Args:
             seconds: At most 0.01. None: twice the processor time of a sleep, which the loop
@@ -76,6 +74,6 @@ class BusyPolling(CoreLoop):
         """
         if seconds is not None:
             seconds = _checked(seconds)
-        if _core._thread_ident() in simulated:  # the virtual clock stands still while it polls
+        if not self._system.has_real_clock:  # the clock stands still while the loop polls
             seconds = 0.0
         self._set_busy_poll(seconds)

@@ -13,6 +13,7 @@ import sys
 import warnings
 
 from ... import _core
+from .. import system
 from ..metrics import metrics as metrics_module
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
@@ -69,6 +70,7 @@ class Loop(
         # First, because from then on other threads may read metrics.
         self._python_counters = {}
         self._cpu_time = CpuTime()
+        self._system = system.of_thread()
         _core.Loop.__init__(self)
         asyncio.base_events.BaseEventLoop.__init__(self)
         self._init_watchdog()

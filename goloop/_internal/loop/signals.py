@@ -82,16 +82,6 @@ def _swap_wakeup_fd(fd: int, own_pipe: bool = False) -> int:
     return signal.set_wakeup_fd(fd, warn_on_full_buffer=not own_pipe)
 
 
-# Identifiers of threads on a simulated kernel, which get no signals: the pipe is the real kernel's.
-simulated: set[int] = set()
-
-
-def _is_main_thread() -> bool:
-    """Return true in Python's main thread, unless a simulation runs in it."""
-    main = threading.main_thread()
-    return threading.current_thread() is main and main.ident not in simulated
-
-
 class Signals(CoreLoop):
     """Implements add_signal_handler() and remove_signal_handler()."""
 
@@ -103,6 +93,11 @@ class Signals(CoreLoop):
     _signal_file: File  # device and inode of the pipe
     _wakeup_armed: bool
 
+    def _gets_signals(self) -> bool:
+        """Return true in Python's main thread, if the loop's system has signals."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return in_main_thread and self._system.has_signals
+
     def _init_signals(self) -> None:
         """Initialize the signal state of a new loop; in the main thread also create its pipe."""
         self._signal_handlers = {}
@@ -112,7 +107,7 @@ class Signals(CoreLoop):
         self._wakeup_armed = False
         # Created early for loops that will need it: a process without free descriptors must still
         # be able to run its existing loops.
-        if _is_main_thread():
+        if self._gets_signals():
             self._signal_fd()
 
     # ---- the wakeup fd ------------------------------------------------------
@@ -184,10 +179,10 @@ class Signals(CoreLoop):
     def _arm_wakeup(self) -> None:
         """Make the pipe the wakeup fd if the process has none; see the head of this file.
 
-        Does nothing outside the main thread, or if the loop's poller was closed. Raises OSError
+        Does nothing if the loop gets no signals, or if the loop's poller was closed. Raises OSError
         if there is no descriptor for a pipe.
         """
-        if not _is_main_thread():
+        if not self._gets_signals():
             return
         try:
             own_pipe = self._signal_fd()

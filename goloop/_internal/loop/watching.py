@@ -15,7 +15,6 @@ import warnings
 from ... import _core, watchdog
 from ..metrics import flight_recorder, profiling
 from .base import CoreLoop
-from .signals import simulated
 
 # Limits in seconds.
 DEFAULT_LIMIT = 1.0
@@ -68,7 +67,7 @@ class Watching(CoreLoop):
         """Number a new loop, and set its limits and its sampling rate from the environment.
 
         The variables are GOLOOP_WATCHDOG, GOLOOP_WATCHDOG_ABORT, GOLOOP_SLOW and GOLOOP_PROFILE;
-        in a simulation all are off. Also registers a callback of gc, once per process.
+        without a real clock all are off. Also registers a callback of gc, once per process.
         """
         if _core._note_collection not in gc.callbacks:
             gc.callbacks.append(_core._note_collection)
@@ -78,7 +77,7 @@ class Watching(CoreLoop):
         self._sample_interval = 1 / min(rate, 1000.0) if rate else 0.0
         self._slow_limit = _number_from_env("GOLOOP_SLOW", DEFAULT_SLOW)
         self._limits = limit, _number_from_env("GOLOOP_WATCHDOG_ABORT", 0.0)
-        if _core._thread_ident() in simulated:  # the monitor would use the real clock
+        if not self._system.has_real_clock:  # the monitor's clock would be another one
             self._sample_interval, self._slow_limit, self._limits = 0.0, 0.0, (0.0, 0.0)
         self._set_watchdog(*self._limits)
         self._set_slow_limit(self._slow_limit)

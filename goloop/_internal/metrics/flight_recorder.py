@@ -1,7 +1,7 @@
 """The flight recorder: the last slow iterations, which `Loop.slow_iterations()` returns.
 
-Go records them (pybridge/golib/flight_recorder.go) and returns them with the profile. This module
-converts them to objects, and to text for `goloop slow` and for a dump.
+Go records them (pybridge/golib/profile/flight_recorder.go) and returns them with the profile. This
+module converts them to objects, and to text for `goloop slow` and for a dump.
 """
 
 from __future__ import annotations

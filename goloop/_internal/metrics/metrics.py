@@ -334,5 +334,5 @@ def _add_histograms(one: bytes, other: bytes) -> bytes:
         operator.add, HISTOGRAM.unpack(one), HISTOGRAM.unpack(other)
     )
     maximum = max(HISTOGRAM.unpack(one)[2], HISTOGRAM.unpack(other)[2])
-    # Loops in simulations may wait for centuries: the sum could exceed 64 bits.
+    # Loops with a virtual clock may wait for centuries: the sum could exceed 64 bits.
     return HISTOGRAM.pack(count, min(whole, _MAX_NS), maximum, *buckets)

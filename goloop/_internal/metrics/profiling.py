@@ -1,6 +1,6 @@
 """The sampling profile of this process's loops: time by task and line.
 
-The monitor takes the samples and Go counts them (pybridge/golib/profile.go), without the GIL. This
+The monitor takes the samples and Go counts them (pybridge/golib/profile), without the GIL. This
 module converts a snapshot of the counts to a `Profile`; profile_formats.py writes files.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     # A snapshot, as decoded from JSON.
     Row = dict[str, Any]
 
-# Kinds of calls, by which profile.go replaces a function: pybridge/golib/profile.go.
+# Kinds of calls, by which Go replaces a function: profile.go of pybridge/golib/profile.
 _LOOP, _TASK, _CALLBACK, _ITSELF, _UNKNOWN, _FIXED = 1, 2, 3, 4, 5, 6
 
 ITSELF = "(the loop)"

@@ -14,6 +14,7 @@ from asyncio import constants
 from collections.abc import Callable
 
 from ... import _core
+from .. import system
 from ..loop import arg_errors
 from ..loop.base import CoreLoop
 from . import transport_info
@@ -31,11 +32,8 @@ _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _extra_of: Callable[[Any], Any] = _extra_slot.__get__
 _INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
-_SIMULATED = 1 << 24  # the lowest fd of simulated kernels, see goloop/testing/simulated
-# Set by the modules that few programs import, process/shared_sockets.py and testing/simulated:
-# the classes of their sockets.
+# Set by process/shared_sockets.py, which few programs import: the class of its sockets.
 shared_socket_class: type[SharedSocket] | None = None
-simulated_socket_class: Any = None
 _LAZY_EXTRA_NAMES = frozenset({"socket", "sockname", "peername"})
 _NO_FDS_RECEIVED = (
     "passing descriptors needs a protocol whose class has fds_received() when the connection is "
@@ -57,8 +55,8 @@ def is_tcp(sock: socket.socket) -> bool:
 
 def passes_fds(sock: socket.socket, protocol: object) -> bool:
     """Return true if the connection passes file descriptors (SCM_RIGHTS) along with its bytes."""
-    unix = sock.family == socket.AF_UNIX and sock.fileno() < _SIMULATED
-    return unix and transport_info.receives_fds(protocol)
+    possible = sock.family == socket.AF_UNIX and system.of_fd(sock.fileno()).passes_fds
+    return possible and transport_info.receives_fds(protocol)
 
 
 def set_nodelay(sock: socket.socket) -> None:
@@ -75,11 +73,8 @@ def shared_socket(sock: socket.socket) -> SharedSocket | None:
 
 
 def socket_from_fd(number: int) -> socket.socket:
-    """Return a new socket object that owns an fd; a simulated socket if the fd is simulated."""
-    if number < _SIMULATED:
-        return socket.socket(fileno=number)
-    simulated: socket.socket = simulated_socket_class(fileno=number)
-    return simulated
+    """Return a new socket object that owns an fd."""
+    return system.of_fd(number).socket_class(fileno=number)
 
 
 def adopt_fd(number: int) -> socket.socket:
@@ -150,7 +145,7 @@ class StreamTransport(_core.StreamTransport):
         """Raise TypeError: this connection cannot pass descriptors."""
         if hasattr(self._protocol, "_app_transport"):
             raise TypeError(transport_info.NO_TLS)
-        if not self._is_unix():
+        if not self._could_pass_fds():
             raise TypeError("only Unix streams can pass descriptors: use create_unix_connection()")
         raise TypeError(_NO_FDS_RECEIVED)
 
@@ -159,14 +154,14 @@ class StreamTransport(_core.StreamTransport):
 
         Raises TypeError for a protocol that receives descriptors, if this is a Unix stream.
         """
-        if transport_info.receives_fds(protocol) and self._is_unix():
+        if transport_info.receives_fds(protocol) and self._could_pass_fds():
             raise TypeError(_NO_FDS_RECEIVED)
         super().set_protocol(protocol)
 
-    def _is_unix(self) -> bool:
-        """Return true if the connection has a Unix address and is not simulated."""
-        named = isinstance(self.get_extra_info("sockname"), (str, bytes))
-        return named and self._sock_fd < _SIMULATED
+    def _could_pass_fds(self) -> bool:
+        """Return true for a Unix stream of a system that can pass descriptors."""
+        is_unix = isinstance(self.get_extra_info("sockname"), (str, bytes))
+        return is_unix and system.of_fd(self._sock_fd).passes_fds
 
     # ---- extra info
 

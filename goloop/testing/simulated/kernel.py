@@ -2,7 +2,7 @@
 
 ``with Kernel(seed=7):`` switches the thread to the kernel: loops that the thread makes in the block
 use the kernel and its clock. The sockets are those of sockets.py; a descriptor's number identifies
-its kernel. pybridge/golib/simulation_requests_linux.go serves the requests, and has the same
+its kernel. pybridge/golib/system_requests_linux.go serves the requests, and has the same
 numbers for them.
 """
 
@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from ... import _core
-from ..._internal.loop import signals
+from ..._internal import system
 
 
 class Request(enum.IntEnum):
-    """The requests to a kernel; the numbers are those of simulation_requests_linux.go."""
+    """The requests to a kernel; the numbers are those of system_requests_linux.go."""
 
     MAKE = 0
     END = 1
@@ -75,7 +75,7 @@ _NO_ARGUMENTS = (0,) * 6
 _MAX_NAME = 128
 # Seconds; longer than any simulation (session.py), and still less than 2**63 nanoseconds.
 _LONGEST = 4e9
-FIRST = 1 << 24  # the lowest descriptor of a simulated kernel
+FIRST = system.FIRST_OTHER_FD  # the lowest descriptor of a simulated kernel
 # The lowest process id of a simulated program; above Linux's PID_MAX_LIMIT, so that no signal
 # reaches a real process.
 FIRST_PID = 1 << 23
@@ -105,10 +105,21 @@ def request(
         _HEADER.pack_into(buffer, 0, *words)
         if data:
             buffer[_HEADER.size : _HEADER.size + len(data)] = data
-        result = _core._simulate(buffer)
+        result = _core._ask_system(buffer)
     if result < 0:
         raise OSError(-result, os.strerror(-result))
     return result, _HEADER.unpack_from(buffer)[5], memoryview(buffer)[_HEADER.size :]
+
+
+class SimulatedSystem(system.System):
+    """The system of all simulated kernels; sockets.py sets the class of its sockets."""
+
+    has_signals = False  # the pipe of a loop's signals would be the real kernel's
+    has_real_clock = False
+    passes_fds = False
+
+
+system.other = SimulatedSystem()
 
 
 class Kernel:
@@ -139,7 +150,7 @@ class Kernel:
     def __enter__(self) -> Kernel:
         """Let the current thread's system calls go to this kernel."""
         request(Request.ENTER, self._number)
-        signals.simulated.add(_core._thread_ident())
+        system.threads_on_other.add(_core._thread_ident())
         kernel_of_thread[threading.get_ident()] = self
         return self
 
@@ -150,7 +161,7 @@ class Kernel:
         traceback: TracebackType | None,
     ) -> None:
         """Let the current thread's system calls go to the real kernel again."""
-        signals.simulated.discard(_core._thread_ident())
+        system.threads_on_other.discard(_core._thread_ident())
         kernel_of_thread.pop(threading.get_ident(), None)
         request(Request.LEAVE)
 
@@ -249,8 +260,8 @@ def _after_fork() -> None:
     if _kernels:
         _kernels.clear()
         kernel_of_thread.clear()
-        signals.simulated.clear()
-        _core._simulate(bytearray(_HEADER.size))
+        system.threads_on_other.clear()
+        _core._ask_system(bytearray(_HEADER.size))
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -13,9 +13,17 @@ import types
 from collections.abc import Callable
 from typing import Any, Self, TypeVar, cast
 
-from ..._internal.net import stream_transport
 from .errors import EscapedSimulation
-from .kernel import _MAX_NAME, FIRST, Kernel, Request, kernel_of_thread, owner_number, request
+from .kernel import (
+    _MAX_NAME,
+    FIRST,
+    Kernel,
+    Request,
+    SimulatedSystem,
+    kernel_of_thread,
+    owner_number,
+    request,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -335,4 +343,4 @@ def unpack(answer: memoryview) -> Any:
     return name if name.startswith(b"\0") else os.fsdecode(name.rstrip(b"\0"))
 
 
-stream_transport.simulated_socket_class = Socket
+SimulatedSystem.socket_class = Socket

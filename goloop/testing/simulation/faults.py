@@ -1,6 +1,6 @@
 """Faults that the simulated kernel injects.
 
-pybridge/golib/simulation_requests_linux.go has the calls to which each fault applies, and
+pybridge/golib/system_requests_linux.go has the calls to which each fault applies, and
 netloop/simulated/faults.go decides which calls fail.
 """
 

@@ -2,9 +2,9 @@
  * calls.c: the system calls on descriptors of connections.
  *
  * A call takes a lease, never a number (except gl_call_close()), and is made through a table of
- * functions, G.calls, as Go uses its Calls.  The table has the kernel's functions.  With simulated
- * kernels it has those of golib/simulation_linux.go, which pass each call to the kernel of the
- * number, or fail if a test requires it.
+ * functions, G.calls, as Go uses its Calls.  The table has the operating system's functions.  While
+ * there is another system (goloop/_internal/system.py) it has those of golib, which pass each call
+ * to the system of the number, or fail if a test requires it.
  */
 #include "fds/fds.h"
 
@@ -94,14 +94,14 @@ gl_call_close(int fd)
     Py_END_ALLOW_THREADS
 }
 
-/* _simulate(request): passes the request, a writable buffer, to golib/simulation_requests_linux.go,
- * which writes the answer into the buffer.  Returns the result of that call as an int.  Then sets
- * the system calls of all threads, and the clock of this thread, as the existing simulations
- * require.  NULL with ImportError (no library), TypeError or BufferError. */
+/* _ask_system(request): passes the request, a writable buffer, to a system other than the operating
+ * system (golib/system.go), which writes the answer into the buffer.  Returns the result of that
+ * call as an int.  Then sets the system calls of all threads, and the clock of this thread, as the
+ * existing systems require.  NULL with ImportError (no library), TypeError or BufferError. */
 static PyObject *
-simulate(PyObject *Py_UNUSED(module), PyObject *request)
+ask_system(PyObject *Py_UNUSED(module), PyObject *request)
 {
-    gl_simulation_hooks hooks = {NULL, NULL};
+    gl_system system = {NULL, NULL};
     Py_buffer b;
     const char *message;
     const gl_table *go = gl_library_open(&message);
@@ -109,19 +109,20 @@ simulate(PyObject *Py_UNUSED(module), PyObject *request)
         return PyErr_Format(PyExc_ImportError, "%s", message);
     if (PyObject_GetBuffer(request, &b, PyBUF_WRITABLE) < 0)
         return NULL;
-    int32_t n = go->simulation_request(b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
+    int32_t n = go->system_request(b.buf, (int32_t)Py_MIN(b.len, INT32_MAX));
     PyBuffer_Release(&b);
-    (void)go->simulation_hooks(&hooks);
-    if (hooks.calls != NULL)
-        G.calls = hooks.calls;
+    (void)go->system_get(&system);
+    if (system.calls != NULL)
+        G.calls = system.calls;
     else
         G.calls = &kernel_calls;
-    gl_thread_clock = hooks.clock;
+    gl_thread_clock = system.clock;
     return PyLong_FromLong(n);
 }
 
 static PyMethodDef calls_functions[] = {
-    {"_simulate", GL_ONEARG(simulate), PyDoc_STR("Asks for something of a simulated kernel.")},
+    {"_ask_system", GL_ONEARG(ask_system),
+     PyDoc_STR("Passes a request to a system other than the operating system.")},
     {NULL, NULL, 0, NULL},
 };
 

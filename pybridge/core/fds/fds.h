@@ -133,7 +133,7 @@ GL_PRIVATE void gl_scratch_release(gl_loop *loop, uint8_t *scratch);
 
 /* ---- calls.c and lease.c ------------------------------------------------------ */
 
-/* Selects the kernel's own calls and adds _simulate() to the module. */
+/* Selects the operating system's calls and adds _ask_system() to the module. */
 GL_PRIVATE int gl_calls_init(PyObject *module);
 /* Checks the layouts of sockets and files, at import.  Unknown layouts are no error. */
 GL_PRIVATE int gl_lease_init(PyObject *module);

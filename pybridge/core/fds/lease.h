@@ -138,9 +138,9 @@ GL_PRIVATE void gl_kept_socket_end(gl_loop *loop, PyObject *waiter);
 
 /* ---- calls.c: the system calls on leased descriptors --------------------------------------
  * The extension makes all system calls on descriptors of connections and watches through G.calls.
- * With simulated kernels, or in a test with failing calls, it points to another table, which finds
- * the kernel of the number. */
-typedef struct gl_calls { /* mirrored by golib/simulation_linux.go */
+ * While there is another system than the operating system, or a test with failing calls, it points
+ * to another table, which finds the system of the number. */
+typedef struct gl_calls { /* golib has the other table, with the same order of members */
     ssize_t (*recv)(int fd, void *buf, size_t n, int flags);
     ssize_t (*send)(int fd, const void *buf, size_t n, int flags);
     ssize_t (*sendto)(int fd, const void *buf, size_t n, int flags, const void *to, socklen_t len);

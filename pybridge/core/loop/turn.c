@@ -34,7 +34,7 @@
 #define GL_POLL_TICKS 100000u /* about 30 to 60 microseconds */
 
 /* Returns the time of a cheap clock, about 2 to 3 ticks a nanosecond; the unit depends on the
- * processor.  In a simulation the clock is the simulated one. */
+ * processor.  A thread with a clock of its own has that clock. */
 static inline uint64_t
 ticks(void)
 {

@@ -7,9 +7,8 @@
  * process itself, and needs no descriptor.  If a sandbox refuses the call, no stack is read.  No
  * reference is counted, and only the caller's buffer is written.
  *
- * C walks the chain of frames.  Go reads names and lines from the code objects
- * (golib/python_code.go), after a check that each address has a code object.  The watchdog walks a
- * broken chain again.
+ * C walks the chain of frames.  Go reads names and lines from the code objects (golib/pycode),
+ * after a check that each address has a code object.  The watchdog walks a broken chain again.
  *
  * The layout of frames is internal to CPython.  It is the same from 3.12 to 3.15.  For a newer
  * Python, and for 3.14 and later without the GIL, no stack is read.

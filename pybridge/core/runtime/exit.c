@@ -5,7 +5,7 @@
  * matters in a process that was forked by a thread other than the main thread.  Without Go, libc
  * calls exit(0) when the last thread's function has returned; with Go the process would never end.
  * Therefore the first thread of a process has a thread-specific value whose destructor waits for
- * the other threads, except the library's (golib/other_threads.go), and calls exit(0).
+ * the other threads, except the library's (golib/runtime_other_threads.go), and calls exit(0).
  *
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.

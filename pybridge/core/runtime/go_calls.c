@@ -114,8 +114,8 @@ go_call_end(gl_go_call *call)
     X(int32_t, stack_text, (gl_stack * stack, char *out, int32_t cap), (stack, out, cap))          \
     X(int32_t, trace_start, (int32_t fd), (fd))                                                    \
     X(int32_t, other_threads_alive, (int32_t self), (self))                                        \
-    X(int32_t, simulation_request, (char *buffer, int32_t size), (buffer, size))                   \
-    X(int32_t, simulation_hooks, (gl_simulation_hooks * hooks), (hooks))
+    X(int32_t, system_request, (char *buffer, int32_t size), (buffer, size))                       \
+    X(int32_t, system_get, (gl_system * system), (system))
 
 /* Defines the wrapper of a function: prepares the thread, calls the live runtime's function (-EBADF
  * if there is none) and restores the thread. */

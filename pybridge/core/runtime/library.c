@@ -247,8 +247,8 @@ library_open(void)
         library_enter_first(table);
         image_release_tables();
     }
-    /* Restored only after the first call of Go, which waits until golib/gomaxprocs.go has created
-     * its threads: a waiting thread may be the one that creates them. */
+    /* Restored only after the first call of Go, which waits until golib/runtime_gomaxprocs.go has
+     * created its threads: a waiting thread may be the one that creates them. */
     timer_slack_restore(slack);
     file_limit_restore(&files);
     signals_restore(&library.signals);

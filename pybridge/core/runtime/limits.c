@@ -7,7 +7,7 @@
  * thread may still take the resources in the meantime.)
  *
  * Later Go needs little: a few megabytes of heap within its reservation, and no further threads,
- * because golib/gomaxprocs.go has created all that it runs on.
+ * because golib/runtime_gomaxprocs.go has created all that it runs on.
  *
  * The limit of open files is a separate problem: Go raises the soft limit to the hard limit when it
  * starts, and children of the process inherit the raised limit.  The limit is read before the start

@@ -41,9 +41,9 @@ typedef struct gl_process {          /* any thread, by atomic operations */
 
 GL_PRIVATE_DATA gl_process *gl_here; /* never NULL once _core is loaded */
 
-/* The loop's clock; in a thread with a simulated kernel the simulated clock. */
+/* The clock of the system under this thread; NULL: the operating system's. */
 GL_PRIVATE_DATA _Thread_local int64_t (*gl_thread_clock)(void);
-/* Returns the time of CLOCK_MONOTONIC in ns, or the simulated time in a thread of a simulation. */
+/* Returns the time of CLOCK_MONOTONIC, or of gl_thread_clock, in ns. */
 GL_PRIVATE_INLINE int64_t gl_monotonic_ns(void);
 
 /* Returns true if a preloaded library (libfaketime) has replaced libc's clock_gettime.  Go, which

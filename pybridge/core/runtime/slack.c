@@ -6,7 +6,8 @@
  * a loop's thread runs Python is such a long call.  If the Python code of a turn takes
  * milliseconds, the thread loses its processor some hundred times a second, and sysmon never rests.
  * On one core under aiohttp these were 3,500 wake-ups a second and 12 % of the core.  The checks
- * are useless here: each reactor has a processor, and one more is idle (golib/gomaxprocs.go).
+ * are useless here: each reactor has a processor, and one more is idle
+ * (golib/runtime_gomaxprocs.go).
  *
  * A new thread inherits the timer slack of its creator (PR_SET_TIMERSLACK in prctl(2)), so the
  * slack of the thread that starts the library applies to all of Go's threads.  C's threads, which

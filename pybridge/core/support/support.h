@@ -182,7 +182,7 @@ struct gl_globals {
         PyObject *wrapped, *flushing;
     } tls; /* methods and states of SSLProtocol, set by the import of
             * goloop/_internal/tls/protocol.py */
-    /* The system calls, or those of golib/simulation_linux.go (fds/calls.c) [GIL]. */
+    /* The system calls on descriptors (fds/calls.c) [GIL]. */
     const struct gl_calls *calls;
     gl_introspection_socket introspection_socket; /* observe/watchdog.c */
     gl_python python;                             /* observe/python_stack.c */
