@@ -63,47 +63,39 @@ def _parser() -> argparse.ArgumentParser:
     option = add("quick", _quick, "compare goloop, asyncio and uvloop in a minute")
     option("--python", default=sys.executable, help="the interpreter to measure")
 
-    for name, cases, text in (
-        ("run", None, "measure cases and save the results"),
-        (
-            "micro",
-            ["micro", "startup"],
-            "the same as run, but by default only operations of the loop and start-up",
-        ),
-    ):
-        option = add(name, _run, text)
-        option(
-            "--cases", nargs="+", default=cases, metavar="CASE",
-            help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
-            "cases of the allocator's table",
-        )  # fmt: skip
-        option("--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME))
-        option(
-            "--rounds", type=int,
-            help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
-        )  # fmt: skip
-        option(
-            "--until", type=float, metavar="SHARE",
-            help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
-            f"within this share of it; default without --rounds: {UNTIL}",
-        )  # fmt: skip
-        option("--max-rounds", type=int, default=usual.max_rounds)
-        option(
-            "--allocator", choices=("steady", "default"),
-            help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
-            "main tables; default: without settings, for the allocator's table",
-        )  # fmt: skip
-        option(
-            "--layouts", type=int, default=len(LAYOUTS), metavar="N",
-            help="with --allocator default: number of heap layouts, one a round",
-        )  # fmt: skip
-        add_times(option)
-        option(
-            "--python", action="append", metavar="PATH",
-            help="an interpreter to measure; may be repeated; default: this one",
-        )  # fmt: skip
-        add_pinning(option)
-        option("--no-save", action="store_true", help="do not save the results")
+    option = add("run", _run, "measure cases and save the results")
+    option(
+        "--cases", nargs="+", metavar="CASE",
+        help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
+        "cases of the allocator's table",
+    )  # fmt: skip
+    option("--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME))
+    option(
+        "--rounds", type=int,
+        help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
+    )  # fmt: skip
+    option(
+        "--until", type=float, metavar="SHARE",
+        help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
+        f"within this share of it; default without --rounds: {UNTIL}",
+    )  # fmt: skip
+    option("--max-rounds", type=int, default=usual.max_rounds)
+    option(
+        "--allocator", choices=("steady", "default"),
+        help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
+        "main tables; default: without settings, for the allocator's table",
+    )  # fmt: skip
+    option(
+        "--layouts", type=int, default=len(LAYOUTS), metavar="N",
+        help="with --allocator default: number of heap layouts, one a round",
+    )  # fmt: skip
+    add_times(option)
+    option(
+        "--python", action="append", metavar="PATH",
+        help="an interpreter to measure; may be repeated; default: this one",
+    )  # fmt: skip
+    add_pinning(option)
+    option("--no-save", action="store_true", help="do not save the results")
 
     option = add(
         "compare", _compare, "compare two builds of goloop, before and after a change, interleaved"
@@ -156,9 +148,8 @@ def _quick(options: argparse.Namespace) -> int:
     measuring = runner.Runner(options.python, settings, runner.to_stderr)
     cases = select(QUICK_CASES, pinning="split")
     run = measuring.new_run(loops, "python -m benchmarks quick", (), cases)
-    cases = [case for case in cases if case.name not in run.missing]
     measuring.measure(run, cases, loops)
-    print(report.quick_summary(run, cases))
+    print(report.summary(run, cases))
     return 1 if "goloop" in failed(run) else 0
 
 
@@ -218,7 +209,7 @@ def _run_one(
     path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
     # Saved after each case: an interrupted run loses one case only.
     measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
-    print(report.summary(run, cases, [loop.name for loop in loops]))
+    print(report.summary(run, cases))
     for line in quiet.told(quiet.choose([run], layouts=bool(run.layouts))[1]):
         runner.to_stderr(line)
     if keep:

@@ -125,7 +125,7 @@ def _way(run: Run, case: Case) -> str:
     major, minor = run.python.split(".")[:2]
     python = f"{f'{GIL}={run.gil} ' * bool(run.gil)}python{major}.{minor}{'t' * run.free_threaded}"
     options = re.sub(r" --(no-save|(cases|pinning|allocator)( (?!-)\S+)+)", "", run.command)
-    options = options.partition(" -m benchmarks ")[2].removeprefix("micro").removeprefix("run")
+    options = options.partition(" -m benchmarks ")[2].removeprefix("run")
     options += " --allocator default" * bool(run.layouts)
     # The name of a row of split cores fits the row of the same core, too.
     options += " --pinning split" * (case.pinning == "split" and case.group in SHARING)

@@ -107,7 +107,7 @@ def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
         refused("udp-512-x50", "run --rounds 9 --loops goloop uvloop"),
         refused(CASE, "run --cases protocol --rounds 9"),
         refused(f"{CASE}-same", "run"),
-        refused("sleep-0", "micro"),
+        refused("sleep-0", "run --cases micro startup"),
         refused("spawn", "run --no-save"),
         refused(CASE, "run", **free),
     ]
