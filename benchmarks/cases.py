@@ -343,7 +343,8 @@ def _held() -> Iterator[Case]:
     yield from _each(
         "idle-memory", "memory", (10_000,), "an idle accepted connection, of {n:,}",
         "the transport, its buffers and the loop's data for it",
-        "bytes", kind="memory", ceilings=EPOLL, server="slotted", mode="idle", size=64, key="bytes",
+        "bytes", kind="memory", ceilings=EPOLL, server="protocol", mode="idle", size=64,
+        key="bytes",
     )  # fmt: skip
 
 
