@@ -133,7 +133,7 @@ def _list(_options: argparse.Namespace) -> int:
     for case in CASES:
         if case.pinning == "same":
             continue
-        rest = " (full only)" * case.full
+        rest = " (only if named)" * case.rare
         rest += " (and on the same core)" * (case.group in SHARING)
         if case.kind == "loops":
             rest = " (by default only without the GIL)"
