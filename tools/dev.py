@@ -121,9 +121,6 @@ KINDS = {
         "default",
         paths=[
             "project/test_benchmarks.py",
-            "project/test_benchmarks_quiet.py",
-            "project/test_benchmarks_where.py",
-            "project/test_real_servers.py",
             "project/test_docs.py",
             "project/test_emulation.py",
             "project/test_figures.py",
@@ -138,7 +135,6 @@ KINDS = {
             "project/test_marks.py",
             "project/test_packaging.py",
             "project/test_settings.py",
-            "project/test_single_benchmarks.py",
             "project/test_site.py",
             "project/test_units.py",
             "real_programs/test_freezers.py",
