@@ -51,16 +51,6 @@ def test_follow_one_call_has_five_trips() -> None:
     assert len(STATION.findall(text)) > 40
 
 
-def test_a_function_that_is_only_called_is_not_defined(tmp_path: Path) -> None:
-    source = tmp_path / "source.c"
-    source.write_text(
-        "static int\nmade(void)\n{\n    return called(1);\n}\n\nint declared(void);\n"
-    )
-    assert defines(source, "made")
-    assert not defines(source, "called")
-    assert not defines(source, "declared")
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     named = re.findall(r"`((?:\w+/)+[\w.-]+\.(?:c|h|go|py|md))`", page.read_text())
