@@ -11,6 +11,7 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import socket
@@ -68,33 +69,20 @@ def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
 
 def a_run(date: str = "2026-01-01 00:00:00", python: str = "3.14.3") -> results.Run:
     """A run with a win, a loss, a failure and a loop that is not there."""
+    loops = {name: {"version": f"{name} 1"} for name in ("goloop", "asyncio", "uvloop", "rloop")}
     run = results.Run(
-        python=python,
-        build="CPython",
-        command="python -m benchmarks run",
-        date=date,
+        python=python, build="CPython", command="python -m benchmarks run", date=date,
         machine={
             **{name: f"a {name}" for name in ("processor", "kernel", "libc", "openssl")},
-            "cores": "2",
-            "memory": "1 GiB",
-            "packages": "aiohttp 3, uvicorn 0",
+            "cores": "2", "memory": "1 GiB", "packages": "aiohttp 3, uvicorn 0",
             "interrupts": "within",
         },
-        client="C epoll",
-        cores="server on core 0, client on core 1",
-        rounds=2,
-        seconds=1.0,
-        warmup=0.1,
-        commit="abc",
+        client="C epoll", cores="server on core 0, client on core 1", rounds=2, seconds=1.0,
+        warmup=0.1, commit="abc",
         loops={
-            "goloop": {"version": "goloop 1"},
-            "asyncio": {"version": "CPython 3.14.3"},
-            "uvloop": {"version": "uvloop 1"},
-            "zuvloop": {"error": "zuvloop is not installed"},
-            "rloop": {"version": "rloop 1"},
-            "c-epoll": {"version": "C"},
+            **loops, "zuvloop": {"error": "zuvloop is not installed"}, "c-epoll": {"version": "C"},
         },
-    )
+    )  # fmt: skip
     for number in range(2):
         for loop, rate in (("goloop", 120), ("asyncio", 70), ("uvloop", 100), ("c-epoll", 125)):
             run.add("protocol-1k-x10", loop, number, sample(rate * 1000))
@@ -334,6 +322,20 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert cases.BY_NAME["uvicorn-x1"] not in usual
     with pytest.raises(ValueError, match="no case with the pinning 'same' is called 'sleep-0'"):
         cases.select(["sleep-0"], pinning="same")
+
+
+DOCUMENTED = re.compile(r"(?:-m benchmarks |BENCH_ARGS=')((?:run|quick|compare|where)\b[^`#\n]*)")
+
+
+@pytest.mark.parametrize("page", ["docs/benchmarks.md", "docs/settings.md", "benchmarks/README.md"])
+def test_documented_commands_name_cases_and_options(page: str) -> None:
+    found = DOCUMENTED.findall((ROOT / page).read_text())
+    assert found
+    for words in found:
+        options = program._parser().parse_args(
+            shlex.split(words.removesuffix("'") if words.count("'") % 2 else words)
+        )
+        assert cases.select(getattr(options, "cases", None) or ["all"])
 
 
 @pytest.fixture
