@@ -143,7 +143,7 @@ def checked(*lines: str) -> str:
     )
 
 
-# The same for rules that read all files.
+# Samples of the rules that read all files.
 TREE_RULES = {
     "check-commit": (
         """static double number(PyObject *o) { return PyFloat_AsDouble(o); }"""
