@@ -208,7 +208,7 @@ def _run_one(
     run = measuring.new_run(loops, _command(), cases=cases)
     path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
     # Saved after each case: an interrupted run loses one case only.
-    measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
+    measuring.measure(run, cases, loops, lambda: results.save(path, [run]) if keep else None)
     print(report.summary(run, cases))
     for line in quiet.told(quiet.choose([run], layouts=bool(run.layouts))[1]):
         runner.to_stderr(line)
@@ -237,10 +237,6 @@ def _where(options: argparse.Namespace) -> int:
     measuring.look(run, cases, loops)
     print("\n\n".join(where.table(run, measuring.found, case) for case in cases))
     return 1 if "goloop" in failed(run) else 0
-
-
-def _drop() -> None:
-    """Discard a result."""
 
 
 def _command() -> str:

@@ -54,13 +54,10 @@ def machine(run: Run) -> str:
     family = f" ({family.partition(', stepping')[0]})" if family else ""
     words = [f"{found['processor']}{family}", f"{found['cores']} cores"]
     if "hypervisor" in found:
-        words += [found["kernel"], f"hypervisor: {_hypervisor(run)}"]
+        # KVM gives its name three times, to fill the processor's answer.
+        named = found["hypervisor"].replace("KVMKVMKVM", "KVM")
+        words += [found["kernel"], f"hypervisor: {named}"]
     return ", ".join(words)
-
-
-def _hypervisor(run: Run) -> str:
-    """Write the hypervisor's name; KVM gives its own three times to fill the processor's answer."""
-    return run.machine["hypervisor"].replace("KVMKVMKVM", "KVM")
 
 
 def costs(runs: Sequence[Run]) -> str:

@@ -147,8 +147,6 @@ def test_versions_are_those_of_the_changelog() -> None:
 
 # ---- doctor's sample --------------------------------------------------------------------
 
-# A lifespan that ends the server: its loop has run.
-
 
 @pytest.mark.skipif(
     sys.version_info < (3, 12) or None in map(importlib.util.find_spec, ("uvicorn", "uvloop")),
