@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compare, native, quiet, report, results, runner, where
+from benchmarks import compare, native, quiet, report, results, runner
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, PINNINGS, SHARING, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
@@ -18,8 +18,6 @@ from benchmarks.runner import ROUNDS, UNTIL
 from goloop.operations.compare.measuring.turns import Failure
 
 RESULTS = Path(__file__).resolve().parent / "results"
-WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
-WHERE_CASES = ("protocol-1k-x4", "protocol-1k-x10", "tls-churn-x10")
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
 QUICK_CASES = ("aiohttp-x100", "streams-1k-x100", "tls-1k-x100", "udp-512-x50", "create-task")
 
@@ -29,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
-    except (native.BuildError, Failure, where.NoPerf, ValueError) as error:
+    except (native.BuildError, Failure, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return status
@@ -110,15 +108,6 @@ def _parser() -> argparse.ArgumentParser:
     add_pinning(option)
     add_times(option)
 
-    option = add(
-        "where", _where, "show the time of one message by function, for each loop, with perf"
-    )
-    option("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
-    option("--loops", nargs="+", choices=sorted(BY_NAME), default=WHERE_LOOPS, metavar="LOOP")
-    option("--rounds", type=int, default=9)
-    option("--python", default=sys.executable)
-    add_times(option)
-
     add(
         "report",
         _report,
@@ -150,7 +139,8 @@ def _quick(options: argparse.Namespace) -> int:
     run = measuring.new_run(loops, "python -m benchmarks quick", (), cases)
     measuring.measure(run, cases, loops)
     print(report.summary(run, cases))
-    return 1 if "goloop" in failed(run) else 0
+    failed = "error" in run.loops["goloop"] or any("goloop" in each for each in run.errors.values())
+    return 1 if failed else 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -226,19 +216,6 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _where(options: argparse.Namespace) -> int:
-    settings = runner.Settings(options.rounds, options.seconds, options.warmup)
-    cases = select(options.cases, pinning="split")
-    if not all(case.kind in ("net", "client") for case in cases):
-        raise ValueError("`where` measures cases of the network and of clients only")
-    loops = [loop for loop in LOOPS if loop.name in options.loops]
-    measuring = where.Sampling(options.python, settings, runner.to_stderr)
-    run = measuring.new_run(loops, _command(), cases=cases)
-    measuring.look(run, cases, loops)
-    print("\n\n".join(where.table(run, measuring.found, case) for case in cases))
-    return 1 if "goloop" in failed(run) else 0
-
-
 def _command() -> str:
     """Return the command as a reader would type it: no path of this machine."""
     words = []
@@ -250,12 +227,6 @@ def _command() -> str:
         if not word.startswith("--python="):
             words.append(word)
     return " ".join(["python -m benchmarks", *map(shlex.quote, words)])
-
-
-def failed(run: results.Run) -> set[str]:
-    """Name the loops that could not be made or did not finish a round."""
-    names = {name for name, entry in run.loops.items() if "error" in entry}
-    return names.union(*run.errors.values())
 
 
 def _report(_options: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +38,6 @@ from benchmarks import (
     simulations,
     storm,
     tables,
-    where,
 )
 from benchmarks.loops import BY_NAME
 from goloop.operations import server_ports
@@ -324,7 +322,7 @@ def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
         cases.select(["sleep-0"], pinning="same")
 
 
-DOCUMENTED = re.compile(r"(?:-m benchmarks |BENCH_ARGS=')((?:run|quick|compare|where)\b[^`#\n]*)")
+DOCUMENTED = re.compile(r"(?:-m benchmarks |BENCH_ARGS=')((?:run|quick|compare)\b[^`#\n]*)")
 
 
 @pytest.mark.parametrize("page", ["docs/benchmarks.md", "docs/settings.md", "benchmarks/README.md"])
@@ -609,7 +607,7 @@ def test_ticks_after_a_late_one_count_as_late() -> None:
     assert storm.delays(0.0025) == pytest.approx([0.0025, 0.0015, 0.0005])
 
 
-# ---- real servers, perf, simulators -----------------------------------------------------
+# ---- real servers, simulators -----------------------------------------------------
 
 
 def needs(name: str) -> None:
@@ -672,23 +670,6 @@ def test_a_real_server_ends_after_the_benchmarks_were_killed(name: str) -> None:
         starter.send_signal(signal.SIGKILL)
     await_end([*map(int, numbers)])
     shutil.rmtree(Path(path).parent)
-
-
-def test_samples_of_perf_are_counted_by_place() -> None:
-    report = """
-# Samples: 12
-     7;[kernel.kallsyms]  ;[k] tcp_sendmsg
-     5;_ssl.cpython-314-x86_64-linux-gnu.so;[.] SSL_read
-     4;libcrypto.so.3     ;[.] 0x0000000000123456
-     3;libgoloop.so.1     ;[.] runtime.exitsyscall
-     2;libc.so.6          ;[.] malloc
-     1;libgoloop.so.1     ;[.] github.com/goloop/goloop/netloop.(*Reactor).Turn
-     1;_core.so           ;[.] stream_deliver_bytes
-"""
-    places = {
-        where.KERNEL: 7, where.PYTHON: 5, where.OPENSSL: 4, where.GO: 3, where.OWN: 2, where.REST: 2
-    }  # fmt: skip
-    assert where.read_samples(report) == Counter(places)
 
 
 @pytest.mark.parametrize("simulator", ["goloop", "goloop, shuffle"])
