@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import compare, native, quiet, report, results, runner, where
+from benchmarks import compare, native, quiet, report, results, runner
 from benchmarks.allocator import LAYOUTS
 from benchmarks.cases import CASES, PINNINGS, SHARING, Case, select
 from benchmarks.loops import BY_NAME, LOOPS, Loop
@@ -18,8 +18,6 @@ from benchmarks.runner import ROUNDS, UNTIL
 from goloop.operations.compare.measuring.turns import Failure
 
 RESULTS = Path(__file__).resolve().parent / "results"
-WHERE_LOOPS = ("goloop", "uvloop", "zuvloop", "blazio")
-WHERE_CASES = ("protocol-1k-x4", "protocol-1k-x10", "tls-churn-x10")
 QUICK_LOOPS = ("goloop", "asyncio", "uvloop")
 QUICK_CASES = ("aiohttp-x100", "streams-1k-x100", "tls-1k-x100", "udp-512-x50", "create-task")
 
@@ -29,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         status: int = options.do(options)
-    except (native.BuildError, Failure, where.NoPerf, ValueError) as error:
+    except (native.BuildError, Failure, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return status
@@ -63,47 +61,39 @@ def _parser() -> argparse.ArgumentParser:
     option = add("quick", _quick, "compare goloop, asyncio and uvloop in a minute")
     option("--python", default=sys.executable, help="the interpreter to measure")
 
-    for name, cases, text in (
-        ("run", None, "measure cases and save the results"),
-        (
-            "micro",
-            ["micro", "startup"],
-            "the same as run, but by default only operations of the loop and start-up",
-        ),
-    ):
-        option = add(name, _run, text)
-        option(
-            "--cases", nargs="+", default=cases, metavar="CASE",
-            help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
-            "cases of the allocator's table",
-        )  # fmt: skip
-        option("--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME))
-        option(
-            "--rounds", type=int,
-            help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
-        )  # fmt: skip
-        option(
-            "--until", type=float, metavar="SHARE",
-            help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
-            f"within this share of it; default without --rounds: {UNTIL}",
-        )  # fmt: skip
-        option("--max-rounds", type=int, default=usual.max_rounds)
-        option(
-            "--allocator", choices=("steady", "default"),
-            help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
-            "main tables; default: without settings, for the allocator's table",
-        )  # fmt: skip
-        option(
-            "--layouts", type=int, default=len(LAYOUTS), metavar="N",
-            help="with --allocator default: number of heap layouts, one a round",
-        )  # fmt: skip
-        add_times(option)
-        option(
-            "--python", action="append", metavar="PATH",
-            help="an interpreter to measure; may be repeated; default: this one",
-        )  # fmt: skip
-        add_pinning(option)
-        option("--no-save", action="store_true", help="do not save the results")
+    option = add("run", _run, "measure cases and save the results")
+    option(
+        "--cases", nargs="+", metavar="CASE",
+        help="names, patterns (protocol-*), groups, kinds or all; default: all, then the "
+        "cases of the allocator's table",
+    )  # fmt: skip
+    option("--loops", nargs="+", default=[loop.name for loop in LOOPS], choices=sorted(BY_NAME))
+    option(
+        "--rounds", type=int,
+        help=f"exact number of rounds; default: {ROUNDS} or more, see --until",
+    )  # fmt: skip
+    option(
+        "--until", type=float, metavar="SHARE",
+        help=f"further rounds until the 95 %% interval of {runner.OURS} ÷ {runner.BASE} is "
+        f"within this share of it; default without --rounds: {UNTIL}",
+    )  # fmt: skip
+    option("--max-rounds", type=int, default=usual.max_rounds)
+    option(
+        "--allocator", choices=("steady", "default"),
+        help="steady: glibc's allocator with the settings of benchmarks/allocator.py, for the "
+        "main tables; default: without settings, for the allocator's table",
+    )  # fmt: skip
+    option(
+        "--layouts", type=int, default=len(LAYOUTS), metavar="N",
+        help="with --allocator default: number of heap layouts, one a round",
+    )  # fmt: skip
+    add_times(option)
+    option(
+        "--python", action="append", metavar="PATH",
+        help="an interpreter to measure; may be repeated; default: this one",
+    )  # fmt: skip
+    add_pinning(option)
+    option("--no-save", action="store_true", help="do not save the results")
 
     option = add(
         "compare", _compare, "compare two builds of goloop, before and after a change, interleaved"
@@ -116,15 +106,6 @@ def _parser() -> argparse.ArgumentParser:
     option("--cases", nargs="+", default=["all"], metavar="CASE")
     option("--rounds", type=int, default=9)
     add_pinning(option)
-    add_times(option)
-
-    option = add(
-        "where", _where, "show the time of one message by function, for each loop, with perf"
-    )
-    option("--cases", nargs="+", default=WHERE_CASES, metavar="CASE")
-    option("--loops", nargs="+", choices=sorted(BY_NAME), default=WHERE_LOOPS, metavar="LOOP")
-    option("--rounds", type=int, default=9)
-    option("--python", default=sys.executable)
     add_times(option)
 
     add(
@@ -141,7 +122,7 @@ def _list(_options: argparse.Namespace) -> int:
     for case in CASES:
         if case.pinning == "same":
             continue
-        rest = " (full only)" * case.full
+        rest = " (only if named)" * case.rare
         rest += " (and on the same core)" * (case.group in SHARING)
         if case.kind == "loops":
             rest = " (by default only without the GIL)"
@@ -150,16 +131,16 @@ def _list(_options: argparse.Namespace) -> int:
 
 
 def _quick(options: argparse.Namespace) -> int:
-    """Run the comparison of `make demo`, with enough windows for an interval of each ratio."""
+    """Run a short comparison, with enough windows for an interval of each ratio."""
     settings = runner.Settings(rounds=9, seconds=0.3, warmup=0.1)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
     measuring = runner.Runner(options.python, settings, runner.to_stderr)
     cases = select(QUICK_CASES, pinning="split")
     run = measuring.new_run(loops, "python -m benchmarks quick", (), cases)
-    cases = [case for case in cases if case.name not in run.missing]
     measuring.measure(run, cases, loops)
-    print(report.quick_summary(run, cases))
-    return 1 if "goloop" in failed(run) else 0
+    print(report.summary(run, cases))
+    failed = "error" in run.loops["goloop"] or any("goloop" in each for each in run.errors.values())
+    return 1 if failed else 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -217,8 +198,8 @@ def _run_one(
     run = measuring.new_run(loops, _command(), cases=cases)
     path = RESULTS / f"{run.tag}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}.json"
     # Saved after each case: an interrupted run loses one case only.
-    measuring.measure(run, cases, loops, (lambda: results.save(path, [run])) if keep else _drop)
-    print(report.summary(run, cases, [loop.name for loop in loops]))
+    measuring.measure(run, cases, loops, lambda: results.save(path, [run]) if keep else None)
+    print(report.summary(run, cases))
     for line in quiet.told(quiet.choose([run], layouts=bool(run.layouts))[1]):
         runner.to_stderr(line)
     if keep:
@@ -235,23 +216,6 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _where(options: argparse.Namespace) -> int:
-    settings = runner.Settings(options.rounds, options.seconds, options.warmup)
-    cases = select(options.cases, pinning="split")
-    if not all(case.kind in ("net", "client") for case in cases):
-        raise ValueError("`where` measures cases of the network and of clients only")
-    loops = [loop for loop in LOOPS if loop.name in options.loops]
-    measuring = where.Sampling(options.python, settings, runner.to_stderr)
-    run = measuring.new_run(loops, _command(), cases=cases)
-    measuring.look(run, cases, loops)
-    print("\n\n".join(where.table(run, measuring.found, case) for case in cases))
-    return 1 if "goloop" in failed(run) else 0
-
-
-def _drop() -> None:
-    """Discard a result."""
-
-
 def _command() -> str:
     """Return the command as a reader would type it: no path of this machine."""
     words = []
@@ -263,12 +227,6 @@ def _command() -> str:
         if not word.startswith("--python="):
             words.append(word)
     return " ".join(["python -m benchmarks", *map(shlex.quote, words)])
-
-
-def failed(run: results.Run) -> set[str]:
-    """Name the loops that could not be made or did not finish a round."""
-    names = {name for name, entry in run.loops.items() if "error" in entry}
-    return names.union(*run.errors.values())
 
 
 def _report(_options: argparse.Namespace) -> int:

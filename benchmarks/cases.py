@@ -29,8 +29,7 @@ A case of the groups of SHARING has a second row with the same name and `-same`,
 share one core.
 
 `all` names the cases that are measured by default, those of ``loops`` where an interpreter
-has no GIL among them; the rest of the grid, and with it
-every case, is `full`.
+has no GIL among them; `full` names every case.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ PINNINGS = ("split", "same", "both")
 # Groups whose cases are measured with either pinning, and the end of the second row's name.
 SHARING = ("protocol", "streams", "unix", "clients")
 SAME = "-same"
-CONNECTIONS = (1, 10, 100)
-# Few connections are most services' case; of the small messages they have rows of their own.
-FEW = (1, 2, 4, 10, 20, 100)
-SIZES = {"1k": 1024, "10k": 10 * 1024, "100k": 100 * 1024}
+SIZES = {"1k": 1024, "100k": 100 * 1024}
 MIB = 1024 * 1024
 # asyncio's own Python in an operation, without a loop's part: a limit, in the cases that
 # micro.LIMITS has.
@@ -64,12 +60,10 @@ ALLOCATES = {
     "protocol-1k-x100", "protocol-100k-x10", "buffered-100k-x10", "streams-1k-x100",
     "readline-1k-x100", "sock-1k-x100", "tls-1k-x100", "tls-100k-x10", "udp-512-x50",
 }  # fmt: skip
-# Cells of the grid of kinds, sizes and connections that are measured by default.
-USUAL = {
-    *(f"protocol-1k-x{connections}" for connections in (1, 2, 4, 10, 100)),
-    "protocol-100k-x10", "buffered-1k-x10", "buffered-100k-x10",
-    "streams-1k-x4", "streams-1k-x10", "streams-1k-x100",
-    "readline-1k-x100", "sock-1k-x4", "sock-1k-x100",
+# Cases that are measured only if they, or every case, are named.
+RARE = {
+    "protocol-1k-x20", "buffered-1k-x4", "streams-1k-x1", "streams-1k-x2", "streams-1k-x20",
+    "sock-1k-x10", "aiohttp-x1", "uvicorn-x1", "uvicorn-x4",
 }  # fmt: skip
 # Messages a second and connections of the rows at a fixed rate.
 PACES = {"100": 100, "1k": 1_000, "2k": 2_000, "10k": 10_000, "40k": 40_000}
@@ -100,7 +94,6 @@ class Case:
     connections: int = 0
     size: int = 0
     packages: tuple[str, ...] = ()  # distributions that the server imports
-    full: bool = False  # measured only if it, or the whole grid, is named
     # the key of the sample with the result
     key: str = "rate"
     # latency only: the share of uvloop's peak rate
@@ -117,6 +110,11 @@ class Case:
     def higher_is_better(self) -> bool:
         """Rates are better when higher, times and sizes when lower."""
         return self.kind in ("net", "client", "children", "loops")
+
+    @property
+    def rare(self) -> bool:
+        """Return true if the case is measured only if it, or every case, is named."""
+        return self.split in RARE
 
     @property
     def allocates(self) -> bool:
@@ -148,7 +146,7 @@ class Case:
         A pattern for a row with split cores also fits the row of the same core.
         """
         if pattern == "all":
-            return not self.full and (free_threaded or self.kind != "loops")
+            return not self.rare and (free_threaded or self.kind != "loops")
         if pattern in (self.group, self.kind, "full"):
             return True
         return any(fnmatchcase(name, pattern) for name in {self.name, self.split})
@@ -167,11 +165,10 @@ def _each(
 ) -> list[Case]:
     """Return a case of the network for each number of connections, which is {n} in the texts."""
     fields: dict[str, Any] = {"kind": "net", "server": group, "mode": "echo", **more}
-    full = fields.pop("rare", ())
     return [
         Case(
             name=name.format(n=n), group=group, title=title.format(n=n), isolates=isolates,
-            unit=unit, connections=n, **{"full": n in full, **fields},
+            unit=unit, connections=n, **fields,
         )
         for n in numbers
     ]  # fmt: skip
@@ -191,45 +188,44 @@ APPLICATIONS = {"aiohttp": ("aiohttp",), "uvicorn": ("uvicorn", "httptools")}
 
 
 def _echoes() -> Iterator[Case]:
-    for server, title, isolates in (
-        ("protocol", "Protocol echo",
+    few = (1, 2, 4, 10, 20, 100)  # few connections are most services' case
+    for server, title, cells, isolates in (
+        ("protocol", "Protocol echo", {"1k": few, "100k": (10,)},
          "the transport's receive and write path, with the least Python above it"),
-        ("buffered", "BufferedProtocol echo",
+        ("buffered", "BufferedProtocol echo", {"1k": (4, 10), "100k": (10,)},
          "receiving straight into a buffer of the protocol's"),
-        ("streams", "streams echo, read()",
+        ("streams", "streams echo, read()", {"1k": few},
          "StreamReader and StreamWriter: a future and a task step for each message"),
-        ("readline", "streams echo, readline()",
+        ("readline", "streams echo, readline()", {"1k": (100,)},
          "as streams, plus the search for the line's end in the stream's buffer"),
-        ("sock", "sock_recv / sock_sendall echo",
+        ("sock", "sock_recv / sock_sendall echo", {"1k": (4, 10, 100)},
          "readiness of plain sockets: no transport, one future an operation"),
     ):  # fmt: skip
         ceilings = ("c-epoll", "c-uring", "gnet") if server == "protocol" else EPOLL
-        for label, size in SIZES.items():
-            numbers = FEW if label == "1k" else CONNECTIONS
+        for label, numbers in cells.items():
             yield from _each(
                 f"{server}-{label}-x{{n}}", server, numbers,
-                f"{title}, {size // 1024} KiB ×{{n}}", isolates, "messages/s",
-                ceilings=ceilings, size=size,
-                rare=[n for n in numbers if f"{server}-{label}-x{n}" not in USUAL],
+                f"{title}, {label[:-1]} KiB ×{{n}}", isolates, "messages/s",
+                ceilings=ceilings, size=SIZES[label],
             )  # fmt: skip
 
 
 def _applications() -> Iterator[Case]:
-    for server, title, packages, usual, rare, isolates in (
-        ("aiohttp", "aiohttp", APPLICATIONS["aiohttp"], (4, 100), (1,),
+    for server, title, packages, numbers, isolates in (
+        ("aiohttp", "aiohttp", APPLICATIONS["aiohttp"], (1, 4, 100),
          "a real application: HTTP parsing, a task, a timer and a response per request"),
-        ("uvicorn", "uvicorn", APPLICATIONS["uvicorn"], (100,), (1, 4),
+        ("uvicorn", "uvicorn", APPLICATIONS["uvicorn"], (1, 4, 100),
          "an ASGI server: HTTP parsing by httptools, a task and a response per request"),
-        ("fastapi", "FastAPI", FASTAPI, (4, 100), (1,),
+        ("fastapi", "FastAPI", FASTAPI, (4, 100),
          "a framework on the ASGI server: routing, validation and JSON beside the loop's part"),
-        ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,), (1, 4),
+        ("fastapi-h11", "FastAPI, h11", ("fastapi", "uvicorn", "h11"), (100,),
          "the same with uvicorn's parser in Python, as plain `pip install uvicorn` has it"),
-        ("fastapi-sync", "FastAPI, def", FASTAPI, (100,), (),
+        ("fastapi-sync", "FastAPI, def", FASTAPI, (100,),
          "the same with a handler that is a plain function: a thread runs it, and wakes the loop"),
     ):  # fmt: skip
         yield from _each(
-            f"{server}-x{{n}}", server, sorted((*usual, *rare)), f"{title} hello ×{{n}}", isolates,
-            "requests/s", packages=packages, rare=rare, **HTTP,
+            f"{server}-x{{n}}", server, numbers, f"{title} hello ×{{n}}", isolates, "requests/s",
+            packages=packages, **HTTP,
         )  # fmt: skip
     yield from _each(
         "fastapi-asyncpg-x{n}", "fastapi-asyncpg", (100,), "FastAPI + asyncpg ×{n}",
@@ -343,7 +339,8 @@ def _held() -> Iterator[Case]:
     yield from _each(
         "idle-memory", "memory", (10_000,), "an idle accepted connection, of {n:,}",
         "the transport, its buffers and the loop's data for it",
-        "bytes", kind="memory", ceilings=EPOLL, server="slotted", mode="idle", size=64, key="bytes",
+        "bytes", kind="memory", ceilings=EPOLL, server="protocol", mode="idle", size=64,
+        key="bytes",
     )  # fmt: skip
 
 

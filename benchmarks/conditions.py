@@ -35,9 +35,8 @@ def facts(chosen: Chosen) -> str:
             elif loop in BY_NAME or loop in CEILINGS:  # not one that was measured once
                 versions[loop] = entry["version"]
                 absent.pop(loop, None)
-    # Runs of an earlier format name aiohttp alone.
-    others = [newest.machine.get(key, "") for key in ("packages", "openssl", "services", "aiohttp")]
-    named = [*versions.values(), *(version for version in others if version)]
+    others = [newest.machine.get(key, "") for key in ("packages", "openssl", "services")]
+    named = [*versions.values(), *filter(None, others)]
     lines.append(f"- Versions: {'; '.join(named)}.")
     lines += [f"- Not measured: {loop} ({why})." for loop, why in absent.items()]
     # The data has the command, the date and the tree of each run.
@@ -55,13 +54,10 @@ def machine(run: Run) -> str:
     family = f" ({family.partition(', stepping')[0]})" if family else ""
     words = [f"{found['processor']}{family}", f"{found['cores']} cores"]
     if "hypervisor" in found:
-        words += [found["kernel"], f"hypervisor: {_hypervisor(run)}"]
+        # KVM gives its name three times, to fill the processor's answer.
+        named = found["hypervisor"].replace("KVMKVMKVM", "KVM")
+        words += [found["kernel"], f"hypervisor: {named}"]
     return ", ".join(words)
-
-
-def _hypervisor(run: Run) -> str:
-    """Write the hypervisor's name; KVM gives its own three times to fill the processor's answer."""
-    return run.machine["hypervisor"].replace("KVMKVMKVM", "KVM")
 
 
 def costs(runs: Sequence[Run]) -> str:
@@ -86,19 +82,12 @@ def rounds(run: Run) -> str:
 
 
 def disturbances(chosen: Chosen) -> list[str]:
-    """Write the numbers of disturbed windows and of windows without an account."""
+    """Write the number of disturbed windows."""
     served = {name: run for name, run in chosen.items() if CASES[name].kind in JUDGED}
     each = [count for name, run in served.items() for count in windows(run, name).values()]
     found = sum(each, Windows())
-    lines = []
-    if found.known:
-        lines.append(
-            f"Other programs or the host disturbed {found.disturbed} of {found.known} network "
-            "windows."
-        )
-    if found.unknown:
-        lines.append(f"For {found.unknown} more windows the use by other programs is not known.")
-    return lines
+    words = f"Other programs or the host disturbed {found.disturbed} of {found.known} network"
+    return [f"{words} windows."] if found.known else []
 
 
 def _machines(chosen: Chosen, runs: Sequence[Run]) -> list[str]:

@@ -29,6 +29,7 @@ now = time.process_time_ns
 
 
 Measure = Callable[[AbstractEventLoop], float]
+Body = Callable[[AbstractEventLoop, int], Coroutine[Any, Any, None]]
 MICROS: dict[str, Measure] = {}
 # The lower bound of a case: asyncio's own Python code, without the loop's part.
 LIMITS: dict[str, Measure] = {}
@@ -50,9 +51,20 @@ def _on_loop(body: Callable[[AbstractEventLoop], Coroutine[Any, Any, float]]) ->
     return measure
 
 
-def _coroutine(body: Callable[[AbstractEventLoop], Coroutine[Any, Any, float]]) -> Measure:
-    """Add a case that is a coroutine function, named as it."""
-    return _named(_on_loop(body))
+def _coroutine(count: int) -> Callable[[Body], Body]:
+    """Add a case, named as its coroutine function, which performs an operation `count` times."""
+
+    def add(body: Body) -> Body:
+        @functools.wraps(body)
+        async def timed(loop: AbstractEventLoop) -> float:
+            began = now()
+            await body(loop, count)
+            return (now() - began) / count
+
+        _named(_on_loop(timed))
+        return body
+
+    return add
 
 
 def _nothing() -> None:
@@ -108,16 +120,13 @@ def call_soon_bulk(loop: AbstractEventLoop) -> float:
     return (now() - began) / count
 
 
-@_coroutine
-async def call_later_cancel(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def call_later_cancel(loop: AbstractEventLoop, count: int) -> None:
     """Arm and cancel; the turn that cleans up counts."""
-    count = 5_000
     call_later = loop.call_later
-    began = now()
     for _ in range(count):
         call_later(60, _nothing).cancel()
     await asyncio.sleep(0)
-    return (now() - began) / count
 
 
 @_named
@@ -157,15 +166,11 @@ async def arm(most: int, loop: AbstractEventLoop) -> float:
     return elapsed / count
 
 
-@_coroutine
-async def to_thread(loop: AbstractEventLoop) -> float:
-    """Call a function that does nothing in the executor, 1,000 times one after the other."""
-    count = 1_000
-    await asyncio.to_thread(_nothing)  # starts the thread
-    began = now()
+@_coroutine(1_000)
+async def to_thread(loop: AbstractEventLoop, count: int) -> None:
+    """Call a function that does nothing in the executor; the warm-up starts its thread."""
     for _ in range(count):
         await asyncio.to_thread(_nothing)
-    return (now() - began) / count
 
 
 @_named
@@ -200,61 +205,47 @@ def threadsafe(loop: AbstractEventLoop) -> float:
 # ---- tasks and futures -------------------------------------------------------------------
 
 
-@_coroutine
-async def sleep_0(loop: AbstractEventLoop) -> float:
+@_coroutine(20_000)
+async def sleep_0(loop: AbstractEventLoop, count: int) -> None:
     """Yield to the loop from a single task."""
-    count = 20_000
     sleep = asyncio.sleep
-    began = now()
     for _ in range(count):
         await sleep(0)
-    return (now() - began) / count
 
 
-@_coroutine
-async def sleep_0_x1000(loop: AbstractEventLoop) -> float:
+@_coroutine(20_000)
+async def sleep_0_x1000(loop: AbstractEventLoop, count: int) -> None:
     """1,000 tasks yield 20 times each; making the tasks counts."""
-    tasks, yields = 1_000, 20
+    tasks = 1_000
 
     async def yielding() -> None:
-        for _ in range(yields):
+        for _ in range(count // tasks):
             await asyncio.sleep(0)
 
-    began = now()
     await asyncio.gather(*[yielding() for _ in range(tasks)])
-    return (now() - began) / (tasks * yields)
 
 
-@_coroutine
-async def create_task(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def create_task(loop: AbstractEventLoop, count: int) -> None:
     """Make a task and await it."""
-    count = 5_000
     create = loop.create_task
-    began = now()
     for _ in range(count):
         await create(_no_op())
-    return (now() - began) / count
 
 
-@_coroutine
-async def future_call_soon(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def future_call_soon(loop: AbstractEventLoop, count: int) -> None:
     """Await a future that a callback resolves."""
-    count = 5_000
-    began = now()
     for _ in range(count):
         future = loop.create_future()
         loop.call_soon(future.set_result, None)
         await future
-    return (now() - began) / count
 
 
-@_coroutine
-async def gather(loop: AbstractEventLoop) -> float:
-    """Gather 5,000 coroutines that do nothing."""
-    count = 5_000
-    began = now()
+@_coroutine(5_000)
+async def gather(loop: AbstractEventLoop, count: int) -> None:
+    """Gather coroutines that do nothing."""
     await asyncio.gather(*[_no_op() for _ in range(count)])
-    return (now() - began) / count
 
 
 async def gather_python(loop: AbstractEventLoop) -> float:
@@ -312,10 +303,9 @@ async def wake_python(most: int, loop: AbstractEventLoop) -> float:
     return (now() - began) / count
 
 
-@_coroutine
-async def event_ping_pong(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def event_ping_pong(loop: AbstractEventLoop, count: int) -> None:
     """Let two tasks wake each other through two Events."""
-    count = 5_000
 
     async def player(mine: asyncio.Event, other: asyncio.Event) -> None:
         for _ in range(count):
@@ -324,62 +314,48 @@ async def event_ping_pong(loop: AbstractEventLoop) -> float:
             other.set()
 
     ping, pong = asyncio.Event(), asyncio.Event()
-    began = now()
     ping.set()
     await asyncio.gather(player(ping, pong), player(pong, ping))
-    return (now() - began) / count
 
 
-@_coroutine
-async def taskgroup(loop: AbstractEventLoop) -> float:
-    """50 groups of 100 tasks, one after the other."""
-    groups, tasks = 50, 100
-    began = now()
-    for _ in range(groups):
+@_coroutine(5_000)
+async def taskgroup(loop: AbstractEventLoop, count: int) -> None:
+    """Groups of 100 tasks, one after the other."""
+    tasks = 100
+    for _ in range(count // tasks):
         async with asyncio.TaskGroup() as group:
             for _ in range(tasks):
                 group.create_task(_no_op())
-    return (now() - began) / (groups * tasks)
 
 
-@_coroutine
-async def queue(loop: AbstractEventLoop) -> float:
-    """Pass 10,000 items through a queue of 100."""
-    count = 10_000
+@_coroutine(10_000)
+async def queue(loop: AbstractEventLoop, count: int) -> None:
+    """Pass items through a queue of 100."""
     items: asyncio.Queue[int] = asyncio.Queue(100)
 
     async def produce() -> None:
         for i in range(count):
             await items.put(i)
 
-    began = now()
     producer = loop.create_task(produce())
     for _ in range(count):
         await items.get()
-    elapsed = now() - began
     await producer
-    return elapsed / count
 
 
-@_coroutine
-async def timeout(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def timeout(loop: AbstractEventLoop, count: int) -> None:
     """Enter and leave a timeout that is not reached."""
-    count = 5_000
-    began = now()
     for _ in range(count):
         async with asyncio.timeout(60):
             pass
-    return (now() - began) / count
 
 
-@_coroutine
-async def wait_for(loop: AbstractEventLoop) -> float:
+@_coroutine(5_000)
+async def wait_for(loop: AbstractEventLoop, count: int) -> None:
     """Await wait_for() around a coroutine that does nothing."""
-    count = 5_000
-    began = now()
     for _ in range(count):
         await asyncio.wait_for(_no_op(), 60)
-    return (now() - began) / count
 
 
 async def sleeping(seconds: float, count: int, loop: AbstractEventLoop) -> float:

@@ -42,9 +42,9 @@ def draw(chosen: Chosen, directory: Path, tag: str) -> list[Path]:
 
 
 def _network(case: Case) -> bool:
-    # A plot of the whole grid, or of each row twice, would be a metre long.
+    # A plot of every row, or of each row twice, would be a metre long.
     network = case.kind in ("net", "client", "children") and case.pinning == "split"
-    return network and not case.full
+    return network and not case.rare
 
 
 def _operations(case: Case) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from benchmarks.cases import BY_NAME as CASES
 from benchmarks.cases import SHARING, Case
@@ -27,16 +27,14 @@ LOOP = 1 / 3
 
 @dataclass(frozen=True)
 class Windows:
-    """Numbers of windows: disturbed ones, all whose account is known, and the others."""
+    """Numbers of windows: disturbed ones, and all whose account is known."""
 
     disturbed: int = 0
     known: int = 0
-    unknown: int = 0
 
     def __add__(self, other: Windows) -> Windows:
         """Return the sums."""
-        sums = (a + b for a, b in zip(astuple(self), astuple(other), strict=True))
-        return Windows(*sums)
+        return Windows(self.disturbed + other.disturbed, self.known + other.known)
 
     def exceeds(self, share: float) -> bool:
         """Return true if more than this share of the known windows was disturbed."""
@@ -63,7 +61,7 @@ def windows(run: Run, case: str) -> dict[str, Windows]:
     counts = {}
     for loop, rounds in run.samples.get(case, {}).items():
         found = [_is_disturbed(sample, interrupts_apart=apart) for sample in rounds.values()]
-        counts[loop] = Windows(found.count(True), len(found) - found.count(None), found.count(None))
+        counts[loop] = Windows(found.count(True), len(found) - found.count(None))
     return counts
 
 
@@ -125,7 +123,7 @@ def _way(run: Run, case: Case) -> str:
     major, minor = run.python.split(".")[:2]
     python = f"{f'{GIL}={run.gil} ' * bool(run.gil)}python{major}.{minor}{'t' * run.free_threaded}"
     options = re.sub(r" --(no-save|(cases|pinning|allocator)( (?!-)\S+)+)", "", run.command)
-    options = options.partition(" -m benchmarks ")[2].removeprefix("micro").removeprefix("run")
+    options = options.partition(" -m benchmarks ")[2].removeprefix("run")
     options += " --allocator default" * bool(run.layouts)
     # The name of a row of split cores fits the row of the same core, too.
     options += " --pinning split" * (case.pinning == "split" and case.group in SHARING)

@@ -175,10 +175,8 @@ def missing(name: str) -> str:
     return f"{absent[0]} is not installed" if absent else ""
 
 
-def version(name: str) -> str:
-    """Return the line in which a server names its version; empty if it is missing."""
-    if missing(name):
-        return ""
+def _version(name: str) -> str:
+    """Return a server's name and version."""
     program = PROGRAMS[name]
     done = subprocess.run(
         [found(program.programs[0]), program.version], stdin=subprocess.DEVNULL,
@@ -239,4 +237,4 @@ def _is_ready(port: int, ready: Path | None, word: bytes) -> bool:
 
 def versions(names: Sequence[str]) -> str:
     """Write the versions of the installed ones of some servers."""
-    return ", ".join(filter(None, map(version, names)))
+    return ", ".join(_version(name) for name in names if not missing(name))

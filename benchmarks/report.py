@@ -15,8 +15,7 @@ from pathlib import Path
 
 from benchmarks import conditions, front, native, plot, quiet
 from benchmarks.cases import BY_NAME, CASES, PYTHON, Case
-from benchmarks.loops import CEILINGS
-from benchmarks.markdown import short, table
+from benchmarks.markdown import table
 from benchmarks.results import REACHED, Run, dump, load
 from benchmarks.tables import (
     BASE,
@@ -34,7 +33,6 @@ from benchmarks.tables import (
     plain_table,
     qualities,
     scaling_table,
-    shown,
     startup_table,
     time_table,
 )
@@ -86,98 +84,36 @@ MEMORY = "Bytes of resident memory that one connection costs the server's proces
 ACCURACY = "Microseconds that a sleep took. One below the requested time woke too early."
 CHILD_COSTS = "Microseconds of the loop's CPU for one child, without the child's own:"
 
-# ---- the terminal's table --------------------------------------------------------
+# ---- the terminal --------------------------------------------------------------------
 
 
-def summary(run: Run, cases: Sequence[Case], loops: Sequence[str]) -> str:
-    """Write the results of a run for a terminal: medians, and ratios to uvloop."""
-    rows = [Row(run, case) for case in cases]
-    ceilings = [
-        name
-        for name in CEILINGS
-        if name in run.loops and any(name in case.ceilings for case in cases)
-    ]
-    columns = [loop for loop in loops_in(rows) if loop in loops] + ceilings
-    lines = [
-        [row.case.title, row.case.unit, *(_beside_base(row, loop) for loop in columns)]
-        for row in rows
-    ]
-    head = f"CPython {run.python}; medians of {conditions.rounds(run)}, ratios to {BASE}"
-    parts = [head, table(["case", "unit", *columns], lines)]
-    if run.layouts:
-        parts += [
-            "The lowest and highest rate over the heap's layouts, with those of the ratio:",
-            allocator_table([row for row in rows if row.case.name in run.samples]),
-        ]
-    for kind, contents in (
-        ("net", (COSTS, cpu_table)),
-        ("client", (CLIENT_COSTS, cpu_table)),
-        ("children", (CHILD_COSTS, cpu_table)),
-        ("loops", SEVERAL_LOOPS),
-        ("latency", (LATENCY, paced_table)),
-        ("fixed", (FIXED, paced_table)),
-    ):
-        some = [row for row in rows if row.case.kind == kind and row.case.name not in run.missing]
-        if some:
-            parts += _contents(contents, some)
-    return "\n".join([*parts, *_missing(run, cases)])
-
-
-def _beside_base(row: Row, loop: str) -> str:
-    """Write a median and its ratio to uvloop's: 123k (1.23×, 1.20–1.26)."""
-    found = row.median(loop)
-    if found is None:
-        return row.cell(loop, None)
-    against = row.claim(loop, BASE).replace(" (", ", ").rstrip(")")
-    with_ratio = against != "–" and loop != BASE and row.case.target is None
-    return row.cell(loop, short(found) + (f" ({against})" if with_ratio else ""))
-
-
-def _missing(run: Run, cases: Sequence[Case]) -> list[str]:
-    """Write the loops and the cases that could not be measured."""
-    lines = [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
-    return lines + [
-        f"{case.name}: {run.missing[case.name]}" for case in cases if case.name in run.missing
-    ]
-
-
-def _verdict(row: Row, loop: str) -> str:
-    """Return the word for goloop's speed in one row."""
-    counts = quiet.windows(row.run, row.case.name)
-    both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
-    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
-
-
-def quick_summary(run: Run, cases: Sequence[Case]) -> str:
-    """Return the results of a short run, with a summary that includes losses."""
-    against = [
-        loop for loop in (BASE, CONTROL) if "error" not in run.loops.get(loop, {"error": ""})
-    ]
-    rows = [Row(run, case) for case in cases]
-    lines = [
-        [row.case.title, row.case.unit]
-        + [row.median_cell(loop) for loop in (OURS, *against)]
-        + [shown(row.speed(OURS, loop)) for loop in against]
-        for row in rows
-    ]
-    header = ["case", "unit", OURS, *against, *(f"speed ÷ {loop}" for loop in against)]
-    parts = [
-        f"CPython {run.python}; medians of {conditions.rounds(run)}; ratios with their 95 % "
-        "intervals, more is better:",
-        table(header, lines),
-    ]
-    for loop in against:
+def summary(run: Run, cases: Sequence[Case]) -> str:
+    """Write a run for a terminal: the page's tables, a verdict on each row, and missing rows."""
+    rows = measured({case.name: run for case in cases if case.name not in run.missing})
+    parts = [f"CPython {run.python}; medians of {conditions.rounds(run)}"]
+    parts += _tables({"layouts": rows} if run.layouts else _by_section(rows))
+    for loop in (BASE, CONTROL):
         words: dict[str, list[str]] = {}
         for row in rows:
-            words.setdefault(_verdict(row, loop), []).append(row.case.title)
-        said = "; ".join(
+            if row.case.target is None and row.median(OURS) and row.median(loop):
+                words.setdefault(_verdict(row, loop), []).append(row.case.title)
+        said = [
             f"{word} in {', '.join(words[word])}"
             for word in (FASTER, SLOWER, NO_DIFFERENCE, CANNOT_TELL)
             if word in words
-        )
-        parts.append(f"goloop beside {loop}: {said}.")
-    parts += conditions.disturbances({case.name: run for case in cases})
-    return "\n".join([*parts, *_missing(run, cases)])
+        ]
+        parts += [f"goloop beside {loop}: {'; '.join(said)}."] if said else []
+    parts += conditions.disturbances({row.case.name: run for row in rows})
+    parts += [f"{loop}: {each['error']}" for loop, each in run.loops.items() if "error" in each]
+    missing = [case.name for case in cases if case.name in run.missing]
+    return "\n\n".join([*parts, *(f"{name}: {run.missing[name]}" for name in missing)])
+
+
+def _verdict(row: Row, loop: str) -> str:
+    """Return the word of `goloop compare` for goloop's speed in one row."""
+    counts = quiet.windows(row.run, row.case.name)
+    both = counts.get(OURS, quiet.Windows()) + counts.get(loop, quiet.Windows())
+    return judge(row.speed(OURS, loop), both.disturbed / max(both.known, 1)).word
 
 
 # ---- the page ----------------------------------------------------------------------
@@ -379,9 +315,6 @@ def layouts(rows: Sequence[Row]) -> str:
 
 
 Contents = Sequence[str | Callable[[Sequence[Row]], str]]
-SEVERAL_LOOPS: Contents = (
-    SEVERAL, scaling_table, with_gil, calls_table, SEVERAL_COSTS, cpu_table
-)  # fmt: skip
 # The sections: the cases as _section_of() names them, heading, words and tables.
 SECTIONS: tuple[tuple[str, str, Contents], ...] = (
     ("net", "Network and pipes", (
@@ -399,7 +332,9 @@ SECTIONS: tuple[tuple[str, str, Contents], ...] = (
     ("children", "Child processes", (network_table, CHILD_COSTS, cpu_table)),
     ("micro", "Operations of the loop", (OPERATIONS, time_table)),
     ("accuracy", "Timer accuracy", (ACCURACY, plain_table)),
-    ("loops", "Several loops in one process", SEVERAL_LOOPS),
+    ("loops", "Several loops in one process", (
+        SEVERAL, scaling_table, with_gil, calls_table, SEVERAL_COSTS, cpu_table,
+    )),
     ("storm", "Timers while others shake hands", (STORMS, time_table)),
     ("memory", "Memory of a connection", (MEMORY, time_table)),
     ("startup", "Start-up", (startup_table,)),
@@ -412,9 +347,20 @@ def _section_of(case: Case) -> str:
     return case.kind if case.target is None else "accuracy"
 
 
-def _contents(contents: Contents, rows: Sequence[Row]) -> list[str]:
-    """Write words and tables, without the empty ones."""
-    parts = [each if isinstance(each, str) else each(rows) for each in contents]
+def _by_section(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_section_of(row.case), []).append(row)
+    return found
+
+
+def _tables(by_section: Mapping[str, Sequence[Row]]) -> list[str]:
+    """Write the heading, words and tables of each section with rows."""
+    parts = []
+    for name, heading, contents in SECTIONS:
+        if rows := by_section.get(name):
+            parts.append(f"### {heading}")
+            parts += [each if isinstance(each, str) else each(rows) for each in contents]
     return [part for part in parts if part]
 
 
@@ -427,12 +373,7 @@ def section(
     """
     parts = [f"## {_python(chosen)}", conditions.facts(chosen)]
     parts += [f"![Ratios to {BASE}]({image})" for image in images]
-    by_section: dict[str, list[Row]] = {"layouts": measured(layouts)}
-    for row in measured(chosen):
-        by_section.setdefault(_section_of(row.case), []).append(row)
-    for name, heading, contents in SECTIONS:
-        if by_section.get(name):
-            parts += [f"### {heading}", *_contents(contents, by_section[name])]
+    parts += _tables({"layouts": measured(layouts), **_by_section(measured(chosen))})
     lacking = [
         f"- {case.title}: {missing[case.name]}."
         for case in CASES

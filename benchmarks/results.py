@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
 
 FORMAT = 1
 # A loop reaches a constant rate if it answers this share of the messages in its median round.
@@ -138,18 +137,12 @@ def load(path: Path) -> list[Run]:
     document = json.loads(path.read_text())
     if document.get("format") != FORMAT:
         raise ValueError(f"{path.name} is of format {document.get('format')}, not {FORMAT}")
-    runs = [Run(**entry) for entry in document["runs"]]
-    for run in runs:
-        run.samples = {
+    for entry in document["runs"]:
+        entry["samples"] = {
             case: {loop: _rounds(columns) for loop, columns in loops.items()}
-            for case, loops in _as_stored(run).items()
+            for case, loops in entry["samples"].items()
         }
-    return runs
-
-
-def _as_stored(run: Run) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Return a run's samples as stored in a file, before rows become columns."""
-    return cast(dict[str, dict[str, dict[str, list[float]]]], run.samples)
+    return [Run(**entry) for entry in document["runs"]]
 
 
 def _columns(rounds: dict[int, Sample]) -> dict[str, list[float]]:

@@ -15,6 +15,7 @@ import ssl
 import threading
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -33,28 +34,21 @@ BLOCK = 64 * 1024
 HTTP = Literal["auto", "h11", "httptools"]
 
 
-class Echo(asyncio.Protocol):
-    """Echoes received data."""
-
-    transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        """Echo."""
-        self.transport.write(data)
-
-
-class SlottedEcho(asyncio.Protocol):
-    """Echoes with as little Python memory as possible, so that the loop's memory remains."""
+class Connected(asyncio.BaseProtocol):
+    """Keeps its transport, with as little Python memory as possible: the loop's remains."""
 
     __slots__ = ("transport",)
+    transport: Any
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)
+        self.transport = transport
+
+
+class Echo(Connected, asyncio.Protocol):
+    """Echoes received data."""
+
+    __slots__ = ()
 
     def data_received(self, data: bytes) -> None:
         """Echo."""
@@ -70,21 +64,15 @@ class BurningEcho(Echo):
         self.transport.write(data)
 
 
-class Broadcast(asyncio.Protocol):
+class Broadcast(Connected, asyncio.Protocol):
     """Writes a member's data to every member.
 
     The first data of a connection make it a member and are echoed, so that the client knows it.
     """
 
-    transport: asyncio.Transport
-
     def __init__(self, members: dict[Broadcast, asyncio.Transport]) -> None:
         """Keep the members, whom all connections of a server share."""
         self.members = members
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Join, or write to all."""
@@ -100,22 +88,16 @@ class Broadcast(asyncio.Protocol):
         self.members.pop(self, None)
 
 
-class BufferedEcho(asyncio.BufferedProtocol):
+class BufferedEcho(Connected, asyncio.BufferedProtocol):
     """Echoes from a buffer of its own.
 
     The bytes are copied before they are written, because the transport may receive into the
     buffer again before it has sent them.
     """
 
-    transport: asyncio.Transport
-
     def __init__(self) -> None:
         """Make the buffer."""
         self.view = memoryview(bytearray(CHUNK))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Offer the whole buffer."""
@@ -126,14 +108,8 @@ class BufferedEcho(asyncio.BufferedProtocol):
         self.transport.write(bytes(self.view[:nbytes]))
 
 
-class DatagramEcho(asyncio.DatagramProtocol):
+class DatagramEcho(Connected, asyncio.DatagramProtocol):
     """Sends each datagram back to its sender."""
-
-    transport: asyncio.DatagramTransport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         """Echo."""
@@ -210,6 +186,18 @@ def listening() -> socket.socket:
     return listener
 
 
+# Starts a server on a listening socket: returns it, or serves until the process is killed.
+Start = Callable[[socket.socket], Awaitable[object]]
+
+
+async def serve(start: Start) -> None:
+    """Listen on a port, start a server, and keep it until the process is killed."""
+    with listening() as listener:
+        announce(listener.getsockname()[1])
+        _kept = await start(listener)
+        await forever()
+
+
 async def forever() -> None:
     """Wait for the end of the process.
 
@@ -218,30 +206,23 @@ async def forever() -> None:
     await asyncio.Event().wait()
 
 
-async def serve_protocol(
+def serving(
     factory: Callable[[], asyncio.BaseProtocol], context: ssl.SSLContext | None = None
-) -> None:
-    """Serve a protocol by create_server."""
-    loop = asyncio.get_running_loop()
-    with listening() as listener:
-        port = listener.getsockname()[1]
-        server = await loop.create_server(factory, sock=listener, backlog=BACKLOG, ssl=context)
-        async with server:
-            announce(port)
-            await forever()
+) -> Start:
+    """Return a start of create_server."""
+
+    def start(listener: socket.socket) -> Awaitable[object]:
+        loop = asyncio.get_running_loop()
+        return loop.create_server(factory, sock=listener, backlog=BACKLOG, ssl=context)
+
+    return start
 
 
-async def serve_broadcasts() -> None:
-    """Serve the broadcast."""
-    members: dict[Broadcast, asyncio.Transport] = {}
-    await serve_protocol(lambda: Broadcast(members))
-
-
-async def serve_tls(directory: Path) -> None:
-    """Serve the echo over TLS, with the certificate and key in the directory."""
+def serving_tls(directory: Path) -> Start:
+    """Return a start of the echo over TLS, with the certificate and key in the directory."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "identity.pem")
-    await serve_protocol(Echo, context)
+    return serving(Echo, context)
 
 
 async def serve_unix(directory: Path) -> None:
@@ -305,16 +286,13 @@ async def echo_lines(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
     writer.close()
 
 
-async def serve_streams(
+def serving_streams(
     handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
-) -> None:
-    """Serve a handler by start_server."""
-    with listening() as listener:
-        port = listener.getsockname()[1]
-        server = await asyncio.start_server(handler, sock=listener, limit=CHUNK, backlog=BACKLOG)
-        async with server:
-            announce(port)
-            await forever()
+) -> Start:
+    """Return a start of start_server."""
+    return lambda listener: asyncio.start_server(
+        handler, sock=listener, limit=CHUNK, backlog=BACKLOG
+    )
 
 
 async def echo_socket(client: socket.socket) -> None:
@@ -326,20 +304,18 @@ async def echo_socket(client: socket.socket) -> None:
             await loop.sock_sendall(client, data)
 
 
-async def serve_sockets() -> None:
+async def accept_sockets(listener: socket.socket) -> None:
     """Accept by sock_accept, one task a connection."""
     loop = asyncio.get_running_loop()
-    with listening() as listener:
-        announce(listener.getsockname()[1])
-        tasks: set[asyncio.Task[None]] = set()
-        while True:
-            client, _ = await loop.sock_accept(listener)
-            task = loop.create_task(echo_socket(client))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+    tasks: set[asyncio.Task[None]] = set()
+    while True:
+        client, _ = await loop.sock_accept(listener)
+        task = loop.create_task(echo_socket(client))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
 
 
-async def serve_aiohttp() -> None:
+async def start_aiohttp(listener: socket.socket) -> object:
     """Serve a hello by aiohttp, without an access log."""
     from aiohttp import web
 
@@ -350,12 +326,9 @@ async def serve_aiohttp() -> None:
     application.router.add_get("/", hello)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
-    with listening() as listener:
-        port = listener.getsockname()[1]
-        site = web.SockSite(runner, listener, backlog=BACKLOG)
-        await site.start()
-        announce(port)
-        await forever()
+    site = web.SockSite(runner, listener, backlog=BACKLOG)
+    await site.start()
+    return site
 
 
 async def hello_asgi(scope: dict[str, Any], _receive: Any, send: Any) -> None:
@@ -366,21 +339,19 @@ async def hello_asgi(scope: dict[str, Any], _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def serve_asgi(application: Any, http: HTTP = "auto") -> None:
-    """Serve an ASGI application by uvicorn, without an access log.
+def serving_asgi(application: Any, http: HTTP = "auto") -> Start:
+    """Return a start of uvicorn with an ASGI application, without an access log.
 
     The server runs on the running loop; `uvicorn --loop` would make the same loop by a factory.
     With the parser `auto`, uvicorn uses httptools if it is installed, for every loop.
     """
     import uvicorn
 
-    with listening() as listener:
-        config = uvicorn.Config(
-            application, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG,
-            http=http,
-        )  # fmt: skip
-        announce(listener.getsockname()[1])
-        await uvicorn.Server(config).serve(sockets=[listener])
+    config = uvicorn.Config(
+        application, lifespan="off", access_log=False, log_level="error", backlog=BACKLOG,
+        http=http,
+    )  # fmt: skip
+    return lambda listener: uvicorn.Server(config).serve(sockets=[listener])
 
 
 async def hello() -> dict[str, str]:
@@ -393,13 +364,13 @@ def hello_in_thread() -> dict[str, str]:
     return {"message": "Hello, world"}
 
 
-async def serve_fastapi(http: HTTP, handler: Callable[[], Any] = hello) -> None:
-    """Serve a handler's answer in JSON by FastAPI."""
+def serving_fastapi(http: HTTP, handler: Callable[[], Any] = hello) -> Start:
+    """Return a start of FastAPI with a handler's answer in JSON."""
     import fastapi
 
     application = fastapi.FastAPI()
     application.add_api_route("/", handler)
-    await serve_asgi(application, http)
+    return serving_asgi(application, http)
 
 
 async def serve_fastapi_asyncpg(directory: Path) -> None:
@@ -414,10 +385,10 @@ async def serve_fastapi_asyncpg(directory: Path) -> None:
         async def query() -> dict[str, int]:
             return {"answer": await pool.fetchval("SELECT $1::int + 1", 41)}
 
-        await serve_fastapi("httptools", query)
+        await serve(serving_fastapi("httptools", query))
 
 
-async def serve_websockets() -> None:
+async def start_websockets(listener: socket.socket) -> object:
     """Echo the messages of WebSockets, without compression."""
     from websockets.asyncio.server import ServerConnection, serve
 
@@ -425,29 +396,25 @@ async def serve_websockets() -> None:
         async for message in connection:
             await connection.send(message)
 
-    with listening() as listener:
-        async with serve(echo, sock=listener, compression=None):
-            announce(listener.getsockname()[1])
-            await forever()
+    return await serve(echo, sock=listener, compression=None)
 
 
 SERVERS: dict[str, Callable[[Path], Awaitable[None]]] = {
-    "protocol": lambda _: serve_protocol(Echo),
-    "slotted": lambda _: serve_protocol(SlottedEcho),
-    "broadcast": lambda _: serve_broadcasts(),
-    "burning": lambda _: serve_protocol(BurningEcho),
-    "buffered": lambda _: serve_protocol(BufferedEcho),
-    "streams": lambda _: serve_streams(echo_stream),
-    "readline": lambda _: serve_streams(echo_lines),
-    "sock": lambda _: serve_sockets(),
-    "aiohttp": lambda _: serve_aiohttp(),
-    "uvicorn": lambda _: serve_asgi(hello_asgi),
-    "fastapi": lambda _: serve_fastapi("httptools"),
-    "fastapi-h11": lambda _: serve_fastapi("h11"),
-    "fastapi-sync": lambda _: serve_fastapi("httptools", hello_in_thread),
+    "protocol": lambda _: serve(serving(Echo)),
+    "broadcast": lambda _: serve(serving(partial(Broadcast, {}))),  # the members
+    "burning": lambda _: serve(serving(BurningEcho)),
+    "buffered": lambda _: serve(serving(BufferedEcho)),
+    "streams": lambda _: serve(serving_streams(echo_stream)),
+    "readline": lambda _: serve(serving_streams(echo_lines)),
+    "sock": lambda _: serve(accept_sockets),
+    "aiohttp": lambda _: serve(start_aiohttp),
+    "uvicorn": lambda _: serve(serving_asgi(hello_asgi)),
+    "fastapi": lambda _: serve(serving_fastapi("httptools")),
+    "fastapi-h11": lambda _: serve(serving_fastapi("h11")),
+    "fastapi-sync": lambda _: serve(serving_fastapi("httptools", hello_in_thread)),
     "fastapi-asyncpg": serve_fastapi_asyncpg,
-    "websockets": lambda _: serve_websockets(),
-    "tls": serve_tls,
+    "websockets": lambda _: serve(start_websockets),
+    "tls": lambda directory: serve(serving_tls(directory)),
     "unix": serve_unix,
     "udp": lambda _: serve_datagrams(),
     "pipe-read": read_pipe,
@@ -471,17 +438,14 @@ def main(
     async def run() -> None:
         await SERVERS[server](Path(directory))
 
-    def serve() -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(run())
-
-    def serve_or_end() -> None:
+    def run_or_end() -> None:
         try:
-            serve()
+            with asyncio.Runner(loop_factory=factory) as runner:
+                runner.run(run())
         except BaseException:
             traceback.print_exc()
             os._exit(1)
 
     for _ in range(int(loops) - 1):
-        threading.Thread(target=serve_or_end, daemon=True).start()
-    serve()
+        threading.Thread(target=run_or_end, daemon=True).start()
+    run_or_end()

@@ -15,14 +15,14 @@ import argparse
 import asyncio
 import functools
 import importlib
-import json
+import multiprocessing
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from benchmarks.markdown import table
@@ -168,14 +168,11 @@ def sample(simulator: str, program: str, seconds: float) -> float | str:
 
 
 def _in_a_process(simulator: str, program: str, seconds: float) -> float:
-    command = [sys.executable, "-m", "benchmarks.simulations", "--sample", simulator, program]
-    done = subprocess.run(
-        [*command, str(seconds)], capture_output=True, text=True, check=False,
-        cwd=Path(__file__).parents[1],
-    )  # fmt: skip
-    if done.returncode:
-        raise Failure((done.stderr.strip().splitlines() or ["it crashed"])[-1])
-    found: float | str = json.loads(done.stdout)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            found = pool.submit(sample, simulator, program, seconds).result()
+        except BrokenProcessPool:
+            raise Failure("it crashed") from None
     if isinstance(found, str):
         raise Failure(found)
     return found
@@ -229,14 +226,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.simulations")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="processor time for a sample")
-    parser.add_argument("--sample", nargs=3, metavar=("SIMULATOR", "PROGRAM", "SECONDS"),
-                        help="print one sample, as JSON")  # fmt: skip
     options = parser.parse_args()
-    if options.sample:
-        simulator, program, seconds = options.sample
-        print(json.dumps(sample(simulator, program, float(seconds))))
-    else:
-        print(measure(options.rounds, options.seconds))
+    print(measure(options.rounds, options.seconds))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import ssl
+import statistics
 import subprocess
 import time
 from asyncio import AbstractEventLoop
@@ -58,12 +58,6 @@ def delays(late: float) -> list[float]:
     return [max(late - held * PERIOD, 0.0) for held in range(max(int(late / PERIOD), 0) + 1)]
 
 
-def percentile(values: list[float], share: float) -> float:
-    """Return the smallest value that at least `share` of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
-
-
 def attack(command: list[str], core: int, begun: Callable[[], None]) -> dict[str, float]:
     """Run the clients, pinned to a core, to their end; call begun() when they print "storm"."""
     os.sched_setaffinity(0, {core})  # for this thread, and inherited by its children
@@ -99,13 +93,8 @@ async def measure(directory: Path, command: list[str], core: int) -> dict[str, f
 
             found = await loop.run_in_executor(None, attack, complete, core, begun)
             ticker.handle.cancel()
-    late = ticker.lateness
-    return {
-        **found,
-        "p50_us": percentile(late, 0.5) * 1e6,
-        "p99_us": percentile(late, 0.99) * 1e6,
-        "max_us": max(late) * 1e6,
-    }
+    percentiles = statistics.quantiles(ticker.lateness, n=100, method="inclusive")
+    return {**found, "p99_us": percentiles[98] * 1e6}
 
 
 def main(

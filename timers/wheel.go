@@ -152,12 +152,6 @@ func (w *Wheel) Cancel(id uint32) bool {
 	return true
 }
 
-// Armed reports whether timer id is armed.
-func (w *Wheel) Armed(id uint32) bool {
-	t := w.timers.find(id)
-	return t != nil && t.node != 0
-}
-
 // Next returns the earliest armed deadline, or NoDeadline.
 func (w *Wheel) Next() int64 {
 	if w.live == 0 {

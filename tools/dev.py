@@ -20,7 +20,6 @@ import checks
 import docs
 import environments
 import wheels
-from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
 # ---- targets ------------------------------------------------------------------
@@ -121,26 +120,18 @@ KINDS = {
         "default",
         paths=[
             "project/test_benchmarks.py",
-            "project/test_benchmarks_quiet.py",
-            "project/test_benchmarks_where.py",
-            "project/test_real_servers.py",
             "project/test_docs.py",
-            "project/test_emulation.py",
             "project/test_figures.py",
             "project/test_first_steps.py",
             "project/test_go_mirror.py",
             "project/test_internals.py",
             "project/test_kinds.py",
             "project/test_limits.py",
-            "project/test_lint_c.py",
-            "project/test_lint_prose.py",
-            "project/test_lint_rooms.py",
+            "project/test_lints.py",
             "project/test_marks.py",
             "project/test_packaging.py",
             "project/test_settings.py",
-            "project/test_single_benchmarks.py",
             "project/test_site.py",
-            "project/test_units.py",
             "real_programs/test_freezers.py",
             "real_programs/test_pyinstaller.py",
         ],
@@ -266,11 +257,6 @@ def check() -> None:
     conclude("check", checks.check())
 
 
-def demo() -> None:
-    """Runs the examples on goloop, and a short comparison with other loops."""
-    show(environments.built(environments.default_interpreter(), "demo"))
-
-
 # The interpreters of the measurements in docs/performance.md.
 BENCHED = ("3.13", "3.14")
 
@@ -279,7 +265,7 @@ def bench() -> None:
     """Compares goloop with the other loops; writes docs/performance.md.
 
     BENCH_ARGS, if set, is the command line of a single run of the benchmarks on
-    the default Python, which does not change the document.
+    the default Python, which does not change the document; `quick` takes two minutes.
     """
     arguments = os.environ.get("BENCH_ARGS", "").split()
     bases = [environments.default_interpreter()]
@@ -334,7 +320,6 @@ def clean() -> None:
 
 TARGETS: dict[str, Callable[[], None]] = {
     "build": build,
-    "demo": demo,
     "bench": bench,
     "explore": explore,
     "test": test,

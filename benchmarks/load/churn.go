@@ -5,12 +5,10 @@ package main
 import (
 	"bytes"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 )
 
@@ -30,36 +28,27 @@ func churn(args []string) error {
 		return err
 	}
 	config := churnConfig()
-	ends := make(chan outcome)
+	ends := make(chan error)
 	for i := range asked.connections {
 		go func() {
 			question, answer := payload(asked.size), make([]byte, asked.size)
 			for number := i; ; number += asked.connections {
-				began := time.Now()
-				err := converse(asked.address, number, config, question, answer)
-				ends <- outcome{time.Since(began), err}
+				ends <- converse(asked.address, number, config, question, answer)
 			}
 		}()
 	}
 	return measure(asked, ends)
 }
 
-// outcome is the result of one connection.
-type outcome struct {
-	took time.Duration
-	err  error
-}
-
-// measure counts ended connections, prints the result of the window as JSON, and returns.
-// It returns the error of the first connection that fails. The warm-up begins after as many
-// connections have ended as are open at a time.
-func measure(asked request, ends <-chan outcome) error {
+// measure counts ended connections, prints the result of the window, and returns. It returns the
+// error of the first connection that fails. The warm-up begins after as many connections have
+// ended as are open at a time.
+func measure(asked request, ends <-chan error) error {
 	var messages, before int64
 	var start, began time.Time
-	var latencies []time.Duration
-	for end := range ends {
-		if end.err != nil {
-			return end.err
+	for err := range ends {
+		if err != nil {
+			return err
 		}
 		messages++
 		now := time.Now()
@@ -70,16 +59,9 @@ func measure(asked request, ends <-chan outcome) error {
 		case began.IsZero():
 			began, before = now, messages
 			pause("begin")
-		case now.Sub(began) < asked.window:
-			latencies = append(latencies, end.took)
-		default:
+		case now.Sub(began) >= asked.window:
 			pause("end")
-			return json.NewEncoder(os.Stdout).Encode(result{
-				Messages: messages - before,
-				Seconds:  now.Sub(began).Seconds(),
-				P50:      percentile(latencies, 0.5),
-				P99:      percentile(latencies, 0.99),
-			})
+			return printResult(messages-before, now.Sub(began))
 		}
 	}
 	return errors.New("no connection is left")

@@ -4,9 +4,7 @@ package main
 
 import (
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
-	"os"
 	"time"
 )
 
@@ -43,17 +41,14 @@ func storm(args []string) error {
 	}
 	fmt.Println("storm")
 	began := time.Now()
-	handshakes := 0
+	handshakes := int64(0)
 	for handshakes == 0 || time.Since(began) < asked.window {
 		if err := once(); err != nil {
 			return err
 		}
-		handshakes += asked.connections
+		handshakes += int64(asked.connections)
 	}
-	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
-		"messages": float64(handshakes),
-		"seconds":  time.Since(began).Seconds(),
-	})
+	return printResult(handshakes, time.Since(began))
 }
 
 // churnConfig returns a configuration that has TLS 1.3 and the key exchange that OpenSSL

@@ -7,17 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 )
 
-// result is one measured window, with the same keys as the C generator's.
-type result struct {
-	Messages int64   `json:"messages"`
-	Seconds  float64 `json:"seconds"`
-	P50      float64 `json:"p50_us"`
-	P99      float64 `json:"p99_us"`
+// printResult prints the result of a window as JSON, with the keys of the C generator.
+func printResult(messages int64, took time.Duration) error {
+	_, err := fmt.Printf("{\"messages\": %d, \"seconds\": %f}\n", messages, took.Seconds())
+	return err
 }
 
 // request is a parsed command line.
@@ -71,15 +68,4 @@ var input = bufio.NewReader(os.Stdin)
 func pause(word string) {
 	fmt.Println(word)
 	_, _ = input.ReadString('\n')
-}
-
-// percentile returns a percentile of the latencies in microseconds, for a share from 0 to
-// 1; 0 without latencies. It sorts the slice in place.
-func percentile(latencies []time.Duration, share float64) float64 {
-	if len(latencies) == 0 {
-		return 0
-	}
-	slices.Sort(latencies)
-	at := min(int(share*float64(len(latencies))), len(latencies)-1)
-	return float64(latencies[at].Nanoseconds()) / 1e3
 }

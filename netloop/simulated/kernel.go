@@ -70,14 +70,6 @@ func (k *Kernel) SetFaults(f Faults) {
 	k.options.Faults = f
 }
 
-// SetNetwork replaces the network's properties for packets that are sent from now on. A link with
-// properties of its own (SetLink) keeps them.
-func (k *Kernel) SetNetwork(n Network) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.options.Network = n
-}
-
 // Sleep advances the clock by ns and runs the entries that become due. ETIME if this would pass the end of
 // time, which the clock then reaches.
 func (k *Kernel) Sleep(ns int64) syscall.Errno {

@@ -1,7 +1,7 @@
-"""The benchmarks' own correctness: arithmetic, tables, files, and the programs they run.
+"""The benchmarks: pages agree with their data, disturbed rows are refused, a row of each kind runs.
 
-No test checks the speed of a loop. The tests check that a result is computed from the right
-samples, and that a failure is shown as a failure.
+No test checks the speed of a loop. The statistics and the verdicts are those of `goloop compare`:
+test_compare_verdicts.py.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import json
 import os
 import re
 import resource
+import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from benchmark_runs import a_run, sample
 
 from benchmarks import __main__ as program
 from benchmarks import (
@@ -26,54 +28,84 @@ from benchmarks import (
     cases,
     compare,
     factories,
-    markdown,
     micro,
     native,
+    quiet,
+    real_servers,
     report,
     results,
     runner,
-    servers,
+    simulations,
     storm,
-    windows,
+    tables,
 )
 from benchmarks.loops import BY_NAME
+from goloop.operations import server_ports
 from goloop.operations.compare.measuring import machine
 from goloop.operations.compare.measuring.turns import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
+CASE = "protocol-1k-x10"
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks need Linux")
 needs_compiler = pytest.mark.skipif(
     shutil.which("cc") is None, reason="the load generator is compiled with cc"
 )
 
 
-# ---- text -------------------------------------------------------------------
+# ---- runs that are made up ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"), (0.1234, "0.12"), (9.994, "9.99"), (9.996, "10.0"), (99.94, "99.9"),
-        (99.96, "100"), (999.4, "999"), (999.6, "1.00k"), (183_412, "183k"), (999_600, "1.00M"),
-        (-1_500, "-1.50k"),
-    ],
-)  # fmt: skip
-def test_figures_have_three_digits(value: float, text: str) -> None:
-    assert markdown.short(value) == text
+def sample(rate: float, server_cpu: float = 1.0) -> results.Sample:
+    """A quiet second on two cores in which the server used some CPU time."""
+    return {
+        "messages": rate, "seconds": 1.0, "p50_us": 10.0, "p99_us": 20.0, "client_cpu": 0.5,
+        "server_cpu": server_cpu, "cores": 2, "idle": 1.5 - server_cpu, "steal": 0.0,
+        "interrupts": 0.0,
+    }  # fmt: skip
 
 
-# ---- runs -------------------------------------------------------------------------
+def a_run(date: str = "2026-01-01 00:00:00", python: str = "3.14.3") -> results.Run:
+    """A run with a win, a loss, a failure and a loop that is not there."""
+    loops = {name: {"version": f"{name} 1"} for name in ("goloop", "asyncio", "uvloop", "rloop")}
+    run = results.Run(
+        python=python, build="CPython", command="python -m benchmarks run", date=date,
+        machine={
+            **{name: f"a {name}" for name in ("processor", "kernel", "libc", "openssl")},
+            "cores": "2", "memory": "1 GiB", "packages": "aiohttp 3, uvicorn 0",
+            "interrupts": "within",
+        },
+        client="C epoll", cores="server on core 0, client on core 1", rounds=2, seconds=1.0,
+        warmup=0.1, commit="abc",
+        loops={
+            **loops, "zuvloop": {"error": "zuvloop is not installed"}, "c-epoll": {"version": "C"},
+        },
+    )  # fmt: skip
+    for number in range(2):
+        for loop, rate in (("goloop", 120), ("asyncio", 70), ("uvloop", 100), ("c-epoll", 125)):
+            run.add("protocol-1k-x10", loop, number, sample(rate * 1000))
+        for loop, ns in (("goloop", 200), ("asyncio", 1000), ("uvloop", 100)):
+            run.add("sleep-0", loop, number, {"ns": ns, "us": ns / 1000, "best_ns": ns - 1})
+    run.fail("protocol-1k-x10", "rloop", "the server was ended by SIGSEGV: ")
+    return run
 
 
-def test_a_run_survives_its_file(tmp_path: Path) -> None:
-    runs = [a_run(), a_run(python="3.13.0")]
-    results.save(tmp_path / "runs.json", runs)
-    assert results.load(tmp_path / "runs.json") == runs
-    assert json.loads((tmp_path / "runs.json").read_text())["format"] == results.FORMAT
-    assert [path.name for path in tmp_path.iterdir()] == ["runs.json"]
+def a_row(
+    bad: dict[str, int], rounds: int = 9, day: int = 1, rate: float = 120_000.0, case: str = CASE
+) -> results.Run:
+    """Return a run of one case: for each loop, the number of its disturbed windows."""
+    run = a_run(f"2026-01-0{day} 00:00:00")
+    run.samples, run.errors = {}, {}
+    run.rounds = rounds
+    for loop, count in bad.items():
+        for number in range(rounds):
+            # 0.5 s of two seconds were others'.
+            taken = sample(rate) | ({"idle": 0.0} if number < count else {})
+            run.add(case, loop, number, taken)
+    return run
 
 
-# ---- the report ---------------------------------------------------------------------
+# ---- the pages ------------------------------------------------------------------------------
 
 
 def test_a_page_can_be_written_again_from_its_data(
@@ -140,49 +172,168 @@ def test_a_case_is_lost_by_each_of_its_figures() -> None:
     ]
 
 
-# ---- the catalogues -------------------------------------------------------------------
+def test_a_loop_that_misses_the_rate_has_no_figures() -> None:
+    case = cases.BY_NAME["fixed-10k-x4"]
+    run = a_run()
+    for number, rate in enumerate((9_600, 9_600, 2_000)):
+        run.add(case.name, "goloop", number, sample(rate) | {"asked": 10_000})
+    for number, rate in enumerate((9_400, 9_400, 10_000)):
+        run.add(case.name, "uvloop", number, sample(rate) | {"asked": 10_000})
+    chosen = {case.name: run}
+    assert run.reaches(case.name, "goloop")
+    assert not run.reaches(case.name, "uvloop")
+    assert run.reaches(case.name, "rloop")
+    assert len(run.figures(case.name, "goloop", "p99_us")) == 3
+    for key in ("server_us", "p50_us", "p99_us", "server_cpu", "messages"):
+        assert run.figures(case.name, "uvloop", key) == {}
+    assert set(run.figures(case.name, "uvloop", "rate").values()) == {9_400, 10_000}
+    assert report.losses(chosen) == "None of 1 cases, measured with uvloop."
+    assert "| not reached |" in tables.paced_table(tables.measured(chosen))
+    run.samples[case.name]["goloop"] = run.samples[case.name]["uvloop"]
+    assert "goloop does not reach the rate" in report.losses(chosen).splitlines()[-1]
+
+
+def test_a_terminal_gets_the_tables_of_the_page_and_the_verdicts() -> None:
+    run = a_run()
+    run.missing["udp-512-x50"] = "there is no network"
+    text = report.summary(run, cases.select([CASE, "sleep-0", "udp-512-x50"], pinning="split"))
+    assert "### Network and pipes\n\n| case " in text
+    assert "goloop beside uvloop: can't tell in Protocol echo, 1 KiB ×10, sleep(0).\n" in text
+    assert text.endswith("zuvloop: zuvloop is not installed\n\nudp-512-x50: there is no network")
+
+
+# ---- refused rows -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        ((1, 1, 0), None),  # 2 of 27: less than a tenth
+        ((1, 1, 1), "3 of 27 windows were disturbed"),
+        ((3, 0, 0, 0, 0, 0), None),
+        ((4, 0, 0, 0, 0, 0), "4 of 9 windows of goloop were disturbed"),
+    ],
+)
+def test_a_row_is_refused_by_its_share_of_disturbed_windows(
+    bad: tuple[int, ...], reason: str | None
+) -> None:
+    found = quiet.refusal(a_row(dict(zip(BY_NAME, bad, strict=False))), CASE)
+    assert (found and found.reason) == reason
+
+
+def test_a_refused_row_does_not_replace_a_quiet_one() -> None:
+    older, newer = a_row({"goloop": 0, "uvloop": 0}), a_row({"goloop": 9, "uvloop": 0}, day=2)
+    chosen, refused = quiet.choose([older, newer])
+    assert chosen == {"cp314": {CASE: older}}
+    assert [(each.run, each.case) for each in refused] == [(newer, CASE)]
+    # Measured again: the refused one is of no interest any more.
+    newest = a_row({"goloop": 0, "uvloop": 0}, day=3)
+    assert quiet.choose([older, newer, newest]) == ({"cp314": {CASE: newest}}, [])
+
+
+def test_commands_take_the_rows_in_the_way_of_their_run() -> None:
+    def refused(case: str, command: str = "", **fields: object) -> quiet.Refusal:
+        run = a_run()
+        run.command = f"python -m benchmarks {command}"
+        vars(run).update(fields)
+        return quiet.Refusal(run, case, "")
+
+    free = {"layouts": 5, "gil": "0", "build": "CPython 3.14 free-threading build"}
+    found = [
+        refused(CASE, "run --cases 'protocol-*' udp --pinning both --rounds 9"),
+        refused("udp-512-x50", "run --rounds 9 --loops goloop uvloop"),
+        refused(CASE, "run --cases protocol --rounds 9"),
+        refused(f"{CASE}-same", "run"),
+        refused("sleep-0", "run --cases micro startup"),
+        refused("spawn", "run --no-save"),
+        refused(CASE, "run", **free),
+    ]
+    split = "--pinning split --cases protocol-1k-x10"
+    assert quiet.commands(found) == [
+        f"python3.14 -m benchmarks run --rounds 9 {split}",
+        "python3.14 -m benchmarks run --rounds 9 --loops goloop uvloop --cases udp-512-x50",
+        f"python3.14 -m benchmarks run --cases {CASE}-same sleep-0 spawn",
+        f"PYTHON_GIL=0 python3.14t -m benchmarks run --allocator default {split}",
+    ]
+    parser = program._parser()
+    for command in quiet.commands(found):
+        words = command.partition(" -m benchmarks ")[2].split()
+        assert parser.parse_args(words).cases == words[words.index("--cases") + 1 :]
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the report write into a directory."""
+    monkeypatch.setattr(report, "DOCS", tmp_path / "docs")
+    monkeypatch.setattr(program, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(native, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    return tmp_path
+
+
+def test_the_report_writes_no_figure_of_a_refused_row(
+    pages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = a_row({"goloop": 9, "uvloop": 9}, rate=777_000.0)
+    bad.add("udp-512-x50", "goloop", 0, sample(555_000.0))
+    results.save(pages / "results" / "a.json", [bad])
+    assert program.main(["report"]) == 1
+    written = [path.read_text() for path in (pages / "docs").rglob("*.*")]
+    assert len(written) == 4
+    assert not [text for text in written if "777" in text]
+    assert "555k" in (pages / "docs" / "performance-tables.md").read_text()
+    said = capsys.readouterr()
+    assert said.out.split() == [
+        "docs/performance.md", "docs/performance-tables.md", "docs/performance.json",
+        "docs/img/performance-network-cp314.svg",
+    ]  # fmt: skip
+    assert "protocol-1k-x10: 18 of 18 windows were disturbed" in said.err
+    assert "--cases protocol-1k-x10\n" in said.err
+    # Measured again and quiet: all of it is shown, and nothing is refused.
+    results.save(pages / "results" / "b.json", [a_row({"goloop": 0}, day=2, rate=333_000.0)])
+    assert program.main(["report"]) == 0
+    assert "333" in (pages / "docs" / "performance-tables.md").read_text()
+
+
+def test_a_report_of_refused_rows_alone_is_refused(
+    pages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results.save(pages / "results" / "a.json", [a_row({"goloop": 9})])
+    assert program.main(["report"]) == 1
+    assert list((pages / "docs").iterdir()) == []
+    assert "protocol-1k-x10: 9 of 9 windows were disturbed" in capsys.readouterr().err
+
+
+# ---- the rows run ---------------------------------------------------------------------------
 
 
 def test_cases_are_chosen_by_name_pattern_group_and_kind() -> None:
     assert [case.name for case in cases.select(["sleep-0"])] == ["sleep-0"]
-    assert len(cases.select(["protocol-*-x1"], pinning="split")) == 3
-    assert {case.group for case in cases.select(["tasks"])} == {"tasks"}
-    assert {case.group for case in cases.select(["tls", "processes"])} == {"tls", "processes"}
+    assert {case.group for case in cases.select(["tls", "children"])} == {"tls", "processes"}
     assert cases.select(["full"]) == list(cases.CASES)
-    # Several loops in one process only where the interpreter lets them run at once.
-    usual = cases.select(["all"], free_threaded=True)
-    assert {case.group for case in usual} == {case.group for case in cases.CASES}
-    # A pattern fits both rows of a case with two pinnings, and the pinning chooses among them.
     both = [case.name for case in cases.select(["streams-1k-x4"])]
     assert both == ["streams-1k-x4", "streams-1k-x4-same"]
     assert cases.select(["streams-1k-x4"], pinning="same") == cases.select([both[1]])
-    assert {case.group for case in cases.select(["full"], pinning="same")} == set(cases.SHARING)
+    # Several loops in one process only where the interpreter lets them run at once.
+    usual = cases.select(["all"], free_threaded=True)
+    assert cases.select(["all"]) == [case for case in usual if case.kind != "loops"]
+    assert cases.BY_NAME["uvicorn-x1"] not in usual
     with pytest.raises(ValueError, match="no case with the pinning 'same' is called 'sleep-0'"):
         cases.select(["sleep-0"], pinning="same")
-    under_gil = cases.select(["all"])
-    assert under_gil == [case for case in usual if case.kind != "loops"]
-    assert [case.name for case in cases.select(["loops-sleep,loops-flood", "spawn"])] == [
-        "spawn", "loops-sleep-x1", "loops-sleep-x2", "loops-flood",
-    ]  # fmt: skip
-    assert cases.BY_NAME["protocol-10k-x10"] not in usual
-    with pytest.raises(ValueError, match="no case is called 'nothing'"):
-        cases.select(["nothing"])
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ("--cases streams-1k-x4", [["streams-1k-x4", "streams-1k-x4-same"]]),
-        ("--cases streams-1k-x4 --pinning split", [["streams-1k-x4"]]),
-        ("--cases streams-1k-x4 --pinning same", [["streams-1k-x4-same"]]),
-        # The allocator's table has no rows of the same core.
-        ("--pinning same", [[case.name for case in cases.select(["all"], pinning="same")]]),
-    ],
-)
-def test_run_measures_the_rows_of_a_pinning(words: str, names: list[list[str]]) -> None:
-    options = program._parser().parse_args(["run", *words.split()])
-    plans = program._plans(options, free_threaded=False)
-    assert [[case.name for case in chosen] for _settings, chosen in plans] == names
+DOCUMENTED = re.compile(r"(?:-m benchmarks |BENCH_ARGS=')((?:run|quick|compare)\b[^`#\n]*)")
+
+
+@pytest.mark.parametrize("page", ["docs/benchmarks.md", "docs/settings.md", "benchmarks/README.md"])
+def test_documented_commands_name_cases_and_options(page: str) -> None:
+    found = DOCUMENTED.findall((ROOT / page).read_text())
+    assert found
+    for words in found:
+        options = program._parser().parse_args(
+            shlex.split(words.removesuffix("'") if words.count("'") % 2 else words)
+        )
+        assert cases.select(getattr(options, "cases", None) or ["all"])
 
 
 @pytest.fixture
@@ -201,9 +352,6 @@ def test_every_micro_case_runs_and_has_its_limit(name: str) -> None:
     assert name not in micro.LIMITS or micro.limit(name)["ns"] > 0
 
 
-# ---- the programs -----------------------------------------------------------------------
-
-
 def a_runner() -> runner.Runner:
     """Of windows too short to mean anything."""
     settings = runner.Settings(rounds=1, seconds=0.05, warmup=0.01)
@@ -219,25 +367,24 @@ def measurable(name: str) -> None:
 
 # A case of each kind and program; `make bench` runs the whole catalogue.
 MEASURED = (
-    *("protocol-1k-x1", "streams-1k-x4", "churn-x10", "aiohttp-x4", "tls-1k-x4", "udp-512-x50"),
-    *("sock-1k-x4", "unix-1k-x10", "fastapi-x4", "fastapi-h11-x100", "uvicorn-x100"),
-    *("broadcast-x1000", "broadcast-x5000", "fixed-2k-x4", "fixed-10k-x10", "fixed-40k-x100"),
-    *("pipe-read", "spawn", "idle-memory", "timer-storm-x200", "startup-time"),
-    *("latency-aiohttp-30", "loops-sleep-x2", "loops-echo-x2", "loops-flood"),
-    *("protocol-1k-x10-same", "websockets-x50", "fastapi-sync-x100", "fastapi-asyncpg-x100"),
-    *("client-protocol-x10", "client-protocol-unix-x100-same", "client-aiohttp-x10"),
-    *("client-httpx-x20", "client-redis-x10", "client-redis-unix-x1", "client-redis-pipeline-x10"),
-    *("client-asyncpg-x1", "client-asyncpg-x60-same"),
+    *("protocol-1k-x1", "protocol-1k-x10-same", "streams-1k-x4", "readline-1k-x100", "sock-1k-x4"),
+    *("buffered-1k-x10", "churn-x10", "tls-1k-x4", "tls-churn-x10", "udp-512-x50", "unix-1k-x10"),
+    *("aiohttp-x4", "uvicorn-x100", "fastapi-x4", "fastapi-h11-x100", "fastapi-sync-x100"),
+    *("fastapi-asyncpg-x100", "websockets-x50", "broadcast-x1000", "broadcast-x5000", "pipe-read"),
+    *("pipe-write", "client-protocol-x10", "client-protocol-unix-x100-same", "client-aiohttp-x10"),
+    *("client-httpx-x20", "client-redis-x10", "client-redis-pipeline-unix-x10"),
+    *("client-asyncpg-x60-same", "latency-aiohttp-30", "fixed-2k-x4", "fixed-40k-x100", "spawn"),
+    *("idle-memory", "timer-storm-x200", "startup-time", "loops-sleep-x2", "loops-echo-x2"),
+    "loops-flood",
 )
 
 
 @needs_compiler
-@pytest.mark.parametrize("loop", ["asyncio", "goloop"])
 @pytest.mark.parametrize("name", MEASURED)
 def test_a_case_is_measured(
-    name: str, loop: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    name: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(runner, "BASE", loop)  # whose peak a latency's rate is a share of
+    monkeypatch.setattr(runner, "BASE", "goloop")  # whose peak a latency's rate is a share of
     monkeypatch.setattr(results, "REACHED", 0)  # a busy machine may be too slow
     measurable(name)
     case = cases.BY_NAME[name]
@@ -246,11 +393,11 @@ def test_a_case_is_measured(
     request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
     measuring = a_runner()
-    run = measuring.new_run([BY_NAME[loop]], "a test", ("c-epoll", "c-uring"), [case])
-    measuring.measure(run, [case], [BY_NAME[loop]])
+    run = measuring.new_run([BY_NAME["goloop"]], "a test", ("c-epoll", "c-uring"), [case])
+    measuring.measure(run, [case], [BY_NAME["goloop"]])
     assert run.errors == {}
     there = {ceiling for ceiling in case.ceilings if "version" in run.loops.get(ceiling, {})}
-    assert run.samples[name].keys() == {loop} | there
+    assert run.samples[name].keys() == {"goloop"} | there
     for competitor, rounds in run.samples[name].items():
         [figure] = run.figures(name, competitor, case.key).values()
         assert figure > 0
@@ -263,15 +410,6 @@ def test_a_case_is_measured(
             alone = case.pinning == "same" or len(machine.usable_cores()) == 1
             assert rounds[0]["cores"] == (1 if alone else 2)
             assert rounds[0]["client_cpu"] > 0
-
-
-@needs_compiler
-def test_a_row_of_more_connections_than_files_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner.Runner, "_files", staticmethod(lambda: 4096))
-    wanted = cases.select(["broadcast", "idle-memory", "protocol-1k-x100"])
-    why = "a process may open 4096 files, too few"
-    missing = a_runner().new_run([], "a test", (), wanted).missing
-    assert missing == {"broadcast-x5000": why, "idle-memory": why}
 
 
 @needs_compiler
@@ -306,209 +444,6 @@ def test_two_builds_are_compared_with_intervals() -> None:
     assert re.search(
         r"^Other programs or the host disturbed \d+ of 24 network windows", text, re.MULTILINE
     ), text
-
-
-# ---- the load generators ---------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def serving(program: str) -> Iterator[subprocess.Popen[str]]:
-    """A server, which prints its ports first."""
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            yield server
-        finally:
-            server.kill()
-
-
-def load(
-    server: subprocess.Popen[str],
-    mode: str,
-    seconds: str,
-    connections: int = 1,
-    size: str = "64",
-    generator: Path | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run a load generator, the one in C if no other is named, against a server."""
-    assert server.stdout is not None
-    port = server.stdout.readline().strip()
-    command = [str(generator or native.c_program("epoll_load")), mode, port]
-    return subprocess.run(
-        [*command, str(connections), size, "0", seconds],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-
-def found(done: subprocess.CompletedProcess[str]) -> dict[str, float]:
-    """The result of a load generator."""
-    assert done.returncode == 0, done.stderr
-    begin, end, result = done.stdout.splitlines()
-    assert (begin, end) == ("begin", "end")
-    figures: dict[str, float] = json.loads(result)
-    return figures
-
-
-# A server that answers a question wrongly.
-STREAM = """
-import socket, ssl
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-client, _ = listener.accept()
-if {identity!r}:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain({identity!r})
-    client = context.wrap_socket(client, server_side=True)
-for number in range(100):
-    data = client.recv(64)
-    answer = {answer} if number == {number} else data
-    client.sendall(answer) if answer else client.close()
-"""
-# A WebSocket's server that answers a frame wrongly. A client's frame has a mask of zeros.
-WEBSOCKET = """
-import socket
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-client, _ = listener.accept()
-assert client.recv(4096).endswith(b'\\r\\n\\r\\n')
-client.sendall(b'HTTP/1.1 101 Switching Protocols\\r\\n\\r\\n')
-for number in range(100):
-    question = client.recv(208)
-    assert question[:8] == bytes([0x82, 0xfe, 0, 200, 0, 0, 0, 0])
-    data = bytes([0x82, 126, 0, 200]) + question[8:]
-    client.sendall({answer} if number == {number} else data)
-"""
-DIFFERS = ("data[:-1] + b'!'", "an answer differs from its question")
-LONGER = ("data + b'!'", "an answer is longer than its question")
-CLOSED = ("b''", "the server closed a connection")
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("mode", "number", "answer", "complaint"),
-    [
-        ("echo", 0, *DIFFERS),
-        ("echo", 0, *CLOSED),
-        ("websocket", 0, *DIFFERS),
-        ("websocket", 5, *LONGER),
-        # The first answer is decrypted and compared, later ones are counted by their records.
-        ("tls", 0, *DIFFERS),
-        ("tls", 5, *LONGER),
-        ("tls-churn", 0, *DIFFERS),
-    ],
-)
-def test_the_load_generators_refuse_wrong_answers(
-    mode: str, number: int, answer: str, complaint: str
-) -> None:
-    identity, generator = "", None
-    if mode.startswith("tls"):
-        measurable("tls-1k-x100" if mode == "tls" else "tls-churn-x10")
-        identity = str(native.identity())
-        generator = native.tls_program() if mode == "tls" else native.go_program()
-    stream = WEBSOCKET if mode == "websocket" else STREAM
-    program = stream.format(identity=identity, answer=answer, number=number)
-    size = "200" if mode == "websocket" else "64"
-    with serving(program) as server:
-        done = load(server, mode, "60", size=size, generator=generator)
-    assert done.returncode == 1
-    assert complaint in done.stderr
-
-
-# Works for each answer.
-WORKING = """
-import socket
-listener = socket.create_server(('127.0.0.1', 0))
-print('port', listener.getsockname()[1], flush=True)
-client, _ = listener.accept()
-while data := client.recv(64):
-    sum(range(10_000))
-    client.sendall(data)
-"""
-
-
-@needs_compiler
-def test_a_window_has_the_accounts_of_both_ends() -> None:
-    def child(role: str, *command: str) -> servers.Child:
-        return servers.Child(role, command, os.environ, lambda: None)
-
-    with child("server", sys.executable, "-c", WORKING) as server:
-        port = server.answer("listen", 20).removeprefix("port ")
-        generator = str(native.c_program("epoll_load"))
-        with child("load generator", generator, "echo", port, "1", "64", "0", "0.2") as talker:
-            others = [server.process.pid] * 2  # as another process at the generator's end
-            taken = windows.measure(server, talker, others, machine.usable_cores(), 30)
-        assert taken["cores"] == len(machine.usable_cores())
-        assert 0 < taken["server_cpu"] < taken["seconds"] * 1.1
-        assert taken["client_cpu"] > taken["server_cpu"]  # a process counts once
-    with child("server", "sleep", "60") as server:
-        with child("load generator", "sleep", "60") as silent, pytest.raises(Failure) as error:
-            windows.measure(server, silent, [], [], 0.05)
-        assert str(error.value) == "the load generator did not end"
-        with (
-            child("load generator", generator, "nothing", port) as refused,
-            pytest.raises(Failure, match="usage: MODE ADDRESS"),
-        ):
-            windows.measure(server, refused, [], [], 30)
-
-
-# Answers each question, with a pause before some answers: those due meanwhile are late too.
-PACED = """
-import socket, time
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-client, _ = listener.accept()
-data, answers, size = b'', 0, {size}
-while piece := client.recv(4096):
-    data += piece
-    while len(data) >= size:
-        question, data = data[:size], data[size:]
-        answers += 1
-        if answers % 25 == 20: time.sleep(0.3)
-        client.sendall({answer})
-"""
-HTTP = ("b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok'", 35)
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("mode", "answer", "size"), [("http-paced", *HTTP), ("echo-paced", "question", 64)]
-)
-def test_late_answer_delays_the_messages_after_it(mode: str, answer: str, size: int) -> None:
-    with serving(PACED.format(answer=answer, size=size)) as server:
-        done = load(server, mode, "1.5", size="64@100")
-    # 100 a second, and a pause of 0.3 s after every 25 answers: most requests were due during a
-    # pause, so the median is late. Counted from their sending, one answer of 25 would be late.
-    assert found(done)["p50_us"] > 20_000
-
-
-# Echoes each connection's first bytes, then sends the first one's bytes to all.
-MEMBERS = """
-import socket
-listener = socket.create_server(('127.0.0.1', 0))
-print(listener.getsockname()[1], flush=True)
-members = [listener.accept()[0] for _ in range(3)]
-for member in members:
-    member.sendall(member.recv(64))
-while data := members[0].recv(64):
-    for member in members:
-        member.sendall({sent})
-"""
-
-
-@needs_compiler
-def test_a_broadcast_counts_whole_rounds_of_every_connection() -> None:
-    with serving(MEMBERS.format(sent="data")) as server:
-        done = load(server, "broadcast", "0.2", connections=3)
-    assert found(done)["messages"] % 3 == 0
-    with serving(MEMBERS.format(sent="data + b'!'")) as server:
-        done = load(server, "broadcast", "60", connections=3)
-    assert (done.returncode, done.stderr) == (
-        1, "epoll_load: an answer is longer than its question\n",
-    )  # fmt: skip
-
-
-# ---- rounds and their reports -------------------------------------------------------------
 
 
 class Rounds(runner.Runner):
@@ -555,18 +490,6 @@ def test_rounds_continue_until_the_interval_is_narrow(rates: list[float], rounds
     assert len(run.samples[case.name]["uvloop"]) == 5
 
 
-def test_ticks_after_a_late_one_count_as_late() -> None:
-    assert storm.delays(-0.0005) == [0]
-    assert storm.delays(0.0004) == [0.0004]
-    assert storm.delays(0.0025) == pytest.approx([0.0025, 0.0015, 0.0005])
-    assert storm.percentile([4, 1, 3, 2], 0.5) == 2
-    assert storm.percentile(list(range(1, 101)), 0.99) == 99
-    assert storm.percentile([7], 0.99) == 7
-
-
-# ---- several loops in one process ---------------------------------------------------------
-
-
 def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MALLOC_TRIM_THRESHOLD_", "GOLOOP_TASKS", "PYTHONPATH", "GOMAXPROCS", "GOGC"):
         monkeypatch.setenv(name, "1")
@@ -576,3 +499,182 @@ def test_measured_processes_get_no_tuning_from_outside(monkeypatch: pytest.Monke
     assert environment.pop("LANG") == "C"
     assert environment.pop("PYTHON_GIL") == "0"
     assert not [name for name in environment if re.match("MALLOC|PYTHON.|GOM|GOGC|GOLOOP", name)]
+
+
+# ---- the load generators ---------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def serving(program: str) -> Iterator[subprocess.Popen[str]]:
+    """A server, which prints its ports first."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def load(
+    server: subprocess.Popen[str], mode: str, seconds: str, size: str, generator: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a load generator with one connection to a server."""
+    assert server.stdout is not None
+    port = server.stdout.readline().strip()
+    return subprocess.run(
+        [generator, mode, port, "1", size, "0", seconds],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+# A server that answers a question wrongly.
+STREAM = """
+import socket, ssl
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+if {identity!r}:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain({identity!r})
+    client = context.wrap_socket(client, server_side=True)
+for number in range(100):
+    data = client.recv(64)
+    answer = {answer} if number == {number} else data
+    client.sendall(answer) if answer else client.close()
+"""
+DIFFERS = ("data[:-1] + b'!'", "an answer differs from its question")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mode", "number", "answer", "complaint"),
+    [
+        ("echo", 0, *DIFFERS),
+        ("echo", 0, "b''", "the server closed a connection"),
+        # The first answer is decrypted and compared, later ones are counted by their records.
+        ("tls", 0, *DIFFERS),
+        ("tls", 5, "data + b'!'", "an answer is longer than its question"),
+        ("tls-churn", 0, *DIFFERS),
+    ],
+)
+def test_the_load_generators_refuse_wrong_answers(
+    mode: str, number: int, answer: str, complaint: str
+) -> None:
+    identity, generator = "", native.c_program("epoll_load")
+    if mode != "echo":
+        measurable("tls-1k-x100" if mode == "tls" else "tls-churn-x10")
+        identity = str(native.identity())
+        generator = native.tls_program() if mode == "tls" else native.go_program()
+    with serving(STREAM.format(identity=identity, answer=answer, number=number)) as server:
+        done = load(server, mode, "60", "64", generator)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+
+
+# Answers each question, with a pause before some answers: those due meanwhile are late too.
+PACED = """
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+data, answers, size = b'', 0, {size}
+while piece := client.recv(4096):
+    data += piece
+    while len(data) >= size:
+        question, data = data[:size], data[size:]
+        answers += 1
+        if answers % 25 == 20: time.sleep(0.3)
+        client.sendall({answer})
+"""
+HTTP = ("b'HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok'", 35)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("mode", "answer", "size"), [("http-paced", *HTTP), ("echo-paced", "question", 64)]
+)
+def test_late_answer_delays_the_messages_after_it(mode: str, answer: str, size: int) -> None:
+    with serving(PACED.format(answer=answer, size=size)) as server:
+        done = load(server, mode, "1.5", "64@100", native.c_program("epoll_load"))
+    # 100 a second, and a pause of 0.3 s after every 25 answers: most requests were due during a
+    # pause, so the median is late. Counted from their sending, one answer of 25 would be late.
+    assert json.loads(done.stdout.splitlines()[-1])["p50_us"] > 20_000, done.stderr
+
+
+def test_ticks_after_a_late_one_count_as_late() -> None:
+    assert storm.delays(-0.0005) == [0]
+    assert storm.delays(0.0025) == pytest.approx([0.0025, 0.0015, 0.0005])
+
+
+# ---- real servers, simulators -----------------------------------------------------
+
+
+def needs(name: str) -> None:
+    """Skip if a server is not installed."""
+    if real_servers.missing(name):
+        pytest.skip(real_servers.missing(name))
+
+
+def is_there(process: int) -> bool:
+    """Return true if a process runs; one that waits to be reaped does not."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def await_end(processes: list[int]) -> None:
+    """Wait until none of some processes runs; the test's limit of time ends it otherwise."""
+    for process in processes:
+        while is_there(process):
+            os.sched_yield()
+
+
+@pytest.mark.parametrize("name", sorted(real_servers.PROGRAMS))
+def test_a_real_server_accepts_on_its_core_and_ends_with_its_folder(name: str) -> None:
+    needs(name)
+    core = machine.usable_cores()[-1]
+    server = real_servers.RealServer(name, core)
+    processes = server_ports.family_of(server.pid)
+    try:
+        socket.create_connection(("127.0.0.1", server.port)).close()
+        assert all(os.sched_getaffinity(process) == {core} for process in processes)
+        assert name != "redis" or Path(server.path).is_socket()
+    finally:
+        server.end()
+    await_end(processes)
+    assert not Path(server.path).parent.exists()
+
+
+STARTING = """
+import sys
+from benchmarks import real_servers
+from goloop.operations import server_ports
+server = real_servers.RealServer(sys.argv[1], 0)
+print(server.path, *server_ports.family_of(server.pid), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("name", sorted(real_servers.PROGRAMS))
+def test_a_real_server_ends_after_the_benchmarks_were_killed(name: str) -> None:
+    needs(name)
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTING, name], cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as starter:  # fmt: skip
+        assert starter.stdout is not None
+        path, *numbers = starter.stdout.readline().split()
+        starter.send_signal(signal.SIGKILL)
+    await_end([*map(int, numbers)])
+    shutil.rmtree(Path(path).parent)
+
+
+@pytest.mark.parametrize("simulator", ["goloop", "goloop, shuffle"])
+@pytest.mark.parametrize("name", simulations.PROGRAMS)
+def test_a_simulator_runs_each_program(simulator: str, name: str) -> None:
+    figure = simulations.sample(simulator, name, 0.01)
+    assert isinstance(figure, float), figure
+    assert figure > 0

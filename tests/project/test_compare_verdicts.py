@@ -313,3 +313,13 @@ def test_the_cpu_time_of_a_process_has_its_ended_threads() -> None:
 )
 def test_times_have_three_digits(seconds: float, shown: str) -> None:
     assert text.duration(seconds) == shown
+
+
+def test_the_machine_is_described_by_its_first_processor() -> None:
+    facts = "vendor_id: AuthenticAMD\ncpu family: 26\nmodel: 2\nstepping: 1\nflags: fpu hypervisor"
+    cpuinfo = f"processor: 0\n{facts}\n\nprocessor: 1\nmodel: 99\n".splitlines()
+    assert machine.family(cpuinfo) == "AuthenticAMD family 26, model 2, stepping 1"
+    assert machine.family([]) == "unknown"
+    assert machine.hypervisor_name(cpuinfo, "", [], [[], []]) == "unnamed"
+    named = machine.hypervisor_name(cpuinfo, "KVMKVMKVM", [], [["Maker"], ["Machine 5"]])
+    assert named == "KVMKVMKVM (Maker Machine 5)"

@@ -46,11 +46,11 @@ ELSEWHERE = {
     },
     "the page has it, or it is the reader's": {
         "hello.py", "plain.py", "server.py", "manage.py", "kernel.json", "nofile.py",
-        "app.py",
+        "app.py", "requirements.txt",
     },
     "CPython has it": {"Python.h", "_ssl.c", "_asynciomodule.c", "base_events.py"},
     "asyncssh has it": {"test_connection.py"},
-    "a pattern": {"..._linux_test.go"},
+    "a pattern": {"..._linux_test.go", "NAME_scenarios.py", "test_NAME.py"},
     "no file": {"io/3", "requests/s", "CPU/request"},
 }  # fmt: skip
 # Packages of Go, and Go's own files, begin so.
@@ -146,8 +146,6 @@ def test_versions_are_those_of_the_changelog() -> None:
 
 
 # ---- doctor's sample --------------------------------------------------------------------
-
-# A lifespan that ends the server: its loop has run.
 
 
 @pytest.mark.skipif(

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -162,3 +163,22 @@ def test_without_e_the_message_is_the_way_out(bare: Checkout, tmp_path: Path) ->
     assert bare.succeeds("python -m goloop hello.py") == expected
     version = bare.succeeds("python -m goloop --version")
     assert version == f"goloop {goloop.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("server", "client"),
+    [("echo_server.py", "echo_client.py"), ("aiohttp_app.py", "aiohttp_client.py")],
+)
+def test_an_example_serves_its_client_and_ends_by_ctrl_c(server: str, client: str) -> None:
+    examples = ROOT / "examples"
+    with subprocess.Popen(
+        [sys.executable, examples / server, "0"], stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().rpartition("port ")[2].strip()
+            subprocess.run([sys.executable, examples / client, port], check=True, timeout=60)
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0

@@ -59,74 +59,6 @@ def test_free_threaded_interpreters_are_versions_of_their_own(path: Path) -> Non
     assert environments.free_threaded_interpreter().tag == "3.15t"
 
 
-def test_further_interpreters_are_named_or_printed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("named", "printed"):
-        (path / name).write_text(f"3.14.{len(name)} 3.14")
-    monkeypatch.setenv("GOLOOP_PYTHONS", f"{path / 'named'}{os.pathsep}")
-    assert [each.program for each in environments.all_interpreters()][-1] == str(path / "named")
-    monkeypatch.delenv("GOLOOP_PYTHONS")
-    monkeypatch.setattr(environments, "PYTHONS", path / "pythons")
-    assert [each.program for each in environments.all_interpreters()] == ["default"]
-    (path / "pythons").write_text(f"#!/bin/sh\necho {path / 'printed'}\n")
-    (path / "pythons").chmod(0o755)
-    assert [each.program for each in environments.all_interpreters()][-1] == str(path / "printed")
-
-
-def test_without_a_free_threaded_interpreter_its_checks_are_skipped(path: Path) -> None:
-    (path / "python3.12").write_text("3.12.1 3.12")
-    with pytest.raises(environments.Skipped, match="no free-threaded Python"):
-        environments.free_threaded_interpreter()
-
-
-def test_interpreter_is_asked_if_it_is_free_threaded() -> None:
-    found = environments.interpreter(sys.executable)
-    assert found is not None
-    assert found.free_threaded == bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-
-
-@pytest.mark.parametrize(("tag", "gil"), [("3.13", None), ("3.13t", "0")])
-def test_extension_modules_do_not_switch_the_gil_on(
-    tag: str, gil: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("PYTHON_GIL", raising=False)
-    monkeypatch.setattr(environments, "go_path", lambda: "")
-    made = environments.Environment(tmp_path, environments.Interpreter("p", (3, 13, 0), tag))
-    assert made.test_variables().get("PYTHON_GIL") == gil
-    # Nor are the build's programs, which may be of another Python, kept from starting.
-    assert "PYTHON_GIL" not in made.variables()
-
-
-@pytest.mark.parametrize("tag", ["3.13", "3.13t"])
-def test_packages_without_wheels_are_not_compiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tag: str
-) -> None:
-    asked: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-    def installs(made: object, group: str, wanted: list[str], *options: str) -> None:
-        asked[group] = " ".join(wanted), options
-
-    monkeypatch.setattr(environments, "BUILD", tmp_path)
-    monkeypatch.setattr(environments, "_install", installs)
-    monkeypatch.setattr(environments, "install_debian", lambda *_: None)
-    base = environments.Interpreter("p", (3, 13, 0), tag)
-    monkeypatch.delenv("GOLOOP_TEST_LARGE", raising=False)
-    environments.install_real_programs(environments.Environment(tmp_path, base))
-    assert set(asked) == {"real", "alone", "tools", "freezers", "stdio"}
-    monkeypatch.setenv("GOLOOP_TEST_LARGE", "1")
-    environments.install_real_programs(environments.Environment(tmp_path, base))
-    free_threaded = tag == "3.13t"
-    windows = set() if free_threaded else {"windows"}
-    assert set(asked) == {"real", "alone", "tools", "freezers", "stdio", "clusters"} | windows
-    for wanted, options in asked.values():
-        assert ("--only-binary" in options) == free_threaded
-        known = ("uvicorn", "coverage", "arq", "cx-freeze", "pygls", "ray", "pyside6")
-        assert any(name in wanted for name in known)
-    assert ("uvloop" in asked["real"][0]) != free_threaded
-    assert ("memray" in asked["tools"][0]) != free_threaded
-
-
 # ---- the build ---------------------------------------------------------------------------
 
 
@@ -188,13 +120,6 @@ def test_races_of_the_extension_are_counted(sanitizers, tmp_path: Path) -> None:
         (1, "loop/turn.c:10 first | queue/ready.c:30 second"),
     ]
     assert races[0].text.startswith("WARNING: ThreadSanitizer: data race (pid=1)\n  Write of")
-
-
-def test_a_race_without_a_stack_counts(sanitizers, tmp_path: Path) -> None:
-    lost = "    [failed to restore the stack]\n"
-    report = REPORT.format(access="write").split("    #0 first")
-    (tmp_path / "report").write_text(report[0] + lost + report[1].split("\n", 1)[1])
-    assert [race.places for race in sanitizers.races(tmp_path)] == ["queue/ready.c:20 second"]
 
 
 def test_every_wrapped_call_of_the_api_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

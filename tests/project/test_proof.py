@@ -45,24 +45,6 @@ def test_recorded_reports_are_those_of_the_tests() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("body", "refusal"), [("assert False", "a test failed"), ("pytest.skip()", "was skipped")]
-)
-def test_reports_are_those_of_tests_that_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, refusal: str
-) -> None:
-    monkeypatch.setattr(proof, "RECORDS", tmp_path / "proof.json")
-    monkeypatch.setattr(proof, "REPORTS", (tmp_path / "test_it.py",))
-    test = "import pytest\n\ndef test(record_property):\n    record_property('report', 'a/b#12')\n"
-    (tmp_path / "test_it.py").write_text(test)
-    proof.write({"reports": {"gone/gone": [1]}})
-    proof.record_reports(proof.passed_reports())
-    assert proof.recorded_reports() == {"a/b#12"} | proof.rows_reports()
-    (tmp_path / "test_it.py").write_text(f"{test}    {body}\n")
-    with pytest.raises(SystemExit, match=refusal):
-        proof.passed_reports()
-
-
 def test_every_test_of_a_report_has_its_number() -> None:
     for path in proof.WHAT_WORKS.glob("test_*_reports.py"):
         text = path.read_text()
@@ -92,9 +74,3 @@ def test_a_suite_with_an_unexpected_outcome_is_not_recorded(
         ("b", {"version": "1.0", "python": python, "tests": 20, "different": 1}),
     ]
     assert records["cpython"] == {}
-
-
-@pytest.mark.parametrize("text", ["# A page\n", "<!--b--> <!--e--> <!--e-->", "<!--e--> <!--b-->"])
-def test_a_page_without_the_two_comments_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="two comments"):
-        blocks.replaced(text, "<!--b-->", "<!--e-->", "")

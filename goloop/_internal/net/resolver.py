@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from .resolver_threads import Question
 
     AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
-    SocketName = tuple[str, int] | tuple[str, int, int] | tuple[str, int, int, int]
 
 _Base: Any = asyncio.base_events.BaseEventLoop
 

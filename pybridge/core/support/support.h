@@ -241,7 +241,6 @@ gl_dealloc_nested(PyObject *self, destructor dealloc, destructor free_it)
 #define GL_FAST(f) (PyCFunction)(void (*)(void))(f), METH_FASTCALL
 #define GL_NOARGS(f) (PyCFunction)(f), METH_NOARGS
 #define GL_ONEARG(f) (PyCFunction)(f), METH_O
-#define GL_KEYWORDS(f) (PyCFunction)(void (*)(void))(f), METH_VARARGS | METH_KEYWORDS
 
 /* Adds an attribute to a type that is not used yet.  Steals `value`, also on failure; if it is
  * NULL, an exception must be set, and the result is -1. */
