@@ -131,7 +131,7 @@ def _list(_options: argparse.Namespace) -> int:
 
 
 def _quick(options: argparse.Namespace) -> int:
-    """Run a short comparison, with enough windows for an interval of each ratio."""
+    """Run the comparison of `make demo`, with enough windows for an interval of each ratio."""
     settings = runner.Settings(rounds=9, seconds=0.3, warmup=0.1)
     loops = [BY_NAME[name] for name in QUICK_LOOPS]
     measuring = runner.Runner(options.python, settings, runner.to_stderr)

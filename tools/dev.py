@@ -20,6 +20,7 @@ import checks
 import docs
 import environments
 import wheels
+from demo import demo as show
 from environments import BUILD, ROOT, Environment, Failed, Interpreter, run, say
 
 # ---- targets ------------------------------------------------------------------
@@ -257,6 +258,11 @@ def check() -> None:
     conclude("check", checks.check())
 
 
+def demo() -> None:
+    """Runs the examples on goloop, and a short comparison with other loops."""
+    show(environments.built(environments.default_interpreter(), "demo"))
+
+
 # The interpreters of the measurements in docs/performance.md.
 BENCHED = ("3.13", "3.14")
 
@@ -265,7 +271,7 @@ def bench() -> None:
     """Compares goloop with the other loops; writes docs/performance.md.
 
     BENCH_ARGS, if set, is the command line of a single run of the benchmarks on
-    the default Python, which does not change the document; `quick` takes two minutes.
+    the default Python, which does not change the document.
     """
     arguments = os.environ.get("BENCH_ARGS", "").split()
     bases = [environments.default_interpreter()]
@@ -320,6 +326,7 @@ def clean() -> None:
 
 TARGETS: dict[str, Callable[[], None]] = {
     "build": build,
+    "demo": demo,
     "bench": bench,
     "explore": explore,
     "test": test,

@@ -37,7 +37,7 @@ pytestmark = [
 NOT_RUN = {
     r"\bpip install goloop\b": "there is no release on PyPI yet",
     r"\bpip install\b": "needs the network",
-    r"\bmake (bench|build)\b": "takes minutes",
+    r"\bmake (demo|bench|build)\b": "takes minutes",
     r"-m benchmarks(\.\w+)? (?!list\b)": "takes minutes",
     r"\bnuitka\b": "compiles for minutes",
     r"\bjupyter kernelspec\b": "writes into the user's home",
