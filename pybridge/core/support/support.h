@@ -382,10 +382,10 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 /* Converts an address to its raw form of at most GL_MAX_SOCKADDR bytes, and sets *len.  Returns
  * false, without an exception, for addresses that only Python's socket module can convert: a host
  * name that must be resolved, another family, a wrong type. */
-GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
+GL_PRIVATE bool gl_sockaddr_from_object(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
 /* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
  * for an empty address.  NULL without an exception for an unknown family or a short address. */
-GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
+GL_PRIVATE PyObject *gl_sockaddr_to_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 

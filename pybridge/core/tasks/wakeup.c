@@ -62,7 +62,7 @@ schedule_step(gl_task *task)
 {
     gl_loop *loop = NULL;
     if (gl_is_task((PyObject *)task))
-        loop = gl_native_loop(task->loop);
+        loop = gl_loop_if_native(task->loop);
     if (loop != NULL)
         return gl_push_task(loop, (PyObject *)task);
     PyObject *step = PyObject_CallOneArg(G.asyncio.step, (PyObject *)task);
@@ -138,7 +138,7 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 /* Sets the awaited future of the task.  If cancel() was called in the step that has just yielded,
  * cancels the future; if the future is done already, the next step is cancelled. */
 static inline int
-set_waiter(gl_task *task, PyObject *fut)
+set_awaited_future(gl_task *task, PyObject *fut)
 {
     Py_XSETREF(task->fut_waiter, Py_NewRef(fut));
     if (!task->must_cancel)
@@ -164,10 +164,10 @@ wait_exact(gl_task *task, PyObject *result)
         return -1;
     fut->blocking = 0;
     if (fut->callback0 == NULL && fut->callbacks == NULL && fut->state == GL_PENDING &&
-        is_native_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
+        is_native_future(result) && gl_is_task((PyObject *)task) && gl_loop_if_native(task->loop)) {
         fut->callback0 = Py_NewRef((PyObject *)task);
         fut->context0 = Py_NewRef(Py_None);
-        return set_waiter(task, result);
+        return set_awaited_future(task, result);
     }
     PyObject *context;
     PyObject *wakeup = gl_wakeup_with_context((PyObject *)task, &context);
@@ -179,7 +179,7 @@ wait_exact(gl_task *task, PyObject *result)
     Py_XDECREF(wakeup);
     if (r < 0)
         return -1;
-    return set_waiter(task, result);
+    return set_awaited_future(task, result);
 }
 
 /* Waits for any object with the methods of a future, by these methods.  For another object
@@ -201,7 +201,7 @@ wait_general(gl_task *task, PyObject *result)
         return waits;
     if (has_future_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
         return -1;
-    return set_waiter(task, result);
+    return set_awaited_future(task, result);
 }
 
 GL_PRIVATE_INLINE int

@@ -58,7 +58,7 @@ openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing)
 {
     struct openssl_objects found = {0};
     PyObject *socket = NULL;
-    if (gl_native(GL_RULE_SSL_OBJECT, sslobj))
+    if (gl_is_native(GL_RULE_SSL_OBJECT, sslobj))
         socket = PyObject_GetAttr(sslobj, G.s__sslobj);
     bool valid = socket != NULL && Py_TYPE(socket) == openssl.socket_type &&
                  Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
@@ -90,7 +90,7 @@ openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket)
     PyObject *dict = PyObject_GenericGetDict(sslobj, NULL);
     /* Usually _sslobj is the only attribute in the instance's dict, so no method is replaced. */
     bool unchanged = dict != NULL && PyDict_GetItemWithError(dict, G.s__sslobj) == ssl_socket &&
-                     (PyDict_GET_SIZE(dict) == 1 || gl_native(GL_RULE_SSL_OBJECT, sslobj));
+                     (PyDict_GET_SIZE(dict) == 1 || gl_is_native(GL_RULE_SSL_OBJECT, sslobj));
     Py_XDECREF(dict);
     PyErr_Clear();
     return unchanged;

@@ -160,7 +160,7 @@ tls_has_openssl(gl_tls *t)
 {
     if (!t->openssl_resolved)
         tls_resolve_openssl(t);
-    return gl_replaced(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
+    return gl_replaced_methods(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
            t->ssl != NULL && !t->handshake_running;
 }
 

@@ -59,7 +59,7 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
  * with TypeError for a wrong context, RuntimeError if the loop can't be used, or as
  * gl_lease_acquire(). */
 static int
-transport_convert(gl_transport *t, transport_arguments *a)
+transport_prepare_arguments(gl_transport *t, transport_arguments *a)
 {
     if (a->given_context != Py_None && !PyContext_CheckExact(a->given_context)) {
         PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
@@ -128,7 +128,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    if (transport_convert(t, a) < 0 || transport_prepare_fd(t, a) < 0)
+    if (transport_prepare_arguments(t, a) < 0 || transport_prepare_fd(t, a) < 0)
         return -1;
     return gl_transport_attach_fd(t, a);
 }

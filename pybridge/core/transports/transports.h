@@ -313,10 +313,10 @@ GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 GL_PRIVATE int gl_transport_schedule_lost(gl_transport *t, PyObject *exc);
 /* Schedules connection_lost() of the transports in the loop's list.  Those for which there is still
  * no memory are in the list again afterwards. */
-GL_PRIVATE void gl_transports_schedule_ends(gl_loop *loop);
+GL_PRIVATE void gl_transports_retry_unscheduled_ends(gl_loop *loop);
 /* Drops the loop's list, when the loop is closed: connection_lost() is not called, as for scheduled
  * calls.  Runs Python. */
-GL_PRIVATE void gl_transports_drop_ends(gl_loop *loop);
+GL_PRIVATE void gl_transports_drop_unscheduled_ends(gl_loop *loop);
 
 /* ---- transport_type.c: paused data ------------------------------------------------------- */
 
