@@ -257,7 +257,7 @@ func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 	t.refused = t.refused || n < len(b)
 	t.out = append(t.out, b[:n]...)
 	t.queued += n
-	t.pump(false)
+	t.transmitSendBuffer(false)
 	return n, 0
 }
 
@@ -287,9 +287,9 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 	}
 	if p := t.peer; n > 0 && p != nil && len(p.out) > 0 {
 		if net := t.network(); t.k.random.chance(net.SlowReader) {
-			t.k.schedule(t.k.now+t.k.random.between(1, net.MaxSlow), "slow reader "+t.local.String(), func() { p.pump(false) })
+			t.k.schedule(t.k.now+t.k.random.between(1, net.MaxSlow), "slow reader "+t.local.String(), func() { p.transmitSendBuffer(false) })
 		} else {
-			t.packet("window", 0, p, func() { p.pump(false) })
+			t.packet("window", 0, p, func() { p.transmitSendBuffer(false) })
 		}
 	}
 	return n, nil, 0
@@ -320,7 +320,7 @@ func (t *tcp) shutdown(how uint8) syscall.Errno {
 		t.shut |= how
 		if how&shutWrite != 0 {
 			t.finOut = true
-			t.pump(true)
+			t.transmitSendBuffer(true)
 		}
 	}
 	t.wake(0)
@@ -379,7 +379,7 @@ func (t *tcp) release() {
 			break
 		}
 		t.finOut = true
-		t.pump(true)
+		t.transmitSendBuffer(true)
 		if t.waitLinger {
 			t.k.waitLinger(t)
 		}
@@ -394,7 +394,7 @@ func (t *tcp) release() {
 func (k *Kernel) waitLinger(t *tcp) {
 	deadline := k.now + t.linger
 	for t.state != closed && !t.finAcked {
-		if ended, errno := k.idle(deadline); ended || errno != 0 {
+		if ended, errno := k.stepWait(deadline); ended || errno != 0 {
 			return
 		}
 	}

@@ -374,7 +374,7 @@ func goloop_profile_text(out *C.char, size C.int32_t) C.int32_t {
 	return copyText(out, size, processProfile.text())
 }
 
-// text returns the profile as JSON, for goloop/_internal/metrics/profiling.py. It adds the pending samples
+// text returns the profile as JSON, for goloop/_internal/observe/profiling.py. It adds the pending samples
 // first. It locks the profile.
 func (p *profile) text() []byte {
 	p.Lock()
