@@ -198,7 +198,7 @@ class StreamTransport(_core.StreamTransport):
     def _make_extra_entry(self, name: str) -> Any:
         """Create the extra-info entry 'socket', 'sockname' or 'peername'; no address is None."""
         if name == "socket":
-            return transport_info.TransportSocket(self._unexposed(), self)
+            return transport_info.TransportSocket(self._socket_for_own_use(), self)
         found = self._raw_name(name == "peername")
         if found is None and (sock := self._socket()) is not None:
             # C has no address for a family that only Python's socket module can decode.
@@ -222,7 +222,7 @@ class StreamTransport(_core.StreamTransport):
         owner: socket.socket | None = self._owner
         return owner
 
-    def _unexposed(self) -> socket.socket:
+    def _socket_for_own_use(self) -> socket.socket:
         """Return the socket for a caller that neither sends on it nor passes it to the program.
 
         If the transport is closed, return a new closed socket.

@@ -243,6 +243,6 @@ def _path(text: str) -> str:
 def _loops(text: str) -> list[loops.Loop]:
     """Return the loops in a list, for argparse."""
     try:
-        return loops.named(text)
+        return loops.parse_loops(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
