@@ -22,8 +22,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..process.shared_sockets import SharedSocket
-
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 # The slot of the C type, which the Python property of the same name replaces.
@@ -33,8 +31,8 @@ _INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
 _SIMULATED = 1 << 24  # the lowest fd of simulated kernels, see goloop/testing/simulated
 # Set by the modules that few programs import, process/shared_sockets.py and testing/simulated:
-# the classes of their sockets.
-shared_socket_class: type[SharedSocket] | None = None
+# the classes of their sockets. Any, because those modules import this one.
+shared_socket_class: Any = None
 simulated_socket_class: Any = None
 _LAZY_EXTRA_NAMES = frozenset({"socket", "sockname", "peername"})
 _NO_FDS_RECEIVED = (
@@ -67,8 +65,8 @@ def set_nodelay(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def shared_socket(sock: socket.socket) -> SharedSocket | None:
-    """Return `sock` if it belongs to a shared listener, else None."""
+def shared_socket(sock: socket.socket) -> Any:
+    """Return `sock` if it is a SharedSocket, which belongs to a shared listener, else None."""
     if shared_socket_class is not None and isinstance(sock, shared_socket_class):
         return sock
     return None

@@ -3,7 +3,8 @@
  *
  *   callbacks.h  every Python method that C calls by name
  *   names.c      interned strings, imported objects, the module's state
- *   objects.c    types and their methods, calls without a result, arrays that grow
+ *   objects.c    types and their methods, arrays that grow
+ *   method_calls.c  calls of methods by name, and of unbound methods
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: saved, created from an errno, passed to the exception handler
  *   endpoints.c  raw socket addresses as Python values, and back
@@ -311,18 +312,6 @@ gl_take_bool(PyObject *answer)
     return truth;
 }
 
-/* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
-GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
-
-/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
- * Returns the result. */
-GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
-                                    Py_ssize_t nargs, PyObject *kwnames);
-/* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
- * Returns the result. */
-GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
-                                     Py_ssize_t nargs, PyObject *kwnames);
-
 /* Returns true if there are weak references to the object. */
 static inline bool
 gl_has_weakrefs(PyObject *o)
@@ -344,6 +333,20 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
     return len < *cap || gl_grow_slow(array, cap, len, size, first);
 }
+
+/* ---- method_calls.c -------------------------------------------------------------------------- */
+
+/* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
+GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
+
+/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
+ * Returns the result. */
+GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
+                                    Py_ssize_t nargs, PyObject *kwnames);
+/* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
+ * Returns the result. */
+GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
+                                     Py_ssize_t nargs, PyObject *kwnames);
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 

@@ -12,42 +12,11 @@
  *
  * The errors for wrong objects are raised by goloop/_internal/tasks/slow_path.py.
  *
- * The general path uses two callables.  Their names are the ones of asyncio, because they appear
- * in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the built-in method
- * `Task.task_wakeup`.
+ * The general path uses two callables, which run a step (task_step.c).  Their names are the ones of
+ * asyncio, because they appear in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the
+ * built-in method `Task.task_wakeup`.
  */
 #include "tasks/private.h"
-
-/* ---- the wakeup callable -------------------------------------------------------------- */
-
-/* The body of the wakeup callable, a done callback: runs a step of the task `self` with the outcome
- * of `fut`.  Returns None, or NULL with the exception of the step itself. */
-static PyObject *
-wakeup_call(PyObject *self, PyObject *fut)
-{
-    PyObject *exc;
-    GUARD_FUTURE(self);
-    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
-        return NULL;
-    int r = task_step((gl_task *)self, exc);
-    Py_XDECREF(exc);
-    return gl_none_or_null(r);
-}
-
-GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
-
-/* ---- the step callable ----------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *
-core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2 || !gl_tasks_native() || !PyObject_TypeCheck(args[0], G.task_type)) {
-        PyErr_SetString(PyExc_TypeError, "_step() takes a goloop.Task and an exception or None");
-        return NULL;
-    }
-    GUARD_FUTURE(args[0]);
-    return gl_none_or_null(task_step((gl_task *)args[0], args[1] == Py_None ? NULL : args[1]));
-}
 
 GL_PRIVATE int
 raise_uninitialized(void)

@@ -112,8 +112,6 @@ openssl_open(const char *path)
         return other;
     GL_OPENSSL(LOOKUP)
 #undef LOOKUP
-    if (!tls_records_init())
-        return "there is no memory for a BIO method";
     return NULL;
 }
 

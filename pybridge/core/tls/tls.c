@@ -248,6 +248,8 @@ core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
     const char *path = PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
     PyErr_Clear();
     const char *reason = openssl_open(path);
+    if (reason == NULL && !tls_records_init())
+        reason = "there is no memory for a BIO method";
     openssl.ready = reason == NULL;
     if (reason == NULL)
         Py_RETURN_NONE;
