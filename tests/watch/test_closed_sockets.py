@@ -283,7 +283,7 @@ async def test_reference_count_of_a_closed_socket_is_not_changed(loop: Loop) -> 
 
     near, far = pair()
     near.close()
-    ObservedRefCount.install(near)
+    ObservedRefCount.notice(near)
     assert type(near._io_refs) is int  # type: ignore[attr-defined]
     with pytest.raises(OSError, match="Bad file descriptor"):
         await loop.sock_recv(near, 10)
@@ -306,7 +306,7 @@ def test_concurrent_reference_counting_loses_no_user(
         return users(count, fd)
 
     monkeypatch.setattr(descriptors, "observed_ref_count", interrupted)
-    descriptors.ObservedRefCount.install(near)
+    descriptors.ObservedRefCount.notice(near)
     assert near._io_refs == 1  # type: ignore[attr-defined]
     near.close()
     assert near.fileno() >= 0

@@ -65,7 +65,7 @@ class ObservedRefCount(int):
     fd: int
 
     @staticmethod
-    def install(sock: socket.socket) -> None:
+    def notice(sock: socket.socket) -> None:
         """Replace the socket's count of users by an ObservedRefCount, if the socket is open.
 
         From then on its close() ends the waits of sock_* calls for it.

@@ -151,6 +151,15 @@ tls_resolve_openssl(gl_tls *t)
     Py_DECREF(outgoing);
 }
 
+GL_PRIVATE_INLINE bool
+tls_has_openssl(gl_tls *t)
+{
+    if (!t->openssl_resolved)
+        tls_resolve_openssl(t);
+    return gl_replaced_methods(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
+           t->ssl != NULL && !t->handshake_running;
+}
+
 GL_PRIVATE bool
 tls_check_openssl(gl_tls *t)
 {
