@@ -85,16 +85,16 @@ func (k *Kernel) prepareFailure(fd int, errno syscall.Errno) syscall.Errno {
 // side return the errno, and the other side's connection ends. Without a connection it does nothing.
 type breakable interface{ breakConnection(errno syscall.Errno) }
 
-// readPart returns the number of bytes that a read of `size` bytes on a stream transfers: all, or fewer by
+// readSize returns the number of bytes that a read of `size` bytes on a stream transfers: all, or fewer by
 // a fault.
-func (k *Kernel) readPart(n node, size int) int {
+func (k *Kernel) readSize(n node, size int) int {
 	f := k.faultsOf(hostOfNode(n))
 	return k.partialSize(f.OneByte, f.ShortReads, size)
 }
 
-// writePart returns the number of bytes that a write of `size` bytes on a stream transfers: all, or fewer
+// writeSize returns the number of bytes that a write of `size` bytes on a stream transfers: all, or fewer
 // by a fault.
-func (k *Kernel) writePart(n node, size int) int {
+func (k *Kernel) writeSize(n node, size int) int {
 	f := k.faultsOf(hostOfNode(n))
 	return k.partialSize(f.OneByte, f.ShortWrites, size)
 }

@@ -253,7 +253,7 @@ func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 		t.refused = true
 		return -1, syscall.EAGAIN
 	}
-	n := min(t.k.writePart(t, len(b)), t.sndbuf-t.queued)
+	n := min(t.k.writeSize(t, len(b)), t.sndbuf-t.queued)
 	t.refused = t.refused || n < len(b)
 	t.out = append(t.out, b[:n]...)
 	t.queued += n
@@ -281,7 +281,7 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 		}
 		return -1, nil, syscall.EAGAIN
 	}
-	n := copy(b, t.inbox[:t.k.readPart(t, min(len(b), len(t.inbox)))])
+	n := copy(b, t.inbox[:t.k.readSize(t, min(len(b), len(t.inbox)))])
 	if t.inbox = t.inbox[n:]; len(t.inbox) == 0 {
 		t.inbox = nil
 	}

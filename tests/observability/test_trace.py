@@ -72,7 +72,7 @@ def traced(pid: int, events: bool = True) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(NoAnswer):  # the process hangs
             rows = ask(pid, "tasks").get("tasks")
         yield document
-        question.end()
+        question.request_trace_end()
         while receive(question):
             pass
         document["data"] = bytes(question.data.partition(b"\n")[2])

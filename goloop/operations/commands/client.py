@@ -115,7 +115,7 @@ class Question:
             pass  # the process has closed the connection without reading the request
         return False
 
-    def end(self) -> None:
+    def request_trace_end(self) -> None:
         """Ask the program to end a trace: the data that it has sent can still be received."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)

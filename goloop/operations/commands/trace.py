@@ -359,7 +359,7 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
             if now >= limit:
                 if ended or until is None:
                     break
-                question.end()
+                question.request_trace_end()
                 until, ended = now + SECONDS, True
                 continue
             try:
