@@ -56,7 +56,7 @@ class Refusal:
 
 def windows(run: Run, case: str) -> dict[str, Windows]:
     """Count the windows of each loop in a case."""
-    # The default is the result of machine.interrupts_apart() for an unknown kernel.
+    # The default is the result of machine.excludes_interrupt_time() for an unknown kernel.
     apart = run.machine.get("interrupts") != "within"
     counts = {}
     for loop, rounds in run.samples.get(case, {}).items():

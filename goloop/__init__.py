@@ -31,8 +31,8 @@ if native or TYPE_CHECKING:
     _library.restore_modules()
 
 from ._internal.backend import Future, Loop, Task, new_event_loop
-from ._internal.metrics import flight_recorder as _flight_recorder
-from ._internal.metrics.diagnostics import diagnostics
+from ._internal.observe import flight_recorder as _flight_recorder
+from ._internal.observe.diagnostics import diagnostics
 from ._internal.process import policy as _policy
 from ._internal.process.runner import install, run
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from ._internal.process.threads import run_threads
 
 if native or TYPE_CHECKING:
-    from ._internal.metrics import metrics as _metrics
-    from ._internal.metrics import profiling as _profiling
-    from ._internal.metrics.flight_recorder import SlowIteration, SlowStack
-    from ._internal.metrics.histogram import Histogram
-    from ._internal.metrics.metrics import Metrics
-    from ._internal.metrics.profiling import Profile, ProfileEntry, ProfileStack
+    from ._internal.observe import metrics as _metrics
+    from ._internal.observe import profiling as _profiling
+    from ._internal.observe.flight_recorder import SlowIteration, SlowStack
+    from ._internal.observe.histogram import Histogram
+    from ._internal.observe.metrics import Metrics
+    from ._internal.observe.profiling import Profile, ProfileEntry, ProfileStack
     from .watchdog import Blocked
 
 if sys.version_info < (3, 14) or TYPE_CHECKING:

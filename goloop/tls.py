@@ -65,7 +65,7 @@ class _Sessions:
                 return key, session
         return key, None
 
-    def keep(self, offer: _Offer, sslobj: ssl.SSLObject) -> None:
+    def store(self, offer: _Offer, sslobj: ssl.SSLObject) -> None:
         """Store the session of a connection at its end, if it has one: TLS 1.3 may send it late."""
         key, offered = offer
         session = sslobj.session
@@ -77,7 +77,7 @@ class _Sessions:
             del kept[:-_SESSIONS_PER_SERVER]
             self._set_newest(self._stored, key, kept)
 
-    def failed(self, offer: _Offer, exc: BaseException | None) -> None:
+    def record_failure(self, offer: _Offer, exc: BaseException | None) -> None:
         """Record that a handshake failed, perhaps because of its session: the next is a full one.
 
         Does nothing if no session was offered, or without an exception.

@@ -27,7 +27,7 @@ import time
 
 from ._internal.frames import Frame, read_frames
 from ._internal.helper_threads import HelperThread
-from ._internal.metrics import profiling
+from ._internal.observe import profiling
 from ._internal.records import Record
 from ._internal.tasks import call_graph
 

@@ -6,7 +6,7 @@
 //	callbacks append to the      |
 //	submission queue             |
 //	          \                  |
-//	           +---- Turn ------>|  decode     submissions.go   timers, streams to flush
+//	           +---- Turn ------>|  apply      submissions.go   timers, streams to flush
 //	                             |  flush      streams.go       one send per stream
 //	                             |  poll       poller*.go       blocks only here
 //	                             |  report     streams.go       sent bytes that C waits for, errors

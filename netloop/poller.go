@@ -21,10 +21,10 @@ import "syscall"
 //	isValidInThread() bool
 //	    reports the same for the descriptor table of the calling thread, which may differ
 //	    from the loop thread's table (unshare with CLONE_FILES). It does not undo a wake-up.
-//	tracks(fd int) bool
+//	stillRefers(fd int) bool
 //	    reports whether the number still refers to the wake-up that was passed to addWakeup.
 //	    The call may undo a wake-up.
-//	repair() error
+//	repairTimer() error
 //	    reopens other descriptors of the backend that were closed.
 //	add(fd int32, t token, in interest) syscall.Errno
 //	    registers a descriptor that is not registered; EEXIST if it is registered, EPERM if

@@ -178,9 +178,9 @@ func (p *poller) openTimer() error {
 	return nil
 }
 
-// repair opens another timerfd if the number of the present one does not refer to it any more. It
-// returns the error of openTimer.
-func (p *poller) repair() error {
+// repairTimer opens another timerfd if the number of the present one does not refer to it any more.
+// It returns the error of openTimer.
+func (p *poller) repairTimer() error {
 	if p.timerfd < 0 || p.ctl(unix.EPOLL_CTL_MOD, int32(p.timerfd), timerToken, unix.EPOLLIN|unix.EPOLLET) == 0 {
 		return nil
 	}
@@ -192,7 +192,7 @@ func (p *poller) descriptor() int { return p.epfd }
 
 // close closes the epoll, and the timerfd if its number still refers to it.
 func (p *poller) close() {
-	if p.timerfd >= 0 && p.tracks(p.timerfd) {
+	if p.timerfd >= 0 && p.stillRefers(p.timerfd) {
 		_ = p.calls.Close(p.timerfd)
 	}
 	_ = p.calls.Close(p.epfd)
@@ -210,7 +210,7 @@ func (p *poller) isValid() bool {
 			return data == uint64(p.wakeup)
 		}
 	}
-	return p.tracks(p.wakeFD)
+	return p.stillRefers(p.wakeFD)
 }
 
 // isValidQuick reports whether the numbers of the epoll and of the wake-up still refer to them.
@@ -218,7 +218,7 @@ func (p *poller) isValid() bool {
 // possibly thousands of registrations: the eventfd is identified by its count, and an epoll that
 // has registered this eventfd is this reactor's. The description is only read if the kernel does
 // not report the count. Without /proc the number only has to refer to an epoll that has registered
-// the wake-up (tracks). The call may undo a wake-up, so the caller repeats a pending one.
+// the wake-up (stillRefers). The call may undo a wake-up, so the caller repeats a pending one.
 func (p *poller) isValidQuick() bool {
 	info, errno := p.calls.FDInfo(p.wakeFD)
 	if errno == 0 {
@@ -227,7 +227,7 @@ func (p *poller) isValidQuick() bool {
 			return false
 		}
 	}
-	return p.tracks(p.wakeFD)
+	return p.stillRefers(p.wakeFD)
 }
 
 // isValidInThread reports whether the numbers are valid in the calling thread's descriptor table.
@@ -285,10 +285,10 @@ func registeredData(info []byte, fd int) (uint64, bool) {
 	return 0, false
 }
 
-// tracks reports whether the number still refers to the registered file. It relies on epoll,
+// stillRefers reports whether the number still refers to the registered file. It relies on epoll,
 // which finds a registration by number and file: EPOLL_CTL_MOD fails if the number refers to
 // another file than the registered one. For the wake-up, the call may undo a wake-up.
-func (p *poller) tracks(fd int) bool {
+func (p *poller) stillRefers(fd int) bool {
 	if fd == p.wakeFD {
 		return p.ctl(unix.EPOLL_CTL_MOD, int32(fd), p.wakeup, unix.EPOLLET) == 0
 	}

@@ -57,11 +57,11 @@ func (p *poller) isValidQuick() bool { return true }
 // isValidInThread returns true; see isValid.
 func (p *poller) isValidInThread() bool { return true }
 
-// tracks returns true; see isValid.
-func (p *poller) tracks(int) bool { return true }
+// stillRefers returns true; see isValid.
+func (p *poller) stillRefers(int) bool { return true }
 
-// repair does nothing: this backend has one descriptor only.
-func (p *poller) repair() error { return nil }
+// repairTimer does nothing: this backend has one descriptor only.
+func (p *poller) repairTimer() error { return nil }
 
 // apply submits changes of one descriptor: the directions to register with setFlags, and the
 // directions to delete if they are not in set. Deleting a registration that does not exist is not

@@ -130,7 +130,7 @@ func (r *Reactor) closeFDs() {
 	if !r.poller.isValid() {
 		return // the numbers of the other descriptors cannot be verified
 	}
-	ownsWakeup := r.poller.tracks(r.wakeup.readFD)
+	ownsWakeup := r.poller.stillRefers(r.wakeup.readFD)
 	r.poller.close()
 	if ownsWakeup {
 		r.closeWakeup()
@@ -159,7 +159,7 @@ func (r *Reactor) checkOwnFDs() error {
 	if atomic.LoadUint32(&r.shared.WakePending) != 0 { // the checks may have undone a wake-up
 		_ = r.calls.WakeWrite(r.poller.descriptor(), r.wakeup.writeFD, uint64(r.wakeup.token))
 	}
-	return r.poller.repair()
+	return r.poller.repairTimer()
 }
 
 // requestRenewal notes that the poller has a registration that cannot be removed. The next turn
@@ -185,7 +185,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 			return 0, err
 		}
 	}
-	r.decode()
+	r.applySubmissions()
 	r.flushDirty()
 
 	if len(r.backingOff) > 0 {
@@ -197,8 +197,8 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	r.acceptBudget.beginTurn(sh, before-sh.Now)
 	sh.Busy += before
 	sh.Metrics.IterationTime.add(before - sh.Now)
-	sh.Metrics.ReadyMax = r.readyMax.observe(before, sh.MaxReady)
-	sh.Metrics.TimersMax = r.timersMax.observe(before, sh.MaxTimers)
+	sh.Metrics.ReadyMax = r.readyMax.add(before, sh.MaxReady)
+	sh.Metrics.TimersMax = r.timersMax.add(before, sh.MaxTimers)
 	sh.MaxReady, sh.MaxTimers = 0, uint64(r.wheel.Len())
 	if limit := atomic.LoadInt64(&sh.SlowLimit); limit > 0 && before-sh.Now >= limit && r.OnSlowIteration != nil {
 		r.OnSlowIteration(sh.Now, before-sh.Now, limit)
@@ -228,7 +228,7 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 		r.out.limit -= capacity / 4
 	}
 	ready := r.ready.n
-	r.eagerLimit = r.sendPolicy.limit(r.measure)
+	r.eagerLimit = r.sendPolicy.turnLimit(r.currentMeasurement)
 	r.eagerTurn = ready <= r.eagerLimit
 	r.serve()
 	served := ready - r.ready.n
@@ -262,8 +262,8 @@ func (r *Reactor) Turn(timeout int64) (int, error) {
 	return r.out.n, nil
 }
 
-// measure returns the counters that sendPolicy compares.
-func (r *Reactor) measure() measurement {
+// currentMeasurement returns the counters that sendPolicy compares.
+func (r *Reactor) currentMeasurement() measurement {
 	return measurement{r.shared.Now, r.calls.ThreadTime(), r.shared.Recvs}
 }
 

@@ -132,9 +132,9 @@ func newSendPolicy() sendPolicy {
 // fixedSendPolicy returns a policy with a constant limit.
 func fixedSendPolicy(limit int) sendPolicy { return sendPolicy{fixed: limit} }
 
-// limit returns the number of ready registrations up to which this turn is eager. The reactor
+// turnLimit returns the number of ready registrations up to which this turn is eager. The reactor
 // calls it once in each turn; measure reads the counters.
-func (p *sendPolicy) limit(measure func() measurement) int {
+func (p *sendPolicy) turnLimit(measure func() measurement) int {
 	if p.fixed >= 0 {
 		return p.fixed
 	}
@@ -211,9 +211,9 @@ func (p *sendPolicy) endTrial(chosen, other measurement) {
 	switch {
 	case p.rate.n < minTrials:
 	case p.rate.isClear():
-		p.decide(p.rate.mean() > 0)
+		p.endSeries(p.rate.mean() > 0)
 	case p.rate.n >= maxTrials:
-		p.decide(p.processor.isClear() && p.processor.mean() > 0)
+		p.endSeries(p.processor.isClear() && p.processor.mean() > 0)
 	}
 }
 
@@ -222,9 +222,9 @@ func gain(chosen, other float64) float64 {
 	return max(-maxTrialGain, min(maxTrialGain, (chosen-other)/max(chosen, other)))
 }
 
-// decide ends a series: it chooses the other level or keeps the choice, and begins the series with
-// the next neighbor.
-func (p *sendPolicy) decide(forOther bool) {
+// endSeries ends a series: it chooses the other level or keeps the choice, and begins the series
+// with the next neighbor.
+func (p *sendPolicy) endSeries(forOther bool) {
 	p.decisions++
 	before := p.level
 	next := 2*p.level - p.other // the neighbor on the other side

@@ -31,7 +31,7 @@ func newPolicyRun() *policyRun {
 // run makes turns, and returns the limit that the policy has chosen at the end.
 func (p *policyRun) run(load madeLoad, turns int) int {
 	for range turns {
-		limit := p.policy.limit(func() measurement { p.measured++; return p.at })
+		limit := p.policy.turnLimit(func() measurement { p.measured++; return p.at })
 		p.turns[limit]++
 		n := load.receives * (1 + load.noise*(2*p.rng.Float64()-1))
 		p.exact += n
@@ -146,7 +146,7 @@ func TestFixedLimit(t *testing.T) {
 	for _, limit := range []int{0, 3, 100} {
 		p := fixedSendPolicy(limit)
 		for range 10_000 {
-			if got := p.limit(func() measurement { t.Fatal("measured"); return measurement{} }); got != limit {
+			if got := p.turnLimit(func() measurement { t.Fatal("measured"); return measurement{} }); got != limit {
 				t.Fatalf("%d instead of %d", got, limit)
 			}
 		}

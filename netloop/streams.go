@@ -67,7 +67,7 @@ func (r *Reactor) closeSlot(id uint32, s *slot) {
 // of this stream, which the next turn reports, too, unless C has ended the stream; ENOENT if the
 // registration has ended.
 func (r *Reactor) FlushStream(id, gen uint32) error {
-	r.decode()
+	r.applySubmissions()
 	s := r.registry.findKind(id, gen, kindStream)
 	if s == nil {
 		return errnoError("flush_stream", syscall.ENOENT)
@@ -87,7 +87,7 @@ func (r *Reactor) FlushStream(id, gen uint32) error {
 // Flush decodes all submissions and sends the pending writes of all streams that are not waiting
 // for the poller to report space. The next turn reports the sent bytes and the errors.
 func (r *Reactor) Flush() {
-	r.decode()
+	r.applySubmissions()
 	r.flushDirty()
 }
 

@@ -2,12 +2,12 @@ package netloop
 
 import "unsafe"
 
-// decode processes the submissions in order and empties their queue. It arms and cancels timers,
-// adds streams to the dirty list, and arms watches. It does not send. It clears SendsPending and the
-// Listed mark of each stream. Submissions with an unknown operation, a stale generation, or an
-// invalid id of a timer to arm are counted and skipped: most of them were late, not wrong. Canceling
-// a timer that is not armed has no effect.
-func (r *Reactor) decode() {
+// applySubmissions processes the submissions in order and empties their queue. It arms and cancels
+// timers, adds streams to the dirty list, and arms watches. It does not send. It clears
+// SendsPending and the Listed mark of each stream. Submissions with an unknown operation, a stale
+// generation, or an invalid id of a timer to arm are counted and skipped: most of them were late,
+// not wrong. Canceling a timer that is not armed has no effect.
+func (r *Reactor) applySubmissions() {
 	n := min(r.shared.SubLen, r.shared.SubCap)
 	r.shared.SubLen = 0
 	r.shared.SendsPending = 0

@@ -72,12 +72,12 @@ func TestTimersWithCloseDeadlinesShareATurn(t *testing.T) {
 		// A timer that is armed for later does not change the wait; a timer that is due
 		// prevents it.
 		l.arm(1000, now+timerSlack)
-		l.r.decode()
+		l.r.applySubmissions()
 		if left := l.r.timerWait(now+c.next, now); left != c.wait {
 			t.Errorf("%+v: waits for %d ns beside a timer for later", c, left)
 		}
 		l.arm(1001, now)
-		l.r.decode()
+		l.r.applySubmissions()
 		if left := l.r.timerWait(now, now); left != 0 {
 			t.Errorf("%+v: waits for %d ns though a timer was armed for now", c, left)
 		}

@@ -10,9 +10,9 @@ type windowedMax struct {
 	current, previous uint64
 }
 
-// observe adds a value at time now (ns) and returns the maximum of the current and the previous
+// add adds a value at time now (ns) and returns the maximum of the current and the previous
 // window.
-func (w *windowedMax) observe(now int64, value uint64) uint64 {
+func (w *windowedMax) add(now int64, value uint64) uint64 {
 	if now >= w.windowEnd {
 		w.previous = w.current
 		if now >= w.windowEnd+windowLength {

@@ -19,7 +19,7 @@ func TestWindowedMaxCoversOneToTwoWindows(t *testing.T) {
 		{5 * windowLength, 4, 4}, // no value in a whole window
 		{5*windowLength + 1, 0, 4},
 	} {
-		if got := w.observe(start+step.after, step.value); got != step.want {
+		if got := w.add(start+step.after, step.value); got != step.want {
 			t.Errorf("%d ns later the most is %d, want %d", step.after, got, step.want)
 		}
 	}

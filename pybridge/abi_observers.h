@@ -26,7 +26,7 @@ typedef struct gl_histogram {
 
 /* The side that works on the shared block writes its fields; any thread may read at any time, and
  * can then see one field of a histogram newer than another.  Python unpacks the whole struct by the
- * table in goloop/_internal/metrics/metric_registry.py, which has the same names in the same order,
+ * table in goloop/_internal/observe/metric_registry.py, which has the same names in the same order,
  * so that only metrics may be added here. */
 typedef struct gl_metrics {
     /* Go: number of turns */

@@ -28,7 +28,7 @@ UNITS = {"s": "s", "By": "B"}
 def tables() -> str:
     """Return both tables: the metrics, and their names in Prometheus and OpenTelemetry."""
     sys.path.insert(0, str(ROOT))
-    from goloop._internal.metrics.metric_registry import METRICS
+    from goloop._internal.observe.metric_registry import METRICS
 
     metrics = ["| metric | kind | unit | meaning |", "|---|---|---|---|"]
     names = ["| metric | Prometheus | OpenTelemetry |", "|---|---|---|"]

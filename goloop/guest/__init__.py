@@ -226,7 +226,7 @@ class Guest(Generic[_T]):
         loop._hosted, loop._thread_id = True, threading.get_ident()
         self._host = _thread_number()
         _runs.append(self)
-        _ends_of_hosts.watch(self)
+        _runs_of_thread.add(self)
         try:
             loop._arm_wakeup()
             self._catch_interrupts()
@@ -393,7 +393,7 @@ class Guest(Generic[_T]):
         if self._thread.is_alive():
             self._end_thread()
         _runs.remove(self)
-        _ends_of_hosts.forget(self)
+        _runs_of_thread.discard(self)
         loop._hosted, loop._thread_id = False, None
         if self in _sigint_runs:
             _sigint_runs.remove(self)
@@ -499,14 +499,14 @@ class _EndOfHost:
             guest._abandon()
 
 
-class _EndsOfHosts(threading.local):
+class _RunsOfThread(threading.local):
     """The runs of this thread, to be abandoned if the thread ends before them."""
 
     def __init__(self) -> None:
         """Begin without runs, in each thread."""
         self._ends: dict[Guest[Any], _EndOfHost] = {}
 
-    def watch(self, guest: Guest[Any]) -> None:
+    def add(self, guest: Guest[Any]) -> None:
         """Abandon the run at the end of this thread.
 
         Only if Python started the thread: Python drops its data of another one, such as a thread of
@@ -515,12 +515,12 @@ class _EndsOfHosts(threading.local):
         if not isinstance(threading.current_thread(), threading._DummyThread):
             self._ends[guest] = _EndOfHost(guest)
 
-    def forget(self, guest: Guest[Any]) -> None:
+    def discard(self, guest: Guest[Any]) -> None:
         """Do nothing at the end of this thread: the run has ended."""
         self._ends.pop(guest, None)
 
 
-_ends_of_hosts = _EndsOfHosts()
+_runs_of_thread = _RunsOfThread()
 
 # The guest runs of the main thread that handle SIGINT, oldest first. The first run in the list gets
 # each SIGINT until that run has ended.

@@ -90,12 +90,12 @@ def _poster(core: Any) -> Callable[[Callable[[], object]], object]:
 
         posted = signal(object)
 
-        def call(self, function: Callable[[], object]) -> None:
+        def run_posted(self, function: Callable[[], object]) -> None:
             """Run a posted function; connected to the signal, so it runs in this thread's loop."""
             function()
 
     poster = Poster()
-    poster.posted.connect(poster.call, core.Qt.ConnectionType.QueuedConnection)
+    poster.posted.connect(poster.run_posted, core.Qt.ConnectionType.QueuedConnection)
 
     def post(function: Callable[[], object]) -> None:
         """Post a function to Qt's loop; may be called in any thread."""

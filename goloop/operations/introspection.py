@@ -51,8 +51,8 @@ import warnings
 
 from .._internal import backend
 from .._internal.helper_threads import HelperThread
-from .._internal.loop.descriptors import close_own_socket, file_of
-from .._internal.metrics import profiling
+from .._internal.loop.descriptors import close_own_socket, file_identity
+from .._internal.observe import profiling
 from .._internal.version import __version__
 from . import proc_stat
 from .snapshot import CONNECTIONS, TASKS, describe_process, describe_tasks
@@ -61,7 +61,7 @@ TYPE_CHECKING = False
 if backend.native or TYPE_CHECKING:
     from .. import _core
 if TYPE_CHECKING:
-    from .._internal.loop.descriptors import File
+    from .._internal.loop.descriptors import FileIdentity
     from .snapshot import Row
 
 PROTOCOL = 1
@@ -77,7 +77,7 @@ _ANSWER_SECONDS = 10
 
 _serving: socket.socket | None = None
 # Device and inode of the socket (fstat(2)), which show whether the program has closed it.
-_serving_file: File = (0, 0)
+_serving_file: FileIdentity = (0, 0)
 _fork_hook_registered = False
 
 
@@ -126,7 +126,7 @@ def introspect() -> None:
     """
     global _serving, _serving_file, _fork_hook_registered
     if _serving is not None:
-        if file_of(_serving.fileno()) == _serving_file:
+        if file_identity(_serving.fileno()) == _serving_file:
             return
         _stop()
     server = socket.socket(socket.AF_UNIX)
@@ -139,7 +139,7 @@ def introspect() -> None:
     except OSError:
         server.close()
         raise
-    _serving, _serving_file = server, file_of(server.fileno())
+    _serving, _serving_file = server, file_identity(server.fileno())
     _set_core_listener(server.fileno())
     if not _fork_hook_registered:
         os.register_at_fork(after_in_child=_in_child)
@@ -200,7 +200,7 @@ def _bind(server: socket.socket) -> None:
         raise PermissionError(f"{folder()} must be a folder that only this user can access")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    for pid in sockets():
+    for pid in pids_with_socket_file():
         if not is_alive(pid):
             _remove(address(pid))
     server.bind(path)
@@ -208,7 +208,7 @@ def _bind(server: socket.socket) -> None:
     atexit.register(_remove_own, path, os.getpid())
 
 
-def sockets() -> list[int]:
+def pids_with_socket_file() -> list[int]:
     """Return the ids of all processes with a socket file, ended ones too; [] for abstract names."""
     if ABSTRACT:
         return []
@@ -259,9 +259,9 @@ _leaked_epolls: list[select.epoll] = []
 _client: socket.socket | None = None
 
 
-def _end_serving(thread: HelperThread, server: socket.socket, file: File) -> None:
+def _end_serving(thread: HelperThread, server: socket.socket, file: FileIdentity) -> None:
     """End the server's thread when Python ends."""
-    if file_of(server.fileno()) != file:
+    if file_identity(server.fileno()) != file:
         thread.is_away = True  # waits for ever: the program has closed the socket
         return
     for sock in (server, _client):
@@ -270,7 +270,7 @@ def _end_serving(thread: HelperThread, server: socket.socket, file: File) -> Non
                 sock.shutdown(socket.SHUT_RDWR)  # wakes the thread
 
 
-def _serve(thread: HelperThread, server: socket.socket, file: File) -> None:
+def _serve(thread: HelperThread, server: socket.socket, file: FileIdentity) -> None:
     """Accept and answer clients until the socket is closed; the body of the server's thread."""
     global _client
     refused = 0
@@ -290,7 +290,7 @@ def _serve(thread: HelperThread, server: socket.socket, file: File) -> None:
             time.sleep(_PAUSE)
 
 
-def _wait(server: socket.socket, file: File) -> bool:
+def _wait(server: socket.socket, file: FileIdentity) -> bool:
     """Wait for a client; return False if the socket is closed or its number is another file's.
 
     True may also be returned without a client.  On Linux poll(2) would keep a closed socket and its
@@ -300,16 +300,16 @@ def _wait(server: socket.socket, file: File) -> bool:
         waiting = select.poll()
         waiting.register(server, select.POLLIN)
         waiting.poll()
-        return file_of(server.fileno()) == file
+        return file_identity(server.fileno()) == file
     try:
         epoll = select.epoll()
     except OSError:
         time.sleep(_PAUSE)
-        return file_of(server.fileno()) == file
+        return file_identity(server.fileno()) == file
     with contextlib.suppress(OSError, ValueError):
         epoll.register(server, select.EPOLLIN)
         epoll.poll()
-        if file_of(server.fileno()) == file:
+        if file_identity(server.fileno()) == file:
             epoll.modify(server, 0)  # fails if the epoll's descriptor is another file's
             epoll.close()
             return True

@@ -38,10 +38,10 @@ except ImportError as error:
     raise ImportError("goloop.otel needs opentelemetry: pip install goloop[otel]") from error
 
 from .. import watchdog
-from .._internal.metrics import metrics as metrics_module
-from .._internal.metrics.histogram import Histogram
-from .._internal.metrics.metric_registry import METRICS, MetricSpec
-from .._internal.metrics.metrics import Metrics
+from .._internal.observe import metrics as metrics_module
+from .._internal.observe.histogram import Histogram
+from .._internal.observe.metric_registry import METRICS, MetricSpec
+from .._internal.observe.metrics import Metrics
 from .._internal.version import __version__
 
 __all__ = ("Instrumentation", "instrument")

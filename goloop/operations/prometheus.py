@@ -51,14 +51,14 @@ except ImportError as error:
     ) from error
 
 from .._internal.helper_threads import HelperThread
-from .._internal.metrics.histogram import BUCKETS
-from .._internal.metrics.metric_registry import METRICS, MetricSpec, bounded
+from .._internal.observe.histogram import BUCKETS
+from .._internal.observe.metric_registry import METRICS, MetricSpec, prometheus_buckets
 from .._internal.version import __version__, native
 from . import proc_stat
 
 if native:
-    from .._internal.metrics.histogram import Histogram
-    from .._internal.metrics.metrics import (
+    from .._internal.observe.histogram import Histogram
+    from .._internal.observe.metrics import (
         _GAUGES,
         _PROCESS_METRICS,
         Metrics,
@@ -120,7 +120,7 @@ class Collector:
             family = _family(spec)
             value = getattr(snapshot, spec.field)
             if isinstance(family, HistogramMetricFamily):
-                family.add_metric([], bounded(value), value.sum)
+                family.add_metric([], prometheus_buckets(value), value.sum)
             else:
                 family.add_metric([], value)
             yield family
@@ -203,9 +203,9 @@ class _SharedDirectory:
         # Unreadable files for which a warning was logged.
         self._unreadable: set[str] = set()
         os.close(self._open_lock())  # raises at once if the directory is unusable
-        self.begin()
+        self.start_writing()
 
-    def begin(self) -> None:
+    def start_writing(self) -> None:
         """Start the writing thread in this process, which may be a forked child."""
         self._name = _name_of_this_process()
         ended = threading.Event()
@@ -492,7 +492,7 @@ def _in_child() -> None:
     global _files_lock
     _files_lock = threading.RLock()
     for share in list(_shares.values()):
-        share.begin()
+        share.start_writing()
 
 
 def _at_exit() -> None:

@@ -17,8 +17,8 @@ import threading
 import time
 import weakref
 
-from .._internal.metrics import profiling
-from .._internal.metrics.metric_registry import METRICS, unpacked
+from .._internal.observe import profiling
+from .._internal.observe.metric_registry import METRICS, unpack_metrics
 from .._internal.tasks.call_graph import (
     attribute,
     await_stack,
@@ -143,7 +143,7 @@ def describe_process(tasks: int = TASKS, connections: int = CONNECTIONS) -> Row:
         with contextlib.suppress(Exception):
             if not loop.is_closed():
                 described.append(_describe_loop(loop, found, threads, tasks, connections))
-    _marks.sweep()
+    _object_numbers.remove_freed()
     return {
         "program": _program_name(),
         "python": sys.version.split()[0],
@@ -203,7 +203,7 @@ def _raw_metrics(loop: Any, tasks: int) -> Row | None:
         return None
     raw: Row = {
         **_PYTHON_METRICS_AT_0,
-        **unpacked(ask()),
+        **unpack_metrics(ask()),
         "tasks": tasks,
         "gc_time": int(_core._collected() * 1e9),
     }
@@ -234,9 +234,9 @@ def _task_rows(found: list[Any], limit: int, current: Any, ident: int) -> list[R
             if task is current:
                 frames, met = thread_stack(ident, task.get_coro())
                 row["stack"] = frames if met else row["stack"]
-            row["mark"] = _marks.of(task)
+            row["mark"] = _object_numbers.number_of(task)
             # The mark of the awaited future shows whether the task still waits for the same one.
-            row["wait"] = _marks.of(attribute(task, "_fut_waiter"))
+            row["wait"] = _object_numbers.number_of(attribute(task, "_fut_waiter"))
             rows.append(row)
     return rows
 
@@ -246,10 +246,10 @@ def _oldest(found: list[Any], limit: int) -> list[Any]:
     if sys.version_info < (3, 14):
         return found[:limit]  # already in creation order
     # Tasks with a mark are older than others.  asyncio's default names have numbers.
-    known = [task for task in found if _marks.known(task) is not None]
-    known.sort(key=_marks.of)
+    known = [task for task in found if _object_numbers.number_if_assigned(task) is not None]
+    known.sort(key=_object_numbers.number_of)
     if len(known) < limit:
-        others = [task for task in found if _marks.known(task) is None]
+        others = [task for task in found if _object_numbers.number_if_assigned(task) is None]
         known += heapq.nsmallest(limit - len(known), others, key=_creation_order)
     return known[:limit]
 
@@ -261,7 +261,7 @@ def _creation_order(task: Any) -> float:
     return 1.5  # tasks with other names are mostly created at the start, by Task-1
 
 
-class _Marks:
+class _ObjectNumbers:
     """Numbers that identify objects, although an id() may be reused."""
 
     def __init__(self) -> None:
@@ -269,19 +269,19 @@ class _Marks:
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._last = 0
 
-    def known(self, thing: Any) -> int | None:
+    def number_if_assigned(self, thing: Any) -> int | None:
         """Return the number of an object, or None if it has none yet."""
         found = self._known.get(id(thing))
         return found[1] if found is not None and found[0]() is thing else None
 
-    def of(self, thing: Any) -> int:
+    def number_of(self, thing: Any) -> int:
         """Return the object's number, a new one if it has none.
 
         For None, and for an object that cannot be weakly referenced, return 0.
         """
         if thing is None:
             return 0
-        number = self.known(thing)
+        number = self.number_if_assigned(thing)
         if number is None:
             try:
                 reference = weakref.ref(thing)
@@ -291,14 +291,14 @@ class _Marks:
             self._known[id(thing)] = reference, number
         return number
 
-    def sweep(self) -> None:
+    def remove_freed(self) -> None:
         """Remove the numbers of freed objects."""
         for key, kept in list(self._known.items()):  # a destructor here may run Python code
             if kept[0]() is None:
                 self._known.pop(key, None)
 
 
-_marks = _Marks()
+_object_numbers = _ObjectNumbers()
 
 
 # ---- threads ---------------------------------------------------------------------------------

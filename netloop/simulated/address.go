@@ -23,11 +23,11 @@ type address struct {
 // maxPath is the size of sockaddr_un.sun_path in bytes.
 const maxPath = 108
 
-// decode parses a socket address that a program passes to a socket of this family. AF_UNSPEC is accepted
-// for every family; the other fields are 0 then. The errno is the one of bind(2) and connect(2) for a
-// malformed address: EINVAL for a wrong length, and for any family but AF_UNIX on a Unix socket;
+// parseAddress parses a socket address that a program passes to a socket of this family. AF_UNSPEC is
+// accepted for every family; the other fields are 0 then. The errno is the one of bind(2) and connect(2) for
+// a malformed address: EINVAL for a wrong length, and for any family but AF_UNIX on a Unix socket;
 // EAFNOSUPPORT for another family on an internet socket.
-func decode(raw []byte, family int) (address, syscall.Errno) {
+func parseAddress(raw []byte, family int) (address, syscall.Errno) {
 	var a address
 	if len(raw) < 2 {
 		return a, syscall.EINVAL

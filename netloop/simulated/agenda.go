@@ -81,8 +81,9 @@ func (k *Kernel) runDue() {
 	}
 }
 
-// agendaIsVain reports whether no entry of the agenda can end a wait. first is the first entry, or nil.
-func (k *Kernel) agendaIsVain(first *entry) bool {
+// agendaCannotEndWait reports whether no entry of the agenda can end a wait. first is the first entry, or
+// nil.
+func (k *Kernel) agendaCannotEndWait(first *entry) bool {
 	if first == nil {
 		return true
 	}
@@ -94,19 +95,19 @@ func (k *Kernel) agendaIsVain(first *entry) bool {
 	return true
 }
 
-// idle makes one step of a wait that ends at the deadline at the latest (ns, or forever). It runs the
+// stepWait makes one step of a wait that ends at the deadline at the latest (ns, or forever). It runs the
 // entries of the next time, or moves the clock to the deadline and returns true if there are none before
 // the deadline. Without entries and deadline it blocks until another thread changes something. The caller
 // has locked the kernel and repeats the call until its condition holds. Errors: ETIME if the wait would
 // pass the end of time, EDEADLK if nothing can end a wait without a deadline in a Sealed kernel.
-func (k *Kernel) idle(deadline int64) (ended bool, errno syscall.Errno) {
+func (k *Kernel) stepWait(deadline int64) (ended bool, errno syscall.Errno) {
 	e := k.next()
 	until := deadline
 	if e != nil {
 		until = min(until, e.at)
 	}
 	switch {
-	case deadline == forever && k.options.Sealed && k.agendaIsVain(e):
+	case deadline == forever && k.options.Sealed && k.agendaCannotEndWait(e):
 		return false, syscall.EDEADLK
 	case k.end != 0 && until != forever && until > k.end:
 		k.now = max(k.now, k.end)

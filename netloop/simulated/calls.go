@@ -32,7 +32,7 @@ func (k *Kernel) retryUntilReady(f *file, flags int, attempt func() syscall.Errn
 		if errno != syscall.EAGAIN || f.nonblocking || flags&unix.MSG_DONTWAIT != 0 {
 			return errno
 		}
-		if _, errno := k.idle(forever); errno != 0 {
+		if _, errno := k.stepWait(forever); errno != 0 {
 			return errno
 		}
 	}
@@ -217,7 +217,7 @@ func (k *Kernel) sendAs(name string, fd int, b []byte, flags int, to []byte) (in
 	var target *address
 	if errno == 0 && len(to) > 0 {
 		var a address
-		a, a.bad = decode(to, s.base().family)
+		a, a.bad = parseAddress(to, s.base().family)
 		target = &a
 	}
 	n := -1

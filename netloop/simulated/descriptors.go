@@ -68,7 +68,7 @@ func (k *Kernel) put(fd int, f *file) {
 	f.node.watched().k = k
 	*k.place(fd) = descriptor{file: f}
 	k.open++
-	if h := homeOf(f.node); h != nil {
+	if h := hostOfNode(f.node); h != nil {
 		h.sockets++
 	}
 }
@@ -82,7 +82,7 @@ func (k *Kernel) freeDescriptor(fd int) syscall.Errno {
 	}
 	*k.place(fd) = descriptor{}
 	k.open--
-	if h := homeOf(f.node); h != nil {
+	if h := hostOfNode(f.node); h != nil {
 		h.sockets--
 	}
 	if f.refs--; f.refs == 0 {

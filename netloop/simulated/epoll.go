@@ -113,7 +113,7 @@ func (ep *epoll) collect(events []unix.EpollEvent) int {
 	for len(ep.ready) > 0 && n < len(events) {
 		it := ep.ready[0]
 		ep.ready = ep.ready[1:]
-		if h := homeOf(it.key.file.node); h != nil && h.paused {
+		if h := hostOfNode(it.key.file.node); h != nil && h.paused {
 			back = append(back, it) // reported late, by a fault
 			continue
 		}
@@ -254,7 +254,7 @@ func (k *Kernel) EpollWait(epfd int, events []unix.EpollEvent, timeout int64) (i
 		if n > 0 || timeout == 0 {
 			return c.end(n, 0, int(timeout))
 		}
-		if ended, errno := k.idle(deadline); errno != 0 {
+		if ended, errno := k.stepWait(deadline); errno != 0 {
 			return c.end(-1, errno, int(timeout))
 		} else if ended {
 			timeout = 0 // poll once more

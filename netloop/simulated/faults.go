@@ -33,17 +33,17 @@ func (k *Kernel) faultsOf(h *host) *Faults {
 // hostIsFull reports whether the host of a node has reached the limit of sockets and pipe ends that a fault
 // sets (Faults.Descriptors).
 func (k *Kernel) hostIsFull(n node) bool {
-	h := homeOf(n)
+	h := hostOfNode(n)
 	limit := k.faultsOf(h).Descriptors
 	return h != nil && limit > 0 && h.sockets >= limit
 }
 
-// fault decides whether a call with this name on a descriptor fails, and returns its errno or 0. fd is -1
-// for a call without a descriptor. It may break the connection (see fail).
-func (k *Kernel) fault(name string, fd int) syscall.Errno {
+// decideFault decides whether a call with this name on a descriptor fails, and returns its errno or 0. fd is
+// -1 for a call without a descriptor. It may break the connection (see prepareFailure).
+func (k *Kernel) decideFault(name string, fd int) syscall.Errno {
 	var home *host
 	if file := k.file(fd); file != nil {
-		home = homeOf(file.node)
+		home = hostOfNode(file.node)
 	}
 	errors := k.faultsOf(home).Errors
 	for i := range errors {
@@ -51,16 +51,16 @@ func (k *Kernel) fault(name string, fd int) syscall.Errno {
 		if f.Call != "" && f.Call != name || f.FD != 0 && f.FD != fd || !k.random.chance(f.Chance) {
 			continue
 		}
-		return k.fail(fd, f.Errno)
+		return k.prepareFailure(fd, f.Errno)
 	}
 	return 0
 }
 
-// fail prepares the failure of a call with this errno. For ECONNRESET, EPIPE and ETIMEDOUT it breaks the
-// connection, if there is one, and returns 0: the call itself then returns the error. EAGAIN is for
-// non-blocking descriptors only, and an event follows it; for others fail returns 0, and the call is made.
-// Any other errno is returned instead of making the call.
-func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
+// prepareFailure prepares the failure of a call with this errno. For ECONNRESET, EPIPE and ETIMEDOUT it
+// breaks the connection, if there is one, and returns 0: the call itself then returns the error. EAGAIN is
+// for non-blocking descriptors only, and an event follows it; for others it returns 0, and the call is
+// made. Any other errno is returned instead of making the call.
+func (k *Kernel) prepareFailure(fd int, errno syscall.Errno) syscall.Errno {
 	file := k.file(fd)
 	switch errno {
 	case syscall.EAGAIN:
@@ -85,23 +85,23 @@ func (k *Kernel) fail(fd int, errno syscall.Errno) syscall.Errno {
 // side return the errno, and the other side's connection ends. Without a connection it does nothing.
 type breakable interface{ breakConnection(errno syscall.Errno) }
 
-// readPart returns the number of bytes that a read of `size` bytes on a stream transfers: all, or fewer by
+// readSize returns the number of bytes that a read of `size` bytes on a stream transfers: all, or fewer by
 // a fault.
-func (k *Kernel) readPart(n node, size int) int {
-	f := k.faultsOf(homeOf(n))
-	return k.part(f.OneByte, f.ShortReads, size)
+func (k *Kernel) readSize(n node, size int) int {
+	f := k.faultsOf(hostOfNode(n))
+	return k.partialSize(f.OneByte, f.ShortReads, size)
 }
 
-// writePart returns the number of bytes that a write of `size` bytes on a stream transfers: all, or fewer
+// writeSize returns the number of bytes that a write of `size` bytes on a stream transfers: all, or fewer
 // by a fault.
-func (k *Kernel) writePart(n node, size int) int {
-	f := k.faultsOf(homeOf(n))
-	return k.part(f.OneByte, f.ShortWrites, size)
+func (k *Kernel) writeSize(n node, size int) int {
+	f := k.faultsOf(hostOfNode(n))
+	return k.partialSize(f.OneByte, f.ShortWrites, size)
 }
 
-// part returns 1 with the chance oneByte, else a random number below n with the chance short, else n. For n
-// <= 1 it returns n.
-func (k *Kernel) part(oneByte, short float64, n int) int {
+// partialSize returns 1 with the chance oneByte, else a random number below n with the chance short, else n.
+// For n <= 1 it returns n.
+func (k *Kernel) partialSize(oneByte, short float64, n int) int {
 	switch {
 	case n > 1 && k.random.chance(oneByte):
 		return 1
@@ -122,7 +122,7 @@ func (ep *epoll) addSpuriousEvent() {
 	}
 	all := ep.sorted()
 	it := all[k.random.between(0, int64(len(all)-1))]
-	home := homeOf(it.key.file.node)
+	home := hostOfNode(it.key.file.node)
 	if t, ok := it.key.file.node.(*tcp); ok && t.state == synSent {
 		return
 	}

@@ -193,9 +193,9 @@ func (*gone) poll() uint32 { return 0 }
 // release does nothing: the node that was here is released already.
 func (*gone) release() {}
 
-// arrive runs the effect of a packet at a host: now, when the host is resumed if it is paused, or never if
-// it has no power.
-func (h *host) arrive(run func()) {
+// runAtArrival runs the effect of a packet at a host: now, when the host is resumed if it is paused, or never
+// if it has no power.
+func (h *host) runAtArrival(run func()) {
 	switch {
 	case h.dead:
 	case h.paused:

@@ -76,7 +76,7 @@ func (k *Kernel) Sleep(ns int64) syscall.Errno {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for deadline := k.now + ns; ; {
-		if ended, errno := k.idle(deadline); ended || errno != 0 {
+		if ended, errno := k.stepWait(deadline); ended || errno != 0 {
 			return errno
 		}
 	}
@@ -102,7 +102,7 @@ func (k *Kernel) begin(name string, fd int) (call, syscall.Errno) {
 	k.mu.Lock()
 	k.now += k.options.CallTime
 	k.runDue()
-	return call{k, name, fd}, k.fault(name, fd)
+	return call{k, name, fd}, k.decideFault(name, fd)
 }
 
 // end ends a call with result n, or -1 if errno is not 0: it writes the line of the trace with args and

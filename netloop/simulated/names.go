@@ -20,7 +20,9 @@ type ports struct {
 }
 
 // portsOf returns the ports of the socket's host and protocol.
-func (k *Kernel) portsOf(s *socket) *ports { return &s.home.ports[truth(s.kind == unix.SOCK_DGRAM)] }
+func (k *Kernel) portsOf(s *socket) *ports {
+	return &s.home.ports[intOfBool(s.kind == unix.SOCK_DGRAM)]
+}
 
 // bindPort binds an internet socket to an address; port 0 chooses a free port. EADDRINUSE if the port or,
 // for port 0, each port is in use; in the first case the IP address of s becomes the wildcard address.
@@ -83,9 +85,9 @@ func (k *Kernel) releasePort(s *socket) {
 	}
 }
 
-// at returns the socket that receives packets from one address for another, or nil. For TCP it is a
+// receiver returns the socket that receives packets from one address for another, or nil. For TCP it is a
 // listener. A connected UDP socket receives from its peer only, and is preferred.
-func (p *ports) at(a, from address) *socket {
+func (p *ports) receiver(a, from address) *socket {
 	var found *socket
 	best := 0
 	for _, s := range p.taken[a.port] {

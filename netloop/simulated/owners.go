@@ -35,8 +35,8 @@ func ownerOfNode(n node) *owner {
 	return nil
 }
 
-// homeOf returns the host of a node, or nil.
-func homeOf(n node) *host {
+// hostOfNode returns the host of a node, or nil.
+func hostOfNode(n node) *host {
 	if o := ownerOfNode(n); o != nil {
 		return o.home
 	}

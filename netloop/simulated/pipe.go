@@ -92,7 +92,7 @@ func (e *pipeEnd) read(b []byte) (int, syscall.Errno) {
 	case len(p.full) == 0:
 		return -1, syscall.EAGAIN
 	}
-	b = b[:e.k.readPart(e, len(b))]
+	b = b[:e.k.readSize(e, len(b))]
 	wasFull := len(p.full) >= p.slots
 	for n < len(b) && len(p.full) > 0 {
 		first := &p.full[0]
@@ -123,7 +123,7 @@ func (e *pipeEnd) write(b []byte) (int, syscall.Errno) {
 	}
 	// Data of at most PIPE_BUF bytes is written completely or not at all.
 	if len(b) > page {
-		b = b[:max(e.k.writePart(e, len(b)), page)]
+		b = b[:max(e.k.writeSize(e, len(b)), page)]
 	}
 	n := 0
 	if odd := len(b) % page; odd > 0 && len(p.full) > 0 {

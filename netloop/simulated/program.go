@@ -54,7 +54,7 @@ func sockaddrOf(raw []byte) unix.Sockaddr {
 		return nil
 	}
 	family := int(binary.NativeEndian.Uint16(raw))
-	a, _ := decode(raw, family)
+	a, _ := parseAddress(raw, family)
 	switch family {
 	case unix.AF_INET:
 		return &unix.SockaddrInet4{Port: int(a.port), Addr: [4]byte(a.ip[:])}
@@ -167,7 +167,7 @@ func (p Program) FcntlInt(fd uintptr, command, arg int) (int, error) {
 func (p Program) CloseOnExec(fd int) { _, _ = p.Kernel.Fcntl(fd, unix.F_SETFD, unix.FD_CLOEXEC) }
 
 func (p Program) SetNonblock(fd int, on bool) error {
-	_, errno := p.Kernel.Fcntl(fd, unix.F_SETFL, truth(on)*unix.O_NONBLOCK)
+	_, errno := p.Kernel.Fcntl(fd, unix.F_SETFL, intOfBool(on)*unix.O_NONBLOCK)
 	return failure(errno)
 }
 

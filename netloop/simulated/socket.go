@@ -137,7 +137,7 @@ func (s *socket) setOption(level, name, value int) syscall.Errno {
 			return errno
 		}
 		if name == unix.TCP_NODELAY {
-			value = truth(value != 0)
+			value = intOfBool(value != 0)
 		}
 	}
 	of := func(o option) bool { return o.level == level && o.name == name }
@@ -186,9 +186,9 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 		case unix.SO_RCVBUF:
 			return s.rcvbuf, 0
 		case unix.SO_REUSEADDR:
-			return truth(s.reuse), 0
+			return intOfBool(s.reuse), 0
 		case unix.SO_ACCEPTCONN:
-			return truth(s.listening), 0
+			return intOfBool(s.listening), 0
 		case unix.SO_KEEPALIVE, unix.SO_BROADCAST, unix.SO_REUSEPORT, unix.SO_OOBINLINE:
 		default:
 			return -1, syscall.ENOPROTOOPT
@@ -202,8 +202,8 @@ func (s *socket) getOption(level, name int) (int, syscall.Errno) {
 	return s.option(level, name), 0
 }
 
-// truth returns 1 for true and 0 for false.
-func truth(b bool) int {
+// intOfBool returns 1 for true and 0 for false.
+func intOfBool(b bool) int {
 	if b {
 		return 1
 	}

@@ -105,7 +105,7 @@ func (k *Kernel) Bind(fd int, name []byte) syscall.Errno {
 	}
 	if errno == 0 {
 		var a address
-		if a, errno = decode(name, s.base().family); errno == 0 {
+		if a, errno = parseAddress(name, s.base().family); errno == 0 {
 			errno = s.bind(a)
 		}
 	}
@@ -137,7 +137,7 @@ func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 	if errno != 0 {
 		return c.done(errno)
 	}
-	a, bad := decode(name, s.base().family)
+	a, bad := parseAddress(name, s.base().family)
 	for {
 		errno = s.connect(a, bad)
 		waits := errno == syscall.EINPROGRESS || errno == syscall.EALREADY || errno == syscall.EAGAIN
@@ -149,7 +149,7 @@ func (k *Kernel) Connect(fd int, name []byte) syscall.Errno {
 				return c.done(errno)
 			}
 		}
-		if _, errno = k.idle(forever); errno != 0 {
+		if _, errno = k.stepWait(forever); errno != 0 {
 			return c.done(errno)
 		}
 	}
@@ -267,7 +267,7 @@ func (k *Kernel) SetLinger(fd int, on bool, seconds int) syscall.Errno {
 		b := s.base()
 		b.waitLinger, b.linger = on, int64(seconds)*1_000_000_000
 	}
-	return c.done(errno, unix.SOL_SOCKET, unix.SO_LINGER, truth(on), seconds)
+	return c.done(errno, unix.SOL_SOCKET, unix.SO_LINGER, intOfBool(on), seconds)
 }
 
 // Linger is getsockopt(2) of SO_LINGER.

@@ -253,11 +253,11 @@ func (t *tcp) send(b []byte, _ *address) (int, syscall.Errno) {
 		t.refused = true
 		return -1, syscall.EAGAIN
 	}
-	n := min(t.k.writePart(t, len(b)), t.sndbuf-t.queued)
+	n := min(t.k.writeSize(t, len(b)), t.sndbuf-t.queued)
 	t.refused = t.refused || n < len(b)
 	t.out = append(t.out, b[:n]...)
 	t.queued += n
-	t.pump(false)
+	t.transmitSendBuffer(false)
 	return n, 0
 }
 
@@ -281,15 +281,15 @@ func (t *tcp) receive(b []byte) (int, *address, syscall.Errno) {
 		}
 		return -1, nil, syscall.EAGAIN
 	}
-	n := copy(b, t.inbox[:t.k.readPart(t, min(len(b), len(t.inbox)))])
+	n := copy(b, t.inbox[:t.k.readSize(t, min(len(b), len(t.inbox)))])
 	if t.inbox = t.inbox[n:]; len(t.inbox) == 0 {
 		t.inbox = nil
 	}
 	if p := t.peer; n > 0 && p != nil && len(p.out) > 0 {
 		if net := t.network(); t.k.random.chance(net.SlowReader) {
-			t.k.schedule(t.k.now+t.k.random.between(1, net.MaxSlow), "slow reader "+t.local.String(), func() { p.pump(false) })
+			t.k.schedule(t.k.now+t.k.random.between(1, net.MaxSlow), "slow reader "+t.local.String(), func() { p.transmitSendBuffer(false) })
 		} else {
-			t.packet("window", 0, p, func() { p.pump(false) })
+			t.packet("window", 0, p, func() { p.transmitSendBuffer(false) })
 		}
 	}
 	return n, nil, 0
@@ -320,7 +320,7 @@ func (t *tcp) shutdown(how uint8) syscall.Errno {
 		t.shut |= how
 		if how&shutWrite != 0 {
 			t.finOut = true
-			t.pump(true)
+			t.transmitSendBuffer(true)
 		}
 	}
 	t.wake(0)
@@ -379,7 +379,7 @@ func (t *tcp) release() {
 			break
 		}
 		t.finOut = true
-		t.pump(true)
+		t.transmitSendBuffer(true)
 		if t.waitLinger {
 			t.k.waitLinger(t)
 		}
@@ -394,7 +394,7 @@ func (t *tcp) release() {
 func (k *Kernel) waitLinger(t *tcp) {
 	deadline := k.now + t.linger
 	for t.state != closed && !t.finAcked {
-		if ended, errno := k.idle(deadline); ended || errno != 0 {
+		if ended, errno := k.stepWait(deadline); ended || errno != 0 {
 			return
 		}
 	}

@@ -109,7 +109,7 @@ func (t *tcp) deliver(p segment, number int) {
 			t.refuse()
 		}
 	default:
-		there.arrive(func() {
+		there.runAtArrival(func() {
 			if p.to.epoch == p.epoch {
 				p.to.noteReceived()
 				p.run()
@@ -202,7 +202,7 @@ func (t *tcp) refuse() {
 	}
 	epoch := t.epoch
 	arrive := func() {
-		t.home.arrive(func() {
+		t.home.runAtArrival(func() {
 			if t.epoch == epoch {
 				t.resetArrives()
 			}
@@ -235,7 +235,7 @@ func (t *tcp) synArrives() {
 	if t.state != synSent || t.peer != nil {
 		return
 	}
-	s := t.peerHost().ports[0].at(t.remote, t.local)
+	s := t.peerHost().ports[0].receiver(t.remote, t.local)
 	if s == nil {
 		t.refuse()
 		return
@@ -307,9 +307,10 @@ func (t *tcp) addToBacklog() {
 	}
 }
 
-// pump transmits the data of the send buffer for which the peer has space, then a FIN if sending has ended.
-// now: no piece waits for more data (Network.Coalesce). It does nothing unless the socket is connected.
-func (t *tcp) pump(now bool) {
+// transmitSendBuffer transmits the data of the send buffer for which the peer has space, then a FIN if
+// sending has ended. now: no piece waits for more data (Network.Coalesce). It does nothing unless the socket
+// is connected.
+func (t *tcp) transmitSendBuffer(now bool) {
 	if t.state != connected || t.peer == nil || t.coalescing && !now {
 		return
 	}
@@ -323,7 +324,7 @@ func (t *tcp) pump(now bool) {
 			t.coalescing = true
 			t.k.schedule(t.k.now+t.k.random.between(1, max(net.MaxLatency, maxHold)), "coalesced", func() {
 				t.coalescing = false
-				t.pump(true)
+				t.transmitSendBuffer(true)
 			})
 			return
 		}
@@ -371,7 +372,7 @@ func (t *tcp) ackedData(n int) {
 		t.refused = false
 		t.wake(outEvents)
 	}
-	t.pump(false)
+	t.transmitSendBuffer(false)
 }
 
 // finArrives is the arrival of the peer's FIN: receiving has ended, and the FIN is acknowledged. A

@@ -137,14 +137,14 @@ func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 		return
 	}
 	left := k.departureTime(l, headers+len(p.data))
-	times := 1 + truth(k.random.chance(net.Duplicate))
+	times := 1 + intOfBool(k.random.chance(net.Duplicate))
 	for range times {
 		at := left + k.random.between(net.MinLatency, net.MaxLatency)
 		if !k.random.chance(net.Reorder) {
 			at = max(at, l.passing)
 			l.passing = at
 		}
-		land := func() { k.hosts[to].arrive(func() { k.deliverDatagram(p, target, k.hosts[to]) }) }
+		land := func() { k.hosts[to].runAtArrival(func() { k.deliverDatagram(p, target, k.hosts[to]) }) }
 		if at == k.now {
 			land()
 			continue
@@ -156,7 +156,7 @@ func (k *Kernel) transmitDatagram(p *piece, target address, l *link, to int) {
 // deliverDatagram adds a datagram to the inbox of the socket with its destination. Without such a socket, a
 // connected sender gets ECONNREFUSED if the link back to it is open. A full inbox drops the datagram.
 func (k *Kernel) deliverDatagram(p *piece, target address, h *host) {
-	s := h.ports[1].at(target, *p.name)
+	s := h.ports[1].receiver(target, *p.name)
 	if s == nil {
 		if u := p.from.self.(*udp); u.connected && u.remote == target && k.linkBetween(h, u.home).state == LinkOpen {
 			u.err = syscall.ECONNREFUSED

@@ -161,7 +161,7 @@ func (u *unixStream) send(b []byte, to *address) (int, syscall.Errno) {
 	case u.shut&shutWrite != 0:
 		return -1, syscall.EPIPE
 	}
-	b = b[:u.k.writePart(u, len(b))]
+	b = b[:u.k.writeSize(u, len(b))]
 	n := 0
 	for n < len(b) {
 		if errno := u.takeError(); errno != 0 {
@@ -201,7 +201,7 @@ func (u *unixStream) receive(b []byte) (int, *address, syscall.Errno) {
 		}
 		return -1, nil, syscall.EAGAIN
 	}
-	b = b[:u.k.readPart(u, len(b))]
+	b = b[:u.k.readSize(u, len(b))]
 	n := 0
 	for n < len(b) && len(u.inbox) > 0 {
 		first := &u.inbox[0]

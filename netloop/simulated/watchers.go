@@ -36,7 +36,7 @@ func (w *watchers) wake(events uint32) {
 		return // the node was not installed yet, so no epoll watches it
 	}
 	if len(w.items) > 0 {
-		f := w.k.faultsOf(homeOf(w.items[0].key.file.node))
+		f := w.k.faultsOf(hostOfNode(w.items[0].key.file.node))
 		if w.k.random.chance(f.Late) {
 			w.k.schedule(w.k.now+w.k.random.between(1, f.MaxLate), "late", func() { w.wakeNow(events) })
 			return

@@ -24,6 +24,7 @@
 
 #include "support/names.c"
 #include "support/objects.c"
+#include "support/method_calls.c"
 #include "support/args.c"
 #include "support/report.c"
 #include "support/endpoints.c"

@@ -143,8 +143,8 @@ func removeReactor(number C.int32_t) *loop {
 // badReactor is the result of a function that gets the number of a closed reactor.
 const badReactor = -C.int32_t(syscall.EBADF)
 
-// result converts an error to 0 or -errno.
-func result(err error) C.int32_t {
+// negativeErrno converts an error to 0 or -errno.
+func negativeErrno(err error) C.int32_t {
 	if err == nil {
 		return 0
 	}
@@ -159,7 +159,7 @@ func goloop_reactor_new(shared *C.gl_shared) C.int32_t {
 	block := (*netloop.Shared)(unsafe.Pointer(shared))
 	r, isolated, err := newReactor(block)
 	if err != nil {
-		return result(err)
+		return negativeErrno(err)
 	}
 	number := addReactor(r, block, isolated)
 	if number < 0 {
@@ -195,7 +195,7 @@ func goloop_turn(reactor C.int32_t, timeout C.int64_t) C.int32_t {
 	n, err := r.Turn(int64(timeout))
 	r.turnStart.endTurn(r.shared, n)
 	if err != nil {
-		return result(err)
+		return negativeErrno(err)
 	}
 	return C.int32_t(n)
 }
@@ -210,7 +210,7 @@ func goloop_flush_stream(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 		return badReactor
 	}
 	defer r.lockShared().unlockShared()
-	return result(r.FlushStream(uint32(id), uint32(gen)))
+	return negativeErrno(r.FlushStream(uint32(id), uint32(gen)))
 }
 
 // goloop_flush_late decodes all submissions and sends the pending writes, for the monitor, which has locked
@@ -241,7 +241,7 @@ func goloop_flush(reactor C.int32_t) C.int32_t {
 // stores nothing and returns -errno.
 func storeIDs(id, gen uint32, err error, outID, outGen *C.uint32_t) C.int32_t {
 	if err != nil {
-		return result(err)
+		return negativeErrno(err)
 	}
 	*outID, *outGen = C.uint32_t(id), C.uint32_t(gen)
 	return 0
@@ -271,7 +271,7 @@ func goloop_unregister(reactor C.int32_t, id, gen C.uint32_t) C.int32_t {
 		return badReactor
 	}
 	defer r.lockShared().unlockShared()
-	return result(r.Deregister(uint32(id), uint32(gen)))
+	return negativeErrno(r.Deregister(uint32(id), uint32(gen)))
 }
 
 // goloop_datagram_open registers a datagram socket. want: GL_READABLE receives, GL_WRITABLE reports
@@ -298,7 +298,7 @@ func goloop_datagram_set(reactor C.int32_t, id, gen, want C.uint32_t) C.int32_t 
 		return badReactor
 	}
 	defer r.lockShared().unlockShared()
-	return result(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
+	return negativeErrno(r.DatagramSet(uint32(id), uint32(gen), uint32(want)))
 }
 
 // goloop_listener_open registers a listening socket. The only flag is GL_LISTEN_NODELAY. It stores the
@@ -340,5 +340,5 @@ func goloop_watch_set(reactor C.int32_t, id, gen, want, once C.uint32_t) C.int32
 		return badReactor
 	}
 	defer r.lockShared().unlockShared()
-	return result(r.WatchSet(uint32(id), uint32(gen), uint32(want), uint32(once)))
+	return negativeErrno(r.WatchSet(uint32(id), uint32(gen), uint32(want), uint32(once)))
 }

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import goloop.prometheus
-from goloop._internal.metrics.metric_registry import METRICS
+from goloop._internal.observe.metric_registry import METRICS
 from goloop.operations.commands import export
 from goloop_build import address
 

@@ -20,7 +20,7 @@ import pytest
 from asked_programs import goloop, running, until
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from goloop._internal.metrics.metric_registry import METRICS
+from goloop._internal.observe.metric_registry import METRICS
 from goloop.operations import introspection
 from goloop.operations.commands import client, export
 

@@ -26,10 +26,10 @@ from tls_tools import client_context, server_context
 import goloop
 from goloop import _core
 from goloop._internal.loop import running
-from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics import metric_registry, metrics
-from goloop._internal.metrics.histogram import BUCKETS, Histogram, bucket_of
-from goloop._internal.metrics.metrics import Metrics
+from goloop._internal.observe import histogram as histograms
+from goloop._internal.observe import metric_registry, metrics
+from goloop._internal.observe.histogram import BUCKETS, Histogram, bucket_of
+from goloop._internal.observe.metrics import Metrics
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -774,7 +774,7 @@ def test_every_figure_has_a_meaning_and_a_type() -> None:
 async def test_every_figure_has_a_value(loop: Any) -> None:
     sources = {spec.field: spec.source for spec in metric_registry.METRICS}
     raw = loop._metrics()
-    told = metric_registry.unpacked(raw)
+    told = metric_registry.unpack_metrics(raw)
     # Python's own counts appear only after their first change.
     assert told.keys() <= sources.keys()
     assert {sources[name] for name in sources.keys() - told.keys()} <= {"python", "process"}

@@ -25,11 +25,11 @@ from opentelemetry.trace import StatusCode
 import goloop
 import goloop.otel
 from goloop import watchdog
-from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics import metrics
-from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metric_registry import METRICS
-from goloop._internal.metrics.metrics import Metrics
+from goloop._internal.observe import histogram as histograms
+from goloop._internal.observe import metrics
+from goloop._internal.observe.histogram import Histogram
+from goloop._internal.observe.metric_registry import METRICS
+from goloop._internal.observe.metrics import Metrics
 
 SCENARIOS = Path(__file__).with_name("otel_scenarios.py")
 

@@ -20,7 +20,7 @@ from asked_programs import goloop, running
 from parts import FREE_THREADED
 
 from goloop import Profile, _core, new_event_loop
-from goloop._internal.metrics import profiling
+from goloop._internal.observe import profiling
 
 SCENARIOS = Path(__file__).with_name("profile_scenarios.py")
 

@@ -33,10 +33,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 import goloop
 import goloop.prometheus
-from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics.histogram import Histogram
-from goloop._internal.metrics.metric_registry import METRICS
-from goloop._internal.metrics.metrics import Metrics
+from goloop._internal.observe import histogram as histograms
+from goloop._internal.observe.histogram import Histogram
+from goloop._internal.observe.metric_registry import METRICS
+from goloop._internal.observe.metrics import Metrics
 from goloop.operations import proc_stat
 
 PROGRAMS = Path(__file__).with_name("programs")

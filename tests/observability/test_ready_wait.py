@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from protocols import until
 
-from goloop._internal.metrics.metrics import Metrics
+from goloop._internal.observe.metrics import Metrics
 
 PROGRAMS = Path(__file__).with_name("programs")
 

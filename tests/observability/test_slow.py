@@ -20,7 +20,7 @@ import pytest
 from asked_programs import goloop, running, until
 
 import goloop as package
-from goloop._internal.metrics import flight_recorder
+from goloop._internal.observe import flight_recorder
 
 pytestmark = [
     pytest.mark.goloop_only("asyncio's loop records nothing"),

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from asked_programs import goloop, running, until
 
-from goloop._internal.metrics import histogram as histograms
-from goloop._internal.metrics import metrics
+from goloop._internal.observe import histogram as histograms
+from goloop._internal.observe import metrics
 from goloop.operations.commands import client, target, terminal, top_view
 from goloop.operations.commands import top as top_command
 
@@ -252,7 +252,7 @@ def test_all_omits_programs_of_other_users() -> None:
     become = "import os; import asyncio, goloop, goloop.watchdog\n"
     become += "os.setresuid(65534, 65534, 65534)\n"
     imports = "import gettext, os, selectors, shutil\nfrom goloop import __main__\n"
-    imports += "from goloop._internal.metrics import metrics\n"
+    imports += "from goloop._internal.observe import metrics\n"
     imports += "from goloop.operations.commands import top\n"
     with running(PROGRAM) as ours, running(become + PROGRAM) as theirs:
         done = goloop("top", "--all", "--once", "--json", before=imports + become)
@@ -567,7 +567,7 @@ def test_the_help_names_the_commands() -> None:
      (123_456, "123k"), (1.5e6, "1.5M"), (2e9, "2.0G"), (5e13, "50000G")],
 )  # fmt: skip
 def test_numbers(value: float, text: str) -> None:
-    assert top_view.number(value) == text
+    assert top_view.format_count(value) == text
 
 
 @pytest.mark.parametrize(
@@ -576,7 +576,7 @@ def test_numbers(value: float, text: str) -> None:
      (2_000_000, "2.0 MB"), (3e9, "3.0 GB"), (4e12, "4.0 TB"), (5e15, "5000 TB")],
 )  # fmt: skip
 def test_sizes(value: float, text: str) -> None:
-    assert top_view.size(value) == text
+    assert top_view.format_bytes(value) == text
 
 
 @pytest.mark.parametrize(
@@ -586,7 +586,7 @@ def test_sizes(value: float, text: str) -> None:
      (3700, "1 h 1 min"), (90_000, "1 d 1 h")],
 )  # fmt: skip
 def test_durations(value: float, text: str) -> None:
-    assert top_view.duration(value) == text
+    assert top_view.format_duration(value) == text
 
 
 @pytest.mark.parametrize(

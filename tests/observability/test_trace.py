@@ -72,14 +72,14 @@ def traced(pid: int, events: bool = True) -> Iterator[dict[str, Any]]:
         with contextlib.suppress(NoAnswer):  # the process hangs
             rows = ask(pid, "tasks").get("tasks")
         yield document
-        question.end()
+        question.request_trace_end()
         while receive(question):
             pass
         document["data"] = bytes(question.data.partition(b"\n")[2])
     if events:
         document["traceEvents"] = []
         append = document["traceEvents"].append
-        document["otherData"] = trace.convert(pid, document["data"], rows, append)
+        document["otherData"] = trace.emit_events(pid, document["data"], rows, append)
         check(document)
 
 
@@ -235,7 +235,7 @@ def test_lost_records_are_counted() -> None:
                 lasted.append(event)
             calls += event["name"] == "many.<locals>.chained"
 
-        lost = trace.convert(process.pid, document["data"], None, emit)["lost"]
+        lost = trace.emit_events(process.pid, document["data"], None, emit)["lost"]
         assert lost > 0
         assert sum(each["args"]["lost"] for each in losses) == lost
         assert {each["name"] for each in losses} == {
@@ -346,7 +346,7 @@ def test_a_trace_that_begins_within_a_poll_has_slices_that_nest() -> None:
          frame(3, struct.pack("=QQ", 100_000, 100_000)), frame(0, b"")]
     )  # fmt: skip
     events: Events = []
-    trace.convert(1, data, None, events.append)
+    trace.emit_events(1, data, None, events.append)
     found = [(each["name"], each["ts"], each["dur"]) for each in events if each["ph"] == "X"]
     unknown = "(started before the trace)"
     assert [each for each in found if each[0] == unknown] == [

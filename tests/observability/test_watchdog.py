@@ -1010,12 +1010,12 @@ def test_a_forked_child_has_a_watchdog_of_its_own() -> None:
 
 def test_block_ends_though_imports_are_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a process that has given up its rights."""
-    import goloop._internal.metrics as room
+    import goloop._internal.observe as room
 
     loop = goloop.new_event_loop()
 
     monkeypatch.delattr(room, "profiling", raising=False)
-    monkeypatch.setitem(sys.modules, "goloop._internal.metrics.profiling", None)
+    monkeypatch.setitem(sys.modules, "goloop._internal.observe.profiling", None)
     loop.set_watchdog(0.02)
     seen: list[watchdog.Blocked] = []
     unsubscribe = watchdog.subscribe(seen.append)

@@ -98,8 +98,8 @@ def other_user() -> None:
 
 def upgraded() -> None:
     os.rename(FOLDER + "/goloop", FOLDER + "/gone")
-    os.makedirs(FOLDER + "/goloop/_internal/metrics")
-    for name in "__init__", "_internal/__init__", "_internal/metrics/metrics":
+    os.makedirs(FOLDER + "/goloop/_internal/observe")
+    for name in "__init__", "_internal/__init__", "_internal/observe/metrics":
         with open(FOLDER + f"/goloop/{name}.py", "w") as file:
             file.write("1 / 0  # the module of another version")
 

@@ -15,7 +15,7 @@ import pytest
 
 from goloop.operations.compare import report, results, verdicts
 from goloop.operations.compare.arguments import Plan
-from goloop.operations.compare.loops import named
+from goloop.operations.compare.loops import parse_loops
 from goloop.operations.compare.measuring import intervals, machine, text
 from goloop.operations.compare.measuring.turns import Failure, take_turns
 from goloop.operations.compare.rounds import Measurement, Sample, Scenario
@@ -34,7 +34,7 @@ def measured(
 ) -> Measurement:
     """A measurement of loops with these speeds, on a machine whose own speed drifts by half."""
     chance = random.Random(seed)
-    loops = named(",".join(f"{name}=made:{name}" for name in speeds))
+    loops = parse_loops(",".join(f"{name}=made:{name}" for name in speeds))
     found = Measurement(Plan(["server.py"], loops, "http"), [FULL], [0], [1], rounds=rounds)
     for number in range(rounds):
         drift = chance.uniform(0.7, 1.3)
@@ -277,7 +277,7 @@ def test_a_server_on_the_only_core_may_wait_for_the_load_generator() -> None:
 def test_account_is_the_difference_of_two_snapshots(
     monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
-    monkeypatch.setattr(machine, "interrupts_apart", lambda: apart)
+    monkeypatch.setattr(machine, "excludes_interrupt_time", lambda: apart)
     before = machine.Snapshot(
         {7: 6.0, 9: 1.0}, {7: (4.0, 2.0)}, {1: (1.0, 0.5), 2: (5.0, 4.0)}, (10.0, 1.0, 0.0, 20.0)
     )

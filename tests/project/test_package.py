@@ -28,7 +28,7 @@ import ended
 import pytest
 
 import goloop
-from goloop._internal.metrics.diagnostics import diagnostics
+from goloop._internal.observe.diagnostics import diagnostics
 from goloop._internal.process import policy
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -187,15 +187,15 @@ def test_import_imports_nothing_but_asyncio_and_itself() -> None:
 # not listed belongs to a tool or a class that the program itself asks for.
 PLAIN = {
     "goloop": "_core _internal watchdog",
-    "goloop._internal": "backend frames helper_threads loop metrics net process records"
+    "goloop._internal": "backend frames helper_threads loop net observe process records"
     " system tasks tls version",
     "goloop._internal.loop": "arg_errors base busy_poll debugging descriptors library loop running"
-    " signals watching",
-    "goloop._internal.metrics": "diagnostics flight_recorder histogram metric_registry metrics"
+    " signals watchdog_settings",
+    "goloop._internal.observe": "diagnostics flight_recorder histogram metric_registry metrics"
     " profile_formats profiling",
     "goloop._internal.net": "datagrams pipes resolver resolver_threads selector_transports"
     " sendfile server sockets stream_transport streams transport_info",
-    "goloop._internal.process": "after_import compat policy processes runner",
+    "goloop._internal.process": "after_import compat policy runner subprocesses",
     "goloop._internal.tasks": "call_graph layout_check slow_path tasks",
     "goloop._internal.tls": "errors handshake_steps handshakes protocol",
 }

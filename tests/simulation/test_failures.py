@@ -14,8 +14,8 @@ import pytest
 
 import goloop
 from goloop import testing
-from goloop._internal.metrics import metrics
-from goloop._internal.metrics.histogram import BUCKETS, HISTOGRAM
+from goloop._internal.observe import metrics
+from goloop._internal.observe.histogram import BUCKETS, HISTOGRAM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated kernels are Linux's")
 

@@ -505,18 +505,18 @@ def test_object_at_a_reused_address_gets_a_new_mark() -> None:
     class Thing:
         pass
 
-    marks = snapshot._Marks()
+    marks = snapshot._ObjectNumbers()
     first: Any = Thing()
-    number, place = marks.of(first), id(first)
-    assert marks.of(first) == marks.known(first) == number
+    number, place = marks.number_of(first), id(first)
+    assert marks.number_of(first) == marks.number_if_assigned(first) == number
     del first
     second: Any = Thing()
     marks._known[id(second)] = marks._known.pop(place)  # as if it were at the same address
-    assert marks.known(second) is None
-    assert marks.of(second) not in (0, number)
-    assert marks.of(7) == marks.of(None) == 0  # can't be known again
+    assert marks.number_if_assigned(second) is None
+    assert marks.number_of(second) not in (0, number)
+    assert marks.number_of(7) == marks.number_of(None) == 0  # can't be known again
     del second
-    marks.sweep()
+    marks.remove_freed()
     assert not marks._known
 
 

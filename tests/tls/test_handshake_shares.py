@@ -62,7 +62,7 @@ class Stage:
             if not handle.cancelled:
                 handle.callback(*handle.args)
         for step in came:
-            self.handshakes.step(step)
+            self.handshakes.step_if_allowed(step)
         return self.turns[-1]
 
 

@@ -295,7 +295,7 @@ async def test_a_session_that_can_not_be_kept_does_not_keep_a_connection_from_en
 
     context = client_context()
     goloop.tls.resume_sessions(context)
-    monkeypatch.setattr(goloop.tls._Sessions, "keep", keep)
+    monkeypatch.setattr(goloop.tls._Sessions, "store", keep)
     async with server() as port:
         assert not await visit(port, context)  # which waits for the end
     errors.expect(ZeroDivisionError, "A TLS session could not be stored")

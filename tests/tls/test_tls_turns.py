@@ -125,15 +125,15 @@ async def test_handshakes_take_turns_in_order_of_arrival(
 
     order: list[Any] = []
     came: list[Any] = []
-    step, do = handshakes.Handshakes.step, handshakes.Handshakes.do
+    step, do = handshakes.Handshakes.step_if_allowed, handshakes.Handshakes.run_step
     monkeypatch.setattr(
         handshakes.Handshakes,
-        "step",
+        "step_if_allowed",
         lambda self, tls: (came.append(tls), step(self, tls)),
     )
     monkeypatch.setattr(
         handshakes.Handshakes,
-        "do",
+        "run_step",
         lambda self, tls: (order.append(tls), do(self, tls)),
     )
     accepted: list[Recorder] = []
@@ -290,8 +290,8 @@ class Held:
 
         self.waiting: list[Any] = []
         self._patch = monkeypatch
-        self._step = Handshakes.step
-        monkeypatch.setattr(Handshakes, "step", lambda _, tls: self.hold(tls))
+        self._step = Handshakes.step_if_allowed
+        monkeypatch.setattr(Handshakes, "step_if_allowed", lambda _, tls: self.hold(tls))
 
     def hold(self, tls: Any) -> None:
         if not tls._handshake_queued:
@@ -302,10 +302,10 @@ class Held:
         """Give waiting and new connections their turns."""
         from goloop._internal.tls.handshakes import Handshakes
 
-        self._patch.setattr(Handshakes, "step", self._step)
+        self._patch.setattr(Handshakes, "step_if_allowed", self._step)
         waiting, self.waiting = self.waiting, []
         for tls in waiting:
-            tls._resume_handshake(tls._loop._handshakes.do)
+            tls._resume_handshake(tls._loop._handshakes.run_step)
 
 
 @turns_only
@@ -353,7 +353,7 @@ async def test_reading_is_limited_while_a_handshake_waits(
     working = loop.run_in_executor(None, lambda: (peer.handshake(), peer.write(much)))
     await until(lambda: len(held.waiting) == 1)
     [first] = held.waiting
-    first._resume_handshake(loop._handshakes.do)  # type: ignore[attr-defined]
+    first._resume_handshake(loop._handshakes.run_step)  # type: ignore[attr-defined]
     held.waiting.clear()
     # The client has ended its handshake, and sends all it can.
     await until(lambda: first._ssl_reading_paused)

@@ -21,8 +21,8 @@ from concurrent.futures import Executor
 
 from ... import _core
 from .. import system
-from ..metrics.histogram import BUCKETS, bucket_of
-from ..metrics.metric_registry import unpacked
+from ..observe.histogram import BUCKETS, bucket_of
+from ..observe.metric_registry import unpack_metrics
 from ..records import decode_json
 from ..tasks.tasks import Task
 
@@ -154,7 +154,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
         self._python_counters[figure] = self._python_counters.get(figure, 0) + by
 
     def _metrics(self) -> dict[str, Any]:
-        """Return the raw metrics; metric_registry.unpacked() decodes them."""
+        """Return the raw metrics; metric_registry.unpack_metrics() decodes them."""
         figures: dict[str, Any] = {"counted": self._counted(), **self._python_counters}
         figures["time_cpu"] = self._cpu_time.total_ns()
         if self._dns_time is not None:
@@ -173,7 +173,7 @@ class CoreLoop(_core.Loop, asyncio.base_events.BaseEventLoop):
 
     def _diagnostics(self) -> dict[str, Any]:
         """Return the counters and Go's runtime information (JSON); {} if the loop is closed."""
-        counters = unpacked(self._metrics())
+        counters = unpack_metrics(self._metrics())
         if not counters:
             return {}
         runtime = self._describe()

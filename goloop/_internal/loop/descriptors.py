@@ -19,10 +19,10 @@ if native or TYPE_CHECKING:
 if TYPE_CHECKING:
     from typing import Any
 
-File = tuple[int, int]
+FileIdentity = tuple[int, int]
 
 
-def file_of(fd: int) -> File:
+def file_identity(fd: int) -> FileIdentity:
     """Return the device and inode of a descriptor; (0, 0) if it is not open."""
     try:
         status = os.fstat(fd)
@@ -31,15 +31,15 @@ def file_of(fd: int) -> File:
     return status.st_dev, status.st_ino
 
 
-def close_own(fd: int, file: File) -> None:
+def close_own(fd: int, file: FileIdentity) -> None:
     """Close a descriptor if it still refers to `file`."""
-    if file_of(fd) == file:
+    if file_identity(fd) == file:
         os.close(fd)
 
 
-def close_own_socket(sock: socket.socket, file: File) -> None:
+def close_own_socket(sock: socket.socket, file: FileIdentity) -> None:
     """Close a socket if it still refers to `file`, else only detach its number."""
-    if file_of(sock.fileno()) == file:
+    if file_identity(sock.fileno()) == file:
         sock.close()
     else:
         sock.detach()

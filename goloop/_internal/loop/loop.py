@@ -14,18 +14,18 @@ import warnings
 
 from ... import _core
 from .. import system
-from ..metrics import metrics as metrics_module
 from ..net.resolver import Resolver
 from ..net.sendfile import Sendfile
 from ..net.streams import OtherTransports, UnixSockets
+from ..observe import metrics as metrics_module
 from ..process import compat
-from ..process.processes import Processes
+from ..process.subprocesses import Subprocesses
 from . import arg_errors
 from . import debugging as debugging  # imported for C, which uses its functions
 from .base import CpuTime
 from .busy_poll import BusyPolling
 from .running import Running, closed_loop_metrics, pack_final_metrics
-from .watching import Watching
+from .watchdog_settings import WatchdogSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class Loop(
     Resolver,
     UnixSockets,
     OtherTransports,
-    Processes,
-    Watching,
+    Subprocesses,
+    WatchdogSettings,
     BusyPolling,
 ):
     """An asyncio event loop with a reactor written in Go.

@@ -45,13 +45,13 @@ from collections.abc import Callable
 
 from ... import _core
 from .base import CoreLoop
-from .descriptors import close_own, file_of
+from .descriptors import close_own, file_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVarTuple
 
-    from .descriptors import File
+    from .descriptors import FileIdentity
 
     _Ts = TypeVarTuple("_Ts")
 
@@ -90,7 +90,7 @@ class Signals(CoreLoop):
     _signals_read: deque[int]  # numbers that are read and not delivered yet
     # The read end and the write end; None until they are needed.
     _signal_pipe: tuple[int, int] | None
-    _signal_file: File  # device and inode of the pipe
+    _signal_file: FileIdentity  # device and inode of the pipe
     _wakeup_armed: bool
 
     def _gets_signals(self) -> bool:
@@ -118,7 +118,10 @@ class Signals(CoreLoop):
         If a program has closed the pipe, its number must not become the wakeup fd again: signals
         would be written into another file.
         """
-        if self._signal_pipe is not None and file_of(self._signal_pipe[1]) != self._signal_file:
+        if (
+            self._signal_pipe is not None
+            and file_identity(self._signal_pipe[1]) != self._signal_file
+        ):
             self._remove_reader(self._signal_pipe[0])
             self._close_pipe()
         if self._signal_pipe is None:
@@ -129,7 +132,7 @@ class Signals(CoreLoop):
                 os.close(reading)
                 os.close(writing)
                 raise
-            self._signal_pipe, self._signal_file = (reading, writing), file_of(writing)
+            self._signal_pipe, self._signal_file = (reading, writing), file_identity(writing)
             self._internal_fds += 1
         return self._signal_pipe[1]
 

@@ -95,8 +95,8 @@ class OtherDatagramTransport(SelectorTransportMixin, _SelectorDatagramTransport)
 class OtherStreamTransport(SelectorTransportMixin, _SelectorSocketTransport):  # type: ignore[misc]
     """asyncio's stream transport over the loop's watches."""
 
-    def _unexposed(self) -> Any:
-        """Return the socket, as StreamTransport._unexposed() does."""
+    def _socket_for_own_use(self) -> Any:
+        """Return the socket, as StreamTransport._socket_for_own_use() does."""
         return self._sock
 
     def set_protocol(self, protocol: Any) -> None:

@@ -97,8 +97,8 @@ class Sendfile(Sockets):
         await transp._make_empty_waiter()
         try:
             self._check_sendfile_params(transp.get_extra_info("socket"), file, offset, count)
-            # _unexposed(), because dup() of get_extra_info('socket') marks the socket as exposed.
-            with transp._unexposed().dup() as sock:
+            # Not dup() of get_extra_info('socket'), which marks the socket as exposed.
+            with transp._socket_for_own_use().dup() as sock:
                 sock.setblocking(False)
                 sending = _TransportSender(self, transp)
                 return await self._send_file(sock, file, offset, count, sending.until_writable)

@@ -73,7 +73,7 @@ class EarlyCall:
         return self._call
 
 
-def _calling(sock: socket.socket, method: str, *args: Any) -> Callable[[], Any]:
+def _late_call(sock: socket.socket, method: str, *args: Any) -> Callable[[], Any]:
     """Return a function that calls the method which the socket has then, as asyncio does."""
     return lambda: getattr(sock, method)(*args)
 
@@ -86,7 +86,7 @@ def _nothing() -> None:
     """Do nothing: the default of a wait."""
 
 
-def _public(function: _Method) -> _Method:
+def _named_like_native(function: _Method) -> _Method:
     """Give a coroutine function the name of the native method that calls it, as in asyncio."""
     function.__name__ = function.__name__[1:]
     function.__qualname__ = f"BaseSelectorEventLoop.{function.__name__}"
@@ -149,7 +149,7 @@ class Sockets(CoreLoop):
             self._forget_wait(fd, waiter)
         return early.outcome()
 
-    @_public
+    @_named_like_native
     async def _sock_recv(self, sock: socket.socket, n: int) -> bytes:
         """Receive up to `n` bytes; C calls this for sockets and sizes that it does not serve."""
         self._check_sock(sock)
@@ -158,7 +158,7 @@ class Sockets(CoreLoop):
         is_long = type(n) is int and _LARGEST < n <= sys.maxsize
         if is_long and not _core.replaced_methods(sock) and sock.type == socket.SOCK_STREAM:
             return await _core.Loop.sock_recv(self, sock, _LARGEST)
-        call: Callable[[], bytes] = _calling(sock, "recv", n)
+        call: Callable[[], bytes] = _late_call(sock, "recv", n)
         while True:
             try:
                 return call()
@@ -166,11 +166,11 @@ class Sockets(CoreLoop):
                 pass
             call = await self._until_readable(sock, call)
 
-    @_public
+    @_named_like_native
     async def _sock_recv_into(self, sock: socket.socket, buf: Any) -> int:
         """Receive into a buffer, return the number of bytes; C calls this for unusual sockets."""
         self._check_sock(sock)
-        call: Callable[[], int] = _calling(sock, "recv_into", buf)
+        call: Callable[[], int] = _late_call(sock, "recv_into", buf)
         while True:
             try:
                 return call()
@@ -178,7 +178,7 @@ class Sockets(CoreLoop):
                 pass
             call = await self._until_readable(sock, call)
 
-    @_public
+    @_named_like_native
     async def _sock_sendall(self, sock: socket.socket, data: Any) -> None:
         """Send all bytes by the socket's send(), for sockets that C does not serve."""
         self._check_sock(sock)
@@ -189,7 +189,7 @@ class Sockets(CoreLoop):
             sent = 0
         rest = memoryview(data).cast("B")
         while sent < len(rest):
-            call = await self._until_writable(sock, _calling(sock, "send", rest[sent:]))
+            call = await self._until_writable(sock, _late_call(sock, "send", rest[sent:]))
             self._flush_deferred_sends()
             with contextlib.suppress(BlockingIOError, InterruptedError):
                 sent += call()
@@ -198,7 +198,7 @@ class Sockets(CoreLoop):
         """Accept a connection; return (socket, address); the new socket is non-blocking."""
         self._check_sock(sock)
         sock.fileno()  # raises asyncio's error for an object that is not a socket
-        call: Callable[[], tuple[socket.socket, Any]] = _calling(sock, "accept")
+        call: Callable[[], tuple[socket.socket, Any]] = _late_call(sock, "accept")
         while True:
             try:
                 connection, address = call()
@@ -233,7 +233,7 @@ class Sockets(CoreLoop):
                 break
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_RETRY)
-        call = _calling(sock, "getsockopt", socket.SOL_SOCKET, socket.SO_ERROR)
+        call = _late_call(sock, "getsockopt", socket.SOL_SOCKET, socket.SO_ERROR)
         while True:
             error = (await self._until_writable(sock, call))()
             if error == 0:
@@ -246,7 +246,7 @@ class Sockets(CoreLoop):
     async def sock_recvfrom(self, sock: socket.socket, bufsize: int) -> tuple[bytes, Any]:
         """Receive a datagram; return (bytes, address)."""
         self._check_sock(sock)
-        call: Callable[[], tuple[bytes, Any]] = _calling(sock, "recvfrom", bufsize)
+        call: Callable[[], tuple[bytes, Any]] = _late_call(sock, "recvfrom", bufsize)
         while True:
             try:
                 data, address = call()
@@ -264,7 +264,7 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         if not nbytes:
             nbytes = len(buf)
-        call: Callable[[], tuple[int, Any]] = _calling(sock, "recvfrom_into", buf, nbytes)
+        call: Callable[[], tuple[int, Any]] = _late_call(sock, "recvfrom_into", buf, nbytes)
         while True:
             try:
                 length, address = call()
@@ -278,7 +278,7 @@ class Sockets(CoreLoop):
     async def sock_sendto(self, sock: socket.socket, data: Any, address: Any) -> int:
         """Send a datagram; return the number of bytes sent."""
         self._check_sock(sock)
-        call: Callable[[], int] = _calling(sock, "sendto", data, address)
+        call: Callable[[], int] = _late_call(sock, "sendto", data, address)
         while True:
             self._flush_deferred_sends()
             try:
@@ -309,7 +309,7 @@ class Sockets(CoreLoop):
             The bytes, a list of (level, type, data), the message's flags, and the sender's address.
         """
         self._check_sock(sock)
-        call: Callable[[], Any] = _calling(
+        call: Callable[[], Any] = _late_call(
             sock, "recvmsg", bufsize, ancbufsize, flags | _CLOSE_ON_EXEC
         )
         while True:
@@ -350,7 +350,7 @@ class Sockets(CoreLoop):
         self._check_sock(sock)
         # The arguments may be iterators, and sendmsg() may be called more than once.
         buffers, ancdata = list(buffers), list(ancdata)
-        call: Callable[[], int] = _calling(sock, "sendmsg", buffers, ancdata, flags, address)
+        call: Callable[[], int] = _late_call(sock, "sendmsg", buffers, ancdata, flags, address)
         while True:
             self._flush_deferred_sends()
             try:

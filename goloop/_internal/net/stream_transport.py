@@ -23,8 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..process.shared_sockets import SharedSocket
-
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 # The slot of the C type, which the Python property of the same name replaces.
@@ -32,8 +30,9 @@ _extra_slot: Any = vars(_core.StreamTransport)["_extra"]
 _extra_of: Callable[[Any], Any] = _extra_slot.__get__
 _INTERNET_FAMILIES = (socket.AF_INET, socket.AF_INET6)
 _TCP_PROTOCOLS = (socket.IPPROTO_TCP, 0)
-# Set by process/shared_sockets.py, which few programs import: the class of its sockets.
-shared_socket_class: type[SharedSocket] | None = None
+# Set by process/shared_sockets.py, which few programs import: the class of its sockets. Any, because
+# that module imports this one.
+shared_socket_class: Any = None
 _LAZY_EXTRA_NAMES = frozenset({"socket", "sockname", "peername"})
 _NO_FDS_RECEIVED = (
     "passing descriptors needs a protocol whose class has fds_received() when the connection is "
@@ -65,8 +64,8 @@ def set_nodelay(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def shared_socket(sock: socket.socket) -> SharedSocket | None:
-    """Return `sock` if it belongs to a shared listener, else None."""
+def shared_socket(sock: socket.socket) -> Any:
+    """Return `sock` if it is a SharedSocket, which belongs to a shared listener, else None."""
     if shared_socket_class is not None and isinstance(sock, shared_socket_class):
         return sock
     return None
@@ -193,7 +192,7 @@ class StreamTransport(_core.StreamTransport):
     def _make_extra_entry(self, name: str) -> Any:
         """Create the extra-info entry 'socket', 'sockname' or 'peername'; no address is None."""
         if name == "socket":
-            return transport_info.TransportSocket(self._unexposed(), self)
+            return transport_info.TransportSocket(self._socket_for_own_use(), self)
         found = self._raw_name(name == "peername")
         if found is None and (sock := self._socket()) is not None:
             # C has no address for a family that only Python's socket module can decode.
@@ -217,7 +216,7 @@ class StreamTransport(_core.StreamTransport):
         owner: socket.socket | None = self._owner
         return owner
 
-    def _unexposed(self) -> socket.socket:
+    def _socket_for_own_use(self) -> socket.socket:
         """Return the socket for a caller that neither sends on it nor passes it to the program.
 
         If the transport is closed, return a new closed socket.

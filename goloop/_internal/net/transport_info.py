@@ -155,17 +155,17 @@ class TransportSocket(trsock.TransportSocket):
 
     def shutdown(self, how: int) -> None:
         """Shut down one or both halves of the connection."""
-        self._flushed().shutdown(how)
+        self._flushed_socket().shutdown(how)
 
     def getsockopt(self, *args: Any, **kwargs: Any) -> Any:
         """Return the value of a socket option."""
-        return self._flushed().getsockopt(*args, **kwargs)
+        return self._flushed_socket().getsockopt(*args, **kwargs)
 
     def setsockopt(self, *args: Any, **kwargs: Any) -> None:
         """Set a socket option."""
-        self._flushed().setsockopt(*args, **kwargs)
+        self._flushed_socket().setsockopt(*args, **kwargs)
 
-    def _flushed(self) -> socket.socket:
+    def _flushed_socket(self) -> socket.socket:
         """Return the socket after a flush."""
         transport = self._transport()
         if transport is not None:
@@ -176,18 +176,18 @@ class TransportSocket(trsock.TransportSocket):
 
     def fileno(self) -> int:
         """Return the descriptor's number."""
-        return self._expose().fileno()
+        return self._socket_for_program().fileno()
 
     def dup(self) -> socket.socket:
         """Return a socket with a duplicate of the descriptor."""
-        return self._expose().dup()
+        return self._socket_for_program().dup()
 
     @property
     def _sock(self) -> socket.socket:
         """The socket; all other methods of asyncio's class ask for it."""
-        return self._expose()
+        return self._socket_for_program()
 
-    def _expose(self) -> socket.socket:
+    def _socket_for_program(self) -> socket.socket:
         """Return the socket for a caller that may use it later, after the first time's flush."""
         transport = self._transport()
         if transport is not None and not transport._exposed:

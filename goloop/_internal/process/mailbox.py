@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from ..loop.descriptors import close_own_socket, file_of
+from ..loop.descriptors import close_own_socket, file_identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ class CallQueue:
     def __enter__(self) -> CallQueue:
         """Open the queue and its sockets; wake_on_signals() sets the wakeup fd."""
         self._read_socket, self._write_socket = socket.socketpair()
-        self._files = file_of(self._read_socket.fileno()), file_of(self._write_socket.fileno())
+        self._files = (
+            file_identity(self._read_socket.fileno()),
+            file_identity(self._write_socket.fileno()),
+        )
         self._write_socket.setblocking(False)
         self._open = True
         return self
@@ -66,7 +69,7 @@ class CallQueue:
         """Submit a call; may be called in any thread and in a signal handler."""
         self._pending.append((call, args))
         with self._lock, contextlib.suppress(BlockingIOError):
-            if self._open and file_of(self._write_socket.fileno()) == self._files[1]:
+            if self._open and file_identity(self._write_socket.fileno()) == self._files[1]:
                 self._write_socket.send(b"\0")
 
     def make_calls(self, timeout: float | None) -> bool:

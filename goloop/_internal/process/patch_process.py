@@ -29,7 +29,7 @@ from .policy import set_policy
 
 TYPE_CHECKING = False
 if backend.native or TYPE_CHECKING:
-    from ..metrics.metrics import metrics
+    from ..observe.metrics import metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType

@@ -138,11 +138,11 @@ class _Worker:
                     self._run_main(runner)
                 except BaseException as exc:
                     # Reported now, because closing the runner may take long.
-                    self._failed(exc)
+                    self._report_failure(exc)
         except BaseException as exc:
-            self._failed(exc)
+            self._report_failure(exc)
         finally:
-            group.calls.add(self._ended)
+            group.calls.add(self._record_end)
 
     def _run_main(self, runner: asyncio.Runner) -> None:
         """Run the coroutine of main(index); CancelledError if the group was cancelled before."""
@@ -152,10 +152,10 @@ class _Worker:
         main: Any = self.group.main(self.index)
         # Only values that Runner.run() accepts are wrapped, so that it raises its own errors.
         if asyncio.iscoroutine(main) or (sys.version_info >= (3, 14) and inspect.isawaitable(main)):
-            main = self._awaits(main)
+            main = self._await_main(main)
         self.result = runner.run(main)
 
-    async def _awaits(self, main: Any) -> Any:
+    async def _await_main(self, main: Any) -> Any:
         """Await `main` and return its result, in a task that cancel() can find.
 
         Raises CancelledError instead if the group was cancelled before.
@@ -168,12 +168,12 @@ class _Worker:
             raise asyncio.CancelledError
         return await main
 
-    def _failed(self, exc: BaseException) -> None:
+    def _report_failure(self, exc: BaseException) -> None:
         """Store an exception of this thread, and report it to the caller's thread."""
         self.exceptions.append(exc)
-        self.group.calls.add(self.group.failed, self, exc)
+        self.group.calls.add(self.group.cancel_after_failure, self, exc)
 
-    def _ended(self) -> None:
+    def _record_end(self) -> None:
         """Record the end of this thread; called in the caller's thread."""
         self.group.running.discard(self)
 
@@ -325,7 +325,7 @@ class _Group:
         for worker in self.workers:
             self.main_task_cancelled |= worker.cancel()
 
-    def failed(self, worker: _Worker, exc: BaseException) -> None:
+    def cancel_after_failure(self, worker: _Worker, exc: BaseException) -> None:
         """Cancel all threads because of an exception of a thread's main or of closing its runner.
 
         The first exception is stored for results(). A CancelledError after a cancellation is

@@ -90,7 +90,7 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
         if not self._server_side or self._incoming.pending:
             if not self._server_side:
                 self._offer_session()
-            _handshakes_of(self._loop).step(self)
+            _handshakes_of(self._loop).step_if_allowed(self)
 
     # For a client context that stores sessions (goloop/tls.py): the store, and the offered session.
     _sessions: Any = None
@@ -114,9 +114,9 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
         if sessions is None or self._sslobj is None:
             return
         if not self._handshake_done:
-            sessions.failed(self._session_offer, exc)
+            sessions.record_failure(self._session_offer, exc)
         elif not isinstance(exc, ssl.SSLError):
-            sessions.keep(self._session_offer, self._sslobj)
+            sessions.store(self._session_offer, self._sslobj)
 
     def _has_python_callbacks(self) -> bool:
         """Return true if Python callbacks observe the handshake, so that `_ssl` must run it.
@@ -161,12 +161,12 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
         self._incoming.write(data)
         found = self._records.feed(data)
         if found == WHOLE:
-            _handshakes_of(self._loop).step(self)
+            _handshakes_of(self._loop).step_if_allowed(self)
         elif found == HEAD and not self._handshake_queued:
             # An incomplete record is either rejected or needs more data: the step computes nothing
             # and sends nothing, so the handshake stays in its queue.
             line = self._handshake_queue
-            _handshakes_of(self._loop).do(self)
+            _handshakes_of(self._loop).run_step(self)
             self._handshake_queue = line
         if self._handshake_queued and self._incoming.pending >= READ_AHEAD:
             self._limit_reading()
@@ -216,7 +216,7 @@ class HandshakeSteps(_core.TLSEngine, sslproto.SSLProtocol):
         # A peer that had a response may have completed the handshake and sent data. Without a
         # response it cannot have, and the computation would have no use.
         if self._handshake_queue == ANSWERED and self._state == _State.DO_HANDSHAKE:
-            _handshakes_of(self._loop).do(self)
+            _handshakes_of(self._loop).run_step(self)
 
     def _on_handshake_complete(self, handshake_exc: BaseException | None) -> None:
         """Finish the handshake, which failed with an exception or succeeded (None).

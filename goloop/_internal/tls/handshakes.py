@@ -69,7 +69,7 @@ class Handshakes:
         # The handle of _begin_iteration(), while handshakes are queued or it runs.
         self._handle: Any = None
 
-    def step(self, tls: Any) -> None:
+    def step_if_allowed(self, tls: Any) -> None:
         """Run the next step of a connection's handshake if the share of time allows it.
 
         Otherwise the step is queued for a later iteration. Does nothing if a step of this
@@ -85,9 +85,9 @@ class Handshakes:
             if self._handle is None:
                 self._schedule(tls._loop)
         else:
-            self.do(tls)
+            self.run_step(tls)
 
-    def do(self, tls: Any) -> None:
+    def run_step(self, tls: Any) -> None:
         """Run one step of the handshake of `tls`, and add its duration to the used time."""
         began = self._clock()
         try:
@@ -144,7 +144,7 @@ class Handshakes:
         over = True
         try:
             if tls._handshake_queued:
-                tls._resume_handshake(self.do)
+                tls._resume_handshake(self.run_step)
         except (SystemExit, KeyboardInterrupt):
             over = False
             raise

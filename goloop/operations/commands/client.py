@@ -115,7 +115,7 @@ class Question:
             pass  # the process has closed the connection without reading the request
         return False
 
-    def end(self) -> None:
+    def request_trace_end(self) -> None:
         """Ask the program to end a trace: the data that it has sent can still be received."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
@@ -184,8 +184,8 @@ def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoA
     if error is None:
         return NoAnswer(f"process {pid} has closed the connection without an answer")
     silent = f"process {pid} does not answer ({error.strerror or error})"
-    asked_to_serve = _contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0")
-    has_imported = _contains(pid, "maps", b"/goloop/_core")
+    asked_to_serve = _proc_file_contains(pid, "environ", b"GOLOOP_INTROSPECT=1\0")
+    has_imported = _proc_file_contains(pid, "maps", b"/goloop/_core")
     if not (asked_to_serve and has_imported) and (children := children_with_loops(pid)):
         verb = "do" if len(children) > 1 else "does"
         return NoAnswer(
@@ -206,7 +206,7 @@ def _no_answer(pid: int, error: OSError | None, seconds: float = SECONDS) -> NoA
     )
 
 
-def _contains(pid: int, name: str, text: bytes) -> bool:
+def _proc_file_contains(pid: int, name: str, text: bytes) -> bool:
     """Return true if a file of a process in /proc contains the text; false if it is unreadable."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
         return text in file.read()
@@ -248,7 +248,7 @@ def introspectable_pids() -> list[int]:
     """
     if not introspection.ABSTRACT:
         found = []
-        for pid in introspection.sockets():
+        for pid in introspection.pids_with_socket_file():
             if is_alive(pid):
                 found.append(pid)
             else:
@@ -326,7 +326,7 @@ def _named_children(children: list[int]) -> str:
 # ---- ps and pstree --------------------------------------------------------------------
 
 
-def table(rows: list[Row]) -> str:
+def task_table(rows: list[Row]) -> str:
     """Return a table of the tasks, as `python -m asyncio ps` prints it."""
     head = f"{'tid':<10} {'task id':<20} {'task name':<20} {'coroutine stack':<50} "
     head += f"{'awaiter chain':<50} {'awaiter name':<15} awaiter id"
@@ -346,13 +346,13 @@ def _names(stack: list[Frame]) -> str:
     return printable(" -> ".join(name for name, _, _ in stack))
 
 
-def place(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return a frame as text: the function, its file and line."""
     name, file, line = frame
     return printable(f"{name} {file}:{line}" if file else name)
 
 
-def tree(rows: list[Row]) -> str:
+def task_tree(rows: list[Row]) -> str:
     """Return the tree of awaiting tasks; the roots are the tasks that no other task awaits."""
     children: dict[int, list[Row]] = {}
     for row in rows:
@@ -369,7 +369,7 @@ def tree(rows: list[Row]) -> str:
             return
         shown.add(row["id"])
         for number, frame in enumerate(reversed(row["stack"])):
-            lines.append("    " * (depth + 1) + " " * number + f"└── {place(frame)}")
+            lines.append("    " * (depth + 1) + " " * number + f"└── {format_frame(frame)}")
         for child in children.get(row["id"], ()):
             show(child, depth + 2, (*above, row["id"]))
 
@@ -385,7 +385,7 @@ def _blocked_loops(answer: Row) -> str:
     lines = []
     for number, loop in enumerate(answer.get("loops") or (), 1):
         lines.append(f"└── loop {number}, blocked for {loop.get('blocked_for') or 0:.1f} s")
-        lines += [f"    └── {place(frame)}" for frame in loop.get("stack") or ()]
+        lines += [f"    └── {format_frame(frame)}" for frame in loop.get("stack") or ()]
     return "\n".join(lines)
 
 
@@ -444,7 +444,7 @@ def main(command: str, arguments: list[str]) -> int:
         print(_blocked_loops(answer))
     else:
         rows = answer["tasks"]
-        print(table(rows) if command == "ps" else tree(rows))
+        print(task_table(rows) if command == "ps" else task_tree(rows))
     return 0
 
 

@@ -142,7 +142,7 @@ def examine() -> dict[str, Any]:
 
     A loop is run for the facts about the poller.
     """
-    from ..._internal.metrics.diagnostics import diagnostics
+    from ..._internal.observe.diagnostics import diagnostics
 
     facts = diagnostics()
     report: dict[str, Any] = {
@@ -185,7 +185,7 @@ def _loop_facts() -> dict[str, Any]:
 
 async def _runtime_facts() -> dict[str, Any]:
     """Return facts about the running loop."""
-    from ..._internal.metrics.diagnostics import diagnostics
+    from ..._internal.observe.diagnostics import diagnostics
 
     runtime = diagnostics(asyncio.get_running_loop()).get("runtime", {})
     found = {"kind": "goloop.Loop"}

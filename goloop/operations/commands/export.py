@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 
-from ..._internal.metrics.metric_registry import METRICS, bounded
+from ..._internal.observe.metric_registry import METRICS, prometheus_buckets
 from .. import proc_stat
 from ..introspection import is_alive
 from . import options
@@ -38,7 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..._internal.metrics.metric_registry import MetricSpec
+    from ..._internal.observe.metric_registry import MetricSpec
     from ..snapshot import Row
 
     Family = tuple[str, str, str]
@@ -219,7 +219,7 @@ class _Process:
         if spec.kind != "histogram":
             page.add(family, labels, value)
             return
-        for bound, below in bounded(value):
+        for bound, below in prometheus_buckets(value):
             page.add(family, {**labels, "le": bound}, below, "_bucket")
         page.add(family, labels, value.sum, "_sum")
         page.add(family, labels, value.count, "_count")

@@ -14,7 +14,7 @@ import sys
 import time
 
 from ..._internal.frames import Frame
-from ..._internal.metrics import flight_recorder, profiling
+from ..._internal.observe import flight_recorder, profiling
 from . import options
 from .client import GIL_HELD, NoAnswer, ask
 from .terminal import printable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import TypeVar
 
-    from ..._internal.metrics.flight_recorder import Unfinished
-    from ..._internal.metrics.profiling import Profile
+    from ..._internal.observe.flight_recorder import Unfinished
+    from ..._internal.observe.profiling import Profile
     from ..snapshot import Row
 
     _Result = TypeVar("_Result")
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _answer(pid: int) -> Row:
+def _request_answer(pid: int) -> Row:
     """Request the profile of a process and return the answer; raises NoAnswer.
 
     Prints a note to stderr if the monitor has answered.
@@ -90,9 +90,9 @@ def _answer(pid: int) -> Row:
     return answer
 
 
-def _request(pid: int) -> Profile:
+def _request_profile(pid: int) -> Profile:
     """Request a profile and return it; raises NoAnswer."""
-    return _read(pid, profiling.from_raw, _answer(pid)["profile"])
+    return _read(pid, profiling.from_raw, _request_answer(pid)["profile"])
 
 
 def _read(pid: int, read: Callable[[Row], _Result], raw: Row) -> _Result:
@@ -123,11 +123,11 @@ def main(arguments: list[str]) -> int:
     """
     given = _parser().parse_args(arguments)
     try:
-        profile = _request(given.pid)
+        profile = _request_profile(given.pid)
         if given.seconds:
             with contextlib.suppress(KeyboardInterrupt):
                 time.sleep(given.seconds)
-            profile = _request(given.pid) - profile
+            profile = _request_profile(given.pid) - profile
     except NoAnswer as reason:
         print(reason, file=sys.stderr)
         return 1
@@ -166,7 +166,7 @@ def slow_main(arguments: list[str]) -> int:
     try:
         before = ask(given.pid, "top", tasks=0, connections=0)
         time.sleep(_BLOCKED_SECONDS)
-        answer = _answer(given.pid)
+        answer = _request_answer(given.pid)
         after = answer
         if not answer.get("partial"):
             after = ask(given.pid, "top", tasks=0, connections=0)
@@ -178,7 +178,7 @@ def slow_main(arguments: list[str]) -> int:
         print(reason, file=sys.stderr)
         return 1
     if found or not blocked:
-        _show(flight_recorder.table(found))
+        _show(flight_recorder.iterations_text(found))
     for each in blocked:
         _show(str(each))
     return 0
@@ -201,7 +201,7 @@ def _blocked_loops(before: Row, after: Row, raw: Row) -> Iterator[Unfinished]:
         if not loop.get("running") or now["turns"] != then["turns"] or busy < 0.9 * seconds:
             continue
         lasted = max(seconds, loop.get("blocked_for") or 0.0, now.get("blocked_for", 0) / 1e9)
-        known = flight_recorder.unfinished(raw, number, first["clock"])
+        known = flight_recorder.unfinished_iteration(raw, number, first["clock"])
         stack = None if known is None else known.stack
         if stack is None and loop.get("stack"):
             frames = tuple(Frame(*each) for each in reversed(loop["stack"]))

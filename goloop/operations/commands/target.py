@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..._internal.metrics.metrics import Metrics
+    from ..._internal.observe.metrics import Metrics
     from ..snapshot import Row
 
 # Maximum rows of each loop.
@@ -119,7 +119,7 @@ class WatchedProcess:
             ids = {loop["id"] for loop in loops}
             self._ids = {loop["number"]: loop["id"] for loop in loops if "number" in loop}
             self._before = {key: value for key, value in self._before.items() if key in ids}
-            marks = {(loop["id"], _mark(row)) for loop in loops for row in loop["tasks"]}
+            marks = {(loop["id"], _task_number(row)) for loop in loops for row in loop["tasks"]}
             self._seen = {key: value for key, value in self._seen.items() if key in marks}
             self._busy = {key: value for key, value in self._busy.items() if key in marks}
         return report
@@ -173,14 +173,14 @@ class WatchedProcess:
         # A running task is at the same place only within the same iteration.
         moves = loop["metrics"].get("iterations") if current and loop.get("metrics") else None
         here = (stack[0] if stack else None, row.get("wait"), row["name"], moves)
-        place, since = self._seen.get((key, _mark(row)), (None, now))
+        place, since = self._seen.get((key, _task_number(row)), (None, now))
         if place != here:
             since = now
-        self._seen[key, _mark(row)] = here, since
+        self._seen[key, _task_number(row)] = here, since
         share, cpu = self._shares(row, key, loop.get("clock", now))
         return {
             "id": row["id"],
-            "mark": _mark(row),
+            "mark": _task_number(row),
             "name": row["name"],
             "current": current,
             "seen": now - since,
@@ -197,7 +197,7 @@ class WatchedProcess:
         """
         if "busy" not in row:
             return None, None
-        samples = self._busy.setdefault((key, _mark(row)), [])
+        samples = self._busy.setdefault((key, _task_number(row)), [])
         samples.append((clock, *row["busy"]))
         while len(samples) > 2 and samples[1][0] < clock - SHARE_SECONDS:
             del samples[0]
@@ -249,7 +249,7 @@ def _limit_sum(tasks: list[Row], name: str) -> None:
 _FACTS = ("program", "python", "goloop", "uptime")
 
 
-def _mark(row: Row) -> int:
+def _task_number(row: Row) -> int:
     """Return the number that identifies a task; older versions of goloop send only its id."""
     return int(row.get("mark") or row["id"])
 
@@ -263,7 +263,7 @@ def _interval_metrics(
     whose age is estimated by `uptime`, the age of the process.
     """
     # Imported here, because the module needs goloop's own loop.
-    from ..._internal.metrics.histogram import Histogram
+    from ..._internal.observe.histogram import Histogram
 
     try:
         now = metrics_of(raw)
@@ -297,7 +297,7 @@ def metrics_of(raw: Row) -> Metrics:
 
     Raises ValueError, TypeError or struct.error for invalid values.
     """
-    from ..._internal.metrics import metrics as metrics_module
+    from ..._internal.observe import metrics as metrics_module
 
     known = {field.name for field in dataclasses.fields(metrics_module.Metrics)}
     return metrics_module.from_raw(

@@ -27,14 +27,14 @@ ORDERS = {
 _BOLD, _DIM, _RED, _GREEN, _YELLOW, _HEAD = "1", "2", "31", "32", "33", "7"
 
 
-def number(value: float) -> str:
+def format_count(value: float) -> str:
     """Return a count or a rate in few characters, such as 12.3k."""
     if value < 10 and value != int(value):
         return f"{value:.1f}"
     return f"{value:.0f}" if value < 9999.5 else _with_prefix(value, ("", "k", "M", "G"))
 
 
-def size(value: float) -> str:
+def format_bytes(value: float) -> str:
     """Return a number of bytes in few characters, such as 1.5 MB."""
     return (
         f"{value:.0f} B"
@@ -43,7 +43,7 @@ def size(value: float) -> str:
     )
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration in few characters, such as 2.5 ms or 3 h 20 min."""
     if seconds <= 0:
         return "0"
@@ -66,7 +66,7 @@ def _with_prefix(value: float, units: tuple[str, ...]) -> str:
     return f"{value:.1f}{units[power]}" if value < 99.95 else f"{value:.0f}{units[power]}"
 
 
-def place(frame: Frame) -> str:
+def format_frame(frame: Frame) -> str:
     """Return a frame as text: the function, the last two parts of the file's path, the line."""
     name, file, line = frame
     if not file:
@@ -169,7 +169,7 @@ class View:
         facts = [f"pid {report['pid']}"]
         facts += [f"Python {report['python']}"] if "python" in report else []
         facts += [f"goloop {report['goloop']}"] if "goloop" in report else []
-        facts += [f"up {duration(report['uptime'])}"] if "uptime" in report else []
+        facts += [f"up {format_duration(report['uptime'])}"] if "uptime" in report else []
         program = printable(report["program"]) or "?"
         if self._columns is not None:
             while len(facts) > 1 and width("  ".join(facts)) + 14 > self._columns:
@@ -181,7 +181,7 @@ class View:
             lines.append([(f"  {GIL_HELD}", _RED)])
         elif waited:
             why = "its GIL is held, or it is stopped"
-            lines.append([(f"  no answer for {duration(waited)}: {why}", _YELLOW)])
+            lines.append([(f"  no answer for {format_duration(waited)}: {why}", _YELLOW)])
         return lines
 
     def _title(self, loop: Row, partial: bool) -> Line:
@@ -197,14 +197,14 @@ class View:
         title = self._title(loop, partial)
         items: list[Line] = []
         if loop["blocked_for"]:
-            where = f" in {place(loop['stack'][0])}" if loop["stack"] else ""
-            items.append([(f"blocked for {duration(loop['blocked_for'])}{where}", _RED)])
+            where = f" in {format_frame(loop['stack'][0])}" if loop["stack"] else ""
+            items.append([(f"blocked for {format_duration(loop['blocked_for'])}{where}", _RED)])
         if loop["metrics"] is None:
             items.append([(f"{loop['task_count']} tasks", "")])
         else:
             title += [("  ", ""), *self._bar(loop["utilization"])]
             groups = self._groups(loop)
-            waited = duration(loop["interval"]["ready_wait"]["p99"])
+            waited = format_duration(loop["interval"]["ready_wait"]["p99"])
             late: Line = [("ready wait p99 ", _DIM), (waited, "")]
             known = [groups["pace"][0], late, *groups["load"], *groups["bytes"]]
             items += groups["bytes"] if partial else known
@@ -225,7 +225,7 @@ class View:
                 lines += self._wrap(groups["lag"], "    ")
                 lines += self._wrap(groups["network"][:1] + groups["bytes"], "    ")
             elif brief:
-                waited = duration(loop["interval"]["ready_wait"]["p99"])
+                waited = format_duration(loop["interval"]["ready_wait"]["p99"])
                 short: list[Line] = [groups["pace"][0], [("ready wait p99 ", _DIM), (waited, "")]]
                 lines += self._wrap([title, *short, *groups["load"], *groups["bytes"]])
             else:
@@ -260,10 +260,10 @@ class View:
             """Return a counter's increase per second."""
             return float(interval[name] / seconds)
 
-        def spread(name: str) -> str:
+        def percentiles(name: str) -> str:
             """Return a histogram's median, 99th percentile and maximum as text."""
             several = interval[name]
-            return " / ".join(duration(several[which]) for which in ("p50", "p99", "max"))
+            return " / ".join(format_duration(several[which]) for which in ("p50", "p99", "max"))
 
         def item(label: str, value: str, style: str = "") -> Line:
             """Return a label and its value."""
@@ -272,48 +272,51 @@ class View:
         over = "since the start" if loop["since_start"] else f"over {seconds:.1f} s"
         groups: dict[str, list[Line]] = {
             "pace": [
-                [(f"{number(rate('iterations'))} iterations/s", "")],
-                item("iteration p99", duration(interval["iteration_time"]["p99"])),
+                [(f"{format_count(rate('iterations'))} iterations/s", "")],
+                item("iteration p99", format_duration(interval["iteration_time"]["p99"])),
                 [(over, _DIM)],
             ],
             "lag": [
-                item("ready wait", spread("ready_wait")),
-                item("timer delay", spread("timer_lateness")),
+                item("ready wait", percentiles("ready_wait")),
+                item("timer delay", percentiles("timer_lateness")),
                 [("p50/p99/max", _DIM)],
             ],
-            "queues": [item("ready", number(now["ready"])), item("timers", number(now["timers"]))],
+            "queues": [
+                item("ready", format_count(now["ready"])),
+                item("timers", format_count(now["timers"])),
+            ],
             "load": [
-                item("tasks", number(now["tasks"])),
-                item("connections", number(now["connections_open"])),
+                item("tasks", format_count(now["tasks"])),
+                item("connections", format_count(now["connections_open"])),
             ],
             "network": [
-                item("accepted", f"{number(rate('connections_accepted'))}/s"),
-                item("write buffers", size(now["write_buffer_bytes"])),
+                item("accepted", f"{format_count(rate('connections_accepted'))}/s"),
+                item("write buffers", format_bytes(now["write_buffer_bytes"])),
             ],
             "bytes": [
-                item("in", f"{size(rate('bytes_received'))}/s"),
-                item("out", f"{size(rate('bytes_sent'))}/s"),
+                item("in", f"{format_bytes(rate('bytes_received'))}/s"),
+                item("out", f"{format_bytes(rate('bytes_sent'))}/s"),
             ],
             "rare": [
-                item(label, number(interval[name]), colour)
+                item(label, format_count(interval[name]), colour)
                 for label, name, colour in _RARE
                 if interval[name]
             ],
         }
         if interval["blocked_spells"]:
-            spells = number(interval["blocked_spells"])
+            spells = format_count(interval["blocked_spells"])
             if interval["time_blocked"]:  # counted at the end of the iteration
-                spells += f" ({duration(interval['time_blocked'])})"
+                spells += f" ({format_duration(interval['time_blocked'])})"
             groups["rare"].append(item("blocked", spells, _RED))
         if interval["gc_time"] > 0:
-            groups["rare"].append(item("garbage collector", duration(interval["gc_time"])))
+            groups["rare"].append(item("garbage collector", format_duration(interval["gc_time"])))
         return groups
 
     def _blocked(self, loop: Row) -> list[Line]:
         """Return the lines about a loop's current blocked iteration, with its stack."""
-        lines: list[Line] = [[(f"  blocked for {duration(loop['blocked_for'])} in", _RED)]]
+        lines: list[Line] = [[(f"  blocked for {format_duration(loop['blocked_for'])} in", _RED)]]
         most = 6 if self._rows is not None else len(loop["stack"])
-        return lines + [[(f"    {place(frame)}", "")] for frame in loop["stack"][:most]]
+        return lines + [[(f"    {format_frame(frame)}", "")] for frame in loop["stack"][:most]]
 
     def _wrap(self, items: list[Line], indent: str = "") -> list[Line]:
         """Return the items in lines of at most the view's columns; a longer item has its own line.
@@ -382,13 +385,20 @@ class View:
             named = min(named, max(12, wide // 4))
             awaiting = min(awaiting, wide // 5) if wide >= 70 else 0
         places = [
-            ("> " if row["current"] else "") + " < ".join(map(place, _own_frames(row["stack"])))
+            ("> " if row["current"] else "")
+            + " < ".join(map(format_frame, _own_frames(row["stack"])))
             for _, row in tasks
         ]
         shares = wide is None or wide >= 80
         head = ["SEEN FOR", "%LOOP", "%CPU", title, "AT", "AWAITED BY"]
         cells = [
-            [duration(round(row["seen"], 1)), *map(_percent, _shares_of(row)), name, where, awaiter]
+            [
+                format_duration(round(row["seen"], 1)),
+                *map(_percent, _shares_of(row)),
+                name,
+                where,
+                awaiter,
+            ]
             for (_, row), name, where, awaiter in zip(tasks, names, places, awaiters, strict=True)
         ]
         before = (8 if several else 0) + (14 if shares else 0)
@@ -410,7 +420,7 @@ class View:
             [
                 printable(row["peer"]),
                 printable(row["protocol"]) + (" over TLS" if row["tls"] else ""),
-                size(row["write_buffer"]),
+                format_bytes(row["write_buffer"]),
             ]
             for _, row in streams
         ]

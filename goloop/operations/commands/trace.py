@@ -132,32 +132,32 @@ class _EventWriter:
             for index, (ticks, word) in enumerate(records):
                 if word >> 60 != _MORE:
                     rest = records[index + 1 : index + 8] if word >> 60 >= _TASK else []
-                    self.record(loop, recording.microseconds(ticks), word, rest, names)
+                    self.emit_record(loop, recording.microseconds(ticks), word, rest, names)
         end = recording.microseconds(recording.clocks[-1][0])
         for number, loop in self.loops.items():
             self.stop(loop, end)
             for made in loop.connections.values():
-                self.event("e", made["name"], end, loop, cat="connection", id=made["id"])
-            self.event("M", "thread_name", 0.0, loop, args={"name": f"loop {number}"})
+                self.emit_event("e", made["name"], end, loop, cat="connection", id=made["id"])
+            self.emit_event("M", "thread_name", 0.0, loop, args={"name": f"loop {number}"})
         process = _LoopState(recording.pid)
-        self.event("M", "process_name", 0.0, process, args={"name": f"goloop {recording.pid}"})
+        self.emit_event("M", "process_name", 0.0, process, args={"name": f"goloop {recording.pid}"})
 
-    def make(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
+    def make_event(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
         """Return an event of the Trace Event Format: `kind` is "ph", `at` is in microseconds."""
         return {
             "ph": kind, "name": name, "ts": round(at, 3), "pid": self.recording.pid,
             "tid": loop.thread, **more,
         }  # fmt: skip
 
-    def event(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
+    def emit_event(self, kind: str, name: str, at: float, loop: _LoopState, **more: Any) -> Event:
         """Emit an event and return it."""
-        event = self.make(kind, name, at, loop, **more)
+        event = self.make_event(kind, name, at, loop, **more)
         self.emit(event)
         return event
 
-    def slice(self, name: str, at: float, end: float, loop: _LoopState, **more: Any) -> None:
+    def emit_slice(self, name: str, at: float, end: float, loop: _LoopState, **more: Any) -> None:
         """Emit a slice from `at` to `end`, in microseconds."""
-        self.event("X", name, at, loop, dur=round(max(0.0, end - at), 3), **more)
+        self.emit_event("X", name, at, loop, dur=round(max(0.0, end - at), 3), **more)
 
     def close(self, event: Event | None, at: float) -> None:
         """Emit a slice that was open, if there is one; it ends at `at`."""
@@ -170,9 +170,9 @@ class _EventWriter:
         self.close(loop.item, at)
         self.close(loop.iteration, at)
         if loop.turn is not None:
-            self.slice("poll", loop.turn, at, loop, cat="loop")
+            self.emit_slice("poll", loop.turn, at, loop, cat="loop")
         if loop.collection is not None:
-            self.slice("collection", loop.collection, at, loop, cat="gc")
+            self.emit_slice("collection", loop.collection, at, loop, cat="gc")
         loop.item = loop.iteration = loop.turn = loop.collection = None
 
     def note_loss(self, loop: _LoopState, lost: int, records: list[tuple[int, int]]) -> None:
@@ -181,9 +181,11 @@ class _EventWriter:
         # The end times of the open slices are unknown, so the slices are dropped.
         at = self.recording.microseconds(records[0][0]) if records else 0.0
         loop.item = loop.iteration = loop.turn = loop.collection = None
-        self.event("i", f"{lost} events lost", at, loop, s="t", cat="lost", args={"lost": lost})
+        self.emit_event(
+            "i", f"{lost} events lost", at, loop, s="t", cat="lost", args={"lost": lost}
+        )
 
-    def record(
+    def emit_record(
         self,
         loop: _LoopState,
         at: float,
@@ -200,10 +202,10 @@ class _EventWriter:
             loop.tasks[value] = _new_task(rest, names)
         elif kind == _GC:
             if not own and loop.collection is not None:
-                self.slice("collection", loop.collection, at, loop, cat="gc")
+                self.emit_slice("collection", loop.collection, at, loop, cat="gc")
             loop.collection = at if own else None
         elif kind in (_MADE, _LOST):
-            self.connection(loop, kind == _MADE, at, value, rest, names)
+            self.emit_connection(loop, kind == _MADE, at, value, rest, names)
         elif kind == _STOP:
             self.stop(loop, at)
         elif kind == _TURN:
@@ -213,8 +215,8 @@ class _EventWriter:
             polled = at - value / 1000
             if loop.turn is not None:
                 polled = max(loop.turn, polled)
-                self.slice("poll", loop.turn, polled, loop, cat="loop")
-                self.slice("receive, wait for the GIL", polled, at, loop, cat="loop")
+                self.emit_slice("poll", loop.turn, polled, loop, cat="loop")
+                self.emit_slice("receive, wait for the GIL", polled, at, loop, cat="loop")
                 loop.turn = None
             self.stop(loop, at)  # without a begin if the trace started within the poll
             self.begin_iteration(loop, at, number)
@@ -227,13 +229,13 @@ class _EventWriter:
             # Viewers nest the later of two slices, so the item must start after its iteration.
             if loop.iteration is not None and round(at, 3) <= loop.iteration["ts"]:
                 at = loop.iteration["ts"] + 0.001
-            loop.item = self.make("X", name, at, loop, **more)
+            loop.item = self.make_event("X", name, at, loop, **more)
 
     def begin_iteration(self, loop: _LoopState, at: float, number: int) -> None:
         """End the slice of the loop's iteration and open the next one."""
         self.close(loop.iteration, at)
         loop.number = number
-        loop.iteration = self.make("X", "iteration", at, loop, cat="loop")
+        loop.iteration = self.make_event("X", "iteration", at, loop, cat="loop")
 
     def slice_name(
         self, loop: _LoopState, kind: int, own: int, value: int, names: dict[int, Any]
@@ -252,7 +254,7 @@ class _EventWriter:
         function, args = _place(names.get(value, "callback"))
         return function, {"cat": "callback", "args": args}
 
-    def connection(
+    def emit_connection(
         self, loop: _LoopState, made: bool, at: float, address: int, rest: list[tuple[int, int]],
         names: dict[int, Any],
     ) -> None:  # fmt: skip
@@ -270,13 +272,15 @@ class _EventWriter:
             args = {"transport": hex(address)}
             # A connection that is older than the trace starts at its beginning.
             since = at if made else 0.0
-            began = self.event("b", name, since, loop, cat="connection", id=self.ids, args=args)
+            began = self.emit_event(
+                "b", name, since, loop, cat="connection", id=self.ids, args=args
+            )
         if made:
             loop.connections[address] = began
         else:
-            self.event("e", name, at, loop, cat="connection", id=began["id"])
+            self.emit_event("e", name, at, loop, cat="connection", id=began["id"])
         title = "connection made" if made else "connection lost"
-        self.event("i", title, at, loop, s="t", cat="connection", args={"protocol": name})
+        self.emit_event("i", title, at, loop, s="t", cat="connection", args={"protocol": name})
 
 
 def _place(place: Any) -> tuple[str, Event]:
@@ -314,7 +318,7 @@ def _new_task(rest: list[tuple[int, int]], names: dict[int, Any]) -> tuple[str, 
     return text.rstrip(b"\0").decode(errors="replace"), coroutine
 
 
-def convert(
+def emit_events(
     pid: int, data: bytes, rows: list[Event] | None, emit: Callable[[Event], None]
 ) -> Event:
     """Pass all events to `emit`, and return a summary of the trace.
@@ -355,7 +359,7 @@ def record(pid: int, seconds: float) -> tuple[bytes, list[Event]]:
             if now >= limit:
                 if ended or until is None:
                     break
-                question.end()
+                question.request_trace_end()
                 until, ended = now + SECONDS, True
                 continue
             try:
@@ -444,7 +448,7 @@ def write(path: str, pid: int, data: bytes, rows: list[Event]) -> tuple[int, Eve
             count += 1
 
         file.write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')
-        summary = convert(pid, data, rows, emit)
+        summary = emit_events(pid, data, rows, emit)
         file.write(b'\n], "otherData": ' + json.dumps(summary).encode() + b"}\n")
     return count, summary
 

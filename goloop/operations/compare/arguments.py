@@ -154,7 +154,7 @@ def parse(words: Sequence[str]) -> Plan:
     fields = {name: given[name] for name in Plan.__dataclass_fields__ if name in given}
     plan = Plan(program, kind=kind, **fields | {"tls": options.tls or options.insecure})
     if kind != "run":
-        _set_port_arguments(plan)
+        _add_port_arguments(plan)
         try:
             plan.payloads = _payloads(options)
         except (OSError, UnicodeError, ValueError) as error:
@@ -162,7 +162,7 @@ def parse(words: Sequence[str]) -> Plan:
     return plan
 
 
-def _set_port_arguments(plan: Plan) -> None:
+def _add_port_arguments(plan: Plan) -> None:
     """Add the port to the arguments of a known server; {port} needs no fixed port."""
     if not any("{port}" in word for word in plan.program) and plan.program[0] == "-m":
         plan.program += _PORT_ARGUMENTS.get(plan.program[1], ())
@@ -243,6 +243,6 @@ def _path(text: str) -> str:
 def _loops(text: str) -> list[loops.Loop]:
     """Return the loops in a list, for argparse."""
     try:
-        return loops.named(text)
+        return loops.parse_loops(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

@@ -33,7 +33,7 @@ def installed() -> list[Loop]:
     return [loop for loop in KNOWN if importlib.util.find_spec(loop.factory.partition(":")[0])]
 
 
-def named(words: str) -> list[Loop]:
+def parse_loops(words: str) -> list[Loop]:
     """Return the loops of a list such as "goloop,asyncio,mine=package.module:function".
 
     Raises ValueError for an unknown or repeated name, or fewer than two loops.

@@ -3,6 +3,9 @@
 The context of a callback names its host run (kernel.current_host_run); callbacks, tasks and
 transports inherit it.  After the first host run was made, the loop's class is derived from
 HostedLoopMixin, which discards callbacks of an ended host run and queues those of a paused one.
+
+A HostRun has its Host, for its name and address, and hosts.py starts and ends host runs: the two
+files form a circle. This one imports the other for its types only.
 """
 
 from __future__ import annotations

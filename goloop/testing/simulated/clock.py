@@ -18,8 +18,8 @@ from collections.abc import Callable
 
 from ... import _core
 from ..._internal.loop.loop import Loop
-from ..._internal.metrics import metric_registry
-from ..._internal.metrics.histogram import HISTOGRAM
+from ..._internal.observe import metric_registry
+from ..._internal.observe.histogram import HISTOGRAM
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -119,7 +119,7 @@ def simulations(
     plan = Plan(max_time, policy, leaks.check(allow))
 
     @functools.cache
-    def below(n: int) -> SearchStrategy[int]:
+    def numbers_below(n: int) -> SearchStrategy[int]:
         """Return the strategy of numbers below `n`, the same object in each call."""
         return strategies.integers(0, n - 1)
 
@@ -129,15 +129,15 @@ def simulations(
         return strategies.binary(min_size=count, max_size=count)
 
     @strategies.composite
-    def drawn(draw: Any) -> DrawnSimulation:
+    def draw_simulation(draw: Any) -> DrawnSimulation:
         """Return the simulation of one example, which draws its decisions while it runs."""
 
         def numbers(n: int, count: int) -> Sequence[int]:
             """Draw `count` numbers below `n`."""
             if count == 1:
-                return [draw(below(n))]
+                return [draw(numbers_below(n))]
             return [each % n for each in draw(digits(count))]
 
         return DrawnSimulation(numbers, plan)
 
-    return drawn()
+    return draw_simulation()

@@ -62,7 +62,10 @@ class Invariants:
             if not predicate():
                 self.clear()
                 raise _with_source_line(
-                    InvariantBroken(f"the invariant {name!r} was false at {session.when()}"), line
+                    InvariantBroken(
+                        f"the invariant {name!r} was false at {session.time_and_seed()}"
+                    ),
+                    line,
                 )
         for promise in tuple(self._promised):
             if promise.predicate():
@@ -72,7 +75,7 @@ class Invariants:
                 self.clear()
                 missed = NeverHappened(
                     f"{promise.name!r} was not true within {promise.within:g} s from "
-                    f"{promise.begun:.6f} s on, at {session.when()}"
+                    f"{promise.begun:.6f} s on, at {session.time_and_seed()}"
                 )
                 raise _with_source_line(missed, promise.line)
 

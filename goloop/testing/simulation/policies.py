@@ -205,15 +205,15 @@ def delays(index: int, bound: int) -> frozenset[int]:
     chosen = []
     while index and bound:
         most = 0
-        while _sets(most + 1, bound) <= index:
+        while _count_sets(most + 1, bound) <= index:
             most += 1
         chosen.append(most)
-        index -= _sets(most, bound)
+        index -= _count_sets(most, bound)
         bound -= 1
     return frozenset(chosen)
 
 
-def _sets(numbers: int, bound: int) -> int:
+def _count_sets(numbers: int, bound: int) -> int:
     """Return the count of sets of at most `bound` numbers that are all below `numbers`."""
     return sum(math.comb(numbers, size) for size in range(bound + 1))
 

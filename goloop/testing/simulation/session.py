@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ..._internal.loop import running
 from ..._internal.tasks.call_graph import await_stack, awaiters, waiting_tasks
-from ...operations.commands.client import tree
+from ...operations.commands.client import task_tree
 from ..hosts.hosts import Hosts
 from ..hosts.lifecycle import abort, run_handler
 from ..hosts.programs import Programs
@@ -114,7 +114,7 @@ class SimulationRun:
         """Return the time at which the program returned or failed; until then the current time."""
         return self.time() if self._ended is None else self._ended
 
-    def when(self) -> str:
+    def time_and_seed(self) -> str:
         """Return the current time and the seed, for messages."""
         return f"{self.time():.6f} s of virtual time{self._seed_note}"
 
@@ -576,9 +576,9 @@ def describe(loop: Any) -> str:
         {**_row(task), "awaiters": [_row(each) for each in awaiters(task, waiting)]}
         for task in tasks
     ]
-    return tree(rows) or "(no task is left)"
+    return task_tree(rows) or "(no task is left)"
 
 
 def _row(task: Any) -> dict[str, Any]:
-    """Return a task's id, name and stack of awaits, in the form for tree()."""
+    """Return a task's id, name and stack of awaits, in the form for task_tree()."""
     return {"id": id(task), "name": task.get_name(), "stack": await_stack(task.get_coro())}

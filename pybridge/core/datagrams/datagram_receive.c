@@ -60,7 +60,7 @@ datagram_clear_peers(gl_datagram *d)
 static PyObject *
 peer_address(const gl_packet *p)
 {
-    PyObject *object = gl_address_object(p->addr, p->addr_len);
+    PyObject *object = gl_sockaddr_to_object(p->addr, p->addr_len);
     if (object == NULL && !PyErr_Occurred())
         PyErr_SetString(PyExc_OSError, "datagram from an address of an unknown family");
     return object;

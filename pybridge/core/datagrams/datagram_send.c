@@ -40,7 +40,7 @@ datagram_cache_raw_address(gl_datagram *d, PyObject *addr, const uint8_t **raw, 
     }
     if (d->last_target != addr) {
         Py_CLEAR(d->last_target);
-        if (!gl_address_raw(d->family, addr, d->last_target_raw, &d->last_target_len))
+        if (!gl_sockaddr_from_object(d->family, addr, d->last_target_raw, &d->last_target_len))
             return false;
         d->last_target = Py_NewRef(addr); /* immutable */
     }

@@ -27,7 +27,7 @@ is_socket(PyObject *o)
 }
 
 GL_PRIVATE bool
-gl_socket_has(PyObject *sock, int fd)
+gl_socket_has_number(PyObject *sock, int fd)
 {
     return is_socket(sock) && *object_number_word(sock) == fd;
 }
@@ -308,7 +308,7 @@ GL_PRIVATE void
 gl_lease_set_owner(gl_lease *l, PyObject *owner)
 {
     l->owner = Py_NewRef(owner);
-    if (gl_socket_has(owner, l->fd)) {
+    if (gl_socket_has_number(owner, l->fd)) {
         l->word = object_number_word(owner);
         l->counted = gl_socket_add_user(owner);
     }

@@ -94,7 +94,7 @@ GL_PRIVATE int gl_lease_close(gl_lease *l);
 GL_PRIVATE void gl_lease_release(gl_lease *l);
 
 /* Returns true if the object is a socket that has this number now. */
-GL_PRIVATE bool gl_socket_has(PyObject *sock, int fd);
+GL_PRIVATE bool gl_socket_has_number(PyObject *sock, int fd);
 /* Returns the present number of a plain socket.socket, -1 after close().  With an unknown layout it
  * calls fileno(), and returns -1 for an exception, which is cleared. */
 GL_PRIVATE int gl_socket_number(PyObject *sock);

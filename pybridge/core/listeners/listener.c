@@ -197,7 +197,7 @@ listener_peer_getter(gl_listener *l, void *Py_UNUSED(closure))
 {
     PyObject *name = NULL;
     if (l->accepted_fd >= 0 && l->ends->peer_len > 0)
-        name = gl_address_object(l->ends->peer, l->ends->peer_len);
+        name = gl_sockaddr_to_object(l->ends->peer, l->ends->peer_len);
     if (name != NULL || PyErr_Occurred())
         return name;
     return Py_NewRef(Py_None);
@@ -215,7 +215,8 @@ listener_handle_accept(gl_listener *l, gl_loop *loop, const gl_completion *c)
     l->ends = c->ptr; /* part of the arena, valid until the next turn */
     if (context != NULL && PyContext_Enter(context) == 0) {
         /* True if the program has replaced methods of socket.socket. */
-        bool changed = gl_replaced(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
+        bool changed =
+            gl_replaced_methods(GL_RULE_SOCKET, (PyTypeObject *)G.socket_socket) & GL_OWN_STREAM;
         PyObject *err = PyLong_FromLong((long)c->arg);
         if (err != NULL)
             r = PyObject_CallMethodObjArgs((PyObject *)l, G.s__accepted, context, err,

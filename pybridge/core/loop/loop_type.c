@@ -132,7 +132,7 @@ loop_release(gl_loop *self)
     GL_WRITE(self->closed, 1); /* the garbage collector may be first, before close() */
     GL_WRITE(self->shared, NULL);
     gl_ready_close(&self->ready);
-    gl_transports_drop_ends(self);
+    gl_transports_drop_unscheduled_ends(self);
     gl_timers_clear(&self->timers);
     gl_registry_clear(self, gl_watch_free);
     Py_CLEAR(self->current_handle);
@@ -420,7 +420,7 @@ gl_loop_init_type(PyObject *module)
     for (size_t i = 0; i < Py_ARRAY_LENGTH(tables); i++)
         if (gl_type_add_methods(G.loop_type, tables[i]) < 0)
             return -1;
-    if (gl_rule_begin(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0)
+    if (gl_rule_set_class(GL_RULE_LOOP, (PyObject *)G.loop_type) < 0)
         return -1;
 #ifdef GL_FREE_THREADED
     /* A type with its own tp_hash does not inherit tp_richcompare. */

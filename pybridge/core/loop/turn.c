@@ -381,7 +381,7 @@ iterate(gl_loop *loop)
         gl_watchdog_block_ended(loop) < 0)
         return -1;
     if (loop->unscheduled_ends != NULL)
-        gl_transports_schedule_ends(loop);
+        gl_transports_retry_unscheduled_ends(loop);
     if (loop->cmp_pos >= loop->shared->cmp_len && turn_if_due(loop) < 0)
         return -1;
 #ifdef GL_FREE_THREADED

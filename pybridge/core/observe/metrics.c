@@ -4,7 +4,7 @@
  * The values are in the shared block (gl_metrics), where Go counts too, and in the loop
  * (gl_counts).  The working thread writes them and any thread with the GIL reads them.  A snapshot
  * stops no thread, so one of its values may include an event that another does not include yet.
- * A snapshot copies the bytes of both structs, and goloop/_internal/metrics/metrics.py creates a
+ * A snapshot copies the bytes of both structs, and goloop/_internal/observe/metrics.py creates a
  * Metrics from them.  A new value needs a field in one of them and a row in metric_registry.py.
  *
  * With GL_NO_METRICS, and the tag `nometrics` for Go's half, no times are recorded; a benchmark

@@ -176,7 +176,7 @@ frame_tuple(const chain_frame *f)
 /* Returns a new list of the chain's entries, and drops the references of the entries, also on
  * failure. */
 static PyObject *
-take_frame_list(await_chain *all)
+frame_list_from_chain(await_chain *all)
 {
     PyObject *list = PyList_New(0);
     for (int i = 0; i < all->n; i++) {
@@ -200,7 +200,7 @@ await_frames(PyObject *Py_UNUSED(module), PyObject *coroutine)
 {
     await_chain all = {.coroutine = coroutine};
     gl_visit_stopped_world(read_chain, &all);
-    PyObject *list = take_frame_list(&all);
+    PyObject *list = frame_list_from_chain(&all);
     PyObject *rest = all.rest ? all.rest : Py_None;
     PyObject *result = NULL;
     if (list != NULL)

@@ -220,7 +220,7 @@ write_profile(const gl_table *go, void *Py_UNUSED(unused), char *text, int32_t c
  * library in a process without one.  NULL with ImportError if that is not possible, or with
  * MemoryError. */
 static PyObject *
-library_text(text_writer write, void *about)
+text_from_library(text_writer write, void *about)
 {
     const char *message;
     const gl_table *go = gl_library_open(&message);
@@ -248,7 +248,7 @@ library_text(text_writer write, void *about)
 /* _block(): describes the current or the last blocked iteration by a tuple: Go's report ("" in a
  * forked child), the iteration's duration in seconds (0.0: it has ended), the collector's time in
  * it, and whether the loop has not had an event yet.  NULL with RuntimeError for a closed loop,
- * also if another thread closes it meanwhile, or with an exception of library_text(). */
+ * also if another thread closes it meanwhile, or with an exception of text_from_library(). */
 static PyObject *
 loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
 {
@@ -260,7 +260,7 @@ loop__block(gl_loop *self, PyObject *Py_UNUSED(ignored))
     if (gl_loop_is_foreign(self))
         text = PyUnicode_FromString("");
     else
-        text = library_text(write_block_report, &self->reactor);
+        text = text_from_library(write_block_report, &self->reactor);
     if (text == NULL)
         return NULL;
     gl_shared *sh = self->shared;
@@ -408,7 +408,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
         return NULL;
     gl_stack s = {.python = (uintptr_t)&G.python};
     python_thread_stack(id, &s);
-    return library_text(write_stack, &s);
+    return text_from_library(write_stack, &s);
 }
 
 /* _profile(): returns the samples of this process, as JSON.  Starts the library in a process
@@ -416,7 +416,7 @@ thread_stack(PyObject *Py_UNUSED(module), PyObject *ident)
 static PyObject *
 profile_json(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    return library_text(write_profile, NULL);
+    return text_from_library(write_profile, NULL);
 }
 
 /* _set_introspection_socket(fd): sets the listening introspection socket of this process; -1: no

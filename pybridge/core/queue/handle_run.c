@@ -90,8 +90,8 @@ handle_loop(PyObject *self)
 static inline bool
 handle_methods_replaced(void)
 {
-    return (gl_replaced(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) |
-            gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type)) != 0;
+    return (gl_replaced_methods(GL_RULE_HANDLE, G.rule[GL_RULE_HANDLE].type) |
+            gl_replaced_methods(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type)) != 0;
 }
 
 /* Calls super().name(): a method of asyncio's class, or its replacement by a program, which calls
@@ -270,7 +270,7 @@ handle_call_hooked(gl_loop *loop, PyObject *self)
 GL_PRIVATE int
 handle_run(gl_loop *loop, PyObject *self)
 {
-    if (gl_handles_hooked())
+    if (gl_handles_are_hooked())
         return handle_call_hooked(loop, self);
     if (Py_TYPE(self) == G.threadsafe_handle_type)
         return threadsafe_handle_call(loop, (gl_threadsafe_handle *)self);

@@ -59,7 +59,7 @@ gl_schedule_on_own_loop(gl_loop *loop, PyObject *callable, PyObject *arg, PyObje
 GL_PRIVATE int
 gl_schedule_on_any_loop(PyObject *loop, PyObject *callable, PyObject *arg, PyObject *context)
 {
-    gl_loop *native = gl_native_loop(loop);
+    gl_loop *native = gl_loop_if_native(loop);
     if (native) {
         GL_GUARD(native);
         Py_INCREF(native); /* creating a handle may run the garbage collector */

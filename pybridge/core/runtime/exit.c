@@ -10,7 +10,7 @@
  * The key is made when _core is loaded, so it is older than Go's own key, and
  * its destructor runs before Go's.
  *
- * On other systems exit_init() and exit_watch() do nothing.
+ * On other systems exit_init() and exit_install_wait() do nothing.
  */
 #include "runtime/private.h"
 
@@ -43,7 +43,7 @@ exit_init(void)
 }
 
 GL_PRIVATE void
-exit_watch(void)
+exit_install_wait(void)
 {
     if (library.exit_key_made && syscall(SYS_gettid) == getpid())
         pthread_setspecific(library.exit_key, gl_here);
@@ -56,7 +56,7 @@ exit_init(void)
 {
 }
 GL_PRIVATE void
-exit_watch(void)
+exit_install_wait(void)
 {
 }
 

@@ -217,13 +217,13 @@ image_load(void)
         const char *why = dlerror();
         if (why == NULL)
             why = "failed without a message";
-        return library_why("dlopen: %s", why);
+        return library_set_reason("dlopen: %s", why);
     }
     /* POSIX allows the conversion of dlsym's object pointer to a function pointer. */
     *(void **)&image->table = dlsym(handle, GL_TABLE_SYMBOL);
     if (image->table == NULL) {
         dlclose(handle);
-        return library_why("the file has no symbol " GL_TABLE_SYMBOL);
+        return library_set_reason("the file has no symbol " GL_TABLE_SYMBOL);
     }
 #if GL_CAN_RESTART
     image_locate(image, handle);
@@ -272,7 +272,7 @@ image_save(gl_image *image)
         return NULL;
     uint8_t *saved = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (saved == MAP_FAILED)
-        return library_why("%zu bytes of memory could not be allocated", size);
+        return library_set_reason("%zu bytes of memory could not be allocated", size);
     image->saved = saved;
     for (size_t i = 0; i < image->written_count; i++) {
         memcpy(saved, (const void *)image->written[i].at, image->written[i].filled);
@@ -339,13 +339,13 @@ image_restart(void)
 #if GL_CAN_RESTART
     gl_image *image = &library.image;
     if (image->saved == NULL || image->init_count == 0)
-        return library_why("the library's file was not built by goloop's build backend");
+        return library_set_reason("the library's file was not built by goloop's build backend");
     image_restore(image);
     image_forget_thread();
     image_construct(image);
     return NULL;
 #else
-    return library_why("a library cannot be started again on this system");
+    return library_set_reason("a library cannot be started again on this system");
 #endif
 }
 

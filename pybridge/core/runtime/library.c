@@ -82,7 +82,7 @@ static void
 library_abandon_inherited(void)
 {
     if (library.instances != 0 && library.image.high != 0)
-        signals_forget(library.image.low, library.image.high);
+        signals_reset_dead_handlers(library.image.low, library.image.high);
     if (library.live_key_known)
         pthread_key_delete(library.live_key);
     library.live_key_known = false;
@@ -90,16 +90,16 @@ library_abandon_inherited(void)
 
 /* The pthread_atfork handler for the child of libc's fork(): clears the page of *gl_here, but sets
  * forked_by_libc, removes the signal handlers and the pthread key of the parent's runtime, and
- * calls exit_watch().  _Fork() and a raw clone do not call this handler.  For them the kernel
- * clears the page, and the first gl_library_open() of the child removes the handlers and the key
- * (library_open). */
+ * calls exit_install_wait().  _Fork() and a raw clone do not call this handler.  For them the
+ * kernel clears the page, and the first gl_library_open() of the child removes the handlers and the
+ * key (library_open). */
 static void
 library_in_child(void)
 {
     memset((void *)gl_here, 0, sizeof *gl_here); /* the kernel does not support MADV_WIPEONFORK */
     atomic_store(&gl_here->forked_by_libc, 1);
     library_abandon_inherited();
-    exit_watch();
+    exit_install_wait();
 }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -234,7 +234,7 @@ library_open(void)
     }
     int64_t start = gl_monotonic_ns();
     library_abandon_inherited();
-    exit_watch();
+    exit_install_wait();
 
     struct rlimit files;
     signals_save(&library.signals);

@@ -111,23 +111,26 @@ why_go_cannot_start(void)
 {
     int err = stack_enter();
     if (err != 0)
-        return library_why("a stack for signal handlers could not be allocated: %s", strerror(err));
+        return library_set_reason("a stack for signal handlers could not be allocated: %s",
+                                  strerror(err));
     stack_leave();
     pthread_attr_t attributes;
     size_t stack = 8u << 20;
     err = pthread_attr_init(&attributes);
     if (err != 0)
-        return library_why("the size of a thread's stack could not be read: %s", strerror(err));
+        return library_set_reason("the size of a thread's stack could not be read: %s",
+                                  strerror(err));
     pthread_attr_getstacksize(&attributes, &stack);
     size_t missing = limits_space(stack);
     if (missing == 0)
         err = limits_threads(&attributes, stack);
     pthread_attr_destroy(&attributes);
     if (missing != 0)
-        return library_why("the process has less than %zu MiB of address space left "
-                           "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
-                           missing >> 20);
+        return library_set_reason("the process has less than %zu MiB of address space left "
+                                  "(RLIMIT_AS; RLIMIT_MEMLOCK after mlockall)",
+                                  missing >> 20);
     if (err != 0)
-        return library_why("%d threads could not be started: %s", GL_GO_THREADS, strerror(err));
+        return library_set_reason("%d threads could not be started: %s", GL_GO_THREADS,
+                                  strerror(err));
     return NULL;
 }

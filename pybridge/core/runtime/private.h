@@ -128,7 +128,8 @@ GL_PRIVATE_DATA _Thread_local struct gl_library_thread thread_here;
 /* ---- process.c ------------------------------------------------------------------------------- */
 
 /* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
-__attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_why(const char *format, ...);
+__attribute__((format(printf, 1, 2))) GL_PRIVATE const char *library_set_reason(const char *format,
+                                                                                ...);
 
 /* Stores the result of gl_clock_is_replaced(), when the extension is loaded: false if ld.so does
  * not know the files, and on systems without glibc. */
@@ -136,13 +137,13 @@ GL_PRIVATE void clock_init(void);
 
 /* ---- exit.c -------------------------------------------------------------------------- */
 
-/* Prepares exit_watch(), once, when the extension is loaded.  After a failure exit_watch() does
- * nothing. */
+/* Prepares exit_install_wait(), once, when the extension is loaded.  After a failure
+ * exit_install_wait() does nothing. */
 GL_PRIVATE void exit_init(void);
 /* Called when Go starts, and in the child of a fork.  If the caller is the process's first thread,
  * the end of its function waits for all other threads except the library's and then ends the
  * process. */
-GL_PRIVATE void exit_watch(void);
+GL_PRIVATE void exit_install_wait(void);
 
 /* ---- image.c ------------------------------------------------------------------------- */
 
@@ -195,7 +196,7 @@ GL_PRIVATE void signals_restore(gl_signals *saved);
 /* Sets handlers in the address range [low, high), the code of a runtime that did not survive the
  * fork, to SIG_DFL.  Such a handler exists only if a thread read a disposition while Go started and
  * installed it again later. */
-GL_PRIVATE void signals_forget(uintptr_t low, uintptr_t high);
+GL_PRIVATE void signals_reset_dead_handlers(uintptr_t low, uintptr_t high);
 
 /* ---- stack.c ------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ GL_PRIVATE _Thread_local int64_t (*gl_thread_clock)(void);
 
 /* Writes half a sentence, the reason for a failure, to library.why, and returns it. */
 GL_PRIVATE const char *
-library_why(const char *format, ...)
+library_set_reason(const char *format, ...)
 {
     va_list args;
     va_start(args, format);

@@ -58,7 +58,7 @@ signals_restore(gl_signals *saved)
 }
 
 GL_PRIVATE void
-signals_forget(uintptr_t low, uintptr_t high)
+signals_reset_dead_handlers(uintptr_t low, uintptr_t high)
 {
     for (int sig = 1; sig < GL_SIGNALS; sig++) {
         struct sigaction now;

@@ -5,10 +5,10 @@
  * class or the instance, or by a wrapper.  asyncio would call them, so C acts in place of a method
  * only if asyncio would call the stdlib's own:
  *
- *     gl_replaced(rule, class)          which methods of the class are not the original ones
- *     gl_object_replaced(rule, object)  these methods, and those that the object's own dict has
- *     gl_native(rule, object)           the object's class is the rule's, and none is replaced
- *     gl_native_per_call(rule, object)  the same, cheaper: for objects that are used per packet
+ *     gl_replaced_methods(rule, class)          methods of the class that are not the original ones
+ *     gl_object_replaced_methods(rule, object)  these, and those that the object's own dict has
+ *     gl_is_native(rule, object)                the class is the rule's, and none is replaced
+ *     gl_is_native_per_call(rule, object)       the same, cheaper, for objects used per packet
  *
  * No other file decides this.  docs/internals/native-rule.md lists the methods of each rule and
  * the code that uses it.
@@ -68,7 +68,7 @@ intern_names(PyObject **strings, const char *const *names, int max)
 }
 
 GL_PRIVATE int
-gl_rule_begin(enum gl_rule rule, PyObject *cls)
+gl_rule_set_class(enum gl_rule rule, PyObject *cls)
 {
     struct gl_rule_class *r = &G.rule[rule];
     if (!PyType_Check(cls)) {
@@ -150,8 +150,8 @@ has_own_attributes(const struct gl_rule_class *r, PyTypeObject *type)
     return own;
 }
 
-/* Inspects the class and returns the result of gl_replaced(): the bits of replaced methods, or
- * GL_NOT_OURS if the class does not derive from the rule's, has its own attribute lookup
+/* Inspects the class and returns the result of gl_replaced_methods(): the bits of replaced methods,
+ * or GL_NOT_OURS if the class does not derive from the rule's, has its own attribute lookup
  * (`__getattribute__`, `__getattr__`), or the rule has no class yet.  Caches only bits, and only
  * under a version tag other than 0.  Rare, so it is not inlined.  Runs no Python. */
 static __attribute__((noinline)) unsigned
@@ -179,7 +179,7 @@ inspect_class(enum gl_rule rule, PyTypeObject *type)
 }
 
 GL_PRIVATE_INLINE unsigned
-gl_replaced(enum gl_rule rule, PyTypeObject *type)
+gl_replaced_methods(enum gl_rule rule, PyTypeObject *type)
 {
     unsigned tag = GL_READ(type->tp_version_tag);
     uint64_t seen = __atomic_load_n(&G.rule[rule].seen, __ATOMIC_RELAXED);
@@ -189,10 +189,10 @@ gl_replaced(enum gl_rule rule, PyTypeObject *type)
 }
 
 GL_PRIVATE unsigned
-gl_object_replaced(enum gl_rule rule, PyObject *o)
+gl_object_replaced_methods(enum gl_rule rule, PyObject *o)
 {
     PyObject *const *method = G.rule[rule].method;
-    unsigned replaced = gl_replaced(rule, Py_TYPE(o));
+    unsigned replaced = gl_replaced_methods(rule, Py_TYPE(o));
     if (replaced == GL_NOT_OURS || Py_TYPE(o)->tp_dictoffset == 0)
         return replaced;
     PyObject *own = PyObject_GenericGetDict(o, NULL);
@@ -205,19 +205,19 @@ gl_object_replaced(enum gl_rule rule, PyObject *o)
 }
 
 GL_PRIVATE bool
-gl_native(enum gl_rule rule, PyObject *o)
+gl_is_native(enum gl_rule rule, PyObject *o)
 {
-    return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced(rule, o) == 0;
+    return Py_TYPE(o) == G.rule[rule].type && gl_object_replaced_methods(rule, o) == 0;
 }
 
 GL_PRIVATE_INLINE bool
-gl_native_per_call(enum gl_rule rule, PyObject *o)
+gl_is_native_per_call(enum gl_rule rule, PyObject *o)
 {
     /* Lookups, one for each method of the rule, take the place of the object's dict, which CPython
      * would have to create.  The class is known to have functions under these names, and to look
      * attributes up in the usual way, so no Python runs. */
     const struct gl_rule_class *r = &G.rule[rule];
-    if (Py_TYPE(o) != r->type || gl_replaced(rule, r->type) != 0)
+    if (Py_TYPE(o) != r->type || gl_replaced_methods(rule, r->type) != 0)
         return false;
     for (int i = 0; i < GL_RULE_METHODS && r->method[i] != NULL; i++) {
         PyObject *found = NULL;
@@ -238,7 +238,7 @@ static PyObject *
 core_replaced_methods(PyObject *Py_UNUSED(module), PyObject *sock)
 {
     PyObject *const *method = G.rule[GL_RULE_SOCKET].method;
-    unsigned replaced = gl_object_replaced(GL_RULE_SOCKET, sock); /* clears exceptions */
+    unsigned replaced = gl_object_replaced_methods(GL_RULE_SOCKET, sock); /* clears exceptions */
     PyObject *names = PyList_New(0);
     for (int i = 0; names && i < GL_RULE_METHODS && method[i]; i++)
         if ((replaced & 1u << i) && PyList_Append(names, method[i]) < 0)
@@ -255,12 +255,12 @@ static PyMethodDef native_functions[] = {
 GL_PRIVATE int
 gl_native_init(PyObject *module)
 {
-    if (gl_rule_begin(GL_RULE_ASYNCIO_LOOP, G.asyncio_BaseEventLoop) < 0 ||
-        gl_rule_begin(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
-        gl_rule_begin(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
-        gl_rule_begin(GL_RULE_SOCKET, G.socket_socket) < 0 ||
-        gl_rule_begin(GL_RULE_STREAM_PROTOCOL, G.asyncio_StreamReaderProtocol) < 0 ||
-        gl_rule_begin(GL_RULE_STREAM_READER, G.asyncio_StreamReader) < 0)
+    if (gl_rule_set_class(GL_RULE_ASYNCIO_LOOP, G.asyncio_BaseEventLoop) < 0 ||
+        gl_rule_set_class(GL_RULE_HANDLE, G.asyncio_Handle) < 0 ||
+        gl_rule_set_class(GL_RULE_TIMER_HANDLE, G.asyncio_TimerHandle) < 0 ||
+        gl_rule_set_class(GL_RULE_SOCKET, G.socket_socket) < 0 ||
+        gl_rule_set_class(GL_RULE_STREAM_PROTOCOL, G.asyncio_StreamReaderProtocol) < 0 ||
+        gl_rule_set_class(GL_RULE_STREAM_READER, G.asyncio_StreamReader) < 0)
         return -1;
     return PyModule_AddFunctions(module, native_functions);
 }
@@ -268,10 +268,10 @@ gl_native_init(PyObject *module)
 /* ---- the scheduler --------------------------------------------------------------------- */
 
 GL_PRIVATE_INLINE bool
-gl_handles_hooked(void)
+gl_handles_are_hooked(void)
 {
     /* A TimerHandle inherits what is put into Handle, and may have its own. */
-    return gl_replaced(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type) & 1;
+    return gl_replaced_methods(GL_RULE_TIMER_HANDLE, G.rule[GL_RULE_TIMER_HANDLE].type) & 1;
 }
 
 /* Returns true if the compiler made the code of a function.  ddtrace replaces the code in place,
@@ -290,26 +290,26 @@ is_compiled(PyObject *function)
 GL_PRIVATE bool
 gl_asyncio_create_task_replaced(void)
 {
-    return gl_replaced(GL_RULE_ASYNCIO_LOOP, G.rule[GL_RULE_ASYNCIO_LOOP].type) != 0 ||
+    return gl_replaced_methods(GL_RULE_ASYNCIO_LOOP, G.rule[GL_RULE_ASYNCIO_LOOP].type) != 0 ||
            (PyFunction_Check(G.asyncio_create_task) && !is_compiled(G.asyncio_create_task));
 }
 
 GL_PRIVATE bool
 gl_loop_has_own(gl_loop *loop, unsigned methods)
 {
-    return ((gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) | loop->replaced) & methods) != 0;
+    return ((gl_replaced_methods(GL_RULE_LOOP, Py_TYPE(loop)) | loop->replaced) & methods) != 0;
 }
 
 GL_PRIVATE_INLINE gl_loop *
-gl_native_loop(PyObject *loop)
+gl_loop_if_native(PyObject *loop)
 {
     unsigned scheduling = GL_OWN_CALL_SOON | GL_OWN_IS_RUNNING;
     if (loop == NULL || /* a future that is being initialised again */
-        (gl_replaced(GL_RULE_LOOP, Py_TYPE(loop)) & scheduling) != 0)
+        (gl_replaced_methods(GL_RULE_LOOP, Py_TYPE(loop)) & scheduling) != 0)
         return NULL;
     gl_loop *self = (gl_loop *)loop;
-    if (self->debug || gl_handles_hooked() || self->closed || (self->replaced & scheduling) != 0 ||
-        self->shared == NULL || gl_loop_is_foreign(self))
+    if (self->debug || gl_handles_are_hooked() || self->closed ||
+        (self->replaced & scheduling) != 0 || self->shared == NULL || gl_loop_is_foreign(self))
         return NULL;
     return self;
 }

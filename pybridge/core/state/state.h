@@ -84,7 +84,7 @@ typedef struct gl_timers {
 } gl_timers;
 
 /* Metrics that are not in the shared block, with the names and the order of
- * goloop/_internal/metrics/metric_registry.py, which has their meanings.  A snapshot fills in the
+ * goloop/_internal/observe/metric_registry.py, which has their meanings.  A snapshot fills in the
  * gauges [GIL]. */
 typedef struct gl_counts {
     uint64_t iterations, time_busy, time_idle, ready, timers, threadsafe_calls, write_buffer_bytes,
@@ -220,24 +220,25 @@ GL_PRIVATE int gl_native_init(PyObject *module);
 /* Sets the class of another rule, and imports the module of its functions; until then the rule's
  * result is GL_NOT_OURS.  -1 with TypeError if `cls` is not a class, or with another exception; the
  * rule then still has no class. */
-GL_PRIVATE int gl_rule_begin(enum gl_rule rule, PyObject *cls);
+GL_PRIVATE int gl_rule_set_class(enum gl_rule rule, PyObject *cls);
 /* Returns the methods of a class that a program has replaced: bits in the order of the rule's
  * table, or GL_NOT_OURS (all bits) if the class does not derive from the rule's, if it has its own
  * attribute lookup (`__getattribute__`, `__getattr__`), or if the rule has no class yet.  Runs no
  * Python. */
 #define GL_NOT_OURS 0xFFFFu
-GL_PRIVATE_INLINE unsigned gl_replaced(enum gl_rule rule, PyTypeObject *type);
-/* Returns the methods of an object that its class or its own dict replaces, as gl_replaced() does:
- * GL_NOT_OURS for an object of another class, and all methods of the rule for an object whose dict
- * can't be read.  Clears the current exception, so none may be set. */
-GL_PRIVATE unsigned gl_object_replaced(enum gl_rule rule, PyObject *o);
+GL_PRIVATE_INLINE unsigned gl_replaced_methods(enum gl_rule rule, PyTypeObject *type);
+/* Returns the methods of an object that its class or its own dict replaces, as
+ * gl_replaced_methods() does: GL_NOT_OURS for an object of another class, and all methods of the
+ * rule for an object whose dict can't be read.  Clears the current exception, so none may be set.
+ * */
+GL_PRIVATE unsigned gl_object_replaced_methods(enum gl_rule rule, PyObject *o);
 /* Returns true if C may act in place of all methods of the rule: the object's class is exactly the
  * rule's, and neither the class nor the object replaces one.  Clears the current exception, so none
  * may be set. */
-GL_PRIVATE bool gl_native(enum gl_rule rule, PyObject *o);
-/* Returns what gl_native() returns, faster, for objects that are used for each packet.  Clears the
- * current exception, so none may be set.  Runs no Python. */
-GL_PRIVATE_INLINE bool gl_native_per_call(enum gl_rule rule, PyObject *o);
+GL_PRIVATE bool gl_is_native(enum gl_rule rule, PyObject *o);
+/* Returns what gl_is_native() returns, faster, for objects that are used for each packet.  Clears
+ * the current exception, so none may be set.  Runs no Python. */
+GL_PRIVATE_INLINE bool gl_is_native_per_call(enum gl_rule rule, PyObject *o);
 /* The bit of a class whose objects do not have the attributes of the rule in themselves, or whose
  * property is not the original one. */
 #define GL_OWN_ATTRIBUTES 0x8000u
@@ -262,12 +263,12 @@ GL_PRIVATE bool gl_asyncio_create_task_replaced(void);
 /* Returns true if a program has replaced _run() of asyncio.Handle or asyncio.TimerHandle, as
  * profilers of callbacks do: then the replacement is called for each callback, and each step of a
  * task has a handle. */
-GL_PRIVATE_INLINE bool gl_handles_hooked(void);
+GL_PRIVATE_INLINE bool gl_handles_are_hooked(void);
 /* Returns the loop, borrowed, if entries may be pushed on its ready queue without a call of
  * call_soon(): a usable goloop loop, not in debug mode, with its original call_soon() and
- * is_running(), while gl_handles_hooked() is false.  Otherwise, also for NULL, returns NULL without
- * an exception. */
-GL_PRIVATE_INLINE gl_loop *gl_native_loop(PyObject *loop);
+ * is_running(), while gl_handles_are_hooked() is false.  Otherwise, also for NULL, returns NULL
+ * without an exception. */
+GL_PRIVATE_INLINE gl_loop *gl_loop_if_native(PyObject *loop);
 /* Records in `loop->replaced` that an attribute of the instance is set, or deleted (`value` is
  * NULL), if it is one of the rule's methods. */
 GL_PRIVATE void gl_note_replaced(gl_loop *loop, PyObject *name, PyObject *value);

@@ -178,7 +178,7 @@ is_ipv4(const uint8_t *name)
 /* Returns the number of bytes of a raw name that are stored: an IPv4 address without its
  * padding. */
 static uint32_t
-name_length(const uint8_t *name, uint32_t len)
+sockaddr_stored_size(const uint8_t *name, uint32_t len)
 {
     if (len == sizeof(struct sockaddr_in) && is_ipv4(name))
         return SHORT_NAME;
@@ -196,8 +196,8 @@ has_short_names(const gl_stream *s)
 static int
 stream_store_names(gl_stream *s, const gl_endpoints *ends)
 {
-    uint32_t peer = name_length(ends->peer, ends->peer_len);
-    uint32_t local = name_length(ends->local, ends->local_len);
+    uint32_t peer = sockaddr_stored_size(ends->peer, ends->peer_len);
+    uint32_t local = sockaddr_stored_size(ends->local, ends->local_len);
     uint8_t *raw = s->short_raw;
     if (peer > SHORT_NAME || local > SHORT_NAME) {
         raw = PyMem_Malloc(peer + local);
@@ -227,7 +227,7 @@ stream_name(gl_stream *s, bool peer)
     memcpy(name, raw, len);
     if (is_ipv4(name))
         len = sizeof(struct sockaddr_in);
-    return gl_address_object(name, len);
+    return gl_sockaddr_to_object(name, len);
 }
 
 GL_PRIVATE bool

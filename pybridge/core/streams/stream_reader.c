@@ -68,7 +68,7 @@ is_native_waiter(PyObject *waiter, PyObject *loop)
     if (G.future_type == NULL || Py_TYPE(waiter) != G.future_type)
         return false;
     const gl_future *f = (const gl_future *)waiter;
-    return f->loop == loop && f->state != GL_FINISHED && gl_native_loop(loop) != NULL &&
+    return f->loop == loop && f->state != GL_FINISHED && gl_loop_if_native(loop) != NULL &&
            gl_loop_runs_here((gl_loop *)loop);
 }
 
@@ -119,10 +119,10 @@ reader_state_read(PyObject *reader, PyObject *loop, reader_state *state)
 static int
 reader_begin(PyObject *loop, PyObject *protocol, PyObject **reader, reader_state *state)
 {
-    if (!gl_may_feed_reader(protocol) || !gl_native_per_call(GL_RULE_STREAM_PROTOCOL, protocol) ||
-        !find_reader(protocol, reader))
+    if (!gl_may_feed_reader(protocol) ||
+        !gl_is_native_per_call(GL_RULE_STREAM_PROTOCOL, protocol) || !find_reader(protocol, reader))
         return 0;
-    if (*reader == NULL || (gl_native_per_call(GL_RULE_STREAM_READER, *reader) &&
+    if (*reader == NULL || (gl_is_native_per_call(GL_RULE_STREAM_READER, *reader) &&
                             reader_state_read(*reader, loop, state)))
         return 1;
     Py_CLEAR(*reader);

@@ -14,7 +14,7 @@
 /* Converts a raw Unix address to a new reference: bytes for an abstract name, str for a path (""
  * for an unnamed socket).  NULL with MemoryError. */
 static PyObject *
-address_unix(const uint8_t *raw, uint32_t len)
+sockaddr_un_to_object(const uint8_t *raw, uint32_t len)
 {
     const char *path = (const char *)raw + offsetof(struct sockaddr_un, sun_path);
     size_t n = 0;
@@ -29,7 +29,7 @@ address_unix(const uint8_t *raw, uint32_t len)
 }
 
 GL_PRIVATE PyObject *
-gl_address_object(const uint8_t *raw, uint32_t len)
+gl_sockaddr_to_object(const uint8_t *raw, uint32_t len)
 {
     if (len == 0)
         Py_RETURN_NONE;
@@ -54,7 +54,7 @@ gl_address_object(const uint8_t *raw, uint32_t len)
                              (unsigned int)ntohl(a.sin6_flowinfo), (unsigned int)a.sin6_scope_id);
     }
     if (family == AF_UNIX)
-        return address_unix(raw, len);
+        return sockaddr_un_to_object(raw, len);
     return NULL;
 }
 
@@ -77,7 +77,7 @@ number_within(PyObject *o, unsigned long max, unsigned long *value)
  * raw address, and sets *len.  Returns false, without an exception, for every other object: also
  * for a host name and for a number out of range. */
 static bool
-raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+sockaddr_from_inet_object(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {
     if (!PyTuple_CheckExact(addr))
         return false;
@@ -124,7 +124,7 @@ raw_inet(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
  * *len.  Returns false, without an exception, for every other object, and for a path that is empty
  * or too long. */
 static bool
-raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
+sockaddr_from_unix_object(PyObject *addr, uint8_t *raw, uint32_t *len)
 {
     PyObject *path = NULL;
     if (PyBytes_CheckExact(addr))
@@ -151,9 +151,9 @@ raw_unix(PyObject *addr, uint8_t *raw, uint32_t *len)
 }
 
 GL_PRIVATE bool
-gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
+gl_sockaddr_from_object(int family, PyObject *addr, uint8_t *raw, uint32_t *len)
 {
     if (family == AF_INET || family == AF_INET6)
-        return raw_inet(family, addr, raw, len);
-    return family == AF_UNIX && raw_unix(addr, raw, len);
+        return sockaddr_from_inet_object(family, addr, raw, len);
+    return family == AF_UNIX && sockaddr_from_unix_object(addr, raw, len);
 }

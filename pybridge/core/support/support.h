@@ -3,7 +3,8 @@
  *
  *   callbacks.h  every Python method that C calls by name
  *   names.c      interned strings, imported objects, the module's state
- *   objects.c    types and their methods, calls without a result, arrays that grow
+ *   objects.c    types and their methods, arrays that grow
+ *   method_calls.c  calls of methods by name, and of unbound methods
  *   args.c       arguments by position or by name (args.h)
  *   report.c     exceptions: saved, created from an errno, passed to the exception handler
  *   endpoints.c  raw socket addresses as Python values, and back
@@ -310,18 +311,6 @@ gl_take_bool(PyObject *answer)
     return truth;
 }
 
-/* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
-GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
-
-/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
- * Returns the result. */
-GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
-                                    Py_ssize_t nargs, PyObject *kwnames);
-/* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
- * Returns the result. */
-GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
-                                     Py_ssize_t nargs, PyObject *kwnames);
-
 /* Returns true if there are weak references to the object. */
 static inline bool
 gl_has_weakrefs(PyObject *o)
@@ -343,6 +332,20 @@ gl_grow(void *array, uint32_t *cap, uint32_t len, size_t size, uint32_t first)
 {
     return len < *cap || gl_grow_slow(array, cap, len, size, first);
 }
+
+/* ---- method_calls.c -------------------------------------------------------------------------- */
+
+/* Calls o.name() or, if `arg` is not NULL, o.name(arg), and drops the result. */
+GL_PRIVATE int gl_call_method(PyObject *o, PyObject *name, PyObject *arg);
+
+/* Calls o.name() with the arguments of a vectorcall, for the cases that C leaves to Python.
+ * Returns the result. */
+GL_PRIVATE PyObject *gl_call_python(PyObject *o, PyObject *name, PyObject *const *args,
+                                    Py_ssize_t nargs, PyObject *kwnames);
+/* Calls unbound(self, *args, **kwargs), a function of a class, with the arguments of a vectorcall.
+ * Returns the result. */
+GL_PRIVATE PyObject *gl_call_unbound(PyObject *unbound, PyObject *self, PyObject *const *args,
+                                     Py_ssize_t nargs, PyObject *kwnames);
 
 /* ---- report.c -------------------------------------------------------------------------------- */
 
@@ -381,10 +384,10 @@ GL_PRIVATE void gl_log_debug(PyObject *about, const char *format);
 /* Converts an address to its raw form of at most GL_MAX_SOCKADDR bytes, and sets *len.  Returns
  * false, without an exception, for addresses that only Python's socket module can convert: a host
  * name that must be resolved, another family, a wrong type. */
-GL_PRIVATE bool gl_address_raw(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
+GL_PRIVATE bool gl_sockaddr_from_object(int family, PyObject *addr, uint8_t *raw, uint32_t *len);
 /* Converts a raw address of `len` bytes to the value of socket.getpeername(), a new reference; None
  * for an empty address.  NULL without an exception for an unknown family or a short address. */
-GL_PRIVATE PyObject *gl_address_object(const uint8_t *raw, uint32_t len);
+GL_PRIVATE PyObject *gl_sockaddr_to_object(const uint8_t *raw, uint32_t len);
 
 /* ---- names.c --------------------------------------------------------------------------------- */
 

@@ -85,7 +85,7 @@ gl_loop_create_task(gl_loop *self, PyObject *const *args, Py_ssize_t nargs, PyOb
                 return NULL;
         }
     }
-    if (plain && gl_native_loop((PyObject *)self))
+    if (plain && gl_loop_if_native((PyObject *)self))
         return create_native_task(self, args[0], name, context, eager);
     return gl_call_python((PyObject *)self, G.s__create_task, args, 1, kwnames);
 }

@@ -27,7 +27,7 @@
 
 #if GL_CURRENT_TASK_IN_LOOP
 
-/* True while this thread changes the dict, so that gl_loop_hash() must not publish.
+/* True while this thread changes the dict, so that gl_loop_hash() must not publish_running_task.
  * lint: allow mutable-static: each thread uses its own */
 static _Thread_local bool publishing;
 
@@ -56,7 +56,7 @@ set_dict_entry(gl_loop *loop, PyObject *task)
 /* Removes a published task from the dict at the end of its step; locks the mutex meanwhile.  Does
  * nothing if no task is published now. */
 static void
-unpublish(gl_loop *loop)
+unpublish_running_task(gl_loop *loop)
 {
     PyMutex_Lock(&loop->current.mutex);
     if (loop->current.published != NULL)
@@ -67,7 +67,7 @@ unpublish(gl_loop *loop)
 /* Stores the running task in the dict, unless its step ends meanwhile.  Called by any thread;
  * `task` is borrowed.  Does nothing for a task that is being freed.  Locks the mutex meanwhile. */
 static void
-publish(gl_loop *loop, PyObject *task)
+publish_running_task(gl_loop *loop, PyObject *task)
 {
     PyObject *reference = gl_try_newref(task);
     if (reference == NULL)
@@ -101,7 +101,7 @@ gl_loop_hash(PyObject *self)
     if (task == NULL)
         wait_for_publishers(loop);
     else if (task != __atomic_load_n(&loop->current.published, __ATOMIC_RELAXED))
-        publish(loop, task);
+        publish_running_task(loop, task);
     return PyObject_GenericHash(self);
 }
 
@@ -110,7 +110,7 @@ loop_set_current_task(gl_loop *loop, PyObject *task)
 {
     __atomic_store_n(&loop->current.task, task, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&loop->current.published, __ATOMIC_SEQ_CST) != NULL)
-        unpublish(loop);
+        unpublish_running_task(loop);
 }
 
 #endif

@@ -46,7 +46,7 @@ schedule_first_callback(gl_future *f, PyObject *callback, PyObject *context)
     int r;
     if (is_waiting_task(callback, context)) {
         gl_task *task = (gl_task *)callback;
-        gl_loop *loop = gl_native_loop(f->loop);
+        gl_loop *loop = gl_loop_if_native(f->loop);
         Py_DECREF(context);
         if (loop && task->fut_waiter == (PyObject *)f) {
             r = gl_ready_add(loop, callback);

@@ -8,6 +8,9 @@
  * state, and it creates no StopIteration object for the result None: tp_iternext may return NULL
  * without an exception.  Freed iterators are cached for the next await (G.iter_pool).
  *
+ * future.c and task.c have future_iter_new() in the tables of their types, and this file reads the
+ * outcome of a future by future.c: a circle, as between any type and its iterator.
+ *
  * FutureIter has a strong reference to its future until it is deallocated.
  */
 #include "tasks/private.h"

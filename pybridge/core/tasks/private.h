@@ -174,12 +174,6 @@ typedef struct gl_future_iter {
 
 /* ---- wakeup.c -------------------------------------------------------------------------------- */
 
-/* The method definition of the callable that wakes a task. */
-GL_PRIVATE_DATA PyMethodDef wakeup_def;
-/* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
- * Called by TaskStepMethWrapper.  NULL with TypeError, or with the exception of the step itself. */
-GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args,
-                               Py_ssize_t nargs);
 /* Schedules a step that does not depend on a future: the first one, or after a yield of None.  A
  * Task on a goloop loop becomes an entry of the ready queue; any other gets a
  * TaskStepMethWrapper. */
@@ -201,6 +195,12 @@ GL_PRIVATE int raise_uninitialized(void);
  * thrown into the coroutine.  -1 with the exception of the step itself, SystemExit or
  * KeyboardInterrupt, or with RuntimeError if the task is not initialised. */
 GL_PRIVATE int task_step(gl_task *task, PyObject *exc);
+/* The method definition of the callable that wakes a task. */
+GL_PRIVATE_DATA PyMethodDef wakeup_def;
+/* _core._step(task, error): runs a step and throws the error into the coroutine unless it is None.
+ * Called by TaskStepMethWrapper.  NULL with TypeError, or with the exception of the step itself. */
+GL_PRIVATE PyObject *core_step(PyObject *Py_UNUSED(module), PyObject *const *args,
+                               Py_ssize_t nargs);
 #if GL_EAGER_TASKS
 /* Runs the first step inside of the running task or callback, and registers the task unless the
  * step ends it; an ended task drops its coroutine.  -1 with the exception of the step itself,

@@ -17,7 +17,7 @@ typedef struct named_value {
 
 /* Adds `n` integers to a dict by their names.  `d` is NULL after a failed PyDict_New(). */
 static int
-put_values(PyObject *d, const named_value *field, size_t n)
+dict_add_values(PyObject *d, const named_value *field, size_t n)
 {
     int r = d ? 0 : -1;
     for (; r == 0 && n > 0; field++, n--) {
@@ -30,8 +30,8 @@ put_values(PyObject *d, const named_value *field, size_t n)
     return r;
 }
 
-/* put_values() for an array. */
-#define PUT(d, fields) put_values(d, fields, sizeof fields / sizeof *fields)
+/* dict_add_values() for an array. */
+#define PUT(d, fields) dict_add_values(d, fields, sizeof fields / sizeof *fields)
 
 /* _core._layout(): a dict with the sizes in bytes, which are compared before any object is read;
  * None: goloop has no layout for this Python.  The offsets are for a test that compares them with

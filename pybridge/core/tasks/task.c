@@ -165,7 +165,7 @@ task_init(PyObject *self, PyObject *args, PyObject *kwds)
     }
     if (task_init_fields(task, coro, name, context) < 0)
         return -1;
-    gl_loop *native = gl_native_loop(task->loop);
+    gl_loop *native = gl_loop_if_native(task->loop);
     if (native != NULL)
         gl_trace_task(native, self, coro, task->name);
 #if GL_EAGER_TASKS

@@ -181,6 +181,35 @@ task_step(gl_task *task, PyObject *exc)
     return r;
 }
 
+/* ---- asyncio's callables --------------------------------------------------------------------- */
+
+/* The body of the wakeup callable, a done callback: runs a step of the task `self` with the outcome
+ * of `fut`.  Returns None, or NULL with the exception of the step itself. */
+static PyObject *
+wakeup_call(PyObject *self, PyObject *fut)
+{
+    PyObject *exc;
+    GUARD_FUTURE(self);
+    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
+        return NULL;
+    int r = task_step((gl_task *)self, exc);
+    Py_XDECREF(exc);
+    return gl_none_or_null(r);
+}
+
+GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
+
+GL_PRIVATE PyObject *
+core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs != 2 || !gl_tasks_native() || !PyObject_TypeCheck(args[0], G.task_type)) {
+        PyErr_SetString(PyExc_TypeError, "_step() takes a goloop.Task and an exception or None");
+        return NULL;
+    }
+    GUARD_FUTURE(args[0]);
+    return gl_none_or_null(task_step((gl_task *)args[0], args[1] == Py_None ? NULL : args[1]));
+}
+
 /* ---- entries of the ready queue -------------------------------------------------------------- */
 
 /* Reports the current exception as asyncio reports an exception of the step's Handle, by

@@ -12,42 +12,11 @@
  *
  * The errors for wrong objects are raised by goloop/_internal/tasks/slow_path.py.
  *
- * The general path uses two callables.  Their names are the ones of asyncio, because they appear
- * in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the built-in method
- * `Task.task_wakeup`.
+ * The general path uses two callables, which run a step (task_step.c).  Their names are the ones of
+ * asyncio, because they appear in logs and reprs: `TaskStepMethWrapper` (in slow_path.py) and the
+ * built-in method `Task.task_wakeup`.
  */
 #include "tasks/private.h"
-
-/* ---- the wakeup callable -------------------------------------------------------------- */
-
-/* The body of the wakeup callable, a done callback: runs a step of the task `self` with the outcome
- * of `fut`.  Returns None, or NULL with the exception of the step itself. */
-static PyObject *
-wakeup_call(PyObject *self, PyObject *fut)
-{
-    PyObject *exc;
-    GUARD_FUTURE(self);
-    if (wakeup_take_outcome((gl_task *)self, fut, &exc) < 0)
-        return NULL;
-    int r = task_step((gl_task *)self, exc);
-    Py_XDECREF(exc);
-    return gl_none_or_null(r);
-}
-
-GL_PRIVATE PyMethodDef wakeup_def = {"task_wakeup", wakeup_call, METH_O, NULL};
-
-/* ---- the step callable ----------------------------------------------------------------- */
-
-GL_PRIVATE PyObject *
-core_step(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
-{
-    if (nargs != 2 || !gl_tasks_native() || !PyObject_TypeCheck(args[0], G.task_type)) {
-        PyErr_SetString(PyExc_TypeError, "_step() takes a goloop.Task and an exception or None");
-        return NULL;
-    }
-    GUARD_FUTURE(args[0]);
-    return gl_none_or_null(task_step((gl_task *)args[0], args[1] == Py_None ? NULL : args[1]));
-}
 
 GL_PRIVATE int
 raise_uninitialized(void)
@@ -62,7 +31,7 @@ schedule_step(gl_task *task)
 {
     gl_loop *loop = NULL;
     if (gl_is_task((PyObject *)task))
-        loop = gl_native_loop(task->loop);
+        loop = gl_loop_if_native(task->loop);
     if (loop != NULL)
         return gl_push_task(loop, (PyObject *)task);
     PyObject *step = PyObject_CallOneArg(G.asyncio.step, (PyObject *)task);
@@ -138,7 +107,7 @@ awaited_by_discard(gl_future *fut, PyObject *task)
 /* Sets the awaited future of the task.  If cancel() was called in the step that has just yielded,
  * cancels the future; if the future is done already, the next step is cancelled. */
 static inline int
-set_waiter(gl_task *task, PyObject *fut)
+set_awaited_future(gl_task *task, PyObject *fut)
 {
     Py_XSETREF(task->fut_waiter, Py_NewRef(fut));
     if (!task->must_cancel)
@@ -164,10 +133,10 @@ wait_exact(gl_task *task, PyObject *result)
         return -1;
     fut->blocking = 0;
     if (fut->callback0 == NULL && fut->callbacks == NULL && fut->state == GL_PENDING &&
-        is_native_future(result) && gl_is_task((PyObject *)task) && gl_native_loop(task->loop)) {
+        is_native_future(result) && gl_is_task((PyObject *)task) && gl_loop_if_native(task->loop)) {
         fut->callback0 = Py_NewRef((PyObject *)task);
         fut->context0 = Py_NewRef(Py_None);
-        return set_waiter(task, result);
+        return set_awaited_future(task, result);
     }
     PyObject *context;
     PyObject *wakeup = gl_wakeup_with_context((PyObject *)task, &context);
@@ -179,7 +148,7 @@ wait_exact(gl_task *task, PyObject *result)
     Py_XDECREF(wakeup);
     if (r < 0)
         return -1;
-    return set_waiter(task, result);
+    return set_awaited_future(task, result);
 }
 
 /* Waits for any object with the methods of a future, by these methods.  For another object
@@ -201,7 +170,7 @@ wait_general(gl_task *task, PyObject *result)
         return waits;
     if (has_future_layout(result) && awaited_by_add((gl_future *)result, (PyObject *)task) < 0)
         return -1;
-    return set_waiter(task, result);
+    return set_awaited_future(task, result);
 }
 
 GL_PRIVATE_INLINE int

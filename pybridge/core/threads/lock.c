@@ -109,7 +109,7 @@ inbox_signal(uint32_t *event)
  * Returns false, without a change, if a thread has the lock: PyCriticalSection_Begin would then
  * wait until the owner gives the lock up, which a callback that computes never does. */
 static inline bool
-try_section(gl_guard *guard, PyMutex *lock)
+try_lock_by_section(gl_guard *guard, PyMutex *lock)
 {
     uint8_t seen = __atomic_load_n(&lock->_bits, __ATOMIC_RELAXED);
     do
@@ -134,7 +134,7 @@ try_section(gl_guard *guard, PyMutex *lock)
 static int
 take_lock_in_stopped_world(PyObject *Py_UNUSED(first_object), void *guard)
 {
-    try_section(guard, ((gl_guard *)guard)->section._cs_mutex);
+    try_lock_by_section(guard, ((gl_guard *)guard)->section._cs_mutex);
     return 0;
 }
 
@@ -147,7 +147,7 @@ lock_wait(gl_guard *guard, gl_loop *loop)
     gl_inbox *inbox = &loop->inbox;
     PyMutex *lock = &loop->lock->ob_mutex;
     __atomic_add_fetch(&inbox->waiting, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; !try_section(guard, lock); i++) {
+    for (int i = 0; !try_lock_by_section(guard, lock); i++) {
         guard->section._cs_mutex = lock;
         if (i >= WAIT_PATIENCE)
             gl_visit_stopped_world(take_lock_in_stopped_world, guard); /* runs no Python */
@@ -185,7 +185,7 @@ gl_lock_let_in(gl_loop *loop)
 
 /* Takes the lock by a section of CPython in the guard, which may wait. */
 static inline void
-guard_section(gl_guard *guard, PyObject *lock)
+lock_by_section(gl_guard *guard, PyObject *lock)
 {
     guard->begun = true;
     PyCriticalSection_Begin(&guard->section, lock);
@@ -196,13 +196,13 @@ guard_section(gl_guard *guard, PyObject *lock)
  * section counts as having it: a thread that has the lock in an outer section begins a second
  * section, so that a wait releases the lock and takes it again. */
 static inline void
-guard_loop(gl_guard *guard, gl_loop *loop, bool innermost)
+lock_loop_in_guard(gl_guard *guard, gl_loop *loop, bool innermost)
 {
     PyObject *lock = loop->lock;
-    if (lock_is_held(lock, innermost) || try_section(guard, &lock->ob_mutex))
+    if (lock_is_held(lock, innermost) || try_lock_by_section(guard, &lock->ob_mutex))
         return;
     if (lock_is_held(lock, false))
-        guard_section(guard, lock); /* gives up the lock of the outer section first */
+        lock_by_section(guard, lock); /* gives up the lock of the outer section first */
     else
         lock_wait(guard, loop);
 }
@@ -211,20 +211,20 @@ GL_PRIVATE_INLINE void
 gl_guard_begin(gl_guard *guard, gl_loop *loop)
 {
     if (loop != NULL)
-        guard_loop(guard, loop, true);
+        lock_loop_in_guard(guard, loop, true);
 }
 
 GL_PRIVATE_INLINE void
 gl_guard_begin_briefly(gl_guard *guard, gl_loop *loop)
 {
-    guard_loop(guard, loop, false);
+    lock_loop_in_guard(guard, loop, false);
 }
 
 GL_PRIVATE_INLINE void
 gl_guard_begin_self(gl_guard *guard, PyObject *self)
 {
     if (!lock_is_held(self, true))
-        guard_section(guard, self);
+        lock_by_section(guard, self);
 }
 
 GL_PRIVATE_INLINE void

@@ -56,7 +56,7 @@ store_load_barrier(gl_shared *sh)
  * Returns at once in a forked child.  Cannot deadlock: a turn needs no lock of Python's, and
  * in_turn is cleared before its thread waits for the GIL. */
 GL_NO_PYTHON static void
-wait_for_turn(gl_loop *loop)
+wait_for_turn_end(gl_loop *loop)
 {
     if (gl_loop_is_foreign(loop)) /* the thread did not survive the fork */
         return;
@@ -78,7 +78,7 @@ gl_shared_lock(gl_loop *loop)
         return;
     uint32_t before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     if (before > 0 && GL_READ(loop->in_turn)) {
-        wait_for_turn(loop);
+        wait_for_turn_end(loop);
         before = __atomic_load_n(&sh->lock_depth, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&sh->lock_depth, before + 1, __ATOMIC_RELAXED);
@@ -101,7 +101,7 @@ GL_PRIVATE_INLINE const gl_table *
 gl_reactor_api(gl_loop *loop)
 {
     if (GL_READ(loop->in_turn))
-        wait_for_turn(loop);
+        wait_for_turn_end(loop);
     return loop->go;
 }
 

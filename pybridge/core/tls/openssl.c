@@ -58,7 +58,7 @@ openssl_find_objects(PyObject *sslobj, PyObject *incoming, PyObject *outgoing)
 {
     struct openssl_objects found = {0};
     PyObject *socket = NULL;
-    if (gl_native(GL_RULE_SSL_OBJECT, sslobj))
+    if (gl_is_native(GL_RULE_SSL_OBJECT, sslobj))
         socket = PyObject_GetAttr(sslobj, G.s__sslobj);
     bool valid = socket != NULL && Py_TYPE(socket) == openssl.socket_type &&
                  Py_TYPE(incoming) == openssl.bio_type && Py_TYPE(outgoing) == openssl.bio_type &&
@@ -90,7 +90,7 @@ openssl_is_unchanged(PyObject *sslobj, PyObject *ssl_socket)
     PyObject *dict = PyObject_GenericGetDict(sslobj, NULL);
     /* Usually _sslobj is the only attribute in the instance's dict, so no method is replaced. */
     bool unchanged = dict != NULL && PyDict_GetItemWithError(dict, G.s__sslobj) == ssl_socket &&
-                     (PyDict_GET_SIZE(dict) == 1 || gl_native(GL_RULE_SSL_OBJECT, sslobj));
+                     (PyDict_GET_SIZE(dict) == 1 || gl_is_native(GL_RULE_SSL_OBJECT, sslobj));
     Py_XDECREF(dict);
     PyErr_Clear();
     return unchanged;
@@ -112,8 +112,6 @@ openssl_open(const char *path)
         return other;
     GL_OPENSSL(LOOKUP)
 #undef LOOKUP
-    if (!tls_records_init())
-        return "there is no memory for a BIO method";
     return NULL;
 }
 
@@ -151,6 +149,15 @@ tls_resolve_openssl(gl_tls *t)
     Py_DECREF(sslobj);
     Py_DECREF(incoming);
     Py_DECREF(outgoing);
+}
+
+GL_PRIVATE_INLINE bool
+tls_has_openssl(gl_tls *t)
+{
+    if (!t->openssl_resolved)
+        tls_resolve_openssl(t);
+    return gl_replaced_methods(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
+           t->ssl != NULL && !t->handshake_running;
 }
 
 GL_PRIVATE bool

@@ -155,14 +155,7 @@ GL_PRIVATE void tls_resolve_openssl(gl_tls *t);
 /* Returns true if C can use ssl, in and out until Python runs again.  After a change of the SSL
  * objects it looks for these fields first, which runs Python.  Only one thread at a time may use
  * OpenSSL's objects, so the result is false during a step of the handshake. */
-static inline bool
-tls_has_openssl(gl_tls *t)
-{
-    if (!t->openssl_resolved)
-        tls_resolve_openssl(t);
-    return gl_replaced(GL_RULE_SSL_OBJECT, G.rule[GL_RULE_SSL_OBJECT].type) == 0 &&
-           t->ssl != NULL && !t->handshake_running;
-}
+GL_PRIVATE_INLINE bool tls_has_openssl(gl_tls *t);
 
 /* Called right before C does the work of a method of the SSLObject: returns true if
  * tls_has_openssl() and the SSLObject still has its own methods.  If a program has replaced one,

@@ -248,6 +248,8 @@ core_open_openssl(PyObject *Py_UNUSED(module), PyObject *file)
     const char *path = PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
     PyErr_Clear();
     const char *reason = openssl_open(path);
+    if (reason == NULL && !tls_records_init())
+        reason = "there is no memory for a BIO method";
     openssl.ready = reason == NULL;
     if (reason == NULL)
         Py_RETURN_NONE;
@@ -265,8 +267,8 @@ core_begin_tls(PyObject *Py_UNUSED(module), PyObject *args)
                           &PyType_Type, &openssl.bio_type, &object, &transport, &G.tls.do_read,
                           &G.tls.do_write, &G.tls.process_outgoing, &G.tls.write_appdata,
                           &G.tls.control_app_writing, &G.tls.flushing, &G.tls.wrapped) ||
-        gl_rule_begin(GL_RULE_SSL_OBJECT, object) < 0 ||
-        gl_rule_begin(GL_RULE_TLS_TRANSPORT, transport) < 0)
+        gl_rule_set_class(GL_RULE_SSL_OBJECT, object) < 0 ||
+        gl_rule_set_class(GL_RULE_TLS_TRANSPORT, transport) < 0)
         return NULL;
     Py_RETURN_NONE;
 }

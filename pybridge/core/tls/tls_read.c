@@ -8,7 +8,7 @@
  *         tls_read_copied      Protocol: data_received(bytes)
  *         tls_read_buffered    BufferedProtocol: get_buffer(), buffer_updated()
  *           tls_decrypt        SSL_read_ex() until it needs more bytes
- *           tls_peer_closed    after the peer's close_notify
+ *           tls_handle_peer_close    after the peer's close_notify
  *         tls_control_reading  pauses or resumes reading of the stream
  */
 #include "tls/private.h"
@@ -79,7 +79,7 @@ openssl_failed(struct openssl_error error)
 
 /* Handles the peer's close_notify: calls eof_received() and starts the shutdown. */
 static int
-tls_peer_closed(gl_tls *t)
+tls_handle_peer_close(gl_tls *t)
 {
     if (gl_drop_result(PyObject_CallMethodNoArgs((PyObject *)t, G.s__call_eof_received)) < 0)
         return -1;
@@ -91,7 +91,7 @@ static int
 tls_end_reads(gl_tls *t, struct openssl_error error)
 {
     if (error.kind == GL_SSL_ERROR_ZERO_RETURN)
-        return tls_peer_closed(t);
+        return tls_handle_peer_close(t);
     return 0;
 }
 

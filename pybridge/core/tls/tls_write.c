@@ -212,7 +212,7 @@ tls_write(gl_tls *t, PyObject *data)
         Py_RETURN_NONE;
     struct gl_rule_class *rule = &G.rule[GL_RULE_TLS_TRANSPORT];
     /* A program has replaced write() of asyncio's class, which calls _write_appdata(). */
-    if (gl_replaced(GL_RULE_TLS_TRANSPORT, rule->type) != 0) {
+    if (gl_replaced_methods(GL_RULE_TLS_TRANSPORT, rule->type) != 0) {
         PyObject *app = PyObject_GetAttr((PyObject *)t, G.s__app_transport);
         PyObject *r = NULL;
         if (app != NULL)

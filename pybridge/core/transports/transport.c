@@ -36,6 +36,38 @@ transport_clear_fd_user(gl_transport *t)
         gl_fd_clear_transport(t->loop, t->fd_in_repr, (PyObject *)t);
 }
 
+/* ---- paused data --------------------------------------------------------------------- */
+
+GL_PRIVATE int
+gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
+{
+    int rc = -1;
+    if (item == NULL)
+        return -1;
+    if (t->paused_data == NULL) {
+        /* Never an empty list: paused_data is NULL or has a first item. */
+        t->paused_data = PyList_New(1);
+        if (t->paused_data != NULL) {
+            PyList_SET_ITEM(t->paused_data, 0, item);
+            return 0;
+        }
+    } else {
+        if (front)
+            rc = PyList_Insert(t->paused_data, 0, item);
+        else
+            rc = PyList_Append(t->paused_data, item);
+    }
+    Py_DECREF(item);
+    return rc;
+}
+
+GL_PRIVATE void
+gl_transport_discard_paused_data(gl_transport *t)
+{
+    t->paused_end = 0;
+    Py_CLEAR(t->paused_data); /* lint: allow check-commit: own bytes, addresses, exceptions */
+}
+
 /* ---- construction -------------------------------------------------------------------- */
 
 GL_PRIVATE gl_transport *
@@ -59,7 +91,7 @@ gl_transport_alloc(PyTypeObject *type, const transport_ops *ops)
  * with TypeError for a wrong context, RuntimeError if the loop can't be used, or as
  * gl_lease_acquire(). */
 static int
-transport_convert(gl_transport *t, transport_arguments *a)
+transport_prepare_arguments(gl_transport *t, transport_arguments *a)
 {
     if (a->given_context != Py_None && !PyContext_CheckExact(a->given_context)) {
         PyErr_Format(PyExc_TypeError, "context must be a contextvars.Context, not %.100s",
@@ -128,7 +160,7 @@ gl_transport_attach_fd(gl_transport *t, transport_arguments *a)
 GL_PRIVATE int
 gl_transport_construct(gl_transport *t, transport_arguments *a)
 {
-    if (transport_convert(t, a) < 0 || transport_prepare_fd(t, a) < 0)
+    if (transport_prepare_arguments(t, a) < 0 || transport_prepare_fd(t, a) < 0)
         return -1;
     return gl_transport_attach_fd(t, a);
 }

@@ -3,8 +3,8 @@
  *
  * connection_lost() is scheduled also without memory for its handle: then the transport is put into
  * the loop's list of unscheduled ends, and the loop's next iteration schedules the call
- * (gl_transports_schedule_ends).  The list is linked by a field of the transports, so that it needs
- * no memory.  Callers: transport.c, transport_failure.c; loop/turn.c and loop/loop_type.c.
+ * (gl_transports_retry_unscheduled_ends).  The list is linked by a field of the transports, so that
+ * it needs no memory.  Callers: transport.c, transport_failure.c; loop/turn.c and loop/loop_type.c.
  */
 #include "transports/transports.h"
 
@@ -43,7 +43,7 @@ gl_transport_schedule_lost(gl_transport *t, PyObject *exc)
 /* Takes the first transport from a list of unscheduled ends; a new reference to it, and its error
  * in *exc. */
 GL_NO_PYTHON static gl_transport *
-take_end(gl_transport **list, PyObject **exc)
+take_unscheduled_end(gl_transport **list, PyObject **exc)
 {
     gl_transport *t = *list;
     *list = t->next_end;
@@ -54,13 +54,13 @@ take_end(gl_transport **list, PyObject **exc)
 }
 
 GL_PRIVATE void
-gl_transports_schedule_ends(gl_loop *loop)
+gl_transports_retry_unscheduled_ends(gl_loop *loop)
 {
     gl_transport *list = loop->unscheduled_ends;
     loop->unscheduled_ends = NULL;
     while (list != NULL) {
         PyObject *exc;
-        gl_transport *t = take_end(&list, &exc);
+        gl_transport *t = take_unscheduled_end(&list, &exc);
         if (!is_lost(t) && gl_transport_schedule_lost(t, exc) < 0)
             PyErr_WriteUnraisable((PyObject *)t);
         Py_DECREF(exc);
@@ -69,11 +69,11 @@ gl_transports_schedule_ends(gl_loop *loop)
 }
 
 GL_PRIVATE void
-gl_transports_drop_ends(gl_loop *loop)
+gl_transports_drop_unscheduled_ends(gl_loop *loop)
 {
     while (loop->unscheduled_ends != NULL) {
         PyObject *exc;
-        gl_transport *t = take_end(&loop->unscheduled_ends, &exc);
+        gl_transport *t = take_unscheduled_end(&loop->unscheduled_ends, &exc);
         Py_DECREF(exc);
         Py_DECREF(t);
     }

@@ -145,36 +145,6 @@ transport_resume_reading(gl_transport *t, PyObject *Py_UNUSED(ignored))
 /* ---- paused data ---------------------------------------------- */
 
 GL_PRIVATE int
-gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front)
-{
-    int rc = -1;
-    if (item == NULL)
-        return -1;
-    if (t->paused_data == NULL) {
-        /* Never an empty list: paused_data is NULL or has a first item. */
-        t->paused_data = PyList_New(1);
-        if (t->paused_data != NULL) {
-            PyList_SET_ITEM(t->paused_data, 0, item);
-            return 0;
-        }
-    } else {
-        if (front)
-            rc = PyList_Insert(t->paused_data, 0, item);
-        else
-            rc = PyList_Append(t->paused_data, item);
-    }
-    Py_DECREF(item);
-    return rc;
-}
-
-GL_PRIVATE void
-gl_transport_discard_paused_data(gl_transport *t)
-{
-    t->paused_end = 0;
-    Py_CLEAR(t->paused_data); /* lint: allow check-commit: own bytes, addresses, exceptions */
-}
-
-GL_PRIVATE int
 gl_transport_schedule_delivery(gl_transport *t)
 {
     if (t->delivery_scheduled)

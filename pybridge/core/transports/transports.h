@@ -295,6 +295,14 @@ GL_PRIVATE int gl_transport_connection_lost(gl_transport *t, PyObject *exc);
  * too. */
 GL_PRIVATE PyObject *gl_transport_start_method(gl_transport *t, PyObject *waiter);
 
+/* ---- transport.c: paused data ------------------------------------------------------------ */
+
+/* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
+ * the reference, which may be NULL with an exception set. */
+GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
+/* Drops the received items that wait for delivery, and the stored end. */
+GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
+
 /* ---- transport_failure.c ---------------------------------------------------------------- */
 
 /* Calls the method _fatal_error(exc, message), which reports the exception and ends the transport.
@@ -313,18 +321,13 @@ GL_PRIVATE int gl_transport_fatal_current(gl_transport *t, const char *message);
 GL_PRIVATE int gl_transport_schedule_lost(gl_transport *t, PyObject *exc);
 /* Schedules connection_lost() of the transports in the loop's list.  Those for which there is still
  * no memory are in the list again afterwards. */
-GL_PRIVATE void gl_transports_schedule_ends(gl_loop *loop);
+GL_PRIVATE void gl_transports_retry_unscheduled_ends(gl_loop *loop);
 /* Drops the loop's list, when the loop is closed: connection_lost() is not called, as for scheduled
  * calls.  Runs Python. */
-GL_PRIVATE void gl_transports_drop_ends(gl_loop *loop);
+GL_PRIVATE void gl_transports_drop_unscheduled_ends(gl_loop *loop);
 
 /* ---- transport_type.c: paused data ------------------------------------------------------- */
 
-/* Adds an item to paused_data: at the front (the remainder of a delivery) or at the back.  Steals
- * the reference, which may be NULL with an exception set. */
-GL_PRIVATE int gl_transport_keep_paused_data(gl_transport *t, PyObject *item, bool front);
-/* Drops the received items that wait for delivery, and the stored end. */
-GL_PRIVATE void gl_transport_discard_paused_data(gl_transport *t);
 /* Delivers paused_data and then the stored end, until the protocol pauses or closes the transport,
  * or the share of the turn is used up.  Runs Python.  -1 with an exception of the protocol. */
 GL_PRIVATE int gl_transport_deliver_paused_data(gl_transport *t);

@@ -358,7 +358,7 @@ sockop_new(gl_loop *loop, enum sockop_kind kind, const gl_params *params, PyObje
     static const unsigned called[] = {GL_OWN_RECV, GL_OWN_RECV_INTO, GL_OWN_SEND};
     PyTypeObject *type = Py_TYPE(value[0]);
     bool plain = !loop->debug && (PyObject *)type == G.socket_socket &&
-                 !(gl_replaced(GL_RULE_SOCKET, type) & (called[kind] | GL_OWN_FILENO));
+                 !(gl_replaced_methods(GL_RULE_SOCKET, type) & (called[kind] | GL_OWN_FILENO));
     if (plain && kind == OP_RECV) {
         if (PyLong_CheckExact(value[1]))
             size = PyLong_AsSsize_t(value[1]);

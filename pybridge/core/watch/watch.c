@@ -319,7 +319,7 @@ watch_keep_socket_open(gl_loop *loop, const gl_watch_slot *slot, int fd)
     PyObject *sock = slot->sock;
     if (sock == NULL)
         return;
-    if (gl_socket_has(sock, fd) &&
+    if (gl_socket_has_number(sock, fd) &&
         gl_grow(&loop->kept_sockets, &loop->kept_sockets_cap, loop->kept_sockets_len,
                 sizeof(gl_kept_socket), 16) &&
         gl_socket_keep_open(&loop->kept_sockets[loop->kept_sockets_len], sock, slot->waiter))

@@ -335,7 +335,7 @@ func (p *Profile) prune() {
 	p.calls, p.codes, p.edges = calls, kept, edges
 }
 
-// Text returns the profile as JSON, for goloop/_internal/metrics/profiling.py. It adds the pending samples
+// Text returns the profile as JSON, for goloop/_internal/observe/profiling.py. It adds the pending samples
 // first. It locks the profile.
 func (p *Profile) Text() []byte {
 	p.Lock()

@@ -7,7 +7,7 @@ import warnings
 
 warnings.simplefilter("ignore")
 import goloop
-from goloop._internal.metrics import metrics
+from goloop._internal.observe import metrics
 
 goloop.metrics()
 inside, leave = threading.Event(), threading.Event()

@@ -8,7 +8,7 @@ import shown_by_top
 
 import goloop
 from goloop import _core
-from goloop._internal.metrics import metric_registry
+from goloop._internal.observe import metric_registry
 from goloop.operations import introspection
 
 NAMES = ("time_busy", "time_idle", "turns", "bytes_sent", "iteration_time")
@@ -22,7 +22,7 @@ def respond(question):
     [loop] = _core._open_loops()
     raw = {
         name: base64.b64encode(value).decode() if isinstance(value, bytes) else value
-        for name, value in metric_registry.unpacked(loop._metrics()).items()
+        for name, value in metric_registry.unpack_metrics(loop._metrics()).items()
         if name in NAMES
     }
     stack = [["slow", "/app/views.py", 12], ["match\x1b[2J", "/usr/lib/re.py", 7]]

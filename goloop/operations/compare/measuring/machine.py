@@ -84,7 +84,7 @@ def facts(hypervisor: str = "") -> dict[str, str]:
         ),
         "libc": " ".join(platform.libc_ver()),
         "memory": _memory(),
-        "interrupts": "apart" if interrupts_apart() else "within",
+        "interrupts": "apart" if excludes_interrupt_time() else "within",
     }
 
 
@@ -117,7 +117,7 @@ def hypervisor_name(
 
 
 @functools.cache
-def interrupts_apart() -> bool:
+def excludes_interrupt_time() -> bool:
     """Return true if the CPU clocks of processes exclude the time of interrupts.
 
     The kernel's build decides this. If its configuration cannot be read, the result is true: then a
@@ -254,7 +254,7 @@ def account(before: Snapshot, after: Snapshot) -> Account:
     if before.cores is None or after.cores is None:
         return Account(cpu, waited, None, 0.0, 0.0, 0.0, user, system)
     idle, interrupts, steal, whole = (b - a for a, b in zip(before.cores, after.cores, strict=True))
-    if not interrupts_apart():
+    if not excludes_interrupt_time():
         interrupts = 0.0  # the clocks of the processes have it
     return Account(cpu, waited, idle, interrupts, steal, whole, user, system)
 

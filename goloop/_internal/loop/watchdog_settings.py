@@ -13,7 +13,7 @@ import os
 import warnings
 
 from ... import _core, watchdog
-from ..metrics import flight_recorder, profiling
+from ..observe import flight_recorder, profiling
 from .base import CoreLoop
 
 # Limits in seconds.
@@ -49,7 +49,7 @@ def _number_from_env(name: str, default: float, what: str = "seconds") -> float:
 _loop_numbers = itertools.count(1)
 
 
-class Watching(CoreLoop):
+class WatchdogSettings(CoreLoop):
     """Configures the watchdog, the flight recorder and the sampling of a loop."""
 
     _loop_number = 0

@@ -51,7 +51,7 @@ class _UnixSubprocessTransport(_SubprocessTransport):  # type: ignore[misc] # of
         self._loop._flush_deferred_sends()
 
 
-class Processes(CoreLoop):
+class Subprocesses(CoreLoop):
     """Creates transports of child processes, and reaps the children."""
 
     # The pidfds of children that run or are not reaped yet.

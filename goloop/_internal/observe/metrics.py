@@ -28,7 +28,7 @@ from ... import _core
 from ..loop.running import closed_loop_metrics, unpack_final_metrics
 from ..loop.running import on_exception as on_exception
 from .histogram import HISTOGRAM, Histogram
-from .metric_registry import METRICS, unpacked
+from .metric_registry import METRICS, unpack_metrics
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ _SCALES = {each.field: 1e-9 if each.unit == "s" else 1 for each in METRICS}
 
 
 def from_raw(raw: dict[str, Any]) -> Metrics:
-    """Return the metrics that `unpacked` returned by name, with times in nanoseconds."""
+    """Return the metrics that `unpack_metrics` returned by name, with times in nanoseconds."""
     values: dict[str, Any] = {}
     for name, value in raw.items():
         scale = _SCALES[name]
@@ -250,13 +250,13 @@ def of_loop(loop: Any) -> Metrics:
     """Return the metrics of one loop; for a closed one the final values."""
     last = unpack_final_metrics(loop._final_metrics)
     if last is not None:
-        return from_raw(unpacked(last[1]) | _ZERO_GAUGES)
+        return from_raw(unpack_metrics(last[1]) | _ZERO_GAUGES)
     return from_raw(_raw_of_open_loop(loop))._replace(gc_time=_core._collected())
 
 
 def _raw_of_open_loop(loop: Any) -> dict[str, Any]:
     """Return the metrics of an open loop by name, with times in nanoseconds; without `gc_time`."""
-    raw = unpacked(loop._metrics())
+    raw = unpack_metrics(loop._metrics())
     runtime = decode_json(loop._describe() or "{}")
     raw["tasks"] = len(asyncio.all_tasks(loop))
     raw["go_heap_bytes"] = runtime.get("heap_bytes", 0)
@@ -301,7 +301,7 @@ def add_closed_loops() -> bytes:
                 continue  # the loop is just being closed
             closed_loop_metrics.remove(packed)
             if last[0] == pid:  # otherwise C code has forked, so that the list was not cleared
-                several.append(unpacked(last[1]))
+                several.append(unpack_metrics(last[1]))
         if several:
             before = [marshal.loads(_closed)] if _closed else []
             _closed = marshal.dumps(_sum_raw([*before, *several]))
@@ -309,7 +309,7 @@ def add_closed_loops() -> bytes:
 
 
 def _sum_raw(several: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Do the same as total() for metrics by name, in the form that `unpacked` returns."""
+    """Do the same as total() for metrics by name, in the form that `unpack_metrics` returns."""
     sums: dict[str, Any] = {}
     for raw in several:
         for name, value in raw.items():

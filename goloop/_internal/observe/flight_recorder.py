@@ -137,7 +137,7 @@ class Unfinished(Record):
         return "\n".join([f"{words} in {self.stack.task}", *_format_stack(self.stack)])
 
 
-def unfinished(raw: Row, number: int, since: float) -> Unfinished | None:
+def unfinished_iteration(raw: Row, number: int, since: float) -> Unfinished | None:
     """Return the current iteration of a loop in a snapshot of profiling.py; None if it is unknown.
 
     The loop must be in the same iteration since `since`, in seconds of the snapshot's clock. Older
@@ -153,7 +153,7 @@ def unfinished(raw: Row, number: int, since: float) -> Unfinished | None:
     return None
 
 
-def table(found: list[SlowIteration]) -> str:
+def iterations_text(found: list[SlowIteration]) -> str:
     """Return all slow iterations as text."""
     return "\n".join(map(str, found)) if found else "no iteration has taken longer than the limit"
 
@@ -161,7 +161,8 @@ def table(found: list[SlowIteration]) -> str:
 def dump() -> None:
     """Write the profile and the slow iterations of this process to stderr immediately."""
     raw = profiling.snapshot()
-    text = f"goloop: process {os.getpid()}\n{profiling.from_raw(raw)}\n{table(from_raw(raw))}\n"
+    profile, iterations = profiling.from_raw(raw), iterations_text(from_raw(raw))
+    text = f"goloop: process {os.getpid()}\n{profile}\n{iterations}\n"
     try:
         # Not through sys.stderr, because code that a signal has interrupted may have its lock.
         os.write(2, text.encode(errors="backslashreplace"))

@@ -2,8 +2,8 @@
 
 C and Go count most of them, in gl_metrics (pybridge/abi.h) and gl_counts (core/state/state.h).
 These structs have exactly these fields in the order of this table: Loop._metrics() copies their
-bytes, and `unpacked` returns the values by name. Tests compare this table with both structs, with
-`Metrics`, which has the types and docstrings, and with the pages and the dashboard in docs/.
+bytes, and `unpack_metrics` returns the values by name. Tests compare this table with both structs,
+with `Metrics`, which has the types and docstrings, and with the pages and the dashboard in docs/.
 
 Prometheus' names have its suffixes. OpenTelemetry's names follow its semantic conventions where
 they exist (nodejs.eventloop.* is the model: there are none for Python runtimes yet).
@@ -309,7 +309,7 @@ _PARTS = {
 }
 
 
-def unpacked(raw: dict[str, Any]) -> dict[str, Any]:
+def unpack_metrics(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the metrics of Loop._metrics() by name; {} if the loop's memory is freed.
 
     Times are in nanoseconds. Histograms are packed bytes, b"" without values.
@@ -341,7 +341,7 @@ _SECONDS = (
 _NUMBERS = (0, *(2**power - 1 for power in range(1, 13)))
 
 
-def bounded(histogram: Histogram) -> list[tuple[str, float]]:
+def prometheus_buckets(histogram: Histogram) -> list[tuple[str, float]]:
     """Return Prometheus' buckets of a histogram: bounds as text, and the values up to each bound.
 
     The last bound is "+Inf".

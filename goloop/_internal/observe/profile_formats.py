@@ -1,4 +1,8 @@
-"""Formats of a profile: text, folded stacks, pprof's protobuf and a flame graph."""
+"""Formats of a profile: text, folded stacks, pprof's protobuf and a flame graph.
+
+The methods of profiling.Profile, which programs call, call these functions, and these functions
+read a Profile: the two files form a circle. This one imports the other for its types only.
+"""
 
 from __future__ import annotations
 
