@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from datagram_tools import Recorder, close, endpoint, flood, numbers
-from protocols import turns, until
+from datagram_tools import close, endpoint, flood, numbers
+from protocols import DatagramRecorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -46,7 +46,7 @@ async def test_nothing_is_delivered_after_closing_in_the_middle(loop: Loop, how:
 
 async def test_new_protocol_gets_the_remaining_datagrams(loop: Loop) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
-    second = Recorder()
+    second = DatagramRecorder()
 
     def change(data: bytes, addr: Any) -> None:
         if data == b"2":
@@ -142,7 +142,7 @@ async def test_an_exception_over_a_held_datagram_stops_no_other(loop: Loop, erro
 
 
 def test_an_interrupt_while_the_held_is_delivered_loses_nothing(loop: Loop) -> None:
-    async def prepare() -> tuple[Any, Recorder, socket.socket]:
+    async def prepare() -> tuple[Any, DatagramRecorder, socket.socket]:
         transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
 
         def pause(data: bytes, addr: Any) -> None:

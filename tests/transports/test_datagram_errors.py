@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from datagram_tools import LONGEST, Recorder, close, endpoint, pair_of
-from protocols import turns, until
+from datagram_tools import LONGEST, close, endpoint, pair_of
+from protocols import DatagramRecorder, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -105,7 +105,7 @@ async def test_an_exception_of_error_received_is_reported(loop: Loop, errors: Er
 async def test_exceptions_of_connection_made_and_connection_lost_are_reported(
     loop: Loop, errors: Errors
 ) -> None:
-    class Failing(Recorder):
+    class Failing(DatagramRecorder):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             raise ZeroDivisionError

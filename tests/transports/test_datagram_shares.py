@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from conftest import Errors
-from datagram_tools import Recorder, close, endpoint, flood, numbers
-from protocols import until
+from datagram_tools import close, endpoint, flood, numbers
+from protocols import DatagramRecorder, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -162,7 +162,7 @@ async def test_pause_with_waiting_datagrams_loses_none(loop: Loop) -> None:
 
 async def test_waiting_datagrams_go_to_a_new_protocol(loop: Loop) -> None:
     transport, first = await endpoint(loop, local_addr=("127.0.0.1", 0))
-    second = Recorder()
+    second = DatagramRecorder()
     iterations = Iterations(loop)
 
     def slow(data: bytes, addr: Any) -> None:
@@ -204,7 +204,7 @@ async def test_exception_does_not_stop_waiting_datagrams(loop: Loop, errors: Err
 def test_interrupt_with_waiting_datagrams_loses_none(loop: Loop) -> None:
     interrupts = 0
 
-    async def prepare() -> tuple[Any, Recorder, Any, Iterations]:
+    async def prepare() -> tuple[Any, DatagramRecorder, Any, Iterations]:
         transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
         iterations = Iterations(loop)
 

@@ -39,6 +39,9 @@ async def test_a_factory_that_raises_closes_its_connection(
         assert set(context) == {"message", "exception"}
         del context
     client.close()
+    loop.set_debug(False)
+    with socket.create_connection(server.sockets[0].getsockname()) as again:  # the server goes on
+        assert await loop.run_in_executor(None, received, again) == b""
     await close_all(server)
 
 
