@@ -67,6 +67,8 @@ TESTS = (
     "tests/transports/test_pipes.py",
     "tests/transports/test_sendfile.py",
     "tests/transports/test_server.py",
+    "tests/transports/test_server_accepting.py",
+    "tests/transports/test_server_limits.py",
     "tests/transports/test_stream_reading.py",
     "tests/transports/test_stream_writing.py",
     "tests/transports/test_unix_sockets.py",

@@ -285,3 +285,12 @@ async def receive_exactly(sock: socket.socket, count: int) -> bytes:
         assert chunk, "the peer closed early"
         data += chunk
     return bytes(data)
+
+
+def can_connect(address: Any) -> bool:
+    """Return whether the kernel takes a TCP connection to the address."""
+    try:
+        socket.create_connection(address[:2], timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
