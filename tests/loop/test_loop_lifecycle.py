@@ -15,7 +15,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import close_all, in_thread, one_turn
+from protocols import close_all, close_each, in_thread, one_turn
 
 SCENARIOS = Path(__file__).with_name("loop_lifecycle_scenarios.py")
 
@@ -222,9 +222,7 @@ def test_a_closed_loop_refuses_every_call(loop_factory: LoopFactory) -> None:
     assert not loop.remove_writer(first)
     loop.stop()
     assert loop.time() > 0
-    coroutine.close()
-    first.close()
-    second.close()
+    close_each(coroutine, first, second)
 
 
 def test_ready_callbacks_are_dropped_at_close(loop_factory: LoopFactory) -> None:
@@ -289,8 +287,7 @@ def test_exits_leave_from_timers_and_readers(loop: Loop, kind: type[BaseExceptio
         loop.run_forever()
     loop.remove_reader(first)
     assert loop.run_until_complete(answer()) == 42
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -351,8 +348,7 @@ def test_several_loops_in_one_thread_take_turns(loop_factory: LoopFactory) -> No
     for _ in range(3):
         for loop in loops:
             assert loop.run_until_complete(answer()) == 42
-    for loop in loops:
-        loop.close()
+    close_each(*loops)
 
 
 def test_loops_in_several_threads_all_serve(loop_factory: LoopFactory) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import LOOP_NAMES, LoopFactory
-from protocols import close_all, one_turn, until
+from protocols import close_all, close_each, one_turn, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -81,8 +81,7 @@ def test_arguments_are_taken_by_name(loop: Loop, loop_name: str) -> None:
         assert await any_loop.run_in_executor(executor=None, func=int) == 0
 
     loop.run_until_complete(main())
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 @needs_goloop

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, one_turn, turns, until
+from protocols import Recorder, close_each, hang_up, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -74,8 +74,7 @@ def test_stop_lets_io_that_is_ready_in_the_same_turn_run(loop: Loop) -> None:
     loop.run_forever()
     assert order == ["readable"]
     loop.remove_reader(first)
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_call_later_zero_runs_after_ready_callbacks(loop: Loop) -> None:
@@ -110,8 +109,7 @@ async def test_timers_run_after_the_io_of_their_turn(loop: Loop) -> None:
     loop.call_at(due, order.append, "timer")
     await until(lambda: len(order) == 2)
     assert order == ["reader", "timer"]
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_a_ready_handle_that_its_neighbour_cancels_does_not_run(loop: Loop) -> None:
@@ -264,8 +262,7 @@ async def test_readers_see_each_readiness_once_per_turn(loop: Loop) -> None:
     await until(lambda: len(seen) == 3)
     assert seen == [b"a", b"b", b"c"]
     loop.remove_reader(first)
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_closing_inside_the_loop_delivers_nothing_afterwards(loop: Loop) -> None:
@@ -289,8 +286,7 @@ async def test_closing_inside_the_loop_delivers_nothing_afterwards(loop: Loop) -
         peer.send(b"x")
     await until(lambda: any(protocol.lost.done() for protocol in protocols))
     assert sum(bool(protocol.data) for protocol in protocols) == 1
-    for peer in peers:
-        peer.close()
+    close_each(*peers)
     await hang_up(*protocols)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory
-from protocols import in_thread, one_turn, until
+from protocols import in_thread, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -254,8 +254,7 @@ async def test_a_handle_cancelled_before_it_runs_never_runs(loop: Loop) -> None:
     seen: list[int] = []
     handle = loop.call_soon_threadsafe(seen.append, 1)
     in_thread(handle.cancel)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turns(2)
     assert not seen
     assert handle.cancelled()
 

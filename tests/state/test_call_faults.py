@@ -17,7 +17,15 @@ from unittest.mock import Mock
 import pytest
 from conftest import Errors, tcp_pair
 from failing_calls import fail_call
-from protocols import BufferedRecorder, DatagramRecorder, Recorder, hang_up, turns, until
+from protocols import (
+    BufferedRecorder,
+    DatagramRecorder,
+    Recorder,
+    close_each,
+    hang_up,
+    turns,
+    until,
+)
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -105,8 +113,7 @@ async def test_a_send_that_fails_in_the_middle_raises(loop: Loop, number: int) -
         await task
     reader.cancel()
     await asyncio.wait([reader])
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 # ---- a BufferedProtocol that is received into directly -----------------------------------
@@ -260,8 +267,7 @@ async def test_a_transport_that_cannot_be_made_leaves_the_socket_as_asyncio_does
         return
     far.send(b"still here")
     assert await loop.sock_recv(near, 100) == b"still here"
-    near.close()
-    far.close()
+    close_each(near, far)
     assert near.fileno() == -1
 
 

@@ -294,3 +294,9 @@ def can_connect(address: Any) -> bool:
     except ConnectionRefusedError:
         return False
     return True
+
+
+def close_each(*things: Any) -> None:
+    """Closes sockets, files, transports or loops, in this order."""
+    for each in things:
+        each.close()

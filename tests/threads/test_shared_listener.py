@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import close_all
+from protocols import close_all, close_each, turns
 from serving import Client, Loop, Says, eventually
 from tls_tools import client_context, server_context
 
@@ -182,8 +182,7 @@ def test_tls_is_served(world: World) -> None:
         sock = context.wrap_socket(world.client().sock, server_hostname="localhost")
         socks.append(sock)
         served[sock.recv(100).decode().strip()] += 1
-    for sock in socks:
-        sock.close()
+    close_each(*socks)
     assert served == {"a": 3, "b": 3}
 
 
@@ -259,8 +258,7 @@ def test_the_server_is_asyncios(world: World) -> None:
     async def serves() -> None:
         async with server:
             serving = asyncio.ensure_future(server.serve_forever())
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            await turns(2)
             assert server.is_serving()
             serving.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -649,8 +647,7 @@ def test_a_server_has_a_limit_from_its_start() -> None:
             assert (one.max_connections, two.max_connections) == (3, 4)
             assert one.is_accepting()
             assert two.is_accepting()
-            one.close()
-            two.close()
+            close_each(one, two)
 
     goloop.run(main())
 
@@ -665,13 +662,11 @@ def test_a_server_that_is_paused_before_it_serves_gets_nothing() -> None:
             await server.start_serving()
             reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
             asking = asyncio.ensure_future(reader.read(1))
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await turns(20)
             assert not asking.done()
             server.resume_accepting()
             assert await asking == b"x"
-            writer.close()
-            server.close()
+            close_each(writer, server)
 
     class Named(asyncio.Protocol):
         def connection_made(self, transport: Any) -> None:

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from protocols import Recorder, turns, until
+from protocols import Recorder, close_each, turns, until
 from tls_connections import TIME_LIMIT, by_role, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -186,8 +186,7 @@ async def test_plaintext_right_after_the_handshake_arrives(loop: Loop) -> None:
     assert tls is not None
     tls.write(b"answer")
     assert await working == b"answer"
-    tls.close()
-    far.close()
+    close_each(tls, far)
     await second.lost
 
 

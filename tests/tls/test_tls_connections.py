@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, RecordingEcho, close_all, turns, until
+from protocols import Made, Recorder, RecordingEcho, close_all, hang_up, turns, until
 from tls_connections import ViewRecorder, by_role, by_version, contexts, hexdigest, with_peer
 from tls_tools import Peer, client_context, server_context
 
@@ -170,8 +170,7 @@ async def test_invalid_data_is_refused_as_by_asyncio(loop: Loop, lines: Any, sai
     protocol, working = await with_peer(loop, "client", Peer.read_all)
     with pytest.raises(TypeError, match=said):
         protocol.transport.writelines(lines())
-    protocol.transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     with pytest.raises(ConnectionResetError):
         await working
 

@@ -14,7 +14,7 @@ import weakref
 
 import pytest
 from conftest import Errors, LoopFactory
-from protocols import BufferedRecorder, PausedRecorder, Recorder, turns, until
+from protocols import BufferedRecorder, PausedRecorder, Recorder, close_each, turns, until
 from tls_connections import (
     RECORD_LAYER,
     TIME_LIMIT,
@@ -76,8 +76,7 @@ def test_connections_of_a_runners_last_moments_are_dropped_without_a_word(
         gc.collect()
     assert not caplog.records
     assert not seen
-    for client in clients:
-        client.close()
+    close_each(*clients)
 
 
 @by_role

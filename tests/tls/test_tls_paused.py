@@ -12,7 +12,7 @@ import ssl
 import threading
 from typing import Any
 
-from protocols import Recorder, close_all, turns, until
+from protocols import Recorder, close_all, hang_up, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -102,8 +102,7 @@ async def test_eof_waits_for_data_while_reading_is_paused(loop: Loop) -> None:
     await protocol.eof
     assert protocol.data == b"helloextra"
     ended.set()
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     thread.join()
     listening.close()
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from protocols import Iterations, Recorder, close_all, turns, until
+from protocols import Iterations, Recorder, close_all, close_each, turns, until
 from tls_tools import Peer, client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -250,8 +250,7 @@ async def test_accepting_takes_turns_too(loop: Loop) -> None:
     await until(lambda: len(accepted) == count)
     assert len(Counter(accepted)) > 1
     iterations.stop()
-    for client in clients:
-        client.close()
+    close_each(*clients)
     await close_all(server)
     await until(lambda: not asyncio.all_tasks() - {asyncio.current_task()})
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, hang_up, until
+from protocols import Recorder, close_each, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -164,8 +164,7 @@ async def test_happy_eyeballs_uses_the_answering_address(
         )
         assert protocol.transport.get_extra_info("peername") == listener.getsockname()
         await hang_up(protocol)
-        for filler in fillers:
-            filler.close()
+        close_each(*fillers)
 
 
 @pytest.mark.parametrize("extra", [{}, {"happy_eyeballs_delay": 0.01}])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from datagram_tools import close, endpoint, unix_datagrams
-from protocols import until
+from protocols import hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -95,8 +95,7 @@ async def test_invalid_address_is_refused_by_the_socket(
         await until(protocol.lost.done)
         assert isinstance(protocol.lost.result(), (TypeError, OverflowError))
         errors.expect(type(protocol.lost.result()), "Fatal write error on datagram transport")
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.goloop_only("goloop's own check")

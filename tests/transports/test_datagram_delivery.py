@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from conftest import Errors
 from datagram_tools import close, endpoint, flood, numbers
-from protocols import DatagramRecorder, turns, until
+from protocols import DatagramRecorder, close_each, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -58,8 +58,7 @@ async def test_new_protocol_gets_the_remaining_datagrams(loop: Loop) -> None:
     await until(lambda: len(second.got) == 7)
     assert first.data() == numbers(3)
     assert second.data() == numbers(10, 3)
-    sender.close()
-    transport.close()
+    close_each(sender, transport)
     await second.lost
     assert first.calls[-1] == "datagram"
 

@@ -19,7 +19,7 @@ import ended
 import pytest
 from conftest import LoopFactory
 from datagram_tools import close, endpoint, flood, numbers, pair_of
-from protocols import DatagramRecorder, turns, until
+from protocols import DatagramRecorder, close_each, hang_up, turns, until
 
 SCENARIOS = Path(__file__).with_name("datagram_object_scenarios.py")
 
@@ -68,10 +68,8 @@ async def test_sending_after_the_end_without_a_remote_address_is_warned_of(
 async def test_closing_twice_ends_once(loop: Loop) -> None:
     transport, protocol = await endpoint(loop, local_addr=("127.0.0.1", 0))
     assert not transport.is_closing()
-    transport.close()
-    transport.close()
-    transport.abort()
-    await protocol.lost
+    close_each(transport, transport)
+    await hang_up(protocol)
     transport.close()
     transport.abort()
     await turns()
@@ -357,8 +355,7 @@ async def test_callbacks_run_in_the_context_of_the_creation(loop: Loop) -> None:
     sender = await flood(protocol, 2)
     await until(lambda: len(protocol.got) == 2)
     transport.sendto(b"x" * 70_000, sender.getsockname())  # in the caller's
-    sender.close()
-    transport.close()
+    close_each(sender, transport)
     await protocol.lost
     assert seen[:3] == ["inside"] * 3
     assert seen[3] == "nowhere"

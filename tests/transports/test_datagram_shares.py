@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Errors
 from datagram_tools import close, endpoint, flood, numbers
-from protocols import DatagramRecorder, until
+from protocols import DatagramRecorder, close_each, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -89,8 +89,7 @@ async def test_other_sockets_and_timers_run_in_between(loop: Loop) -> None:
     assert timers[0] <= 3
     assert heard[0] <= 3
     iterations.stop()
-    sender.close()
-    asking.close()
+    close_each(sender, asking)
     await close(slow, other)
 
 
@@ -176,8 +175,7 @@ async def test_waiting_datagrams_go_to_a_new_protocol(loop: Loop) -> None:
     assert first.data() == numbers(3)
     assert second.data() == numbers(12, 3)
     iterations.stop()
-    sender.close()
-    transport.close()
+    close_each(sender, transport)
     await second.lost
 
 

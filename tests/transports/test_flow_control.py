@@ -10,7 +10,17 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import Made, Recorder, close_all, hang_up, receive_all, receive_exactly, turns, until
+from protocols import (
+    Made,
+    Recorder,
+    close_all,
+    close_each,
+    hang_up,
+    receive_all,
+    receive_exactly,
+    turns,
+    until,
+)
 
 Loop = asyncio.AbstractEventLoop
 MIB = 1 << 20
@@ -224,8 +234,7 @@ async def test_pause_reading_stops_data_and_resume_brings_it(loop: Loop) -> None
     assert transport.is_reading()
     transport.resume_reading()
     await until(lambda: protocol.data == b"hello")
-    far.close()
-    other_far.close()
+    close_each(far, other_far)
     await hang_up(protocol, other)
 
 
@@ -367,6 +376,5 @@ async def test_raised_limits_resume_the_protocol(loop: Loop) -> None:
     assert protocol.names() == ["made", "pause", "resume"]
     protocol.transport.set_write_buffer_limits(high=1 << 20)
     assert protocol.names() == ["made", "pause", "resume", "pause"]
-    protocol.transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     far.close()

@@ -8,7 +8,7 @@ import socket
 
 import pytest
 from conftest import tcp_pair
-from protocols import Recorder, close_all, connect, receive_all, reset, turns, until
+from protocols import Recorder, close_all, connect, hang_up, receive_all, reset, turns, until
 from stream_tools import Meddler, attach, open_pair
 
 Loop = asyncio.AbstractEventLoop
@@ -60,8 +60,7 @@ async def test_eof_is_delivered_once_though_eof_received_pauses_and_resumes(
     protocol.transport.resume_reading()
     await turns(10)
     assert protocol.names() == ["made", "eof", "eof"]
-    protocol.transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     far.close()
 
 

@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 import pytest
-from protocols import BufferedRecorder, Recorder, hang_up, until
+from protocols import BufferedRecorder, Recorder, close_each, hang_up, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -175,8 +175,7 @@ async def test_sock_calls_use_the_overridden_methods(loop: Loop) -> None:
     far.send(b"y" * 500)
     assert await loop.sock_recv(near, 1000) == b"y" * 500
     assert (near.received, near.sent) == (500, 5000)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 async def test_a_subclass_without_methods_of_its_own_is_native(loop: Loop, loop_name: str) -> None:

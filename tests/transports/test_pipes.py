@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import FailingRecorder, HaltingRecorder, Recorder, turns, until
+from protocols import HaltingRecorder, Recorder, close_each, failing, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -309,16 +309,14 @@ async def test_the_pipe_object_is_closed_once_and_last(loop: Loop) -> None:
     await writer.lost
     await reader.lost
     await turns()
-    source.close()
-    sink.close()
+    close_each(source, sink)
     await turns()
     assert (ours.closes, theirs.closes) == (1, 1)
 
 
 async def test_close_of_the_reading_end_is_reported_once(loop: Loop) -> None:
     source, reader, _sink, writer = await both_ends(loop)
-    source.close()
-    source.close()
+    close_each(source, source)
     assert source.is_closing()
     assert await reader.lost is None
     assert reader.names() == ["made", "lost"]
@@ -350,7 +348,7 @@ async def test_exception_of_data_received_is_reported_and_reading_continues(
 
 async def test_an_exception_of_connection_lost_is_reported(loop: Loop, errors: Any) -> None:
     reading, writing = os.pipe()
-    source, reader = await read_end(loop, reading, FailingRecorder)
+    source, reader = await read_end(loop, reading, failing("connection_lost"))
     source.close()
     await reader.lost
     await turns()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Recorder, close_all, connect, failing, hang_up, until
+from protocols import Recorder, close_all, close_each, connect, failing, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -35,8 +35,7 @@ async def test_an_exception_of_a_clients_factory_is_raised(loop: Loop) -> None:
 
     with pytest.raises(ZeroDivisionError, match="factory"):
         await loop.create_connection(factory, sock=near)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 async def test_a_protocol_without_a_method_ends_the_connection(loop: Loop, errors: Errors) -> None:
@@ -68,8 +67,7 @@ async def test_broken_connection_does_not_affect_others(loop: Loop, errors: Erro
     await broken.lost
     await until(lambda: healthy.data == b"x")
     errors.expect(ZeroDivisionError)
-    far_a.close()
-    far_b.close()
+    close_each(far_a, far_b)
     await healthy.lost
 
 

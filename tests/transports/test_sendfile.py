@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from protocols import Recorder, connect, until
+from protocols import Recorder, connect, hang_up, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -218,8 +218,7 @@ async def test_sendfile_to_a_disconnecting_peer_raises(loop: Loop, file: IO[byte
     far.transport.abort()
     with pytest.raises(ConnectionError):
         await sending
-    near.transport.abort()
-    await near.lost
+    await hang_up(near)
     server.close()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import Echo, Made, Recorder, close_all, hang_up, reset, turns, until
+from protocols import Echo, Made, Recorder, close_all, close_each, hang_up, reset, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -27,8 +27,7 @@ async def test_connections_that_wait_in_the_backlog_are_all_accepted(loop: Loop)
     await until(lambda: len(made) == 250 and all(protocol.transport for protocol in made))
     peers = {protocol.transport.get_extra_info("peername") for protocol in made}
     assert peers == {client.getsockname() for client in clients}
-    for client in clients:
-        client.close()
+    close_each(*clients)
     for protocol in made:
         await protocol.lost
     await close_all(server)
@@ -88,8 +87,7 @@ async def test_close_during_connection_setup_leaks_nothing(loop: Loop) -> None:
         clients = [socket.create_connection(server.sockets[0].getsockname()) for _ in range(3)]
         await asyncio.sleep(0)
         server.close()
-        for client in clients:
-            client.close()
+        close_each(*clients)
         await turns(5)
         await until(lambda made=made: all(p.lost.done() for p in made))  # type: ignore[misc]
         await server.wait_closed()
@@ -109,8 +107,7 @@ async def test_server_closed_during_accept_does_not_wait_for_the_connection(
     server.close()
     await server.wait_closed()
     await turns()
-    for sock in socks:
-        sock.close()
+    close_each(*socks)
     for protocol in made:
         await protocol.lost
 
@@ -132,8 +129,7 @@ async def test_an_iteration_accepts_no_more_than_asyncios(loop: Loop, loop_name:
     # goloop's takes fewer where they would take much time.
     assert found == most if loop_name == "asyncio" else found <= most
     await until(lambda: all(protocol.transport for protocol in made))
-    for client in clients:
-        client.close()
+    close_each(*clients)
     for protocol in made:
         await protocol.lost
     await close_all(server)
@@ -198,8 +194,7 @@ async def test_connection_survives_a_server_closed_during_accept(loop: Loop, tls
 
 async def test_listening_socket_is_refused_to_others(loop: Loop) -> None:
     near, far = tcp_pair()
-    near.close()
-    far.close()
+    close_each(near, far)
     server = await loop.create_server(Recorder, "127.0.0.1", 0)
     fd = server.sockets[0].fileno()
     assert fd >= 0

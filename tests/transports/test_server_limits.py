@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Echo, Made, Recorder, can_connect, close_all, turns, until
+from protocols import Echo, Made, Recorder, can_connect, close_all, close_each, turns, until
 from tls_tools import client_context, server_context
 
 pytestmark = pytest.mark.goloop_only("asyncio has no such method")
@@ -73,8 +73,7 @@ async def test_pauses_among_many_accepts_lose_no_connection(loop: Any) -> None:
     clients = clients_of(server, 100)
     assert all(await asyncio.gather(*(answered(loop, each) for each in clients)))
     assert len(made) == 100
-    for each in clients:
-        each.close()
+    close_each(*clients)
     await close_all(server)
 
 
@@ -234,8 +233,7 @@ async def test_a_limit_can_be_changed_and_taken_away(loop: Any) -> None:
     server.resume_accepting()
     await until(lambda: Here.open == 12)
     assert type(server).__name__ == "Server"
-    for each in clients:
-        each.close()
+    close_each(*clients)
     await close_all(server)
 
 
@@ -307,8 +305,6 @@ async def test_a_full_server_closes(loop: Any) -> None:
     first, second = clients_of(server, 2)
     assert await answered(loop, first)
     address = server.sockets[0].getsockname()
-    server.close()
-    first.close()
-    second.close()
+    close_each(server, first, second)
     await close_all(server)
     assert not can_connect(address)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, tcp_pair
-from protocols import BufferedRecorder, Recorder, hang_up, turns, until
+from protocols import BufferedRecorder, Recorder, close_each, hang_up, turns, until
 from stream_tools import Meddler, attach, open_pair, received
 
 Loop = asyncio.AbstractEventLoop
@@ -51,8 +51,7 @@ async def test_closing_another_transport_drops_its_received_bytes(loop: Loop, ac
     await protocols[1].lost
     names = sorted(protocol.names() for protocol in protocols)
     assert names == [["made", "data", "eof", "lost"], ["made", "lost"]]
-    for sock in (*one, *two):
-        sock.close()
+    close_each(*one, *two)
 
 
 async def test_data_of_a_paused_transport_is_delivered_in_order_after_resume(loop: Loop) -> None:
@@ -81,8 +80,7 @@ async def test_data_of_a_paused_transport_is_delivered_in_order_after_resume(loo
     assert silent.data == b"data"
     for protocol in protocols:
         await protocol.lost
-    for sock in (*one, *two):
-        sock.close()
+    close_each(*one, *two)
 
 
 async def test_new_protocol_gets_bytes_kept_while_paused(loop: Loop, pair: Pair) -> None:

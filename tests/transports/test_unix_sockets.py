@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protocols import Made, Recorder, close_all, until
+from protocols import Made, Recorder, close_all, close_each, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -112,5 +112,4 @@ async def test_connecting_waits_for_room_in_the_backlog(loop: Loop, tmp_path: Pa
         listening.accept()[0].close()
         await connecting
         assert late.getpeername() == path
-        for sock in queued:
-            sock.close()
+        close_each(*queued)

@@ -18,7 +18,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Made, Recorder, close_all, turns
+from protocols import Made, Recorder, close_all, close_each, hang_up, turns
 
 import goloop
 
@@ -105,8 +105,7 @@ async def test_shutdown_of_the_given_socket_follows_the_bytes(loop: Loop, pair: 
     transport.write(b"last words")
     near.shutdown(socket.SHUT_WR)
     assert has(far) == b"last words"
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
@@ -117,8 +116,7 @@ async def test_a_blocking_peer_of_a_given_socket_has_the_bytes_at_once(
     transport, protocol = await loop.create_connection(Recorder, sock=near)
     transport.writelines([b"here", b" and now"])
     assert has(far) == b"here and now"
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
 
 
 @pytest.mark.goloop_only("asyncio sends each write at once")
@@ -149,8 +147,7 @@ async def test_a_given_socket_that_the_program_drops_is_not_exposed(loop: Loop) 
     transport.write(b"visible again")
     assert has(far) == b"visible again"
     assert exposed_sends() == count + 1
-    transport.abort()
-    await protocol.lost
+    await hang_up(protocol)
     far.close()
 
 
@@ -293,8 +290,7 @@ def test_write_between_two_runs_is_sent_at_once(loop_factory: LoopFactory) -> No
     assert has(far) == b"between"
     transport.abort()
     loop.run_until_complete(protocol.lost)
-    loop.close()
-    far.close()
+    close_each(loop, far)
 
 
 # ---- the end of a run, and of a process ---------------------------------------------------

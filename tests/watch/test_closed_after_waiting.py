@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import turns
+from protocols import close_each, turns
 from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -47,8 +47,7 @@ async def test_the_address_is_free_again_in_the_same_step(
     assert sock.fileno() == -1
     again = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     again.bind(address)
-    again.close()
-    sender.close()
+    close_each(again, sender)
 
 
 async def test_a_listener_is_closed_in_the_step_that_accepted(loop: Loop) -> None:
@@ -60,8 +59,7 @@ async def test_a_listener_is_closed_in_the_step_that_accepted(loop: Loop) -> Non
     accepted, _ = await loop.sock_accept(listening)
     listening.close()
     assert listening.fileno() == -1
-    for sock in (client, accepted):
-        sock.close()
+    close_each(client, accepted)
 
 
 async def test_a_socket_is_closed_in_the_step_that_connected(loop: Loop) -> None:
@@ -154,8 +152,7 @@ async def test_a_cancelled_task_closes_at_once(loop: Loop) -> None:
     others_peer.send(b"x")
     await asyncio.wait([task])
     assert numbers == [-1]
-    for sock in (far, other, others_peer):
-        sock.close()
+    close_each(far, other, others_peer)
 
 
 @pytest.mark.goloop_only("asyncio has sent in the poll, or waits for ever")
@@ -222,5 +219,4 @@ def test_a_loop_that_stops_as_a_socket_turns_ready_keeps_no_socket_open(
     task.cancel()
     with contextlib.suppress(OSError, asyncio.CancelledError):
         loop.run_until_complete(task)
-    for each in (far, watched, other):
-        each.close()
+    close_each(far, watched, other)

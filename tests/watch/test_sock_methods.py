@@ -16,7 +16,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import tcp_pair
-from protocols import Iterations, Recorder, hang_up, turns, until
+from protocols import Iterations, Recorder, close_each, hang_up, turns, until
 from receiving import receivers
 
 SCENARIOS = Path(__file__).with_name("sock_methods_scenarios.py")
@@ -86,8 +86,7 @@ async def test_message_of_any_length_is_received_completely(
             got = await receiving
             got = got[0] if isinstance(got, tuple) else got
             assert (got if isinstance(got, bytes) else bytes(buffer[:got])) == message
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 async def test_sock_recvfrom_gives_a_datagram_and_its_sender(loop: Loop) -> None:
@@ -135,8 +134,7 @@ async def test_a_reader_that_keeps_pace_does_not_hold_the_loop(loop: Loop) -> No
     iterations.stop()
     assert iterations.now >= size // ((4 << 20) + (256 << 10))
     assert await reading == size
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 async def test_a_message_is_never_sent_in_parts(loop: Loop) -> None:
@@ -347,8 +345,7 @@ async def test_parallel_echoes_are_not_mixed_up(loop: Loop) -> None:
         *(ask(first, number) for number, (first, _) in enumerate(pairs)),
     )
     for first, second in pairs:
-        first.close()
-        second.close()
+        close_each(first, second)
 
 
 async def test_results_are_bytes_of_their_own(loop: Loop, pair: Pair) -> None:
@@ -419,8 +416,7 @@ async def test_descriptors_go_with_a_message(loop: Any, kind: int, waits: bool) 
     assert os.read(reading, 100) == b"through the pipe"
     assert os.read(reading, 100) == b""  # no other code has the writing end
     os.close(reading)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @only_ours
@@ -444,8 +440,7 @@ async def test_descriptors_for_which_there_is_no_room_are_closed(loop: Any) -> N
     assert (await loop.sock_recvmsg(far, 1))[1] == []
     assert os.read(reading, 1) == b""
     os.close(reading)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @only_ours
@@ -462,8 +457,7 @@ async def test_a_cancelled_recvmsg_leaves_message_and_descriptors_to_the_next(lo
     assert data == b"kept"
     for each in [*descriptors(ancillary), reading, writing]:
         os.close(each)
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @only_ours
@@ -484,8 +478,7 @@ async def test_sendmsg_waits_for_room_and_may_send_partially(loop: Any) -> None:
     assert await waiting == 4
     received += await loop.sock_recv(far, 10)
     assert received.endswith(b"tail")
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @only_ours
@@ -518,8 +511,7 @@ async def test_wrong_arguments_of_messages_are_refused(loop: Any) -> None:
         await loop.sock_recvmsg(near, -1)
     with pytest.raises(OSError, match="Bad file descriptor"):
         await loop.sock_sendmsg(near, [b"x"], rights(99_999))
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @pytest.mark.parametrize(
@@ -590,8 +582,7 @@ async def test_several_tasks_receive_from_one_socket(
     answers = await asyncio.gather(*tasks)
     got = [each if isinstance(each, bytes) else each[0] for each in answers]
     assert sorted(got) == [b"0", b"1", b"2", b"3"]
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @together
@@ -605,8 +596,7 @@ async def test_several_tasks_send_on_one_socket(loop: Loop) -> None:
         got += await loop.sock_recv(far, 100_000)
     await asyncio.gather(*tasks)
     assert sorted(set(got)) == [*b"012"]
-    near.close()
-    far.close()
+    close_each(near, far)
 
 
 @pytest.mark.goloop_only("the last one is woken, the others wait for ever")
@@ -647,5 +637,4 @@ async def test_a_reader_takes_the_place_of_all_that_wait(loop: Loop) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    near.close()
-    far.close()
+    close_each(near, far)

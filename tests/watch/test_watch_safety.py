@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conftest import Errors, LoopFactory, tcp_pair
-from protocols import in_thread, turns, until
+from protocols import close_each, in_thread, turns, until
 
 Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
@@ -169,8 +169,7 @@ def test_readers_added_by_many_threads_are_all_called(loop: Loop) -> None:
     for thread in threads:
         thread.join()
     for near, far in pairs:
-        near.close()
-        far.close()
+        close_each(near, far)
 
 
 def test_a_closed_loop_refuses_another_threads_reader(
@@ -280,6 +279,4 @@ def test_a_socket_that_closes_the_loop_is_an_error(
 
         with pytest.raises(RuntimeError):
             Listener(loop, stream, asyncio.Protocol, None, 1, contextvars.Context())
-    stream.close()
-    datagram.close()
-    loop.close()
+    close_each(stream, datagram, loop)

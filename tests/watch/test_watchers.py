@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Recorder, hang_up, one_turn, turns, until
+from protocols import Recorder, close_each, hang_up, one_turn, turns, until
 
 Loop = asyncio.AbstractEventLoop
 
@@ -242,8 +242,7 @@ async def test_an_exception_in_a_reader_is_reported_and_the_reader_stays(
     await until(lambda: errors.contexts)
     errors.expect(ZeroDivisionError)
     assert loop.remove_reader(first) is True
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_a_reader_removed_in_its_turn_is_not_called(loop: Loop) -> None:
@@ -262,8 +261,7 @@ async def test_a_reader_removed_in_its_turn_is_not_called(loop: Loop) -> None:
     await turns(5)
     assert len(seen) == 1
     for first, second in pairs:
-        first.close()
-        second.close()
+        close_each(first, second)
 
 
 async def test_a_number_closed_without_removal_can_be_watched_by_its_next_owner(loop: Loop) -> None:
@@ -287,8 +285,7 @@ async def test_a_number_closed_without_removal_can_be_watched_by_its_next_owner(
     await until(lambda: seen)
     assert set(seen) == {"new"}
     loop.remove_reader(fd)
-    for sock in (second, stranger, peer):
-        sock.close()
+    close_each(second, stranger, peer)
 
 
 async def test_duplicates_of_one_file_are_two_descriptors(loop: Loop) -> None:
@@ -304,8 +301,7 @@ async def test_duplicates_of_one_file_are_two_descriptors(loop: Loop) -> None:
     await until(lambda: seen)
     assert set(seen) == {"copy"}
     loop.remove_reader(copy)
-    for sock in (first, second, copy):
-        sock.close()
+    close_each(first, second, copy)
 
 
 async def test_each_of_many_descriptors_has_its_own_reader(loop: Loop) -> None:
@@ -325,8 +321,7 @@ async def test_each_of_many_descriptors_has_its_own_reader(loop: Loop) -> None:
     assert sorted(seen) == list(range(len(pairs)))
     for first, second in pairs:
         loop.remove_reader(first)
-        first.close()
-        second.close()
+        close_each(first, second)
 
 
 def test_watches_survive_between_runs(loop: Loop) -> None:
@@ -337,8 +332,7 @@ def test_watches_survive_between_runs(loop: Loop) -> None:
     second.send(b"x")
     loop.run_until_complete(until(lambda: seen))
     loop.remove_reader(first)
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 def test_closing_the_loop_leaves_watched_descriptors_open(loop_factory: LoopFactory) -> None:
@@ -350,8 +344,7 @@ def test_closing_the_loop_leaves_watched_descriptors_open(loop_factory: LoopFact
     first.send(b"x")
     second.setblocking(True)
     assert second.recv(1) == b"x"
-    first.close()
-    second.close()
+    close_each(first, second)
 
 
 async def test_a_fifo_is_watched(loop: Loop, tmp_path: Path) -> None:
@@ -427,5 +420,4 @@ async def test_the_next_owner_of_a_closed_sockets_number_is_watched_for_itself(l
     fourth.send(b"x")
     await until(lambda: seen == [b"x"])
     assert loop.remove_reader(another) is True
-    for sock in (second, third, fourth, another):
-        sock.close()
+    close_each(second, third, fourth, another)
