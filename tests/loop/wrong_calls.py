@@ -637,7 +637,8 @@ loop._add_reader( | ) | fd) | None, function) | 'x', function) | -1, function) |
 loop._add_writer( | ) | fd) | None, function)
 loop.call_later( | delay=None, callback=function) | callback=function)
 loop.call_soon( | context=None) | function, context=Context(), more=1)
-loop.create_task( | coro=None) | coroutine, no_such=1) | coroutine, 'name')
+await loop.run_in_executor(executor=None, func=int)
+loop.create_task( | coro=coroutine) | coro=None) | coroutine, no_such=1) | coroutine, 'name')
 loop.create_future( | 1) | loop=1)
 loop.run_until_complete( | coroutine) | future)
 loop. | run_forever() | close() | no_such | set_debug(enabled=1, more=2)
@@ -708,6 +709,9 @@ def _named_forms(function: str) -> Iterator[str]:
     for name, value in zip(NAMED[function], right, strict=True):
         yield _call(function, *right, f"{name}={value}")
         yield _call(function, f"{name}={value}")
+    yield _call(
+        function, *(f"{name}={value}" for name, value in zip(NAMED[function], right, strict=True))
+    )
     yield _call(function, *right, "None")
     yield _call(function, *right, "None", "no_such=1")
     yield _call(function, *right, "no_such=1", "other=2")
