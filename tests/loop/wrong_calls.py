@@ -453,7 +453,7 @@ WRONG: list[tuple[str, int | str, tuple[str, ...]]] = [
     *[(f"loop.{name}", 1, ("None", "1", "'x'", "BytesIO()", "StringIO()", "closed_file",
                            "text_file", "null", "object()"))
       for name in ("sock_sendfile", "sendfile")],
-    *[("loop." + name, option, SIZES) for name in ("sock_sendfile", "sendfile")
+    *[("loop." + name, option, (*SIZES, "0")) for name in ("sock_sendfile", "sendfile")
       for option in ("offset", "count")],
     ("loop.sendfile", 0, ("None", "1", "object()", "closing", "datagrams", "writing", "reading")),
     ("loop.sendfile", "fallback", ("'x'", "None")),

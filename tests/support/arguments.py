@@ -81,7 +81,8 @@ NAMED = {function: tuple(given) for function, given in _VALID.items() if given a
 FDS = (
     "None", "'x'", "b'x'", "1.5", "1j", "True", "-1", "-2**40", "2**31", "2**40", "2**64", "nobody",
     "object()", "closed_file", "closed_socket", "BytesIO()", "[]", "file", "transport",
-    "transport_fd", "transport_socket", "Fileno('x')", "Fileno(None)", "Fileno(-1)",
+    "transport_fd", "transport_socket", "(transport, near)[1]", "Fileno('x')", "Fileno(None)",
+    "Fileno(-1)",
     "Fileno(2**40)", "Fileno(1.5)", "Fileno(ValueError('no'))", "Fileno(OSError('no'))",
     "Fileno(KeyError('no'))", "Index(0)", "Angry()",
 )  # fmt: skip

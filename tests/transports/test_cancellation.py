@@ -114,12 +114,16 @@ async def test_cancelled_create_connection_to_several_addresses_leaks_nothing(
         )
 
 
-async def test_cancelled_create_connection_by_socket_leaks_nothing(loop: Loop) -> None:
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_cancelled_connection_by_socket_leaks_nothing(loop: Any, accepted: bool) -> None:
     for count in range(10):
         near, far = tcp_pair()
-        was_cancelled, result = await cancelled_after(
-            count, loop.create_connection(Recorder, sock=near)
+        making = (
+            loop.connect_accepted_socket(Recorder, near)
+            if accepted
+            else loop.create_connection(Recorder, sock=near)
         )
+        was_cancelled, result = await cancelled_after(count, making)
         if was_cancelled:
             near.close()
         else:
@@ -137,26 +141,11 @@ async def test_cancelled_open_connection_leaks_nothing(loop: Loop) -> None:
     address = server.sockets[0].getsockname()
 
     async def close(result: Any) -> None:
-        result[1].close()
-        await result[1].wait_closed()
+        await close_all(result[1])
 
     await at_every_await(lambda: asyncio.open_connection(*address), close)
     await close_all(server)
     await until(lambda: len(asyncio.all_tasks()) == 1)
-
-
-async def test_cancelled_connect_accepted_socket_leaks_nothing(loop: Loop) -> None:
-    for count in range(10):
-        near, far = tcp_pair()
-        was_cancelled, result = await cancelled_after(
-            count, loop.connect_accepted_socket(Recorder, near)
-        )
-        if was_cancelled:
-            near.close()
-        else:
-            await close_connection(result)
-        far.close()
-        await turns(3)
 
 
 @leaves_a_socket_to_gc

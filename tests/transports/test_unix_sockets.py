@@ -72,16 +72,6 @@ async def test_the_path_of_a_closed_server_is_removed_from_3_13_on(
     await close_all(server)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 13), reason="new in 3.13")
-async def test_a_path_that_is_somebody_elses_by_now_stays(loop: Loop, tmp_path: Path) -> None:
-    path = tmp_path / "s"
-    server, _ = await served(loop, path)
-    path.unlink()
-    path.write_text("mine", encoding="utf-8")
-    await close_all(server)
-    assert path.read_text(encoding="utf-8") == "mine"
-
-
 async def test_a_path_without_a_server_is_an_error(loop: Loop, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         await loop.create_unix_connection(Recorder, str(tmp_path / "s"))

@@ -153,54 +153,6 @@ async def test_regular_files_are_refused(loop: Loop) -> None:
         assert loop.remove_writer(stream) is False
 
 
-@pytest.mark.parametrize("thing", [-1, "text", None, object(), 1.5])
-async def test_other_than_files_are_refused(loop: Loop, thing: Any) -> None:
-    for method in (loop.add_reader, loop.add_writer):
-        with pytest.raises((ValueError, TypeError)):
-            method(thing, print)
-    for remove in (loop.remove_reader, loop.remove_writer):
-        with pytest.raises((ValueError, TypeError)):
-            remove(thing)
-
-
-async def test_a_closed_descriptor_is_refused(loop: Loop) -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    os.close(write_end)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        loop.add_reader(read_end, print)
-    assert loop.remove_reader(read_end) is False
-
-
-async def test_a_closed_socket_object_is_refused(loop: Loop) -> None:
-    sock = socket.socket()
-    sock.close()
-    with pytest.raises(ValueError, match="Invalid file"):
-        loop.add_reader(sock, print)
-    with pytest.raises(ValueError, match="Invalid file"):
-        loop.remove_reader(sock)
-
-
-async def test_descriptors_of_transports_are_refused(loop: Loop) -> None:
-    near, far = tcp_pair()
-    transport, protocol = await loop.create_connection(Recorder, sock=near)
-    fd = near.fileno()
-    for method, arguments in (
-        ("add_reader", (fd, print)),
-        ("add_writer", (fd, print)),
-        ("remove_reader", (fd,)),
-        ("remove_writer", (fd,)),
-        ("add_reader", (near, print)),
-    ):
-        with pytest.raises(RuntimeError, match=r"File descriptor .* is used by transport"):
-            getattr(loop, method)(*arguments)
-    view = transport.get_extra_info("socket")
-    with pytest.raises(RuntimeError, match=r"is used by transport"):
-        loop.add_reader(view, print)
-    await hang_up(protocol)
-    far.close()
-
-
 async def test_the_number_is_free_again_once_the_transport_is_closed(loop: Loop) -> None:
     near, far = tcp_pair()
     _, protocol = await loop.create_connection(Recorder, sock=near)
@@ -375,17 +327,6 @@ async def test_a_socket_that_was_closed_while_it_was_watched_can_be_removed(
             remove(first)
     with pytest.raises(ValueError, match="Invalid file descriptor: -1"):
         loop.remove_reader(-1)
-
-
-async def test_a_closed_file_is_refused(loop: Loop) -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    file = os.fdopen(reading, "rb", 0)
-    loop.add_reader(file, print)
-    assert loop.remove_reader(file) is True
-    file.close()
-    with pytest.raises(ValueError, match="Invalid file object: "):
-        loop.remove_reader(file)
 
 
 async def test_a_watched_object_is_kept_alive(loop: Loop) -> None:
