@@ -57,7 +57,7 @@ TESTS = (
     "tests/transports/test_buffered_protocol.py",
     "tests/transports/test_bulk_transfer.py",
     "tests/transports/test_connect.py",
-    "tests/transports/test_datagram_delivery.py",
+    "tests/transports/test_datagram_shares.py",
     "tests/transports/test_datagram_errors.py",
     "tests/transports/test_datagram_exchange.py",
     "tests/transports/test_datagram_flow_control.py",

@@ -155,6 +155,7 @@ async def test_writes_after_close_are_dropped_and_not_counted(
     protocol.transport.close()
     for _ in range(10):
         protocol.transport.write(b"dropped")
+        protocol.transport.writelines([b"dropped", b"too"])
     assert "SSL connection is closed" in caplog.text
     await protocol.lost
     assert protocol.transport.get_write_buffer_size() == 0

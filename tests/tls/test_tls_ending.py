@@ -13,7 +13,7 @@ import warnings
 import weakref
 
 import pytest
-from conftest import Errors, LoopFactory
+from conftest import LoopFactory
 from protocols import BufferedRecorder, PausedRecorder, Recorder, close_each, turns, until
 from tls_connections import (
     RECORD_LAYER,
@@ -197,45 +197,6 @@ async def test_close_waits_for_written_bytes(loop: Loop) -> None:
     release.set()
     assert hexdigest(await working) == hexdigest(payload)
     await protocol.lost
-
-
-async def test_writes_after_the_end_are_dropped(
-    loop: Loop, caplog: pytest.LogCaptureFixture
-) -> None:
-    protocol, working = await with_peer(loop, "client", Peer.unwrap)
-    await protocol.lost
-    await working
-    for _ in range(10):
-        protocol.transport.write(b"lost")
-        protocol.transport.writelines([b"lost", b"too"])
-    assert "SSL connection is closed" in caplog.text
-    protocol.transport.close()
-    protocol.transport.abort()
-    await turns()
-    assert protocol.names() == ["made", "eof", "lost"]
-
-
-async def test_a_flipped_bit_ends_the_connection_with_an_ssl_error(
-    loop: Loop, errors: Errors
-) -> None:
-    def peer_does(peer: Peer) -> None:
-        peer.write(b"good")
-        assert peer.read_exactly(4) == b"more"
-        sealed = bytearray(peer.seal(b"bad record"))
-        sealed[-1] ^= 1
-        peer.send_raw(bytes(sealed))
-        with pytest.raises((ssl.SSLError, ConnectionResetError)):
-            peer.read()
-
-    protocol, working = await with_peer(loop, "client", peer_does)
-    await until(lambda: protocol.data == b"good")
-    protocol.transport.write(b"more")
-    lost = await protocol.lost
-    assert isinstance(lost, ssl.SSLError)
-    assert lost.library == "SSL"
-    assert lost.reason in ("DECRYPTION_FAILED_OR_BAD_RECORD_MAC", RECORD_LAYER)
-    assert protocol.data == b"good"
-    await working
 
 
 async def test_garbage_after_good_records_is_an_ssl_error(loop: Loop) -> None:

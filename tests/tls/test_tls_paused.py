@@ -12,7 +12,7 @@ import ssl
 import threading
 from typing import Any
 
-from protocols import Recorder, close_all, hang_up, turns, until
+from protocols import Made, Recorder, close_all, hang_up, turns, until
 from tls_tools import client_context, server_context
 
 Loop = asyncio.AbstractEventLoop
@@ -32,17 +32,13 @@ async def test_data_kept_while_paused_arrives_in_the_context_of_the_resumer(loop
         def data_received(self, data: bytes) -> None:
             got.put_nowait(WHERE.get())
 
-    accepted: list[Server] = []
-
-    def factory() -> Server:
-        accepted.append(Server())
-        return accepted[0]
+    accepted = Made(Server)
 
     def resume() -> None:
         WHERE.set("resumer")
         accepted[0].transport.resume_reading()
 
-    server = await loop.create_server(factory, "127.0.0.1", 0, ssl=server_context())
+    server = await loop.create_server(accepted, "127.0.0.1", 0, ssl=server_context())
     _reader, writer = await asyncio.open_connection(
         *server.sockets[0].getsockname(), ssl=client_context(), server_hostname="localhost"
     )
