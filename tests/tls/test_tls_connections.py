@@ -61,14 +61,17 @@ async def test_a_client_and_a_server_exchange_a_megabyte(
 
 
 @by_role
-async def test_tls_runs_over_an_existing_socket(loop: Loop, role: str) -> None:
+@by_version
+async def test_tls_runs_over_an_existing_socket(
+    loop: Loop, role: str, version: ssl.TLSVersion
+) -> None:
     def peer_does(peer: Peer) -> bytes:
         peer.write(b"to the loop")
         received = peer.read_exactly(4)
         peer.unwrap()
         return received
 
-    protocol, working = await with_peer(loop, role, peer_does)
+    protocol, working = await with_peer(loop, role, peer_does, version=version)
     protocol.transport.write(b"back")
     assert await working == b"back"
     assert await protocol.lost is None

@@ -81,21 +81,6 @@ def test_connections_of_a_runners_last_moments_are_dropped_without_a_word(
 
 @by_role
 @by_version
-async def test_the_peers_close_notify_is_answered(
-    loop: Loop, role: str, version: ssl.TLSVersion
-) -> None:
-    def peer_does(peer: Peer) -> None:
-        peer.write(b"last words")
-        peer.unwrap()
-
-    protocol, working = await with_peer(loop, role, peer_does, version=version)
-    await working
-    assert await protocol.lost is None
-    assert protocol.names() == ["made", "data", "eof", "lost"]
-
-
-@by_role
-@by_version
 async def test_a_truncated_stream_ends_like_an_end(
     loop: Loop, role: str, version: ssl.TLSVersion
 ) -> None:
