@@ -29,7 +29,7 @@ async def connect(loop: Loop, near: socket.socket) -> tuple[Any, Any]:
     return await loop.create_connection(Recorder, sock=near)
 
 
-# ---- __buffer__ (row 12) ----------------------------------------------------------------
+# ---- objects with __buffer__ -------------------------------------------------------------
 
 
 @with_buffers
@@ -176,7 +176,7 @@ async def test_datagram_buffer_that_closes_its_transport_does_not_crash(
         await turns(3)
 
 
-# ---- extra info (row 13) -----------------------------------------------------------------------
+# ---- extra info -------------------------------------------------------------------------------
 
 
 async def test_key_that_replaces_the_extra_info_does_not_crash(loop: Loop, pair: Pair) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import struct
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import ended
 import pytest
 from conftest import LoopFactory, tcp_pair
-from protocols import Made, Recorder, close_all, close_each, hang_up, turns
+from protocols import Made, Recorder, close_all, close_each, hang_up, reset, turns
 
 import goloop
 
@@ -36,8 +35,7 @@ class Accepted:
         self.transport = protocol.transport
 
     async def close(self) -> None:
-        self.transport.abort()
-        await self.protocol.lost
+        await hang_up(self.protocol)
         self.client.close()
         await close_all(self.server)
 
@@ -157,7 +155,7 @@ async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:
     protocols = Made()
     server = await loop.create_server(protocols, "127.0.0.1", 0, ssl=server_context())
     address = server.sockets[0].getsockname()
-    transport, client = await loop.create_connection(
+    _, client = await loop.create_connection(
         Recorder, *address[:2], ssl=client_context(), server_hostname="localhost"
     )
     while not protocols:
@@ -167,10 +165,7 @@ async def test_shutdown_under_tls_follows_the_bytes(loop: Loop) -> None:
     protocols[0].transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
     await client.eof
     assert client.data == b"last words"
-    transport.abort()
-    protocols[0].transport.abort()
-    await client.lost
-    await protocols[0].lost
+    await hang_up(client, protocols[0])
     await close_all(server)
 
 
@@ -319,8 +314,7 @@ async def test_connection_lost_reports_unsent_bytes(loop: Loop, end: str) -> Non
     accepted = await accept(loop)
     accepted.transport.pause_reading()
     await turns(2)
-    accepted.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    accepted.client.close()
+    reset(accepted.client)
     accepted.transport.write(b"x")
     getattr(accepted.transport, end)()
     assert isinstance(await accepted.protocol.lost, ConnectionError)

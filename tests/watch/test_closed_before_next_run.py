@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import tcp_pair
-from protocols import close_each, turns
+from protocols import close_each, reset, turns
 from receiving import on_both_loops, receivers
 
 Loop = asyncio.AbstractEventLoop
@@ -102,8 +102,7 @@ def test_an_error_of_the_call_reaches_the_task(loop: Loop, debug: bool) -> None:
     near, far = pair("tcp")
     task = loop.create_task(loop.sock_recv(near, 10))
     loop.run_until_complete(turns())
-    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    far.close()
+    reset(far)
     stop_when_ready(loop, near)
     near.close()
     with pytest.raises(ConnectionResetError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import resource
 import socket
@@ -18,7 +19,7 @@ Loop = asyncio.AbstractEventLoop
 Pair = tuple[socket.socket, socket.socket]
 
 
-# ---- numbers (row 11) ---------------------------------------------------------------
+# ---- numbers -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [10**5, 10**9, 2_000_000_000, 2**31 - 1])
@@ -46,7 +47,7 @@ async def test_the_highest_number_is_watched(loop: Loop, pair: Pair) -> None:
     os.close(high)
 
 
-# ---- other threads (row 24) --------------------------------------------------------------
+# ---- other threads -------------------------------------------------------------------------------
 
 
 def in_a_thread(function: Callable[[], Any]) -> Any:
@@ -133,17 +134,13 @@ def test_another_thread_may_remove_a_reader(loop: Loop, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer"])
-def test_regular_files_are_refused_to_another_thread(loop: Loop, method: str) -> None:
+def test_regular_files_and_closed_numbers_are_refused_to_another_thread(
+    loop: Loop, method: str
+) -> None:
     with open(__file__) as file:
         error = run_beside(loop, lambda: getattr(loop, method)(file, print))
     assert isinstance(error, PermissionError)
-
-
-def test_a_closed_number_is_refused_to_another_thread(loop: Loop) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    os.close(writing)
-    error = run_beside(loop, lambda: loop.add_reader(10**6, print))
+    error = run_beside(loop, lambda: getattr(loop, method)(10**6, print))
     assert isinstance(error, OSError)
 
 
@@ -228,7 +225,7 @@ async def test_waiter_that_replaced_a_reader_in_the_turn_waits(loop: Loop, pair:
     assert got == [b"first"]
 
 
-# ---- conversions that close the loop (row 4) -------------------------------------------------
+# ---- conversions that close the loop -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["add_reader", "add_writer", "remove_reader"])
@@ -275,8 +272,6 @@ def test_a_socket_that_closes_the_loop_is_an_error(
         DatagramTransport(loop, datagram, asyncio.DatagramProtocol())
     if attribute != "getsockname":
         loop = loop_factory()
-        import contextvars
-
         with pytest.raises(RuntimeError):
             Listener(loop, stream, asyncio.Protocol, None, 1, contextvars.Context())
     close_each(stream, datagram, loop)
