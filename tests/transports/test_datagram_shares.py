@@ -259,7 +259,7 @@ async def test_errors_wait_while_paused(loop: Loop) -> None:
 def test_no_datagram_is_lost_by_an_exception(
     loop: Loop, errors: Errors, pace: Pace, kind: type[BaseException], held: bool
 ) -> None:
-    """It is reported, or leaves the loop; the datagrams may have been held by a pause."""
+    """An exception is reported, or leaves the loop; a pause may have held the datagrams."""
     run = loop.run_until_complete
     transport, protocol = run(endpoint(loop, local_addr=("127.0.0.1", 0)))
 
